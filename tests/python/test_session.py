@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from conftest import SessionWriter, SyntheticSession, statistics_of
+
+from klat.session import SessionError, find_sessions, parse_pairs, printable, read_session
+
+SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
+
+
+def problems(session: SyntheticSession) -> str:
+    return "\n".join(read_session(session.path).problems)
+
+
+def test_reads_every_column_with_its_type(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, order=3, run=2, steal_ms="1.5", evidence="a=1;b=2")
+    session = read_session(writer.path)
+    (row,) = session.rows
+    expected = statistics_of(SAMPLES)
+    assert (row.order, row.run, row.n, row.first_sample) == (3, 2, 600, 0)
+    assert (str(row.mean), str(row.stddev)) == (expected["mean"], expected["stddev"])
+    assert (row.min, row.p50, row.p99) == (1300, int(expected["p50"]), int(expected["p99"]))
+    assert row.steal_ms == Decimal("1.5")
+    assert row.smi is None
+    assert parse_pairs(row.evidence) == {"a": "1", "b": "2"}
+    assert row.options()["peer"] == "thread"
+    assert session.problems == []
+    assert (session.label, session.khz, session.quantum) == ("stock", 2_600_000.0, 26)
+
+
+def test_a_quantile_the_samples_do_not_support_is_none(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES[:100]})
+    (row,) = read_session(writer.path).rows
+    assert row.p90 is not None and row.p99 is None
+
+
+def test_fields_with_commas_and_quotes_survive(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    reason = 'cannot open "/dev/net/tun", permission denied; € %s'
+    writer.run(status="error", reason=reason)
+    (row,) = read_session(writer.path).rows
+    assert row.reason == reason
+    assert not row.usable
+
+
+def test_a_torn_last_line_is_ignored_and_said(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    whole = writer.runs_csv.read_bytes()
+    (line,) = writer.run({"round_trip": SAMPLES}, order=2, run=2)
+    for cut in range(1, len(line)):
+        writer.runs_csv.write_bytes(whole + line.encode()[:cut])
+        session = read_session(writer.path)
+        assert session.completed_orders() == {1}, cut
+        assert "torn last line" in "\n".join(session.problems)
+
+
+@pytest.mark.parametrize("position", ["first", "middle", "last"])
+def test_an_edited_digit_anywhere_loses_only_its_run(
+    session_writer: SessionWriter, position: str
+) -> None:
+    writer = session_writer()
+    for order in range(1, 6):
+        writer.run({"round_trip": SAMPLES}, order=order, run=order)
+    lines = writer.runs_csv.read_text().splitlines(keepends=True)
+    index = {"first": 1, "middle": 3, "last": 5}[position]
+    lines[index] = lines[index].replace("1300", "1301", 1)
+    writer.runs_csv.write_text("".join(lines))
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1, 2, 3, 4, 5} - {index}
+    assert "checksum" in session.problems[0] and f"line {index + 1}" in session.problems[0]
+
+
+@pytest.mark.parametrize("junk", [b"\x00" * 64, b"\xff\xfe\x80", b'"', b"nan,nan", b","])
+def test_odd_bytes_between_rows_are_ignored_and_said(
+    session_writer: SessionWriter, junk: bytes
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    with writer.runs_csv.open("ab") as out:
+        out.write(junk + b"\n")
+    writer.run({"round_trip": SAMPLES}, order=2, run=2)
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1, 2}
+    assert "ignored 1 row" in session.problems[0]
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "1e3", "١", "0x10", "", "1" * 21])
+def test_a_number_that_is_none_is_ignored_even_with_a_right_checksum(
+    session_writer: SessionWriter, value: str
+) -> None:
+    writer = session_writer()
+    with writer.runs_csv.open("a") as out:
+        out.write(writer.row(boot=writer.info["boot_id"], order=value, unit="ticks", status="ok"))
+    session = read_session(writer.path)
+    assert session.rows == []
+    assert "order is" in session.problems[0]
+
+
+def test_nan_as_a_mean_is_ignored_and_said(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, mean="nan")
+    assert read_session(writer.path).rows == []
+    assert "mean is 'nan'" in problems(writer)
+
+
+def test_a_run_with_a_row_missing_is_not_believed(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, benchmark="cv", order=1, run=1)
+    before = writer.runs_csv.read_text()
+    first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=2, run=2)
+    writer.runs_csv.write_text(before + first)
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1}
+    assert [row.metric for row in session.rows] == ["handoff", "round_trip"]
+    assert "1 incomplete run" in problems(writer)
+
+
+def test_a_run_repeated_after_an_incomplete_batch_counts_once(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    before = writer.runs_csv.read_text()
+    first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=7, run=1)
+    writer.runs_csv.write_text(before + first)
+    writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=7, run=1)
+    session = read_session(writer.path)
+    assert len(session.rows) == 2
+    assert {row.start_ns for row in session.rows} == {writer.start_ns}
+    assert session.completed_orders() == {7}
+
+
+def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    started = writer.start_ns
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    assert [row.start_ns for row in read_session(writer.path).rows] == [started]
+    assert "already complete" in problems(writer)
+
+
+def test_runs_without_a_plan_are_all_kept_and_complete_no_place(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for _ in range(3):
+        writer.run({"round_trip": SAMPLES})
+    session = read_session(writer.path)
+    assert len(session.runs()) == 3
+    assert session.completed_orders() == set()
+
+
+def test_a_copied_line_counts_once(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    (line,) = writer.run({"round_trip": SAMPLES})
+    with writer.runs_csv.open("a") as out:
+        out.write(line)
+    assert len(read_session(writer.path).rows) == 1
+    assert "repeats" in problems(writer)
+
+
+def test_failed_and_skipped_runs_complete_their_place(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run(status="error", reason="no", order=1, run=1)
+    writer.run(status="skipped", reason="no", order=2, run=2)
+    assert read_session(writer.path).completed_orders() == {1, 2}
+
+
+def test_an_unknown_column_is_said_and_the_rest_read(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES})
+    lines = writer.runs_csv.read_text().splitlines()
+    rewritten = [lines[0].replace(",check", ",colour,check")]
+    for line in lines[1:]:
+        body = line.rpartition(",")[0] + ",blue"
+        rewritten.append(f"{body},{hashlib.sha256(body.encode()).hexdigest()[:16]}")
+    writer.runs_csv.write_text("\n".join(rewritten) + "\n")
+    session = read_session(writer.path)
+    assert len(session.rows) == 1
+    assert "colour" in session.problems[0]
+
+
+def test_carriage_returns_of_rfc_4180_are_accepted(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES})
+    writer.runs_csv.write_bytes(writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
+    session = read_session(writer.path)
+    assert len(session.rows) == 1 and session.problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"boot": "another"}, "another boot"),
+        ({"unit": "instructions"}, "unit is not"),
+        ({"status": "good"}, "not known"),
+        ({"n": ""}, "without a metric or samples"),
+        ({"first_sample": ""}, "does not say where"),
+    ],
+)
+def test_a_row_that_contradicts_its_session_is_ignored_and_said(
+    session_writer: SessionWriter, change: dict[str, str], said: str
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, **change)
+    session = read_session(writer.path)
+    assert session.rows == []
+    assert said in session.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "newer klat"),
+        ({"schema": 0}, "edited"),
+        ({"schema": None}, "schema"),
+        ({"schema": True}, "schema"),
+        ({"label": None}, "label"),
+        ({"label": 3}, "label"),
+        ({"mode": "warp"}, "mode"),
+        ({"unit": "bananas"}, "unit"),
+        ({"tsc": None}, "tsc"),
+        ({"tsc": {"khz": float("nan")}}, "khz"),
+        ({"tsc": {"khz": -1}}, "khz"),
+    ],
+)
+def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
+    session_writer: SessionWriter, change: dict[str, object], said: str
+) -> None:
+    writer = session_writer(**change)
+    with pytest.raises(SessionError, match=said) as raised:
+        read_session(writer.path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_session_json_that_is_no_object_is_refused(
+    session_writer: SessionWriter, content: bytes
+) -> None:
+    writer = session_writer()
+    (writer.path / "session.json").write_bytes(content)
+    with pytest.raises(SessionError, match="session.json"):
+        read_session(writer.path)
+
+
+def test_paths_that_are_no_session_are_refused(
+    session_writer: SessionWriter, tmp_path: Path
+) -> None:
+    writer = session_writer()
+    with pytest.raises(SessionError, match="no such directory"):
+        read_session(tmp_path / "missing")
+    with pytest.raises(SessionError, match="not a directory"):
+        read_session(writer.runs_csv)
+    with pytest.raises(SessionError, match="no session.json"):
+        read_session(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"boot,order"])
+def test_a_session_before_its_first_run_is_empty_and_says_so(
+    session_writer: SessionWriter, content: bytes | None
+) -> None:
+    writer = session_writer()
+    writer.runs_csv.unlink()
+    if content is not None:
+        writer.runs_csv.write_bytes(content)
+    session = read_session(writer.path)
+    assert session.rows == []
+    assert "no run has been recorded" in session.problems[0]
+
+
+def test_a_header_without_a_column_is_refused_by_name(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.runs_csv.write_text(writer.runs_csv.read_text().replace(",p99", ""))
+    with pytest.raises(SessionError, match="p99"):
+        read_session(writer.path)
+
+
+def test_sessions_are_found_by_session_label_and_results(
+    session_writer: SessionWriter, tmp_path: Path
+) -> None:
+    one, two = session_writer("stock/1").path, session_writer("stock/2").path
+    rt = session_writer("rt/1", label="rt").path
+    results = tmp_path / "results"
+    assert find_sessions(one) == [one]
+    assert find_sessions(results / "stock") == [one, two]
+    assert find_sessions(results) == [rt, one, two]
+    assert find_sessions([two, results / "stock"]) == [two, one]
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "file"])
+def test_a_path_without_sessions_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SessionError, match=name):
+        find_sessions(tmp_path / name)
+
+
+def test_text_for_the_terminal_holds_no_control_bytes() -> None:
+    assert printable("a\x1b[31m\n\udcff€") == "a\\x1b[31m\\n\\udcff€"
+
+
+def test_reading_a_session_needs_the_standard_library_only(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    scripts = Path(__file__).resolve().parents[2] / "scripts"
+    code = (
+        "import sys, json; sys.path.insert(0, sys.argv[1]); from klat.session import read_session;"
+        "s = read_session(sys.argv[2]);"
+        "print(json.dumps([len(s.rows), [m for m in ('numpy', 'scipy') if m in sys.modules]]))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(scripts), str(writer.path)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert json.loads(out.stdout) == [1, []]
