@@ -1,0 +1,70 @@
+"""Access to the samples of a session, mapped rather than read: a session may hold gigabytes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from klat.session import Row, Session, SessionError, printable
+
+Samples = npt.NDArray[np.uint64]
+
+_WIDTH = 8
+
+
+class SampleFiles:
+    """The files below samples/ of one session. Opened when first asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._maps: dict[str, Samples] = {}
+
+    def of(self, row: Row) -> Samples:
+        """The samples a row points to, as shared read-only uint64. SessionError when they are not all there."""
+        if not row.n:
+            return np.empty(0, dtype=np.uint64)
+        assert row.first_sample is not None  # klat.session refuses such rows
+        held = self._map(row.benchmark)
+        end = row.first_sample + row.n
+        if end > len(held):
+            raise SessionError(
+                f"{printable(str(self._path(row.benchmark)))}: holds {len(held):,} samples where"
+                f" line {row.line} of runs.csv points up to {end:,}; the file was cut,"
+                " copy the session again"
+            )
+        return held[row.first_sample : end]
+
+    def _path(self, benchmark: str) -> Path:
+        return self._session.path / "samples" / f"{benchmark}.u64"
+
+    def _map(self, benchmark: str) -> Samples:
+        if benchmark not in self._maps:
+            self._maps[benchmark] = self._open(benchmark)
+        return self._maps[benchmark]
+
+    def _open(self, benchmark: str) -> Samples:
+        path = self._path(benchmark)
+        # A name from a file must not lead out of the session.
+        if Path(benchmark).name != benchmark:
+            raise SessionError(f"'{printable(benchmark)}' is not the name of a benchmark")
+        try:
+            count = path.stat().st_size // _WIDTH
+            if count == 0:
+                return np.empty(0, dtype=np.uint64)
+            mapped = np.memmap(path, dtype="<u8", mode="r", shape=(count,))
+        except OSError as error:
+            raise SessionError(
+                f"{printable(str(path))}: {error.strerror or error}; the rows of"
+                f" {printable(benchmark)} point to samples that cannot be read"
+            ) from error
+        # A plain view: slicing a memmap costs ten times as much as slicing an array.
+        return mapped.view(np.ndarray)
+
+
+def pooled(parts: Iterable[Samples]) -> Samples:
+    """All parts in one array of their own."""
+    arrays = list(parts)
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.uint64)

@@ -1,0 +1,177 @@
+"""Pure functions over arrays: no files, no printing.
+
+The statistics of a record's row are integer arithmetic, so that they can be compared digit for digit
+(docs/record.md, Exactness). Everything inferred from them is floating point. The unit of inference is
+the run within a boot: samples of one run are never independent facts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+Samples = npt.NDArray[np.uint64]
+Values = npt.NDArray[np.float64]
+
+P50, P90, P99 = Fraction(1, 2), Fraction(9, 10), Fraction(99, 100)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class ExactRow:
+    """The statistics columns of one row of runs.csv, for n >= 1 samples."""
+
+    n: int
+    mean: Decimal
+    stddev: Decimal
+    min: int
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    max: int
+
+
+def supports(n: int, q: Fraction) -> bool:
+    """Whether n samples support quantile q: at least five of them are expected beyond it."""
+    return n * (1 - q) >= 5
+
+
+def rank(n: int, q: Fraction) -> int:
+    """Rank from 1 of quantile q among n samples: Hyndman and Fan's type 1 (The American Statistician, 1996)."""
+    return math.ceil(q * n)
+
+
+def quantiles(samples: Samples, qs: Sequence[Fraction]) -> list[int | None]:
+    """Each quantile as one of the samples, or None where n does not support it."""
+    n = len(samples)
+    wanted = sorted({rank(n, q) - 1 for q in qs if supports(n, q)})
+    if not wanted:
+        return [None for _ in qs]
+    ordered = np.partition(samples, wanted)
+    return [int(ordered[rank(n, q) - 1]) if supports(n, q) else None for q in qs]
+
+
+def _sum(values: Samples) -> int:
+    """Exact sum of uint64, which numpy would let wrap. Good for up to 2^32 values."""
+    high = int(np.sum(values >> _HALF, dtype=np.uint64))
+    low = int(np.sum(values & _LOW_HALF, dtype=np.uint64))
+    return (high << 32) + low
+
+
+def _sum_of_squares(values: Samples) -> int:
+    """Exact, by (2^32 h + l)^2 = 2^64 h^2 + 2^33 hl + l^2, of which no product leaves 64 bits."""
+    high, low = values >> _HALF, values & _LOW_HALF
+    squares = _sum(low * low)
+    if high.any():
+        squares += (_sum(high * high) << 64) + (_sum(high * low) << 33)
+    return squares
+
+
+def thousandths(value: int) -> Decimal:
+    """value / 1000 with exactly three decimals."""
+    return Decimal((0, tuple(int(digit) for digit in str(value)), -3))
+
+
+def exact_row(samples: Samples) -> ExactRow:
+    """What the record's row must say of these samples. At least one sample, at most 2^32."""
+    n = len(samples)
+    total, squares = _sum(samples), _sum_of_squares(samples)
+    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+    p50, p90, p99 = quantiles(samples, (P50, P90, P99))
+    return ExactRow(
+        n=n,
+        mean=thousandths(1000 * total // n),
+        stddev=thousandths(math.isqrt(spread)),
+        min=int(samples.min()),
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        max=int(samples.max()),
+    )
+
+
+def lag1_autocorrelation(values: Values) -> float:
+    """Correlation of each value with the next, in the order given; 0 for constants and under 3 values."""
+    if len(values) < 3:
+        return 0.0
+    centred = values - values.mean()
+    variance = float(centred @ centred)
+    # A constant whose mean was rounded leaves a residue that means nothing.
+    if variance <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2:
+        return 0.0
+    return float(centred[:-1] @ centred[1:]) / variance
+
+
+def effective_size(values: Values) -> float:
+    """How many independent values tell as much about the centre as these, for a first-order autoregression.
+
+    n (1 - r) / (1 + r), and never more than n: a negative r estimated from the data is no licence.
+    """
+    n = len(values)
+    r = max(0.0, lag1_autocorrelation(values))
+    return max(1.0, n * (1 - r) / (1 + r)) if n else 0.0
+
+
+def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Distribution-free confidence interval for the median, from order statistics, in the order measured.
+
+    With l the largest rank for which P(Binomial(n, 1/2) < l) <= (1 - confidence) / 2, the interval is
+    from the l-th smallest value to the l-th largest. Drift makes it wider: the ranks are those of the
+    effective sample size. None when even the extremes do not reach the confidence (n < 6 at 95 %).
+    """
+    from scipy.stats import binom  # type: ignore[import]
+
+    n = len(values)
+    m = math.floor(effective_size(values))
+    low_rank = int(binom.ppf((1 - confidence) / 2, m, 0.5)) if m else 0
+    # ppf gives the smallest k with P(X <= k) >= p, and P(X < l) <= p must hold of the rank.
+    if low_rank and binom.cdf(low_rank - 1, m, 0.5) > (1 - confidence) / 2:
+        low_rank -= 1
+    if low_rank < 1:
+        return None
+    below = (low_rank - 1) * n // m
+    ordered = np.sort(values)
+    return float(ordered[below]), float(ordered[n - 1 - below])
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """y = intercept + slope x by least squares. The interval is None where the data can't give one."""
+
+    slope: float
+    intercept: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | None:
+    """Least squares, each pair an independent unit. None with fewer than two distinct x.
+
+    The interval is Student's t with n - 2 degrees of freedom over the HC3 standard error (MacKinnon and
+    White, J. Econometrics 1985), because what costs more also varies more: the variance of a shootdown
+    grows with the responders, and the textbook error assumes that it doesn't. None where a single point
+    decides the slope (its leverage is 1) or n < 3.
+    """
+    from scipy.stats import t
+
+    n = len(x)
+    if n < 2 or float(x.min()) == float(x.max()):
+        return None
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ (y - y.mean())) / spread
+    intercept = float(y.mean()) - slope * float(x.mean())
+    leverage = 1 / n + centred**2 / spread
+    if n < 3 or float(leverage.max()) > 1 - 1e-9:
+        return LinearFit(slope, intercept, None, n)
+    residuals = y - intercept - slope * x
+    error = math.sqrt(float(np.sum((centred * residuals / (1 - leverage)) ** 2))) / spread
+    reach = float(t.ppf((1 + confidence) / 2, n - 2)) * error
+    return LinearFit(slope, intercept, (slope - reach, slope + reach), n)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import random
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from conftest import SessionWriter, statistics_of
+from scipy import stats
+
+from klat.samples import SampleFiles
+from klat.session import SessionError, read_session
+from klat.statistics import (
+    P50,
+    P99,
+    effective_size,
+    exact_row,
+    lag1_autocorrelation,
+    linear_fit,
+    median_interval,
+    quantiles,
+    rank,
+    supports,
+    thousandths,
+)
+
+
+def as_text(samples: list[int]) -> dict[str, str]:
+    row = exact_row(np.array(samples, dtype=np.uint64))
+    names = ("n", "mean", "stddev", "min", "p50", "p90", "p99", "max")
+    return {name: "" if getattr(row, name) is None else str(getattr(row, name)) for name in names}
+
+
+TOP = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [0],
+        [7],
+        [TOP],
+        [TOP, TOP],
+        [0, TOP],
+        [TOP - 1, TOP] * 600,
+        [0] * 10,
+        [2**32 - 1, 2**32, 2**32 + 1] * 7,
+        [1, 2] * 5,
+        [1] * 9 + [10**12],
+        [2**53 + 1, 2**53 + 2, 2**53 + 4],
+    ],
+)
+def test_a_row_equals_the_formulas_digit_for_digit_at_the_edges(samples: list[int]) -> None:
+    assert as_text(samples) == statistics_of(samples)
+
+
+@pytest.mark.parametrize("bits", [3, 14, 31, 33, 50, 64])
+def test_a_row_equals_the_formulas_digit_for_digit_on_random_samples(bits: int) -> None:
+    draw = random.Random(bits)
+    for n in (1, 2, 9, 10, 49, 50, 499, 500, 1000):
+        samples = [draw.getrandbits(bits) for _ in range(n)]
+        assert as_text(samples) == statistics_of(samples), n
+
+
+def test_thousandths_keep_their_zeros_and_every_digit() -> None:
+    assert [str(thousandths(v)) for v in (0, 5, 1200, 2**64 * 1000 + 1)] == [
+        "0.000",
+        "0.005",
+        "1.200",
+        "18446744073709551616.001",
+    ]
+
+
+def test_a_million_samples_stay_exact_and_take_no_loop_in_python() -> None:
+    samples = np.random.default_rng(1).integers(0, 2**63, 10**6, dtype=np.uint64)
+    start = time.process_time()
+    row = exact_row(samples)
+    fast = time.process_time() - start
+    start = time.process_time()
+    total = sum(samples.tolist())
+    squares = sum(x * x for x in samples.tolist())
+    slow = time.process_time() - start
+    assert row.mean == thousandths(1000 * total // 10**6)
+    variance = (10**6 * squares - total * total) // (10**6 * (10**6 - 1))
+    assert abs(float(row.stddev) - variance**0.5) < 1e-9 * variance**0.5
+    # The two sums alone, in Python, as the yardstick of this machine.
+    assert fast < 4 * slow
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "answer"),
+    [(9, P50, False), (10, P50, True), (499, P99, False), (500, P99, True)],
+)
+def test_a_quantile_needs_five_samples_beyond_it(n: int, q: Fraction, answer: bool) -> None:
+    assert supports(n, q) is answer
+    assert (quantiles(np.arange(n, dtype=np.uint64), [q])[0] is not None) is answer
+
+
+def test_a_quantile_is_a_sample_at_the_inverse_of_the_distribution() -> None:
+    samples = np.arange(1000, 0, -1, dtype=np.uint64)
+    assert quantiles(samples, [P50, P99]) == [500, 990]
+    # 0.99 * 700 is 693 exactly, and 693.0000000000001 in floating point.
+    assert rank(700, P99) == 693
+    assert samples[0] == 1000, "the caller's samples keep their order"
+
+
+def test_autocorrelation_is_found_and_shrinks_the_effective_size() -> None:
+    draw = np.random.default_rng(2)
+    noise = draw.normal(size=20_000)
+    series = np.empty_like(noise)
+    series[0] = noise[0]
+    for i in range(1, len(noise)):
+        series[i] = 0.9 * series[i - 1] + noise[i]
+    assert lag1_autocorrelation(noise) == pytest.approx(0, abs=0.03)
+    assert lag1_autocorrelation(series) == pytest.approx(0.9, abs=0.02)
+    assert effective_size(series) == pytest.approx(20_000 / 19, rel=0.3)
+    assert effective_size(noise) <= 20_000
+
+
+@pytest.mark.parametrize("value", [0.0, 1e9 + 0.1, 55_000.123])
+def test_constants_have_no_autocorrelation(value: float) -> None:
+    assert lag1_autocorrelation(np.full(100, value)) == 0.0
+    assert effective_size(np.full(100, value)) == 100
+
+
+def test_alternation_is_no_licence_for_more_than_n() -> None:
+    assert effective_size(np.array([1.0, 2.0] * 50)) == 100
+
+
+def test_the_interval_of_a_median_has_the_tabulated_ranks() -> None:
+    # Ranks from 1 of the two-sided 95 % interval: Conover, Practical Nonparametric Statistics, table A3.
+    draw = np.random.default_rng(3)
+    for n, low in ((6, 1), (10, 2), (20, 6), (50, 18)):
+        values = draw.permutation(np.arange(1.0, n + 1))
+        while lag1_autocorrelation(values) > 0:
+            values = draw.permutation(values)
+        assert median_interval(values) == (low, n + 1 - low), n
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_too_few_runs_give_no_interval(n: int) -> None:
+    assert median_interval(np.arange(float(n))) is None
+
+
+def test_the_interval_of_a_median_covers_it_also_under_drift() -> None:
+    draw = np.random.default_rng(4)
+    for r in (0.0, 0.6):
+        hits = 0
+        for _ in range(400):
+            noise = draw.exponential(size=150) - np.log(2) if r == 0 else draw.normal(size=150)
+            values = noise.copy()
+            for i in range(1, len(values)):
+                values[i] = r * values[i - 1] + noise[i]
+            interval = median_interval(values)
+            assert interval is not None
+            hits += interval[0] <= 0 <= interval[1]
+        # Nominal 380 of 400; 360 is over four standard errors below.
+        assert hits >= 360, (r, hits)
+
+
+def test_a_constant_has_an_interval_of_no_width() -> None:
+    assert median_interval(np.full(30, 5.0)) == (5.0, 5.0)
+
+
+def test_a_line_is_recovered_with_its_slope() -> None:
+    x = np.repeat(np.arange(8.0), 30)
+    y = 15_000 + 2_300 * x + np.random.default_rng(5).normal(scale=400, size=len(x))
+    fit = linear_fit(x, y)
+    reference = stats.linregress(x, y)
+    assert fit is not None and fit.interval is not None
+    assert fit.slope == pytest.approx(reference.slope)
+    assert fit.intercept == pytest.approx(reference.intercept)
+    reach = stats.t.ppf(0.975, len(x) - 2) * reference.stderr
+    assert fit.interval[1] - fit.slope == pytest.approx(reach, rel=0.15)
+
+
+def test_the_interval_of_a_slope_covers_it_when_variance_grows_with_responders() -> None:
+    draw = np.random.default_rng(6)
+    x = np.repeat([0.0, 1.0, 2.0, 10.0], [60, 60, 60, 6])
+    hits = 0
+    for _ in range(500):
+        fit = linear_fit(x, 100 + 5 * x + draw.normal(size=len(x)) * (1 + 4 * x))
+        assert fit is not None and fit.interval is not None
+        hits += fit.interval[0] <= 5 <= fit.interval[1]
+    # Nominal 475. The textbook interval covers 188 times here.
+    assert hits >= 440, hits
+
+
+def test_a_line_needs_two_counts_and_an_interval_more() -> None:
+    assert linear_fit(np.array([1.0, 1.0]), np.array([1.0, 2.0])) is None
+    two = linear_fit(np.array([0.0, 1.0]), np.array([1.0, 3.0]))
+    assert two is not None and two.slope == 2 and two.interval is None
+    single = linear_fit(np.array([0.0, 0.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0, 9.0]))
+    assert single is not None and single.slope == 7 and single.interval is None
+
+
+def test_exact_points_give_a_slope_without_width() -> None:
+    fit = linear_fit(np.array([0.0, 0.0, 1.0, 1.0]), np.array([4.0, 4.0, 6.0, 6.0]))
+    assert fit is not None and fit.interval == (2.0, 2.0)
+
+
+def test_samples_are_found_by_index_not_by_byte(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    writer.run({"handoff": [1, 2, 3], "round_trip": [4, 5]}, benchmark="cv")
+    writer.run({"handoff": [6], "round_trip": [7, 8]}, benchmark="cv")
+    session = read_session(writer.path)
+    files = SampleFiles(session)
+    assert [files.of(row).tolist() for row in session.rows] == [[1, 2, 3], [4, 5], [6], [7, 8]]
+
+
+@pytest.mark.parametrize("keep", [None, 0, 8, 23])
+def test_a_short_samples_file_is_named_with_its_row(
+    session_writer: SessionWriter, keep: int | None
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": [1, 2, 3]})
+    file = writer.samples_file("pipes")
+    if keep is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:keep])
+    session = read_session(writer.path)
+    with pytest.raises(SessionError, match="pipes.u64"):
+        SampleFiles(session).of(session.rows[0])
+
+
+def test_a_benchmark_cannot_point_out_of_the_session(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    (writer.path / "other.u64").write_bytes(bytes(80))
+    (writer.path / "samples" / "x").mkdir()
+    with writer.runs_csv.open("a") as out:
+        out.write(
+            writer.row(
+                boot=writer.info["boot_id"],
+                benchmark="../other",
+                unit="ticks",
+                status="ok",
+                metric="m",
+                n=2,
+                first_sample=0,
+                order=1,
+                run=1,
+                start_ns=1,
+                rows=1,
+            )
+        )
+    session = read_session(writer.path)
+    assert len(session.rows) == 1
+    with pytest.raises(SessionError, match="not the name"):
+        SampleFiles(session).of(session.rows[0])
