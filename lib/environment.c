@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* Verbatim copies of the files that decide latency, each at its own path below environment/. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+static const char *const patterns[] = {
+	"/etc/os-release",
+	"/proc/cmdline",
+	"/proc/config.gz",
+	"/proc/cpuinfo",
+	"/proc/interrupts",
+	"/proc/loadavg",
+	"/proc/meminfo",
+	"/proc/self/cgroup",
+	"/proc/stat",
+	"/proc/swaps",
+	"/proc/sys/kernel/hung_task_timeout_secs",
+	"/proc/sys/kernel/nmi_watchdog",
+	"/proc/sys/kernel/numa_balancing",
+	"/proc/sys/kernel/osrelease",
+	"/proc/sys/kernel/perf_event_paranoid",
+	"/proc/sys/kernel/sched_*",
+	"/proc/sys/kernel/timer_migration",
+	"/proc/sys/kernel/version",
+	"/proc/sys/kernel/watchdog",
+	"/proc/sys/net/core/busy_*",
+	"/proc/sys/vm/stat_interval",
+	"/proc/sys/vm/swappiness",
+	"/sys/class/dmi/id/bios_version",
+	"/sys/class/dmi/id/product_name",
+	"/sys/class/dmi/id/sys_vendor",
+	"/sys/devices/system/clocksource/clocksource0/available_clocksource",
+	"/sys/devices/system/clocksource/clocksource0/current_clocksource",
+	"/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_driver",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_max_freq",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_min_freq",
+	"/sys/devices/system/cpu/cpu*/cpuidle/state*/desc",
+	"/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+	"/sys/devices/system/cpu/cpu*/cpuidle/state*/latency",
+	"/sys/devices/system/cpu/cpu*/cpuidle/state*/name",
+	"/sys/devices/system/cpu/cpu*/microcode/version",
+	"/sys/devices/system/cpu/cpufreq/boost",
+	"/sys/devices/system/cpu/cpuidle/current_driver",
+	"/sys/devices/system/cpu/cpuidle/current_governor*",
+	"/sys/devices/system/cpu/intel_pstate/no_turbo",
+	"/sys/devices/system/cpu/isolated",
+	"/sys/devices/system/cpu/nohz_full",
+	"/sys/devices/system/cpu/online",
+	"/sys/devices/system/cpu/smt/control",
+	"/sys/devices/system/cpu/vulnerabilities/*",
+	"/sys/kernel/debug/sched/preempt",
+	"/sys/kernel/mm/ksm/run",
+	"/sys/kernel/mm/transparent_hugepage/enabled",
+	"/sys/kernel/realtime",
+	"/sys/module/haltpoll/parameters/*",
+	"/sys/module/intel_idle/parameters/max_cstate",
+	"/sys/module/kernel/parameters/*",
+	"/sys/module/processor/parameters/max_cstate",
+	"/sys/module/rcutree/parameters/use_softirq",
+};
+
+static int open_below(int root, const char *path)
+{
+	char part[512];
+	int fd;
+
+	snprintf(part, sizeof(part), "environment%s", path);
+	for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
+		*slash = 0;
+		if (!mkdirat(root, part, 0777)) {
+			fd = openat(root, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			if (fd >= 0) {
+				klat_give_to_caller(fd);
+				close(fd);
+			}
+		}
+		*slash = '/';
+	}
+	fd = openat(root, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd >= 0)
+		klat_give_to_caller(fd);
+	return fd;
+}
+
+/* What cannot be read is left out: its absence is itself what the machine told. */
+static void copy(int session, const char *path)
+{
+	char buffer[16384];
+	int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), to = -1;
+	struct stat status;
+	ssize_t size;
+
+	if (from < 0)
+		return;
+	if (!fstat(from, &status) && S_ISREG(status.st_mode)) {
+		while ((size = read(from, buffer, sizeof(buffer))) > 0) {
+			if (to < 0)
+				to = open_below(session, path);
+			if (to < 0 || klat_write_whole(to, buffer, size))
+				break;
+		}
+	}
+	if (to >= 0)
+		close(to);
+	close(from);
+}
+
+void klat_environment_capture(int session)
+{
+	struct utsname names;
+	char config[128];
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(patterns); i++) {
+		glob_t found;
+
+		if (!glob(patterns[i], 0, NULL, &found)) {
+			for (size_t f = 0; f < found.gl_pathc; f++)
+				copy(session, found.gl_pathv[f]);
+			globfree(&found);
+		}
+	}
+	uname(&names);
+	snprintf(config, sizeof(config), "/boot/config-%.100s", names.release);
+	copy(session, config);
+}

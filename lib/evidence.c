@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict that every program shares. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define MSR_SMI_COUNT 0x34
+
+const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
+
+/* A whole file of /proc into malloc'ed memory; NULL when it cannot be read. */
+static char *read_file(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t size = 0, capacity = 1 << 16;
+	char *text = NULL;
+
+	if (fd < 0)
+		return NULL;
+	for (;;) {
+		char *grown = realloc(text, capacity);
+		ssize_t got;
+
+		if (!grown)
+			break;
+		text = grown;
+		got = read(fd, text + size, capacity - size - 1);
+		if (got <= 0) {
+			close(fd);
+			text[size] = 0;
+			return text;
+		}
+		size += got;
+		if (size + 1 == capacity)
+			capacity *= 2;
+	}
+	close(fd);
+	free(text);
+	return NULL;
+}
+
+/* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them. */
+static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
+{
+	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
+	char *save, *line = strtok_r(text, "\n", &save);
+
+	if (!cpus)
+		return;
+	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
+		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
+			cpus[cpu_count++] = atoi(word + 3);
+	while ((line = strtok_r(NULL, "\n", &save))) {
+		line += strspn(line, " ");
+		for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
+			char *number = line + 4;
+
+			if (strncmp(line, klat_irq_names[row], 3) || line[3] != ':')
+				continue;
+			snapshot->irq_present[row] = true;
+			for (int i = 0; i < cpu_count; i++)
+				snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
+		}
+	}
+	for (int i = 0; i < cpu_count; i++)
+		if (cpus[i] > snapshot->highest_cpu)
+			snapshot->highest_cpu = cpus[i];
+	free(cpus);
+}
+
+/* "cpu3 user nice system idle iowait irq softirq steal …" */
+static void parse_steal(struct klat_snapshot *snapshot, char *text)
+{
+	char *save;
+
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		long long steal;
+		int cpu;
+
+		if (sscanf(line, "cpu%d %*s %*s %*s %*s %*s %*s %*s %lld", &cpu, &steal) == 2 && cpu >= 0 &&
+		    cpu < KLAT_MAX_CPU)
+			snapshot->steal[cpu] = steal;
+	}
+}
+
+static int64_t read_smi(int cpu)
+{
+	char path[64];
+	uint64_t count;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	got = pread(fd, &count, sizeof(count), MSR_SMI_COUNT);
+	close(fd);
+	return got == sizeof(count) ? (int64_t)count : -1;
+}
+
+void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
+{
+	char *text = read_file("/proc/interrupts");
+
+	if (text)
+		parse_interrupts(snapshot, text);
+	free(text);
+	text = read_file("/proc/stat");
+	if (text)
+		parse_steal(snapshot, text);
+	free(text);
+	/* SMIs stop every CPU at once, so one CPU's count speaks for all. */
+	snapshot->smi = read_smi(run->cpus[0]);
+}
+
+/* Called on workers' small stacks, so no stdio. */
+static ssize_t read_small(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got;
+
+	if (fd < 0)
+		return -1;
+	got = read(fd, text, size - 1);
+	close(fd);
+	if (got >= 0)
+		text[got] = 0;
+	return got;
+}
+
+void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
+{
+	char text[4096], *at;
+
+	*migrations = *wait_ns = -1;
+	if (read_small("/proc/thread-self/sched", text, sizeof(text)) > 0) {
+		at = strstr(text, "nr_migrations");
+		at = at ? strchr(at, ':') : NULL;
+		if (at)
+			*migrations = strtoll(at + 1, NULL, 10);
+	}
+	if (read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0) {
+		at = strchr(text, ' ');
+		if (at)
+			*wait_ns = strtoll(at, NULL, 10);
+	}
+}
+
+static int row_of(const char *name)
+{
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
+		if (!strcmp(klat_irq_names[row], name))
+			return row;
+	abort();
+}
+
+int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
+{
+	const struct klat_library *library = run->library;
+	int r = row_of(row);
+
+	return library->after.irq_present[r] ? library->after.irq[r][cpu] - library->before.irq[r][cpu] : -1;
+}
+
+int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
+{
+	int64_t total = 0;
+
+	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
+		bool used = false;
+
+		for (int i = 0; i < run->cpu_count && !used; i++)
+			used = run->cpus[i] == cpu;
+		if (!used)
+			total += klat_interrupts(run, row, cpu);
+	}
+	return total;
+}
+
+void klat_verify_slept(struct klat_run *run, const char *role)
+{
+	int64_t slept = 0, workers = 0;
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (!strcmp(run->workers[i].role, role)) {
+			slept += run->workers[i].voluntary;
+			workers++;
+		}
+	/* The last wait can end after the timed part of a worker that waits first and answers then. */
+	if (slept * 100 < 99 * (run->iterations - 1) * workers)
+		klat_invalid(run, "the %s slept %lld times in %lld iterations", role, (long long)slept,
+			     (long long)(run->iterations * workers));
+}
+
+static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
+{
+	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
+	int policy = run->library->policy.policy;
+
+	if (worker->strayed)
+		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role, worker->cpu);
+	if (!worker->pinned)
+		klat_invalid(run, "the %s was not held to CPU %d", worker->role, worker->cpu);
+	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
+		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
+			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
+			     klat_policy_name(policy), worker->priority);
+	if (faults > 0)
+		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults, worker->role);
+}
+
+/* Microseconds from /proc/sys/kernel; -1 where there is no such file. */
+static int64_t sysctl_us(const char *name)
+{
+	char path[128], text[64];
+
+	snprintf(path, sizeof(path), "/proc/sys/kernel/%s", name);
+	return read_small(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : -1;
+}
+
+/*
+ * A throttled real-time thread waits for the rest of the period: the longest sample then lasts about period - runtime, 50 ms by
+ * default. Nothing else that a program times comes near it.
+ */
+static void judge_throttling(struct klat_run *run)
+{
+	int64_t period = sysctl_us("sched_rt_period_us"), runtime = sysctl_us("sched_rt_runtime_us");
+	uint64_t longest = 0;
+	double us;
+
+	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0)
+		return;
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		if (run->library->metrics[m].used && run->library->summaries[m].max > longest)
+			longest = run->library->summaries[m].max;
+	us = longest * 1e3 / run->tsc_khz;
+	if (us > 0.8 * (period - runtime))
+		klat_disturbed(run, "a sample as long as real-time throttling");
+}
+
+static void judge_machine(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	int64_t stolen = 0;
+
+	for (int i = 0; i < run->cpu_count; i++) {
+		bool counted = false;
+
+		for (int j = 0; j < i && !counted; j++)
+			counted = run->cpus[j] == run->cpus[i];
+		if (!counted)
+			stolen += library->after.steal[run->cpus[i]] - library->before.steal[run->cpus[i]];
+	}
+	if (stolen > 0)
+		klat_disturbed(run, "CPU time stolen by the hypervisor");
+	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
+		klat_disturbed(run, "system-management interrupts");
+}
+
+void klat_evidence_judge(struct klat_run *run)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		judge_worker(run, &run->workers[i]);
+	if (!run->library->tsc.invariant)
+		klat_invalid(run, "the time-stamp counter is not invariant");
+	judge_throttling(run);
+	judge_machine(run);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* What the modules of libklat share with each other and with no benchmark. One block per module, in the order of a run. */
+#ifndef KLAT_INTERNAL_H
+#define KLAT_INTERNAL_H
+
+#include "klat.h"
+
+#include <jansson.h>
+
+#ifndef KLAT_VERSION
+#define KLAT_VERSION "unknown"
+#endif
+#ifndef KLAT_COMMIT
+#define KLAT_COMMIT "unknown"
+#endif
+
+#define KLAT_SCHEMA 1
+#define KLAT_MAX_CPU 8192
+#define KLAT_MAX_COUNTS 32
+#define KLAT_MAX_METRICS 8
+#define KLAT_REASON_SIZE 512
+
+/* options.c */
+struct klat_common {
+	const char *cpus, *policy, *record, *label, *plant;
+	int64_t iterations, warmup, dma_latency, inject_ns, run, order, seed;
+	bool csv, json, quiet, help, version, print_man, print_completion;
+};
+
+/* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
+int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);
+void klat_options_help(const struct klat_benchmark *benchmark, FILE *out);
+void klat_options_man(const struct klat_benchmark *benchmark, FILE *out);
+void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out);
+/* "name=value;…" of all that shapes the measurement. 0, or -ENAMETOOLONG. */
+int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
+			size_t size);
+
+/* cpu.c */
+typedef struct {
+	unsigned long bits[KLAT_MAX_CPU / (8 * sizeof(unsigned long))];
+} klat_cpu_set;
+
+/* The CPUs this process may use without asking: its inherited affinity mask. */
+int klat_cpus_allowed(klat_cpu_set *set);
+int klat_cpus_online(klat_cpu_set *set);
+bool klat_cpu_in(const klat_cpu_set *set, int cpu);
+int klat_cpu_weight(const klat_cpu_set *set);
+/*
+ * "2,3", "0-3", "1,1": in the order given, repetitions kept. Returns the count, or -EINVAL for text that is no list, -ERANGE for a CPU
+ * number that cannot exist; *cpus is malloc'ed.
+ */
+int klat_cpus_parse(const char *text, int **cpus);
+/*
+ * Choose `count` CPUs of `allowed`: distinct physical cores before siblings, one last-level cache before one node before the rest, and
+ * not CPU 0 (where interrupts and housekeeping gather) while there is a choice. -ENOSPC when there are too few.
+ */
+int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus);
+/* "one-cpu", "same-core", "same-llc", "same-node" or "cross-node": the farthest pair. */
+const char *klat_cpus_relation(const int *cpus, int count);
+int klat_cpu_node(int cpu);
+/* Pin the calling thread; -EIO when the read-back disagrees. */
+int klat_cpu_pin(int cpu);
+
+/* tsc.c */
+struct klat_tsc {
+	double khz, uncertainty_ppm;
+	double second_khz, difference_ppm; /* second_khz is 0 where there is no second method */
+	char second_method[32];
+	bool invariant;
+	int64_t quantum;
+};
+
+bool klat_tsc_invariant(void);
+/* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is. */
+void klat_tsc_calibrate(struct klat_tsc *tsc);
+/* The smallest of many empty brackets on the calling CPU. */
+uint64_t klat_tsc_floor(struct klat_worker *worker);
+/* Greatest common divisor of many counter increments. */
+int64_t klat_tsc_quantum(void);
+/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong cannot exclude. */
+int klat_tsc_offset_bound(int cpu_a, int cpu_b, uint64_t *bound);
+/* "hardware", "virtual", "emulated" or "counted". */
+const char *klat_mode(void);
+/* "instructions" in counted mode, else "ticks". */
+const char *klat_unit(void);
+
+/* sched.c */
+struct klat_policy {
+	int policy; /* SCHED_FIFO, SCHED_RR or SCHED_OTHER */
+	int priority;
+	bool asked; /* by --policy: then it is that or an error */
+};
+
+/* -EINVAL for text that is no policy; a missing priority leaves policy->priority. */
+int klat_policy_parse(const char *text, struct klat_policy *policy);
+const char *klat_policy_name(int policy);
+/* Try the policy on the calling thread and undo it. */
+int klat_policy_try(int policy, int priority);
+/* Lock what exists; what is mapped later is not. -errno when refused. */
+int klat_memory_lock(void);
+/* Keep CPU exit latency at most `us` until the returned descriptor is closed. */
+int klat_latency_hold(int64_t us);
+
+/* samples.c */
+struct klat_series {
+	bool used;
+	int64_t series;
+	uint64_t *base;
+};
+
+int klat_samples_map(struct klat_run *run);
+/* First timed sample of the metric; count in *n. Series follow each other with `warmup` samples between: see klat_samples_copy(). */
+void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
+int64_t klat_samples_count(const struct klat_run *run, int metric);
+
+/* worker.c */
+int klat_workers_run(struct klat_run *run);
+
+/* evidence.c */
+struct klat_irq_row {
+	char name[8];
+	int64_t *count; /* by CPU number, KLAT_MAX_CPU of them; NULL when the row is absent */
+};
+
+enum { KLAT_IRQ_RES, KLAT_IRQ_CAL, KLAT_IRQ_TLB, KLAT_IRQ_LOC, KLAT_IRQ_ROWS };
+extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
+
+struct klat_snapshot {
+	int64_t irq[KLAT_IRQ_ROWS][KLAT_MAX_CPU];
+	bool irq_present[KLAT_IRQ_ROWS];
+	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK) */
+	int64_t smi;                 /* -1: cannot be read */
+	int highest_cpu;
+};
+
+void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+/* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where absent. */
+void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
+/* What holds for every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs. */
+void klat_evidence_judge(struct klat_run *run);
+
+/* summary.c */
+struct klat_summary {
+	int64_t n;
+	unsigned __int128 mean_milli, stddev_milli; /* thousandths, rounded down */
+	bool stddev_known;
+	uint64_t min, max;
+	uint64_t p50, p90, p99;
+	bool p50_known, p90_known, p99_known;
+};
+
+/* Statistics of n >= 1 samples, exact integers as docs/record.md defines them. Sorts `samples`. */
+void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
+/* "123.456" */
+void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
+
+/* record.c, session.c, environment.c */
+/*
+ * Open the session directory for recording, creating it when there is none, and take from it or give it the calibration. Returns a
+ * directory descriptor, or -errno after klat_error().
+ */
+int klat_session_join(struct klat_run *run);
+/* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */
+int klat_record_append(struct klat_run *run, int session);
+/* The rows of the run as in runs.csv, malloc'ed. `first` is where its samples begin in the file. */
+char *klat_record_rows(struct klat_run *run, int64_t first);
+extern const char klat_record_header[];
+void klat_environment_capture(int session);
+/* Files made under sudo belong to the user who called it. */
+void klat_give_to_caller(int descriptor);
+int klat_write_whole(int descriptor, const void *data, size_t size);
+
+/* output.c */
+void klat_output_text(struct klat_run *run, FILE *out);
+int klat_output_json(struct klat_run *run, FILE *out);
+
+/* main.c */
+struct klat_count {
+	const char *name;
+	int64_t value;
+};
+
+struct klat_library {
+	struct klat_common common;
+	struct klat_policy policy;
+	struct klat_tsc tsc;
+	struct klat_series metrics[KLAT_MAX_METRICS];
+	struct klat_summary summaries[KLAT_MAX_METRICS];
+	uint64_t *samples; /* the mapping behind all series */
+	size_t samples_size;
+	int metrics_used;
+
+	enum klat_status status;
+	char reason[KLAT_REASON_SIZE];
+	struct klat_count counts[KLAT_MAX_COUNTS];
+	int count_count;
+	char params[1024];
+	const char *placement;
+
+	bool memory_locked;
+	bool offset_wanted;
+	int offset_metric;
+	uint64_t offset_before, offset_after;
+
+	pthread_barrier_t barrier;
+	bool barrier_used;
+	int worker_capacity;
+	struct klat_snapshot before, after;
+	int64_t start_ns, elapsed_ns;
+	uint64_t floor;
+	int64_t measured_memory; /* peak resident bytes of the measured process */
+};
+
+const char *klat_status_name(enum klat_status status);
+/* A line on stderr, prefixed with the program's name. */
+void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+
+#endif

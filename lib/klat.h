@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * klat.h - everything a benchmark needs from libklat.
+ *
+ * A benchmark fills in one struct klat_benchmark and calls klat_main(). The library does the rest: options and help, placement,
+ * pinning, priorities, calibration, sample buffers, evidence, statistics, output and the record.
+ *
+ * Life of a run. The supervising process parses the options, calls configure(), places the CPUs, maps the shared memory and forks
+ * the measured process. That one calls setup(), starts the workers that setup() added, waits for them and calls teardown(). The
+ * supervisor then calls verify() on what it finds in the shared memory, and prints and records. A crash or a hang of the measured
+ * process is therefore an error that is reported, its address space has only ever run on the CPUs of the measurement, and whatever
+ * it holds of the machine (tun device, network namespace, latency request) is closed by the kernel with it.
+ *
+ * Unless said otherwise, functions return 0 or -errno, times are ticks of the time-stamp counter, and errors have been described
+ * with klat_error() or klat_skip() before they are returned.
+ */
+#ifndef KLAT_H
+#define KLAT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <x86intrin.h>
+
+#define KLAT_CACHE_LINE 64
+#define KLAT_ALIGNED __attribute__((aligned(KLAT_CACHE_LINE)))
+#define KLAT_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define KLAT_PRINTF(text, arguments) __attribute__((format(printf, text, arguments)))
+
+struct klat_run;
+struct klat_worker;
+
+/* Options ------------------------------------------------------------------------------------------------------------------- */
+
+enum klat_option_type {
+	KLAT_INTEGER, /* int64_t, checked against minimum and maximum */
+	KLAT_CHOICE,  /* int, an index into choices */
+	KLAT_TEXT,    /* const char *, NULL when not given */
+	KLAT_FLAG,    /* bool */
+};
+
+/*
+ * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion. The value lives at `offset` in the
+ * program's own options struct, which starts as a copy of the benchmark's `defaults`.
+ */
+struct klat_option {
+	const char *name;
+	const char *argument; /* as shown in --help; NULL for a flag */
+	const char *help;
+	enum klat_option_type type;
+	size_t offset;
+	int64_t minimum, maximum;
+	const char *const *choices; /* NULL-terminated */
+	bool unrecorded;            /* does not shape the measurement: stays out of the record's params */
+};
+
+/* Samples ------------------------------------------------------------------------------------------------------------------- */
+
+struct klat_metric {
+	const char *name;
+	const char *summary; /* what the stamps enclose, in one line */
+};
+
+/*
+ * The samples of one series: element i is timed iteration i, elements -warmup to -1 take the warm-up, so that the timed loop needs
+ * no branch. `metric` indexes the benchmark's table; `series` is 0 but for metrics with several samples an iteration.
+ */
+uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
+
+/* For configure(): this run records `metric`, with `series` samples an iteration. */
+void klat_use_metric(struct klat_run *run, int metric, int64_t series);
+
+/* Workers ------------------------------------------------------------------------------------------------------------------- */
+
+enum klat_priority {
+	KLAT_HIGH, /* the priority of --policy */
+	KLAT_LOW,  /* the program's lower one, where it has two roles */
+};
+
+/*
+ * One pinned real-time thread, or process, of the measurement. Lives in memory shared by all processes of the run. The body sees
+ * `run`, `state`, `index` and `cpu`; the rest belongs to the library.
+ */
+struct klat_worker {
+	struct klat_run *run;
+	void *state;
+	const char *role;
+	int index; /* among the workers of its role */
+	int cpu;
+	int priority;
+	bool process; /* a forked process instead of a thread */
+	int (*body)(struct klat_worker *worker);
+
+	uint32_t aux;     /* TSC_AUX of the CPU it is pinned to */
+	uint32_t strayed; /* non-zero once an end stamp was taken on any other CPU */
+	int64_t iteration;
+	uint64_t spin_began; /* see klat_rest() */
+
+	pthread_t thread;
+	pid_t tid;
+	int result;
+	int policy_obtained, priority_obtained;
+	bool pinned;
+	uint64_t floor;
+	int64_t expected_faults;
+	int64_t voluntary, involuntary, minor_faults, major_faults; /* in the timed part */
+	int64_t migrations, wait_ns;                                /* -1 where the kernel does not tell */
+	int64_t rests;                                              /* voluntary switches of klat_rest(), not in `voluntary` */
+	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
+} KLAT_ALIGNED;
+
+/*
+ * For setup(): add a worker on run->cpus[place]. Workers start together once setup() has returned, each pinned and at its priority
+ * from its first instruction. `index` numbers the workers of a role.
+ */
+struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
+				    enum klat_priority priority,
+				    int (*body)(struct klat_worker *worker));
+
+/* Every role, from run->workers[0] on, for verify(). */
+struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
+
+void klat_timed_part_begins(struct klat_worker *worker);
+
+/*
+ * First statement of every iteration of a body, outside the stamps: notes where the timed part begins and that the worker still
+ * makes progress.
+ */
+static inline void klat_iteration(struct klat_worker *worker, int64_t i)
+{
+	if (__builtin_expect(i == 0, 0))
+		klat_timed_part_begins(worker);
+	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
+}
+
+/*
+ * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a second), or the kernel parks it for
+ * 50 ms. Called between iterations, this sleeps 6 ms whenever the caller has gone 40 ms without sleeping.
+ */
+void klat_rest(struct klat_worker *worker);
+
+/* Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed (-ETIMEDOUT). */
+int klat_spin_until(const uint32_t *word, uint32_t value);
+
+/* Spin for this many ticks. */
+static inline void klat_spin(uint64_t ticks)
+{
+	uint64_t begin = __rdtsc();
+
+	while (__rdtsc() - begin < ticks)
+		;
+}
+
+/* The counter --------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Stamps after Intel's "How to Benchmark Code Execution Times" (324264) and the LFENCE semantics of both vendors: nothing measured
+ * starts before the first stamp or is still executing at the second. CPUID as the fence would trap in a virtual machine.
+ */
+static inline uint64_t klat_tsc_begin(void)
+{
+	uint32_t low, high;
+
+	__asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high) : : "memory");
+	return (uint64_t)high << 32 | low;
+}
+
+/* RDTSCP also tells the CPU it ran on, which proves for every sample that the thread is where it was pinned. */
+static inline uint64_t klat_tsc_end(struct klat_worker *worker)
+{
+	uint32_t low, high, aux;
+
+	__asm__ volatile("rdtscp\n\tlfence" : "=a"(low), "=d"(high), "=c"(aux) : : "memory");
+	worker->strayed |= aux ^ worker->aux;
+	return (uint64_t)high << 32 | low;
+}
+
+/* The run ------------------------------------------------------------------------------------------------------------------- */
+
+enum klat_status {
+	KLAT_OK,
+	KLAT_DISTURBED,
+	KLAT_INVALID,
+	KLAT_ERROR,
+	KLAT_SKIPPED,
+};
+
+struct klat_benchmark {
+	const char *name;
+	const char *summary;     /* one line */
+	const char *description; /* paragraphs for --help and the man page: what is timed, what is not */
+	const char *examples;    /* lines "command\tcomment" */
+	const struct klat_option *options;
+	int option_count;
+	const void *defaults; /* the options struct */
+	size_t options_size;
+	const struct klat_metric *metrics;
+	int metric_count;
+	size_t state_size; /* of the state that workers share; zeroed */
+	int64_t iterations, warmup;
+	int policy;        /* SCHED_FIFO or SCHED_RR */
+	int high_priority; /* default of --policy's priority */
+	const char *faults[4]; /* what --plant offers besides the library's own */
+
+	/*
+	 * Check the options against each other, say how many CPUs the roles take (run->cpu_count) and which metrics are used.
+	 * Also in KLAT_LOW programs: set run->low_priority.
+	 */
+	int (*configure)(struct klat_run *run);
+	/* In the measured process: acquire what is needed, add the workers. */
+	int (*setup)(struct klat_run *run);
+	/* In the supervisor, with tsc_khz known: turn what was stored into samples where the body could not. Optional. */
+	int (*finish)(struct klat_run *run);
+	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(), klat_count(). */
+	int (*verify)(struct klat_run *run);
+	/* In the measured process, also after a failed setup(). Optional. */
+	void (*teardown)(struct klat_run *run);
+};
+
+int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
+
+/* What a benchmark may read of a run. Everything else is behind run->library. */
+struct klat_run {
+	const struct klat_benchmark *benchmark;
+	void *options;
+	void *state;
+	int64_t iterations, warmup;
+	int *cpus; /* run->cpus[place] */
+	int cpu_count;
+	bool cpus_given; /* by --cpus, cpu_count of them */
+	bool one_cpu;    /* all places are the same CPU */
+	int low_priority;
+	int patience; /* seconds without an iteration after which the run is given up; configure() may raise it */
+	double tsc_khz; /* not before finish() */
+	struct klat_worker *workers;
+	int worker_count;
+	struct klat_library *library;
+	uint64_t inject; /* ticks; see klat_inject() */
+};
+
+/*
+ * --inject: a known spin on every odd iteration, placed by each program inside its timed path, so that anyone can see the program
+ * recover it (medians of odd against even samples).
+ */
+static inline void klat_inject(const struct klat_run *run, int64_t i)
+{
+	if (__builtin_expect(run->inject != 0, 0) && (i & 1))
+		klat_spin(run->inject);
+}
+
+/* True where --plant asked for this fault, a deliberate spoiling that the evidence has to catch. */
+bool klat_planted(const struct klat_run *run, const char *fault);
+
+/* Evidence ------------------------------------------------------------------------------------------------------------------ */
+
+/* A count of the program's own, for the record's evidence column. `name` must be a literal. */
+void klat_count(struct klat_run *run, const char *name, int64_t value);
+
+void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+
+/* Increase of a row of /proc/interrupts on a CPU over the run, warm-up included; -1 where there is no such row. */
+int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
+/* The same over every CPU that the run did not use. */
+int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
+
+/* Invalid unless the role's voluntary switches reach 99 % of the iterations: it really slept for each. */
+void klat_verify_slept(struct klat_run *run, const char *role);
+
+/*
+ * For configure(): the stamps of two CPUs will be subtracted, so bound their counters' offset before and after, and call the run
+ * invalid where the bound exceeds 10 % of the metric's median.
+ */
+void klat_bound_offset(struct klat_run *run, int metric);
+
+/* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and -`error`. */
+int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+int klat_skip(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT */
+/* The life of a run: see klat.h. */
+#include "internal.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
+
+const char *klat_status_name(enum klat_status status)
+{
+	static const char *const names[] = { "ok", "disturbed", "invalid", "error", "skipped" };
+
+	return names[status];
+}
+
+void klat_warn(const struct klat_run *run, const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "%s: ", run->benchmark->name);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+}
+
+/* The gravest status wins; reasons of the same gravity gather, each once. */
+static void set_status(struct klat_run *run, enum klat_status status, const char *format, va_list arguments)
+{
+	struct klat_library *library = run->library;
+	char reason[KLAT_REASON_SIZE];
+	size_t length;
+
+	if (status < library->status)
+		return;
+	vsnprintf(reason, sizeof(reason), format, arguments);
+	if (status > library->status)
+		library->reason[0] = 0;
+	library->status = status;
+	if (strstr(library->reason, reason))
+		return;
+	length = strlen(library->reason);
+	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s", length ? "; " : "", reason);
+}
+
+#define SET_STATUS(status)                                \
+	do {                                              \
+		va_list arguments;                        \
+                                                          \
+		va_start(arguments, format);              \
+		set_status(run, status, format, arguments); \
+		va_end(arguments);                        \
+	} while (0)
+
+void klat_invalid(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_INVALID);
+}
+
+void klat_disturbed(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_DISTURBED);
+}
+
+int klat_skip(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_SKIPPED);
+	return -ENOTSUP;
+}
+
+int klat_error(struct klat_run *run, int error, const char *format, ...)
+{
+	SET_STATUS(KLAT_ERROR);
+	return error ? -error : -EIO;
+}
+
+int klat_usage(struct klat_run *run, const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "%s: ", run->benchmark->name);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputs("; see --help\n", stderr);
+	return -EINVAL;
+}
+
+void klat_count(struct klat_run *run, const char *name, int64_t value)
+{
+	struct klat_library *library = run->library;
+
+	if (library->count_count == KLAT_MAX_COUNTS)
+		abort();
+	library->counts[library->count_count++] = (struct klat_count){ name, value };
+}
+
+bool klat_planted(const struct klat_run *run, const char *fault)
+{
+	const char *planted = run->library->common.plant;
+
+	return planted && !strcmp(planted, fault);
+}
+
+void klat_bound_offset(struct klat_run *run, int metric)
+{
+	run->library->offset_wanted = true;
+	run->library->offset_metric = metric;
+}
+
+static int64_t clock_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void *map_shared(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static size_t round_up(size_t size)
+{
+	return (size + 4095) & ~(size_t)4095;
+}
+
+/* Run, library, options and state, each on pages of its own, shared with the measured process. */
+static struct klat_run *make_run(const struct klat_benchmark *benchmark)
+{
+	size_t run_size = round_up(sizeof(struct klat_run)), library_size = round_up(sizeof(struct klat_library));
+	size_t options_size = round_up(benchmark->options_size);
+	char *memory = map_shared(run_size + library_size + options_size + round_up(benchmark->state_size));
+	struct klat_run *run = (struct klat_run *)memory;
+
+	if (!memory) {
+		fprintf(stderr, "%s: cannot map shared memory: %s\n", benchmark->name, strerror(errno));
+		return NULL;
+	}
+	run->benchmark = benchmark;
+	run->library = (struct klat_library *)(memory + run_size);
+	run->options = memory + run_size + library_size;
+	run->state = memory + run_size + library_size + options_size;
+	run->patience = 30;
+	if (benchmark->options_size)
+		memcpy(run->options, benchmark->defaults, benchmark->options_size);
+	return run;
+}
+
+static int check_cpus(struct klat_run *run, const char *list)
+{
+	klat_cpu_set online;
+	int err = klat_cpus_online(&online);
+
+	if (err)
+		return klat_usage(run, "cannot read which CPUs are online");
+	run->cpu_count = klat_cpus_parse(list, &run->cpus);
+	if (run->cpu_count < 0)
+		return klat_usage(run, "--cpus takes a list such as 2,3 or 4-7, not '%s'", list);
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!klat_cpu_in(&online, run->cpus[i]))
+			return klat_usage(run, "--cpus: CPU %d does not exist or is offline (%d online)",
+					  run->cpus[i], klat_cpu_weight(&online));
+	run->cpus_given = true;
+	return 0;
+}
+
+/* All that can be wrong with the command line, before anything of the machine is touched. */
+static int prepare(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	struct klat_common *common = &library->common;
+	int err, given;
+
+	run->iterations = common->iterations;
+	run->warmup = common->warmup;
+	library->policy = (struct klat_policy){ run->benchmark->policy, run->benchmark->high_priority, false };
+	if (common->policy) {
+		library->policy.asked = true;
+		if (klat_policy_parse(common->policy, &library->policy))
+			return klat_usage(run, "--policy is fifo, rr or other, with a priority of 1 to 99 for the first two, not '%s'",
+					  common->policy);
+	}
+	if (common->cpus) {
+		err = check_cpus(run, common->cpus);
+		if (err)
+			return err;
+	}
+	given = run->cpu_count;
+	err = run->benchmark->configure(run);
+	if (err)
+		return err;
+	if (run->cpus_given && given != run->cpu_count)
+		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d", run->cpu_count,
+				  run->cpu_count == 1 ? "" : "s", given);
+	if (run->low_priority && library->policy.policy != SCHED_OTHER &&
+	    run->low_priority >= library->policy.priority)
+		return klat_usage(run, "the low priority %d must be below the priority of --policy, %d", run->low_priority,
+				  library->policy.priority);
+	err = klat_options_params(run, common, library->params, sizeof(library->params));
+	return err ? klat_usage(run, "the options are too long to record") : 0;
+}
+
+static int place(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	klat_cpu_set allowed;
+	int err, available;
+
+	if (!run->cpus_given) {
+		err = klat_cpus_allowed(&allowed);
+		if (err)
+			return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
+		available = klat_cpu_weight(&allowed);
+		if (run->cpu_count > available)
+			return klat_skip(run, "needs %d CPUs and may use %d; --cpus with a number repeated puts roles on one CPU",
+					 run->cpu_count, available);
+		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
+		err = run->cpus ? klat_cpus_place(&allowed, run->cpu_count, run->cpus) : -ENOMEM;
+		if (err)
+			return klat_error(run, -err, "cannot choose CPUs: %s", strerror(-err));
+	}
+	run->one_cpu = true;
+	for (int i = 1; i < run->cpu_count; i++)
+		run->one_cpu = run->one_cpu && run->cpus[i] == run->cpus[0];
+	library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
+	/* A program adds at most one worker a place, and one more where two roles share the first. */
+	library->worker_capacity = run->cpu_count + 1;
+	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
+	return run->workers ? 0 : klat_error(run, errno, "cannot map shared memory: %s", strerror(errno));
+}
+
+static int take_policy(struct klat_run *run)
+{
+	struct klat_policy *policy = &run->library->policy;
+	int err = klat_policy_try(policy->policy, policy->priority);
+
+	if (!err)
+		return 0;
+	if (policy->asked)
+		return klat_error(run, -err, "%s:%d refused: %s; run as root, raise RLIMIT_RTPRIO, or ask for --policy other",
+				  klat_policy_name(policy->policy), policy->priority, strerror(-err));
+	klat_warn(run, "%s:%d refused (%s): measuring under SCHED_OTHER, whose figures stand for themselves",
+		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
+	policy->policy = SCHED_OTHER;
+	policy->priority = 0;
+	return 0;
+}
+
+static int bound_offset(struct klat_run *run, uint64_t *bound)
+{
+	int err;
+
+	if (!run->library->offset_wanted)
+		return 0;
+	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1], bound);
+	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s", run->cpus[0],
+				run->cpus[run->cpu_count - 1], strerror(-err)) :
+		     0;
+}
+
+static void calibrate(struct klat_run *run)
+{
+	if (!run->library->tsc.khz)
+		klat_tsc_calibrate(&run->library->tsc);
+	run->tsc_khz = run->library->tsc.khz;
+}
+
+static int measure(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	int err, latency_fd = -1;
+
+	err = klat_memory_lock();
+	library->memory_locked = !err;
+	if (err)
+		klat_warn(run, "memory cannot be locked (%s): page faults are counted, not prevented", strerror(-err));
+	if (library->common.dma_latency >= 0) {
+		latency_fd = klat_latency_hold(library->common.dma_latency);
+		if (latency_fd < 0)
+			return klat_error(run, -latency_fd, "cannot hold /dev/cpu_dma_latency: %s; run as root, or without --dma-latency",
+					  strerror(-latency_fd));
+	}
+	err = run->benchmark->setup(run);
+	if (!err)
+		err = klat_workers_run(run);
+	library->elapsed_ns = clock_ns(CLOCK_REALTIME) - library->start_ns;
+	if (run->benchmark->teardown)
+		run->benchmark->teardown(run);
+	if (latency_fd >= 0)
+		close(latency_fd);
+	return err;
+}
+
+/*
+ * The measured process, on the first CPU from its birth: the kernel remembers for each address space where it has run, and sends
+ * TLB shootdowns there.
+ */
+static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
+{
+	pid_t supervisor = getpid(), pid;
+	klat_cpu_set before;
+	bool pinned = !klat_cpus_allowed(&before) && !klat_cpu_pin(run->cpus[0]);
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != supervisor)
+			_exit(EXIT_FAILED);
+		sigprocmask(SIG_SETMASK, signals, NULL);
+		_exit(measure(run) ? EXIT_FAILED : EXIT_MEASURED);
+	}
+	if (pinned)
+		syscall(SYS_sched_setaffinity, 0, sizeof(before.bits), before.bits);
+	return pid;
+}
+
+static int64_t progress(const struct klat_run *run)
+{
+	int64_t sum = run->worker_count;
+
+	for (int i = 0; i < run->worker_count; i++)
+		sum += __atomic_load_n(&run->workers[i].iteration, __ATOMIC_RELAXED);
+	return sum;
+}
+
+/*
+ * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0; -ETIMEDOUT when no worker has made
+ * progress for run->patience seconds.
+ */
+static int wait_measured(struct klat_run *run, pid_t pid, const sigset_t *awaited, int *status, struct rusage *usage)
+{
+	const struct timespec second = { .tv_sec = 1 };
+	int64_t seen = INT64_MIN;
+	int idle = 0;
+
+	for (;;) {
+		int signal = sigtimedwait(awaited, NULL, &second);
+
+		if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
+			kill(pid, SIGKILL);
+			wait4(pid, status, 0, usage);
+			return signal;
+		}
+		if (wait4(pid, status, WNOHANG, usage) == pid)
+			return 0;
+		idle = progress(run) == seen ? idle + (signal < 0) : 0;
+		seen = progress(run);
+		if (idle >= run->patience) {
+			kill(pid, SIGKILL);
+			wait4(pid, status, 0, usage);
+			return -ETIMEDOUT;
+		}
+	}
+}
+
+static void describe_hang(struct klat_run *run)
+{
+	const struct klat_worker *slowest = run->workers;
+
+	for (int i = 1; i < run->worker_count; i++)
+		if (run->workers[i].iteration < slowest->iteration)
+			slowest = &run->workers[i];
+	if (run->worker_count)
+		klat_error(run, ETIMEDOUT, "no progress for %d s: the %s on CPU %d stands at iteration %lld", run->patience,
+			   slowest->role, slowest->cpu, (long long)slowest->iteration);
+	else
+		klat_error(run, ETIMEDOUT, "no progress for %d s: set-up does not end", run->patience);
+}
+
+/* Run the measurement in a process of its own. Does not return when a signal ends the program. */
+static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset_t *signals)
+{
+	struct klat_library *library = run->library;
+	struct rusage usage = { 0 };
+	int status = 0, result;
+	pid_t pid;
+
+	library->start_ns = clock_ns(CLOCK_REALTIME);
+	pid = fork_measured(run, signals);
+	if (pid < 0)
+		return klat_error(run, errno, "cannot start the measured process: %s", strerror(errno));
+	result = wait_measured(run, pid, awaited, &status, &usage);
+	if (result > 0) {
+		fprintf(stderr, "%s: interrupted, nothing recorded\n", run->benchmark->name);
+		signal(result, SIG_DFL);
+		raise(result);
+		sigprocmask(SIG_SETMASK, signals, NULL);
+		_exit(128 + result);
+	}
+	library->measured_memory = usage.ru_maxrss * 1024;
+	if (result)
+		describe_hang(run);
+	else if (WIFSIGNALED(status))
+		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)", WTERMSIG(status),
+				  strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) && library->status < KLAT_ERROR)
+		return klat_error(run, EIO, "a worker process ended with an error");
+	return library->status >= KLAT_ERROR ? -EIO : 0;
+}
+
+static int summarise(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		int64_t count = klat_samples_count(run, m);
+		uint64_t *sorted;
+
+		if (!count)
+			continue;
+		sorted = malloc(count * sizeof(*sorted));
+		if (!sorted)
+			return klat_error(run, ENOMEM, "out of memory for %lld samples", (long long)count);
+		klat_samples_copy(run, m, sorted);
+		klat_summarise(sorted, count, &library->summaries[m]);
+		free(sorted);
+	}
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].floor > library->floor)
+			library->floor = run->workers[i].floor;
+	return 0;
+}
+
+static void judge_offset(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	const struct klat_summary *summary = &library->summaries[library->offset_metric];
+	uint64_t bound = library->offset_before > library->offset_after ? library->offset_before :
+									   library->offset_after;
+
+	if (!library->offset_wanted)
+		return;
+	klat_count(run, "offset_bound", bound);
+	if (summary->p50_known && bound * 10 > summary->p50)
+		klat_invalid(run, "the counters of CPUs %d and %d may differ by more than a tenth of the median", run->cpus[0],
+			     run->cpus[run->cpu_count - 1]);
+}
+
+static int judge(struct klat_run *run)
+{
+	int err;
+
+	calibrate(run);
+	if (run->benchmark->finish) {
+		err = run->benchmark->finish(run);
+		if (err)
+			return err;
+	}
+	err = summarise(run);
+	if (err)
+		return err;
+	klat_count(run, "locked", run->library->memory_locked);
+	klat_evidence_judge(run);
+	judge_offset(run);
+	return run->benchmark->verify(run);
+}
+
+static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, const sigset_t *signals)
+{
+	struct klat_library *library = run->library;
+	int err;
+
+	err = place(run);
+	if (err)
+		return err;
+	err = take_policy(run);
+	if (err)
+		return err;
+	err = klat_samples_map(run);
+	if (err)
+		return err;
+	if (library->common.inject_ns) {
+		calibrate(run);
+		run->inject = library->common.inject_ns * run->tsc_khz / 1e6;
+	}
+	err = bound_offset(run, &library->offset_before);
+	if (err)
+		return err;
+	err = supervise(run, awaited, signals);
+	if (err)
+		return err;
+	err = bound_offset(run, &library->offset_after);
+	if (err)
+		return err;
+	return judge(run);
+}
+
+static int print(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+
+	if (library->status != KLAT_OK)
+		klat_warn(run, "%s: %s", klat_status_name(library->status), library->reason);
+	if (library->common.quiet)
+		return 0;
+	if (library->common.csv) {
+		char *rows = klat_record_rows(run, 0);
+
+		if (!rows)
+			return -ENOMEM;
+		printf("%s%s", klat_record_header, rows);
+		free(rows);
+	} else if (library->common.json) {
+		klat_output_json(run, stdout);
+	} else if (library->status < KLAT_ERROR) {
+		klat_output_text(run, stdout);
+	}
+	if (fflush(stdout)) {
+		klat_warn(run, "cannot write the result: %s", strerror(errno));
+		return -EIO;
+	}
+	return 0;
+}
+
+static int exit_status(enum klat_status status)
+{
+	switch (status) {
+	case KLAT_OK:
+	case KLAT_DISTURBED:
+		return EXIT_MEASURED;
+	case KLAT_INVALID:
+		return EXIT_UNTRUSTED;
+	case KLAT_SKIPPED:
+		return EXIT_SKIPPED;
+	default:
+		return EXIT_FAILED;
+	}
+}
+
+/* Help and the like: true when that was all. */
+static bool inform(const struct klat_run *run)
+{
+	const struct klat_common *common = &run->library->common;
+
+	if (common->help)
+		klat_options_help(run->benchmark, stdout);
+	else if (common->version)
+		printf("%s (klat %s, %s)\n", run->benchmark->name, KLAT_VERSION, KLAT_COMMIT);
+	else if (common->print_man)
+		klat_options_man(run->benchmark, stdout);
+	else if (common->print_completion)
+		klat_options_completion(run->benchmark, stdout);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Signals are taken in wait_measured() alone, so that a run is either recorded whole or not at all. One that the caller ignores (nohup)
+ * stays ignored: blocked, it would become pending all the same.
+ */
+static void hold_signals(sigset_t *awaited, sigset_t *before)
+{
+	static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+
+	signal(SIGCHLD, SIG_DFL);
+	sigemptyset(awaited);
+	sigaddset(awaited, SIGCHLD);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(ending); i++) {
+		struct sigaction action;
+
+		if (!sigaction(ending[i], NULL, &action) && action.sa_handler != SIG_IGN)
+			sigaddset(awaited, ending[i]);
+	}
+	sigprocmask(SIG_BLOCK, awaited, before);
+}
+
+int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
+{
+	struct klat_run *run = make_run(benchmark);
+	sigset_t awaited, before;
+	int session = -1;
+
+	if (!run)
+		return EXIT_FAILED;
+	if (klat_options_parse(run, &run->library->common, argc, argv))
+		return EXIT_USAGE;
+	if (inform(run))
+		return fflush(stdout) ? EXIT_FAILED : EXIT_MEASURED;
+	if (prepare(run))
+		return EXIT_USAGE;
+	if (run->library->common.record) {
+		session = klat_session_join(run);
+		if (session < 0) {
+			klat_warn(run, "%s", run->library->reason);
+			return EXIT_FAILED;
+		}
+	}
+
+	hold_signals(&awaited, &before);
+	measure_and_judge(run, &awaited, &before);
+	if (session >= 0 && klat_record_append(run, session)) {
+		klat_warn(run, "%s", run->library->reason);
+		return EXIT_FAILED;
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (print(run))
+		return EXIT_FAILED;
+	return exit_status(run->library->status);
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT */
+#include "internal.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMON(field) offsetof(struct klat_common, field)
+
+static const struct klat_option common_options[] = {
+	{ "cpus", "LIST", "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
+	  KLAT_TEXT, COMMON(cpus), 0, 0, NULL, true },
+	{ "iterations", "N", "timed iterations", KLAT_INTEGER, COMMON(iterations), 1, 10000000, NULL, false },
+	{ "warmup", "N", "iterations before the timed ones, not recorded", KLAT_INTEGER, COMMON(warmup), 0,
+	  10000000, NULL, false },
+	{ "policy", "POLICY", "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, while the "
+	  "default falls back to SCHED_OTHER with a warning",
+	  KLAT_TEXT, COMMON(policy), 0, 0, NULL, true },
+	{ "dma-latency", "US", "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle states",
+	  KLAT_INTEGER, COMMON(dma_latency), 0, 1000000000, NULL, false },
+	{ "record", "DIR", "append the run to this session, begun if there is none", KLAT_TEXT, COMMON(record), 0,
+	  0, NULL, true },
+	{ "label", "NAME", "with --record, name of the kernel under test when a session begins (default: its release)",
+	  KLAT_TEXT, COMMON(label), 0, 0, NULL, true },
+	{ "seed", "N", "with --record, the plan's seed", KLAT_INTEGER, COMMON(seed), 0, INT64_MAX, NULL, true },
+	{ "run", "N", "with --record, number of this run", KLAT_INTEGER, COMMON(run), 0, INT64_MAX, NULL, true },
+	{ "order", "N", "with --record, its place in the plan", KLAT_INTEGER, COMMON(order), 0, INT64_MAX, NULL,
+	  true },
+	{ "csv", NULL, "print the rows of the record instead of the summary", KLAT_FLAG, COMMON(csv), 0, 0, NULL,
+	  true },
+	{ "json", NULL, "print one JSON object instead of the summary", KLAT_FLAG, COMMON(json), 0, 0, NULL, true },
+	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0, NULL, true },
+	{ "inject", "NS", "self-test: spin this long inside the timed path of every odd iteration", KLAT_INTEGER,
+	  COMMON(inject_ns), 1, 100000000, NULL, false },
+	{ "plant", "FAULT", "self-test: spoil the measurement on purpose, to see the evidence catch it", KLAT_TEXT,
+	  COMMON(plant), 0, 0, NULL, false },
+	{ "version", NULL, "print the version and stop", KLAT_FLAG, COMMON(version), 0, 0, NULL, true },
+	{ "help", NULL, "print this and stop", KLAT_FLAG, COMMON(help), 0, 0, NULL, true },
+};
+
+/* For the build only; left out of every help text. */
+static const struct klat_option hidden_options[] = {
+	{ "print-man", NULL, "", KLAT_FLAG, COMMON(print_man), 0, 0, NULL, true },
+	{ "print-completion", NULL, "", KLAT_FLAG, COMMON(print_completion), 0, 0, NULL, true },
+};
+
+#define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
+#define HIDDEN_COUNT ((int)KLAT_ARRAY_SIZE(hidden_options))
+
+static const char *const library_faults[] = { "unpinned", "policy", "fault" };
+
+/* Option `index` over the program's table, then the common one, then the hidden one; *base is the struct its offset counts from. */
+static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
+{
+	if (index < benchmark->option_count)
+		return &benchmark->options[index];
+	index -= benchmark->option_count;
+	return index < COMMON_COUNT ? &common_options[index] : &hidden_options[index - COMMON_COUNT];
+}
+
+static int set_value(const struct klat_benchmark *benchmark, const struct klat_option *option, void *base,
+		     const char *text)
+{
+	void *field = (char *)base + option->offset;
+	char *end;
+	long long number;
+
+	switch (option->type) {
+	case KLAT_FLAG:
+		*(bool *)field = true;
+		return 0;
+	case KLAT_TEXT:
+		*(const char **)field = text;
+		return 0;
+	case KLAT_INTEGER:
+		errno = 0;
+		number = strtoll(text, &end, 10);
+		if (end == text || *end || text[0] == ' ' || text[0] == '+' ||
+		    (errno && errno != ERANGE)) {
+			fprintf(stderr, "%s: --%s takes a whole number, not '%s'\n", benchmark->name,
+				option->name, text);
+			return -EINVAL;
+		}
+		if (errno == ERANGE || number < option->minimum || number > option->maximum) {
+			fprintf(stderr, "%s: --%s %s is out of range: %lld to %lld\n", benchmark->name,
+				option->name, text, (long long)option->minimum,
+				(long long)option->maximum);
+			return -EINVAL;
+		}
+		*(int64_t *)field = number;
+		return 0;
+	case KLAT_CHOICE:
+		for (int i = 0; option->choices[i]; i++)
+			if (!strcmp(option->choices[i], text)) {
+				*(int *)field = i;
+				return 0;
+			}
+		fprintf(stderr, "%s: --%s is %s, not '%s'\n", benchmark->name, option->name,
+			option->argument, text);
+		return -EINVAL;
+	}
+	return -EINVAL;
+}
+
+static bool plant_known(const struct klat_benchmark *benchmark, const char *fault)
+{
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(library_faults); i++)
+		if (!strcmp(library_faults[i], fault))
+			return true;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[i]; i++)
+		if (!strcmp(benchmark->faults[i], fault))
+			return true;
+	return false;
+}
+
+static void print_faults(const struct klat_benchmark *benchmark, FILE *out)
+{
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(library_faults); i++)
+		fprintf(out, "%s%s", i ? ", " : "", library_faults[i]);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[i]; i++)
+		fprintf(out, ", %s", benchmark->faults[i]);
+}
+
+static int check_common(const struct klat_run *run, const struct klat_common *common)
+{
+	const char *name = run->benchmark->name;
+
+	if (common->csv && common->json) {
+		fprintf(stderr, "%s: --csv and --json exclude each other\n", name);
+		return -EINVAL;
+	}
+	if (common->plant && !plant_known(run->benchmark, common->plant)) {
+		fprintf(stderr, "%s: --plant is one of ", name);
+		print_faults(run->benchmark, stderr);
+		fprintf(stderr, ", not '%s'\n", common->plant);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv)
+{
+	const struct klat_benchmark *benchmark = run->benchmark;
+	int count = benchmark->option_count + COMMON_COUNT + HIDDEN_COUNT;
+	struct option *table = calloc(count + 1, sizeof(*table));
+	int index, code, err = -EINVAL;
+
+	if (!table) {
+		fprintf(stderr, "%s: out of memory\n", benchmark->name);
+		return -EINVAL;
+	}
+	for (int i = 0; i < count; i++) {
+		table[i].name = option_at(benchmark, i)->name;
+		table[i].has_arg = option_at(benchmark, i)->argument ? required_argument : no_argument;
+	}
+	*common = (struct klat_common){ .iterations = benchmark->iterations,
+					.warmup = benchmark->warmup,
+					.dma_latency = -1,
+					.seed = -1 };
+	opterr = 0;
+	optind = 1;
+	for (;;) {
+		int at = optind;
+
+		index = -1;
+		code = getopt_long(argc, argv, "+:", table, &index);
+		if (code == -1)
+			break;
+		if (code == ':') {
+			fprintf(stderr, "%s: %s needs a value; see --help\n", benchmark->name, argv[at]);
+			goto out;
+		}
+		if (code == '?') {
+			fprintf(stderr, "%s: unknown, ambiguous or misused option '%s'; see --help\n",
+				benchmark->name, argv[at]);
+			goto out;
+		}
+		if (set_value(benchmark, option_at(benchmark, index),
+			      index < benchmark->option_count ? run->options : (void *)common, optarg))
+			goto out;
+	}
+	if (optind < argc) {
+		fprintf(stderr, "%s: unexpected argument '%s'; see --help\n", benchmark->name,
+			argv[optind]);
+		goto out;
+	}
+	err = check_common(run, common);
+out:
+	free(table);
+	return err;
+}
+
+static void print_value(const struct klat_option *option, const void *base, FILE *out)
+{
+	const void *field = (const char *)base + option->offset;
+
+	switch (option->type) {
+	case KLAT_INTEGER:
+		fprintf(out, "%lld", (long long)*(const int64_t *)field);
+		break;
+	case KLAT_CHOICE:
+		fputs(option->choices[*(const int *)field], out);
+		break;
+	case KLAT_TEXT:
+		fputs(*(const char *const *)field ? *(const char *const *)field : "", out);
+		break;
+	case KLAT_FLAG:
+		fputs(*(const bool *)field ? "yes" : "no", out);
+		break;
+	}
+}
+
+int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
+			size_t size)
+{
+	const struct klat_benchmark *benchmark = run->benchmark;
+	FILE *out = fmemopen(text, size, "w");
+	const char *separator = "";
+	long length;
+
+	if (!out)
+		return -errno;
+	for (int i = 0; i < benchmark->option_count; i++) {
+		const struct klat_option *option = &benchmark->options[i];
+
+		if (option->unrecorded)
+			continue;
+		fprintf(out, "%s%s=", separator, option->name);
+		print_value(option, run->options, out);
+		separator = ";";
+	}
+	fprintf(out, "%siterations=%lld;warmup=%lld", separator, (long long)run->iterations,
+		(long long)run->warmup);
+	if (common->dma_latency >= 0)
+		fprintf(out, ";dma-latency=%lld", (long long)common->dma_latency);
+	if (common->inject_ns)
+		fprintf(out, ";inject=%lld", (long long)common->inject_ns);
+	if (common->plant)
+		fprintf(out, ";plant=%s", common->plant);
+	length = ftell(out);
+	if (fclose(out) || length < 0 || (size_t)length >= size)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where the cursor is: at `column`. */
+static void print_wrapped(FILE *out, const char *text, int indent, int column)
+{
+	while (*text) {
+		size_t word = strcspn(text, " \n");
+
+		if (column > indent && column + 1 + (int)word > 79) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+		} else if (column > indent) {
+			fputc(' ', out);
+			column++;
+		} else if (column < indent) {
+			fprintf(out, "%*s", indent - column, "");
+			column = indent;
+		}
+		fwrite(text, 1, word, out);
+		column += word;
+		text += word;
+		if (*text == '\n') {
+			fprintf(out, "\n%s", text[1] == '\n' ? "\n" : "");
+			text += strspn(text, "\n");
+			column = 0;
+		}
+		text += strspn(text, " ");
+	}
+	fputc('\n', out);
+}
+
+/* The help sentence, then range and default where there are any. */
+static void describe(const struct klat_benchmark *benchmark, const struct klat_option *option,
+		     const void *defaults, char *text, size_t size)
+{
+	FILE *out = fmemopen(text, size, "w");
+
+	if (!out) {
+		snprintf(text, size, "%s", option->help);
+		return;
+	}
+	fputs(option->help, out);
+	if (!strcmp(option->name, "plant")) {
+		fputs(": ", out);
+		print_faults(benchmark, out);
+	} else if (!strcmp(option->name, "iterations") || !strcmp(option->name, "warmup")) {
+		fprintf(out, " (%lld to %lld; default %lld)", (long long)option->minimum,
+			(long long)option->maximum,
+			(long long)(option->name[0] == 'i' ? benchmark->iterations : benchmark->warmup));
+	} else if (!strcmp(option->name, "policy")) {
+		fprintf(out, " (default %s:%d)", klat_policy_name(benchmark->policy),
+			benchmark->high_priority);
+	} else if (defaults && option->type == KLAT_INTEGER) {
+		int64_t value = *(const int64_t *)((const char *)defaults + option->offset);
+
+		fprintf(out, " (%lld to %lld", (long long)option->minimum, (long long)option->maximum);
+		if (value >= option->minimum)
+			fprintf(out, "; default %lld", (long long)value);
+		fputc(')', out);
+	} else if (defaults && option->type == KLAT_CHOICE) {
+		fputs(" (default ", out);
+		print_value(option, defaults, out);
+		fputc(')', out);
+	}
+	fclose(out);
+}
+
+static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options, int count,
+			 const void *defaults, FILE *out)
+{
+	for (int i = 0; i < count; i++) {
+		char text[640];
+		int column = fprintf(out, "  --%s%s%s", options[i].name, options[i].argument ? " " : "",
+				     options[i].argument ? options[i].argument : "");
+
+		if (column > 22) {
+			fputc('\n', out);
+			column = 0;
+		}
+		describe(benchmark, &options[i], defaults, text, sizeof(text));
+		print_wrapped(out, text, 24, column);
+	}
+}
+
+static const char exit_statuses[] =
+	"0 measured; 1 failed; 2 usage; 3 measured, but the evidence says that the number is not to be trusted; "
+	"4 skipped, with the reason (too few CPUs, no device, no privilege).";
+
+void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
+{
+	fprintf(out, "Usage: %s [OPTION]...\n", benchmark->name);
+	print_wrapped(out, benchmark->summary, 0, 0);
+	fputc('\n', out);
+	print_wrapped(out, benchmark->description, 0, 0);
+	fputs("\nMetrics:\n", out);
+	for (int i = 0; i < benchmark->metric_count; i++) {
+		int column = fprintf(out, "  %s", benchmark->metrics[i].name);
+
+		print_wrapped(out, benchmark->metrics[i].summary, 24, column);
+	}
+	if (benchmark->option_count)
+		fputs("\nOptions of this program:\n", out);
+	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults, out);
+	fputs("\nOptions of every program:\n", out);
+	help_options(benchmark, common_options, COMMON_COUNT, NULL, out);
+	fputs("\nExit status: ", out);
+	print_wrapped(out, exit_statuses, 0, 13);
+	if (benchmark->examples) {
+		fputs("\nExamples:\n", out);
+		for (const char *line = benchmark->examples; *line;) {
+			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
+
+			fprintf(out, "  %.*s\n", (int)command, line);
+			if (whole > command)
+				fprintf(out, "      %.*s\n", (int)(whole - command - 1), line + command + 1);
+			line += whole + (line[whole] == '\n');
+		}
+	}
+}
+
+/* troff text: backslashes, and dots or quotes that begin a line, would be requests; every '-' is one that a user types. */
+static void man_text(FILE *out, const char *text)
+{
+	bool line_begins = true;
+
+	for (; *text; text++) {
+		if (line_begins && (*text == '.' || *text == '\''))
+			fputs("\\&", out);
+		if (*text == '\\')
+			fputs("\\e", out);
+		else if (*text == '-')
+			fputs("\\-", out);
+		else if (*text == '\n' && text[1] == '\n')
+			fputs("\n.PP", out);
+		else
+			fputc(*text, out);
+		line_begins = *text == '\n';
+	}
+	fputc('\n', out);
+}
+
+static void man_options(const struct klat_benchmark *benchmark, const struct klat_option *options, int count,
+			const void *defaults, FILE *out)
+{
+	for (int i = 0; i < count; i++) {
+		char text[640];
+
+		fputs(".TP\n.B ", out);
+		fputs("\\-\\-", out);
+		for (const char *c = options[i].name; *c; c++)
+			*c == '-' ? fputs("\\-", out) : fputc(*c, out);
+		if (options[i].argument)
+			fprintf(out, " \\fI%s\\fR", options[i].argument);
+		fputc('\n', out);
+		describe(benchmark, &options[i], defaults, text, sizeof(text));
+		man_text(out, text);
+	}
+}
+
+void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
+{
+	fprintf(out, ".TH KLAT\\-%s 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", benchmark->name,
+		KLAT_VERSION, benchmark->name);
+	man_text(out, benchmark->summary);
+	fprintf(out, ".SH SYNOPSIS\n.B klat %s\n[\\fIOPTION\\fR]...\n.SH DESCRIPTION\n", benchmark->name);
+	man_text(out, benchmark->description);
+	fputs(".SH METRICS\n", out);
+	for (int i = 0; i < benchmark->metric_count; i++) {
+		fprintf(out, ".TP\n.B %s\n", benchmark->metrics[i].name);
+		man_text(out, benchmark->metrics[i].summary);
+	}
+	fputs(".SH OPTIONS\n", out);
+	man_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults, out);
+	fputs(".SS \"Options of every program\"\n", out);
+	man_options(benchmark, common_options, COMMON_COUNT, NULL, out);
+	fputs(".SH \"EXIT STATUS\"\n", out);
+	man_text(out, exit_statuses);
+	if (benchmark->examples) {
+		fputs(".SH EXAMPLES\n.nf\n", out);
+		for (const char *line = benchmark->examples; *line;) {
+			char text[256];
+			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
+
+			snprintf(text, sizeof(text), "%.*s", (int)command, line);
+			man_text(out, text);
+			if (whole > command) {
+				snprintf(text, sizeof(text), "    %.*s", (int)(whole - command - 1),
+					 line + command + 1);
+				man_text(out, text);
+			}
+			line += whole + (line[whole] == '\n');
+		}
+		fputs(".fi\n", out);
+	}
+}
+
+void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
+{
+	int count = benchmark->option_count + COMMON_COUNT;
+
+	fprintf(out, "_klat_%s()\n{\n\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+		"\tcase \"$previous\" in\n", benchmark->name);
+	for (int i = 0; i < count; i++) {
+		const struct klat_option *option = option_at(benchmark, i);
+
+		if (option->type == KLAT_FLAG)
+			continue;
+		fprintf(out, "\t--%s) ", option->name);
+		if (option->type == KLAT_CHOICE) {
+			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
+			for (int c = 0; option->choices[c]; c++)
+				fprintf(out, "%s%s", c ? " " : "", option->choices[c]);
+			fputs("' -- \"$word\")", out);
+		} else if (!strcmp(option->name, "policy")) {
+			fputs("mapfile -t COMPREPLY < <(compgen -W 'fifo rr other' -- \"$word\")", out);
+		} else if (!strcmp(option->name, "record")) {
+			fputs("mapfile -t COMPREPLY < <(compgen -d -- \"$word\")", out);
+		} else if (!strcmp(option->name, "plant")) {
+			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
+			for (size_t f = 0; f < KLAT_ARRAY_SIZE(library_faults); f++)
+				fprintf(out, "%s%s", f ? " " : "", library_faults[f]);
+			for (size_t f = 0; f < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[f]; f++)
+				fprintf(out, " %s", benchmark->faults[f]);
+			fputs("' -- \"$word\")", out);
+		} else {
+			fputs("COMPREPLY=()", out);
+		}
+		fputs("; return ;;\n", out);
+	}
+	fputs("\tesac\n\tmapfile -t COMPREPLY < <(compgen -W '", out);
+	for (int i = 0; i < count; i++)
+		fprintf(out, "%s--%s", i ? " " : "", option_at(benchmark, i)->name);
+	fprintf(out, "' -- \"$word\")\n}\ncomplete -F _klat_%s %s\n", benchmark->name, benchmark->name);
+}

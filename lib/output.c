@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* What a program prints: text for people, JSON for programs. Both show what the run holds and compute only nanoseconds. */
+#include "internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Time means nothing where the counter is not the machine's. */
+static bool time_means_something(void)
+{
+	const char *mode = klat_mode();
+
+	return !strcmp(mode, "hardware") || !strcmp(mode, "virtual");
+}
+
+static double to_ns(const struct klat_run *run, double ticks)
+{
+	return ticks * 1e6 / run->tsc_khz;
+}
+
+static const char *relation_text(const char *relation)
+{
+	static const char *const texts[][2] = {
+		{ "one-cpu", "one CPU" },
+		{ "same-core", "siblings of one core" },
+		{ "same-llc", "same last-level cache" },
+		{ "same-node", "same NUMA node" },
+		{ "cross-node", "across NUMA nodes" },
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
+		if (!strcmp(texts[i][0], relation))
+			return texts[i][1];
+	return relation;
+}
+
+/* "1,0"; a long consecutive run is shortened to "2-80". */
+static void print_cpus(const struct klat_run *run, FILE *out)
+{
+	for (int i = 0; i < run->cpu_count;) {
+		int end = i;
+
+		while (end + 1 < run->cpu_count && run->cpus[end + 1] == run->cpus[end] + 1)
+			end++;
+		if (end - i < 2)
+			end = i;
+		fprintf(out, "%s%d", i ? "," : "", run->cpus[i]);
+		if (end > i)
+			fprintf(out, "-%d", run->cpus[end]);
+		i = end + 1;
+	}
+}
+
+static void print_policies(const struct klat_run *run, FILE *out)
+{
+	const char *last = "";
+	int priority = -1;
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+
+		if (!strcmp(worker->role, last) && worker->priority_obtained == priority)
+			continue;
+		last = worker->role;
+		priority = worker->priority_obtained;
+		fprintf(out, "%s%s %s:%d", i ? ", " : "", worker->role, klat_policy_name(worker->policy_obtained),
+			priority);
+	}
+}
+
+static void print_column(FILE *out, bool known, double value, int decimals)
+{
+	if (known)
+		fprintf(out, " %10.*f", decimals, value);
+	else
+		fprintf(out, " %10s", "n/a");
+}
+
+static void print_statistics(const struct klat_run *run, const struct klat_summary *summary, double factor, int decimals,
+			     FILE *out)
+{
+	(void)run;
+	print_column(out, true, (double)summary->mean_milli / 1e3 * factor, decimals);
+	print_column(out, summary->stddev_known, (double)summary->stddev_milli / 1e3 * factor, decimals);
+	print_column(out, true, summary->min * factor, decimals ? decimals - 1 : 0);
+	print_column(out, summary->p50_known, summary->p50 * factor, decimals ? decimals - 1 : 0);
+	print_column(out, summary->p99_known, summary->p99 * factor, decimals ? decimals - 1 : 0);
+	print_column(out, true, summary->max * factor, decimals ? decimals - 1 : 0);
+	fputc('\n', out);
+}
+
+static void print_metric(const struct klat_run *run, int metric, FILE *out)
+{
+	const struct klat_summary *summary = &run->library->summaries[metric];
+
+	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name, run->benchmark->metrics[metric].summary);
+	fprintf(out, "%" PRId64 " records %*s %10s %10s %10s %10s %10s\n", summary->n,
+		(int)(5 - (summary->n > 9 ? floor(log10(summary->n)) : 0)), "average", "stdev", "min", "p50", "p99", "max");
+	fprintf(out, "%-13s", klat_unit());
+	print_statistics(run, summary, 1, 1, out);
+	if (time_means_something()) {
+		fprintf(out, "%-13s", "ns");
+		print_statistics(run, summary, to_ns(run, 1), 0, out);
+	}
+}
+
+/* Names and numbers in as many lines as 79 columns make necessary. */
+static void print_counts(const struct klat_run *run, FILE *out)
+{
+	int column = fprintf(out, "evidence: %s", klat_status_name(run->library->status));
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+		char text[96];
+
+		/* One responder stands for the crowd; the record has them all. */
+		if (worker->index)
+			continue;
+		snprintf(text, sizeof(text), "%s slept %" PRId64 ", preempted %" PRId64 ", faults %" PRId64, worker->role,
+			 worker->voluntary, worker->involuntary,
+			 worker->minor_faults + worker->major_faults - worker->expected_faults);
+		if (column + 2 + (int)strlen(text) > 79)
+			column = fprintf(out, "\n  %s", text) - 1;
+		else
+			column += fprintf(out, "; %s", text);
+	}
+	for (int i = 0; i < run->library->count_count; i++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "%s %" PRId64, run->library->counts[i].name, run->library->counts[i].value);
+		if (column + 2 + (int)strlen(text) > 79)
+			column = fprintf(out, "\n  %s", text) - 1;
+		else
+			column += fprintf(out, "; %s", text);
+	}
+	fputc('\n', out);
+}
+
+void klat_output_text(struct klat_run *run, FILE *out)
+{
+	const struct klat_library *library = run->library;
+
+	fprintf(out, "%s: %s\nCPUs ", run->benchmark->name, run->benchmark->summary);
+	print_cpus(run, out);
+	fprintf(out, " (%s); ", relation_text(library->placement));
+	print_policies(run, out);
+	fputc('\n', out);
+	for (const char *c = library->params; *c; c++)
+		fputc(*c == ';' ? ' ' : *c, out);
+	fputc('\n', out);
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		if (library->metrics[m].used)
+			print_metric(run, m, out);
+	fprintf(out, "\ntimer floor %" PRIu64 " %s", library->floor, klat_unit());
+	if (time_means_something())
+		fprintf(out, " (%.0f ns); 1 tick = %.4f ns (%.3f MHz)", to_ns(run, library->floor), to_ns(run, 1),
+			run->tsc_khz / 1e3);
+	else
+		fprintf(out, "; %s mode: times are not times", klat_mode());
+	fputc('\n', out);
+	print_counts(run, out);
+	if (library->tsc.second_khz && fabs(library->tsc.difference_ppm) > 50)
+		fprintf(out, "the two calibrations of the counter differ by %.0f ppm\n", library->tsc.difference_ppm);
+}
+
+static json_t *statistic(const struct klat_run *run, json_t *object, const char *name, bool known, double value)
+{
+	char ns[32];
+
+	json_object_set_new(object, name, known ? json_real(value) : json_null());
+	if (time_means_something()) {
+		snprintf(ns, sizeof(ns), "%s_ns", name);
+		json_object_set_new(object, ns, known ? json_real(to_ns(run, value)) : json_null());
+	}
+	return object;
+}
+
+static json_t *metric_object(const struct klat_run *run, int metric)
+{
+	const struct klat_summary *summary = &run->library->summaries[metric];
+	json_t *object = json_pack("{s:s, s:I}", "name", run->benchmark->metrics[metric].name, "n",
+				   (json_int_t)summary->n);
+
+	statistic(run, object, "mean", true, (double)summary->mean_milli / 1e3);
+	statistic(run, object, "stddev", summary->stddev_known, (double)summary->stddev_milli / 1e3);
+	statistic(run, object, "min", true, summary->min);
+	statistic(run, object, "p50", summary->p50_known, summary->p50);
+	statistic(run, object, "p90", summary->p90_known, summary->p90);
+	statistic(run, object, "p99", summary->p99_known, summary->p99);
+	statistic(run, object, "max", true, summary->max);
+	return object;
+}
+
+static json_t *worker_object(const struct klat_worker *worker)
+{
+	return json_pack("{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "role", worker->role,
+			 "index", worker->index, "cpu", worker->cpu, "policy", klat_policy_name(worker->policy_obtained),
+			 "priority", worker->priority_obtained, "pinned", worker->pinned && !worker->strayed,
+			 "voluntary", (json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
+			 "minor_faults", (json_int_t)worker->minor_faults, "major_faults",
+			 (json_int_t)worker->major_faults, "migrations", (json_int_t)worker->migrations, "wait_ns",
+			 (json_int_t)worker->wait_ns, "floor", (json_int_t)worker->floor);
+}
+
+static json_t *evidence_object(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	json_t *evidence = json_object(), *workers = json_array(), *counts = json_object(), *interrupts = json_object();
+
+	for (int i = 0; i < run->worker_count; i++)
+		json_array_append_new(workers, worker_object(&run->workers[i]));
+	for (int i = 0; i < library->count_count; i++)
+		json_object_set_new(counts, library->counts[i].name, json_integer(library->counts[i].value));
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
+		json_t *cpus = json_object();
+
+		for (int i = 0; i < run->cpu_count && library->after.irq_present[row]; i++) {
+			char cpu[16];
+
+			snprintf(cpu, sizeof(cpu), "%d", run->cpus[i]);
+			json_object_set_new(cpus, cpu,
+					    json_integer(klat_interrupts(run, klat_irq_names[row], run->cpus[i])));
+		}
+		json_object_set_new(interrupts, klat_irq_names[row], cpus);
+	}
+	json_object_set_new(evidence, "workers", workers);
+	json_object_set_new(evidence, "counts", counts);
+	json_object_set_new(evidence, "interrupts", interrupts);
+	json_object_set_new(evidence, "smi",
+			    library->before.smi < 0 ? json_string("unavailable") :
+						      json_integer(library->after.smi - library->before.smi));
+	json_object_set_new(evidence, "memory_bytes", json_integer(library->measured_memory));
+	json_object_set_new(evidence, "sample_bytes", json_integer(library->samples_size));
+	return evidence;
+}
+
+int klat_output_json(struct klat_run *run, FILE *out)
+{
+	const struct klat_library *library = run->library;
+	bool measured = library->status < KLAT_ERROR;
+	json_t *metrics = json_array(), *cpus = json_array(), *object;
+	int err;
+
+	for (int m = 0; m < run->benchmark->metric_count && measured; m++)
+		if (library->metrics[m].used)
+			json_array_append_new(metrics, metric_object(run, m));
+	for (int i = 0; i < run->cpu_count && run->cpus; i++)
+		json_array_append_new(cpus, json_integer(run->cpus[i]));
+	object = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:I, s:s, s:s, s:I, s:o, s:o}", "program",
+			   run->benchmark->name, "version", KLAT_VERSION, "parameters", library->params, "cpus", cpus,
+			   "placement", library->placement ? library->placement : "", "mode", klat_mode(), "unit",
+			   klat_unit(), "tsc_khz", run->tsc_khz, "floor", (json_int_t)library->floor, "status",
+			   klat_status_name(library->status), "reason", library->reason, "elapsed_ns",
+			   (json_int_t)library->elapsed_ns, "evidence", measured ? evidence_object(run) : json_object(),
+			   "metrics", metrics);
+	err = object ? json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : -1;
+	fputc('\n', out);
+	json_decref(object);
+	return err ? -ENOMEM : 0;
+}

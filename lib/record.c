@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/* runs.csv and samples/: see docs/record.md. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sha256.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECK_DIGITS 16
+
+const char klat_record_header[] =
+	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,p50,p90,p99,max,floor,"
+	"cpus,placement,policy,voluntary,involuntary,minor_faults,major_faults,migrations,wait_ns,irq_res,irq_cal,"
+	"irq_tlb,irq_loc,steal_ms,smi,evidence,start_ns,elapsed_ns,rows,check\n";
+
+/* RFC 4180: quoted where it must be, quotes doubled. A comma before every field but the first. */
+static void field(FILE *out, const char *text)
+{
+	if (ftell(out))
+		fputc(',', out);
+	if (!text[strcspn(text, ",\"\r\n")]) {
+		fputs(text, out);
+		return;
+	}
+	fputc('"', out);
+	for (; *text; text++) {
+		if (*text == '"')
+			fputc('"', out);
+		fputc(*text == '\n' || *text == '\r' ? ' ' : *text, out);
+	}
+	fputc('"', out);
+}
+
+static void number_field(FILE *out, int64_t value)
+{
+	fprintf(out, ",%lld", (long long)value);
+}
+
+static void quantile_field(FILE *out, bool known, uint64_t value)
+{
+	if (known)
+		fprintf(out, ",%llu", (unsigned long long)value);
+	else
+		fputc(',', out);
+}
+
+static void milli_field(FILE *out, bool known, unsigned __int128 milli)
+{
+	char text[48] = "";
+
+	if (known)
+		klat_milli_text(milli, text, sizeof(text));
+	field(out, text);
+}
+
+static bool first_of_role(const struct klat_run *run, int index)
+{
+	for (int i = 0; i < index; i++)
+		if (!strcmp(run->workers[i].role, run->workers[index].role))
+			return false;
+	return true;
+}
+
+/* ",writer=1;reader=2", an int64_t of each worker added up over its role; empty where any is unknown (-1). */
+static void role_field(FILE *out, const struct klat_run *run, size_t offset)
+{
+	char text[1024] = "";
+	size_t length = 0;
+
+	for (int i = 0; i < run->worker_count; i++) {
+		int64_t sum = 0;
+
+		if (!first_of_role(run, i))
+			continue;
+		for (int j = i; j < run->worker_count; j++) {
+			int64_t value = *(const int64_t *)((const char *)&run->workers[j] + offset);
+
+			if (strcmp(run->workers[j].role, run->workers[i].role))
+				continue;
+			if (value < 0) {
+				fputc(',', out);
+				return;
+			}
+			sum += value;
+		}
+		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld", length ? ";" : "",
+				   run->workers[i].role, (long long)sum);
+	}
+	field(out, text);
+}
+
+static void policy_field(FILE *out, const struct klat_run *run)
+{
+	char text[1024] = "";
+	size_t length = 0;
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (first_of_role(run, i))
+			length += snprintf(text + length, sizeof(text) - length, "%s%s=%s:%d", length ? ";" : "",
+					   run->workers[i].role,
+					   klat_policy_name(run->workers[i].policy_obtained),
+					   run->workers[i].priority_obtained);
+	field(out, text);
+}
+
+static bool used_before(const struct klat_run *run, int index)
+{
+	for (int i = 0; i < index; i++)
+		if (run->cpus[i] == run->cpus[index])
+			return true;
+	return false;
+}
+
+static void irq_field(FILE *out, const struct klat_run *run, const char *row)
+{
+	fputc(',', out);
+	if (klat_interrupts(run, row, run->cpus[0]) < 0)
+		return;
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!used_before(run, i))
+			fprintf(out, "%d=%lld;", run->cpus[i], (long long)klat_interrupts(run, row, run->cpus[i]));
+	fprintf(out, "other=%lld", (long long)klat_interrupts_elsewhere(run, row));
+}
+
+static void cpus_field(FILE *out, const struct klat_run *run)
+{
+	fputc(',', out);
+	for (int i = 0; i < run->cpu_count && run->cpus; i++)
+		fprintf(out, "%s%d", i ? ";" : "", run->cpus[i]);
+}
+
+static void steal_field(FILE *out, const struct klat_run *run)
+{
+	int64_t stolen = 0;
+
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!used_before(run, i))
+			stolen += run->library->after.steal[run->cpus[i]] - run->library->before.steal[run->cpus[i]];
+	number_field(out, stolen * 1000 / sysconf(_SC_CLK_TCK));
+}
+
+static void evidence_fields(FILE *out, const struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	char text[2048] = "";
+	size_t length = 0;
+
+	policy_field(out, run);
+	role_field(out, run, offsetof(struct klat_worker, voluntary));
+	role_field(out, run, offsetof(struct klat_worker, involuntary));
+	role_field(out, run, offsetof(struct klat_worker, minor_faults));
+	role_field(out, run, offsetof(struct klat_worker, major_faults));
+	role_field(out, run, offsetof(struct klat_worker, migrations));
+	role_field(out, run, offsetof(struct klat_worker, wait_ns));
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
+		irq_field(out, run, klat_irq_names[row]);
+	steal_field(out, run);
+	if (library->before.smi < 0 || library->after.smi < 0)
+		fputc(',', out);
+	else
+		number_field(out, library->after.smi - library->before.smi);
+	for (int i = 0; i < library->count_count; i++)
+		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld", i ? ";" : "",
+				   library->counts[i].name, (long long)library->counts[i].value);
+	field(out, text);
+}
+
+/* One row without its check; `metric` is -1 in the single row of a run that measured nothing. */
+static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t first, int rows)
+{
+	const struct klat_library *library = run->library;
+	char boot[64] = "", text[32];
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (file) {
+		if (fgets(boot, sizeof(boot), file))
+			boot[strcspn(boot, "\n")] = 0;
+		fclose(file);
+	}
+	field(out, boot);
+	number_field(out, library->common.order);
+	field(out, run->benchmark->name);
+	field(out, library->params);
+	number_field(out, library->common.run);
+	field(out, metric < 0 ? "" : run->benchmark->metrics[metric].name);
+	field(out, klat_unit());
+	field(out, klat_status_name(library->status));
+	field(out, library->reason);
+	if (metric < 0) {
+		fputs(",,0,,,,,,,,", out);
+	} else {
+		const struct klat_summary *summary = &library->summaries[metric];
+
+		number_field(out, first);
+		number_field(out, summary->n);
+		milli_field(out, true, summary->mean_milli);
+		milli_field(out, summary->stddev_known, summary->stddev_milli);
+		quantile_field(out, true, summary->min);
+		quantile_field(out, summary->p50_known, summary->p50);
+		quantile_field(out, summary->p90_known, summary->p90);
+		quantile_field(out, summary->p99_known, summary->p99);
+		quantile_field(out, true, summary->max);
+		number_field(out, library->floor);
+	}
+	cpus_field(out, run);
+	field(out, library->placement ? library->placement : "");
+	if (metric < 0)
+		fputs(",,,,,,,,,,,,,,", out);
+	else
+		evidence_fields(out, run);
+	snprintf(text, sizeof(text), "%lld", (long long)library->start_ns);
+	field(out, text);
+	number_field(out, library->elapsed_ns);
+	number_field(out, rows);
+}
+
+static int append_checked(FILE *out, const struct klat_run *run, int metric, int64_t first, int rows)
+{
+	char hash[SHA256_DIGEST_STRING_LENGTH], *row;
+	size_t size;
+	FILE *memory = open_memstream(&row, &size);
+
+	if (!memory)
+		return -errno;
+	write_row(memory, run, metric, first, rows);
+	if (fclose(memory))
+		return -ENOMEM;
+	SHA256Data((const uint8_t *)row, size, hash);
+	fprintf(out, "%s,%.*s\n", row, CHECK_DIGITS, hash);
+	free(row);
+	return 0;
+}
+
+static bool measured(const struct klat_run *run)
+{
+	return run->library->status < KLAT_ERROR;
+}
+
+char *klat_record_rows(struct klat_run *run, int64_t first)
+{
+	char *rows = NULL;
+	size_t size;
+	FILE *out = open_memstream(&rows, &size);
+	int err = 0;
+
+	if (!out)
+		return NULL;
+	if (!measured(run))
+		err = append_checked(out, run, -1, 0, 1);
+	for (int m = 0; m < run->benchmark->metric_count && measured(run) && !err; m++) {
+		if (!run->library->metrics[m].used)
+			continue;
+		err = append_checked(out, run, m, first, run->library->metrics_used);
+		first += klat_samples_count(run, m);
+	}
+	if (fclose(out) || err) {
+		free(rows);
+		return NULL;
+	}
+	return rows;
+}
+
+static int open_append(int directory, const char *name)
+{
+	int fd = openat(directory, name, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		klat_give_to_caller(fd);
+	return fd < 0 ? -errno : fd;
+}
+
+/* One write, synced; what does not fit is taken back, so that a full disk leaves the file as it was. */
+static int append_synced(int fd, const void *data, size_t size, off_t before)
+{
+	int err = klat_write_whole(fd, data, size);
+
+	if (!err && fdatasync(fd))
+		err = -errno;
+	if (err && ftruncate(fd, before))
+		return err;
+	return err;
+}
+
+static int append_samples(struct klat_run *run, int session, int64_t *first)
+{
+	char name[128];
+	int64_t total = 0, at = 0;
+	struct stat status;
+	uint64_t *samples;
+	int fd, directory, err = 0;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		total += klat_samples_count(run, m);
+	samples = malloc(total * sizeof(*samples));
+	if (!samples)
+		return -ENOMEM;
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		if (run->library->metrics[m].used) {
+			klat_samples_copy(run, m, samples + at);
+			at += klat_samples_count(run, m);
+		}
+	if (!mkdirat(session, "samples", 0777)) {
+		directory = openat(session, "samples", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (directory >= 0) {
+			klat_give_to_caller(directory);
+			close(directory);
+		}
+	}
+	snprintf(name, sizeof(name), "samples/%s.u64", run->benchmark->name);
+	fd = open_append(session, name);
+	if (fd < 0) {
+		free(samples);
+		return fd;
+	}
+	/* A writer that was killed may have left part of a sample. */
+	if (fstat(fd, &status))
+		err = -errno;
+	else if (status.st_size % 8) {
+		status.st_size += 8 - status.st_size % 8;
+		err = ftruncate(fd, status.st_size) ? -errno : 0;
+	}
+	if (!err)
+		err = append_synced(fd, samples, total * sizeof(*samples), status.st_size);
+	*first = status.st_size / 8;
+	close(fd);
+	free(samples);
+	return err;
+}
+
+static int append_rows(struct klat_run *run, int session, int64_t first)
+{
+	char *rows = klat_record_rows(run, first), *text = NULL, last = '\n';
+	struct stat status;
+	int fd, err;
+
+	if (!rows)
+		return -ENOMEM;
+	fd = open_append(session, "runs.csv");
+	if (fd < 0) {
+		free(rows);
+		return fd;
+	}
+	if (fstat(fd, &status) || (status.st_size && pread(fd, &last, 1, status.st_size - 1) != 1)) {
+		err = -errno;
+	} else {
+		/* A torn last line stays, on a line of its own, for readers to see and ignore. */
+		const char *begin = !status.st_size ? klat_record_header : last == '\n' ? "" : "\n";
+
+		err = asprintf(&text, "%s%s", begin, rows) < 0 ? -ENOMEM : 0;
+	}
+	if (!err)
+		err = append_synced(fd, text, strlen(text), status.st_size);
+	close(fd);
+	free(text);
+	free(rows);
+	return err;
+}
+
+int klat_record_append(struct klat_run *run, int session)
+{
+	int64_t first = 0;
+	int err = 0;
+
+	if (flock(session, LOCK_EX))
+		return klat_error(run, errno, "cannot lock %s: %s", run->library->common.record, strerror(errno));
+	if (measured(run))
+		err = append_samples(run, session, &first);
+	if (!err)
+		err = append_rows(run, session, first);
+	flock(session, LOCK_UN);
+	return err ? klat_error(run, -err, "cannot record into %s: %s; nothing of this run was kept",
+				run->library->common.record, strerror(-err)) :
+		     0;
+}

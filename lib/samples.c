@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Sample buffers: one shared, locked, node-local mapping for all metrics of a run. */
+#include "internal.h"
+
+#include <errno.h>
+#include <numa.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static int64_t series_length(const struct klat_run *run)
+{
+	return run->warmup + run->iterations;
+}
+
+void klat_use_metric(struct klat_run *run, int metric, int64_t series)
+{
+	struct klat_series *used = &run->library->metrics[metric];
+
+	run->library->metrics_used += !used->used && series > 0;
+	used->used = series > 0;
+	used->series = series;
+}
+
+int klat_samples_map(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	size_t total = 0;
+	uint64_t *next;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		if (library->metrics[m].used)
+			total += library->metrics[m].series * series_length(run);
+	library->samples_size = total * sizeof(uint64_t);
+	if (!total)
+		return 0;
+	library->samples = mmap(NULL, library->samples_size, PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (library->samples == MAP_FAILED)
+		return klat_error(run, errno, "cannot map %zu bytes of sample buffer: %s; fewer --iterations take less",
+				  library->samples_size, strerror(errno));
+	if (numa_available() >= 0 && numa_max_node() > 0)
+		numa_tonode_memory(library->samples, library->samples_size, klat_cpu_node(run->cpus[0]));
+	/* The first touch places the pages and keeps faults out of the timed part. */
+	memset(library->samples, 0, library->samples_size);
+	next = library->samples;
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		struct klat_series *series = &library->metrics[m];
+
+		if (!series->used)
+			continue;
+		series->base = next + run->warmup;
+		next += series->series * series_length(run);
+	}
+	return 0;
+}
+
+uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
+{
+	const struct klat_series *of = &run->library->metrics[metric];
+
+	return of->used ? of->base + series * series_length(run) : NULL;
+}
+
+int64_t klat_samples_count(const struct klat_run *run, int metric)
+{
+	const struct klat_series *of = &run->library->metrics[metric];
+
+	return of->used ? of->series * run->iterations : 0;
+}
+
+void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out)
+{
+	for (int64_t s = 0; s < run->library->metrics[metric].series; s++)
+		memcpy(out + s * run->iterations, klat_series(run, metric, s), run->iterations * sizeof(*out));
+}

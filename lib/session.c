@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* session.json: who begins a session describes it; who joins it checks that it is still the same machine, boot and program. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sha256.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SESSION_FILE "session.json"
+#define SESSION_DRAFT "session.json.new"
+
+void klat_give_to_caller(int descriptor)
+{
+	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
+
+	/* A refusal leaves the file with root, which harms nobody. */
+	if (uid && gid && geteuid() == 0 && fchown(descriptor, atoi(uid), atoi(gid)))
+		return;
+}
+
+int klat_write_whole(int descriptor, const void *data, size_t size)
+{
+	const char *bytes = data;
+
+	while (size) {
+		ssize_t written = write(descriptor, bytes, size);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return -errno;
+		bytes += written;
+		size -= written;
+	}
+	return 0;
+}
+
+/* First line of a file, empty where there is none. */
+static void first_line(const char *path, char *line, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	line[0] = 0;
+	if (!file)
+		return;
+	if (!fgets(line, size, file))
+		line[0] = 0;
+	fclose(file);
+	line[strcspn(line, "\n")] = 0;
+}
+
+static int make_directories(const char *path)
+{
+	char *copy = strdup(path), *slash = copy;
+	int err = 0;
+
+	if (!copy)
+		return -ENOMEM;
+	do {
+		int fd;
+
+		slash = strchr(slash + 1, '/');
+		if (slash)
+			*slash = 0;
+		if (!mkdir(copy, 0777)) {
+			fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			if (fd >= 0) {
+				klat_give_to_caller(fd);
+				close(fd);
+			}
+		} else if (errno != EEXIST) {
+			err = -errno;
+		}
+		if (slash)
+			*slash = '/';
+	} while (slash && !err);
+	free(copy);
+	return err;
+}
+
+static json_t *own_hash(void)
+{
+	char hash[SHA256_DIGEST_STRING_LENGTH];
+
+	return SHA256File("/proc/self/exe", hash) ? json_string(hash) : NULL;
+}
+
+/* machine-id(5) asks not to publish the id itself. */
+static json_t *machine_id(void)
+{
+	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
+
+	first_line("/etc/machine-id", line, sizeof(line));
+	if (!line[0])
+		return json_null();
+	snprintf(salted, sizeof(salted), "klat:%s", line);
+	SHA256Data((const uint8_t *)salted, strlen(salted), hash);
+	hash[32] = 0;
+	return json_string(hash);
+}
+
+static json_t *cpu_model(void)
+{
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	json_t *model = NULL;
+	char line[512];
+
+	while (file && !model && fgets(line, sizeof(line), file))
+		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+			line[strcspn(line, "\n")] = 0;
+			model = json_string(strchr(line, ':') + 2);
+		}
+	if (file)
+		fclose(file);
+	return model ? model : json_null();
+}
+
+/* The model in effect: a dynamic kernel tells it in debugfs only, the chosen word in parentheses, and at boot by preempt=. */
+static const char *preemption(const struct utsname *names)
+{
+	static const char *const models[] = { "full", "lazy", "voluntary", "none" };
+	char line[4096], word[32];
+
+	if (strstr(names->version, "PREEMPT_RT"))
+		return "rt";
+	first_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+		snprintf(word, sizeof(word), "(%s)", models[i]);
+		if (strstr(line, word))
+			return models[i];
+	}
+	if (strstr(names->version, "PREEMPT_DYNAMIC"))
+		return "unknown";
+	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
+}
+
+static json_t *tsc_object(const struct klat_tsc *tsc)
+{
+	json_t *second = tsc->second_khz ? json_real(tsc->second_khz) : json_null();
+	json_t *method = tsc->second_khz ? json_string(tsc->second_method) : json_null();
+	json_t *difference = tsc->second_khz ? json_real(tsc->difference_ppm) : json_null();
+
+	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method", "clock_monotonic_raw",
+			 "uncertainty_ppm", tsc->uncertainty_ppm, "second_khz", second, "second_method", method,
+			 "difference_ppm", difference, "invariant", tsc->invariant, "quantum",
+			 (json_int_t)tsc->quantum);
+}
+
+static void boot_id(char *line, size_t size)
+{
+	first_line("/proc/sys/kernel/random/boot_id", line, size);
+}
+
+static json_t *describe(struct klat_run *run)
+{
+	const struct klat_common *common = &run->library->common;
+	struct utsname names;
+	char created[32], boot[64];
+	time_t now = time(NULL);
+	struct tm utc;
+	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null();
+
+	uname(&names);
+	boot_id(boot, sizeof(boot));
+	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+	klat_tsc_calibrate(&run->library->tsc);
+	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, s:s, s:s, s:o, s:{}}", "schema",
+			 KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit", KLAT_COMMIT, "label",
+			 common->label ? common->label : names.release, "seed", seed, "created", created, "machine_id",
+			 machine_id(), "boot_id", boot, "kernel_release", names.release, "kernel_version",
+			 names.version, "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
+			 (int)sysconf(_SC_NPROCESSORS_ONLN), "preemption", preemption(&names), "mode",
+			 klat_mode(), "unit", klat_unit(), "tsc", tsc_object(&run->library->tsc), "programs");
+}
+
+/* Whole or not at all: a draft, synced, then renamed over the old one. */
+static int write_session(struct klat_run *run, int session, json_t *json)
+{
+	char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+	int fd, err = -ENOMEM;
+
+	if (!text)
+		return klat_error(run, ENOMEM, "out of memory for " SESSION_FILE);
+	fd = openat(session, SESSION_DRAFT, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0) {
+		err = -errno;
+	} else {
+		klat_give_to_caller(fd);
+		err = klat_write_whole(fd, text, strlen(text));
+		if (!err)
+			err = klat_write_whole(fd, "\n", 1);
+		if (!err && fsync(fd))
+			err = -errno;
+		close(fd);
+		if (!err && renameat(session, SESSION_DRAFT, session, SESSION_FILE))
+			err = -errno;
+	}
+	free(text);
+	return err ? klat_error(run, -err, "cannot write " SESSION_FILE " in %s: %s", run->library->common.record,
+				strerror(-err)) :
+		     0;
+}
+
+static int read_tsc(struct klat_run *run, const json_t *json)
+{
+	struct klat_tsc *tsc = &run->library->tsc;
+	const json_t *object = json_object_get(json, "tsc");
+
+	tsc->khz = json_number_value(json_object_get(object, "khz"));
+	tsc->uncertainty_ppm = json_number_value(json_object_get(object, "uncertainty_ppm"));
+	tsc->second_khz = json_number_value(json_object_get(object, "second_khz"));
+	tsc->difference_ppm = json_number_value(json_object_get(object, "difference_ppm"));
+	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
+	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
+	if (json_string_value(json_object_get(object, "second_method")))
+		snprintf(tsc->second_method, sizeof(tsc->second_method), "%s",
+			 json_string_value(json_object_get(object, "second_method")));
+	if (!(tsc->khz > 0) || tsc->quantum < 1)
+		return klat_error(run, EINVAL, "%s/" SESSION_FILE " holds no calibration: record into another directory",
+				  run->library->common.record);
+	return 0;
+}
+
+static int check_same(struct klat_run *run, const json_t *json)
+{
+	const char *path = run->library->common.record;
+	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
+	const char *label_then = json_string_value(json_object_get(json, "label"));
+	const char *label = run->library->common.label;
+	char boot[64];
+
+	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
+		return klat_error(run, EINVAL, "%s/" SESSION_FILE " is not of schema %d: record into another directory", path,
+				  KLAT_SCHEMA);
+	boot_id(boot, sizeof(boot));
+	if (!boot_then || strcmp(boot_then, boot))
+		return klat_error(run, EINVAL, "%s belongs to another boot, and a session is one boot: record into another directory",
+				  path);
+	if (label && (!label_then || strcmp(label, label_then)))
+		return klat_error(run, EINVAL, "%s is labelled '%s', not '%s'", path, label_then ? label_then : "",
+				  label);
+	return 0;
+}
+
+/* The session's word of this program's hash: the same, none yet (then it is added), or another build. */
+static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
+{
+	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
+	bool same;
+
+	if (!hash || !json_is_object(programs)) {
+		json_decref(hash);
+		return klat_error(run, EIO, "cannot hash /proc/self/exe for %s", run->library->common.record);
+	}
+	known = json_object_get(programs, run->benchmark->name);
+	same = known && json_equal(known, hash);
+	if (known && !same) {
+		json_decref(hash);
+		return klat_error(run, EINVAL, "%s was begun with another build of %s: record into another directory",
+				  run->library->common.record, run->benchmark->name);
+	}
+	json_object_set_new(programs, run->benchmark->name, hash);
+	return fresh || !same ? write_session(run, session, json) : 0;
+}
+
+static json_t *load(struct klat_run *run, int session, bool *missing)
+{
+	int fd = openat(session, SESSION_FILE, O_RDONLY | O_CLOEXEC);
+	json_error_t error;
+	json_t *json;
+
+	*missing = fd < 0 && errno == ENOENT;
+	if (*missing)
+		return NULL;
+	json = fd < 0 ? NULL : json_loadfd(fd, 0, &error);
+	if (!json)
+		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s", run->library->common.record,
+			   fd < 0 ? strerror(errno) : error.text);
+	if (fd >= 0)
+		close(fd);
+	return json;
+}
+
+static int join_locked(struct klat_run *run, int session)
+{
+	bool missing;
+	json_t *json = load(run, session, &missing);
+	int err;
+
+	if (!json && !missing)
+		return -EINVAL;
+	if (missing) {
+		klat_environment_capture(session);
+		json = describe(run);
+		if (!json)
+			return klat_error(run, EINVAL, "the label is not valid UTF-8");
+		err = 0;
+	} else {
+		err = check_same(run, json);
+		if (!err)
+			err = read_tsc(run, json);
+	}
+	if (!err)
+		err = join_programs(run, session, json, missing);
+	json_decref(json);
+	return err;
+}
+
+int klat_session_join(struct klat_run *run)
+{
+	const char *path = run->library->common.record;
+	int session, err;
+
+	err = make_directories(path);
+	if (err)
+		return klat_error(run, -err, "cannot make %s: %s", path, strerror(-err));
+	session = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (session < 0)
+		return klat_error(run, errno, "cannot open %s: %s", path, strerror(errno));
+	if (flock(session, LOCK_EX)) {
+		err = klat_error(run, errno, "cannot lock %s: %s", path, strerror(errno));
+	} else {
+		err = join_locked(run, session);
+		flock(session, LOCK_UN);
+	}
+	if (err) {
+		close(session);
+		return err;
+	}
+	return session;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* Statistics of one run in exact integer arithmetic, so that any reader of the samples arrives at the same digits. */
+#include "internal.h"
+
+#include <stdlib.h>
+
+typedef unsigned __int128 u128;
+
+static int compare_samples(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* floor(sqrt(value)), bit by bit. */
+static u128 integer_sqrt(u128 value)
+{
+	u128 root = 0, bit = (u128)1 << 126;
+
+	while (bit > value)
+		bit >>= 2;
+	for (; bit; bit >>= 2) {
+		if (value >= root + bit) {
+			value -= root + bit;
+			root = (root >> 1) + bit;
+		} else {
+			root >>= 1;
+		}
+	}
+	return root;
+}
+
+/*
+ * isqrt(floor(10^6 A / B)) with A = nQ - S^2 and B = n (n - 1), by quotient and remainder, for 10^6 A may pass 128 bits. A does not
+ * change when all samples shift, so they are taken from the minimum.
+ */
+static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
+{
+	u128 sum = 0, squares = 0, a, s2, divisor, scaled, fraction;
+
+	*milli = 0;
+	if (n < 2)
+		return true;
+	for (int64_t i = 0; i < n; i++) {
+		u128 x = samples[i] - samples[0], square = x * x;
+
+		sum += x;
+		if (__builtin_add_overflow(squares, square, &squares))
+			return false;
+	}
+	if (__builtin_mul_overflow((u128)n, squares, &a) || __builtin_mul_overflow(sum, sum, &s2))
+		return false;
+	a -= s2;
+	divisor = (u128)n * (n - 1);
+	fraction = a % divisor * 1000000 / divisor;
+	if (__builtin_mul_overflow(a / divisor, (u128)1000000, &scaled) ||
+	    __builtin_add_overflow(scaled, fraction, &scaled))
+		return false;
+	*milli = integer_sqrt(scaled);
+	return true;
+}
+
+/* The sample of rank ceil(n percent / 100): the inverse of the empirical distribution (Hyndman and Fan 1996, type 1). */
+static bool quantile(const uint64_t *sorted, int64_t n, int percent, uint64_t *value)
+{
+	if (n * (100 - percent) < 500)
+		return false;
+	*value = sorted[(n * percent + 99) / 100 - 1];
+	return true;
+}
+
+void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
+{
+	u128 sum = 0;
+
+	qsort(samples, n, sizeof(*samples), compare_samples);
+	for (int64_t i = 0; i < n; i++)
+		sum += samples[i];
+	*summary = (struct klat_summary){ .n = n, .min = samples[0], .max = samples[n - 1] };
+	summary->mean_milli = 1000 * sum / n;
+	summary->stddev_known = stddev_milli(samples, n, &summary->stddev_milli);
+	summary->p50_known = quantile(samples, n, 50, &summary->p50);
+	summary->p90_known = quantile(samples, n, 90, &summary->p90);
+	summary->p99_known = quantile(samples, n, 99, &summary->p99);
+}
+
+void klat_milli_text(u128 milli, char *text, size_t size)
+{
+	snprintf(text, size, "%llu.%03u", (unsigned long long)(milli / 1000), (unsigned int)(milli % 1000));
+}
