@@ -1,0 +1,163 @@
+"""`./klat`: finds the command or the program, and turns every failure into one line and a status."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from klat import __version__, commands, programs
+from klat.errors import KlatError
+
+_USAGE = 2
+_INTERRUPTED = 128 + signal.SIGINT
+
+_EPILOG = """\
+programs:
+  klat PROGRAM [OPTION]... runs one once and prints what it measured: {programs}
+  (klat PROGRAM --help says what it times)
+
+environment:
+  KLAT_PROGRAMS   directory of the programs, in place of this klat's own
+  NO_COLOR        when set, no colour
+
+Exit status: 0 done; 2 usage, input or output; others as `klat COMMAND --help` says.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for a usage error, in place of argparse's usage and line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _parser(names: Sequence[str], with_programs: bool) -> Parser:
+    found = " ".join(programs.available()) if with_programs else ""
+    parser = Parser(
+        prog="klat",
+        description="Measures how long the Linux kernel takes to do what concurrent and real-time "
+        "programs wait for.",
+        epilog=_EPILOG.format(programs=found or "none is built, run 'make'"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"klat {__version__}")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
+    for name in names:
+        commands.load(name).add_parser(subparsers)
+    return parser
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    names = commands.names()
+    word = arguments[0] if arguments else ""
+    if not arguments:
+        _parser(names, with_programs=True).print_help(sys.stderr)
+        return _USAGE
+    if word.startswith("-"):
+        parser = _parser(names, with_programs=True)
+    elif word in names:
+        # Only the command asked for is loaded: a session needs none of what the reports need.
+        parser = _parser([word], with_programs=False)
+    elif program := programs.find(word):
+        return programs.execute(program, list(arguments[1:]))
+    elif word in programs.CORE:
+        programs.require(word)
+    else:
+        raise KlatError(f"there is no command or program {word!r}{_like(word, names)}")
+    parsed = parser.parse_args(arguments)
+    status: int = parsed.func(parsed)
+    return status
+
+
+def _like(word: str, names: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, [*names, *programs.available()], n=1)
+    return f", did you mean {close[0]!r}?" if close else "; see klat --help"
+
+
+def _explain(error: Exception) -> tuple[str, int] | None:
+    """The line and the status for an error that is the user's to mend; None for a defect of klat."""
+    if isinstance(error, KlatError):
+        return str(error), error.status
+    session = sys.modules.get("klat.session")
+    if session and isinstance(error, session.SessionError):
+        return str(error), _USAGE
+    if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "scipy"):
+        return (
+            f"this command needs {error.name} for {sys.executable}; "
+            f"on Debian and Ubuntu: apt install python3-{error.name}",
+            _USAGE,
+        )
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        return (f"{error.filename}: {what}" if error.filename else what), _USAGE
+    return None
+
+
+def _say(command: str, line: str) -> None:
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line)
+    try:
+        print(f"klat{command}: {shown}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command of klat; its exit status. `argv` is without the program's own name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Paths are printed as they are, also those that are no valid text.
+        utf8 = sys.stdout.encoding.lower() == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+    known = bool(arguments) and arguments[0] in commands.names()
+    command = f" {arguments[0]}" if known else ""
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except SystemExit as end:  # argparse: after --help, --version and a usage error
+        code = end.code if isinstance(end.code, int) else _USAGE
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            return _stdout_failed(command, error)
+        return code
+    except KeyboardInterrupt:
+        _say(command, "interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError as error:
+        return _stdout_failed(command, error)
+    except Exception as error:
+        explained = _explain(error)
+        if explained is None:
+            raise
+        _say(command, explained[0])
+        _quiet_stdout()
+        return explained[1]
+
+
+def _stdout_failed(command: str, error: OSError) -> int:
+    _quiet_stdout()
+    if isinstance(error, BrokenPipeError):  # the reader has what it wanted
+        return 128 + signal.SIGPIPE
+    _say(command, f"standard output: {error.strerror}")
+    return _USAGE
+
+
+def _quiet_stdout() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, sys.stdout.fileno())
+        os.close(sink)
