@@ -1,0 +1,201 @@
+"""The schedule of a session: which program runs when, with which options.
+
+A plan is a function of its parameter sets, the number of runs and the seed, and of nothing else: the same seed gives
+the same bytes on every machine and with every version of Python. All runs of all parameter sets are shuffled together,
+so that whatever drifts during a session drifts over each of them alike; the runs of a parameter set are then numbered
+as they come.
+
+In plan.csv the last column is always quoted and never holds a quotation mark, so that a guest with nothing but a shell
+can follow the plan:
+
+    tail -n +2 plan.csv | while IFS=, read -r order benchmark run arguments; do
+        arguments=${arguments#\\"}; arguments=${arguments%\\"}
+        eval "./$benchmark $arguments --record=DIR --order=$order --run=$run --quiet" </dev/null
+    done
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import random
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klat.errors import KlatError
+
+COLUMNS = ("order", "benchmark", "run", "arguments")
+HEADER = ",".join(COLUMNS)
+# Over a day of the shortest runs; a range with a slip of the finger in it is refused instead of filling the memory.
+MAX_RUNS = 1_000_000
+
+# What the runner itself tells each program, and what would keep a program from measuring or recording.
+RESERVED = frozenset(
+    {"record", "label", "seed", "run", "order", "quiet", "csv", "json", "help", "version"}
+)
+
+_SETTING = re.compile(r"([a-z][a-z0-9_-]*)\.([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
+_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One process: a row of plan.csv."""
+
+    order: int  # from 1
+    benchmark: str
+    run: int  # within benchmark and arguments, from 1
+    arguments: tuple[str, ...]  # options of the program, without those of the record
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`benchmark.option=value` as typed; a flag has no value. A sweep gives several values."""
+
+    benchmark: str  # or "all"
+    option: str
+    values: tuple[str | None, ...]
+
+
+def _split(text: str) -> tuple[str, str, str | None]:
+    match = _SETTING.fullmatch(text)
+    if not match:
+        raise ValueError(f"'{text}' is not benchmark.option=value")
+    benchmark, option, value = match.groups()
+    if option in RESERVED:
+        raise ValueError(f"'{text}': klat run itself sets or forbids --{option}")
+    return benchmark, option, value
+
+
+def _check_value(text: str, value: str) -> str:
+    if not value:
+        raise ValueError(f"'{text}' holds an empty value")
+    if '"' in value or not value.isprintable():
+        raise ValueError(f"'{text}': a value cannot hold quotation marks or control characters")
+    return value
+
+
+def parse_option(text: str) -> Setting:
+    """`benchmark.option=value`, or `benchmark.flag`. ValueError says what is wrong."""
+    benchmark, option, value = _split(text)
+    return Setting(benchmark, option, (None if value is None else _check_value(text, value),))
+
+
+def parse_sweep(text: str) -> Setting:
+    """`benchmark.option=values`: `0,1,2,4`, ranges `0..79`, or both; by semicolons where values hold commas."""
+    benchmark, option, values = _split(text)
+    if values is None:
+        raise ValueError(f"'{text}' gives no values: benchmark.option=values")
+    separator = ";" if ";" in values else ","
+    swept: list[str] = []
+    for item in values.split(separator):
+        bounds = _RANGE.fullmatch(item)
+        if not bounds:
+            swept.append(_check_value(text, item))
+            continue
+        first, last = int(bounds[1]), int(bounds[2])
+        if first > last:
+            raise ValueError(f"'{text}': the range {item} runs backwards")
+        if last - first >= MAX_RUNS:
+            raise ValueError(f"'{text}': the range {item} is longer than any session")
+        swept.extend(str(number) for number in range(first, last + 1))
+    if len(set(swept)) != len(swept):
+        raise ValueError(f"'{text}' has a value twice")
+    return Setting(benchmark, option, tuple(swept))
+
+
+def parameter_sets(
+    benchmarks: Sequence[str],
+    common: Mapping[str, str],
+    options: Iterable[Setting] = (),
+    sweeps: Iterable[Setting] = (),
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Every benchmark with every combination of its swept values, as (benchmark, arguments).
+
+    `common` goes to all benchmarks; a setting for one benchmark comes before one for "all", and that before `common`.
+    KlatError where settings contradict each other or name a benchmark that is not among `benchmarks`.
+    """
+    fixed = list(options)
+    swept = list(sweeps)
+    for setting in fixed + swept:
+        if setting.benchmark != "all" and setting.benchmark not in benchmarks:
+            raise KlatError(
+                f"{setting.benchmark}.{setting.option} is set, but {setting.benchmark} is not"
+                f" among the benchmarks of this session ({', '.join(benchmarks)})"
+            )
+    sets = []
+    for benchmark in benchmarks:
+        chosen: dict[str, tuple[str | None, ...]] = {k: (v,) for k, v in common.items()}
+        for scope in ("all", benchmark):
+            named: set[str] = set()
+            for setting in fixed + swept:
+                if setting.benchmark != scope:
+                    continue
+                if setting.option in named:
+                    raise KlatError(f"{scope}.{setting.option} is set twice")
+                named.add(setting.option)
+                chosen[setting.option] = setting.values
+        if math.prod(len(values) for values in chosen.values()) > MAX_RUNS:
+            raise KlatError(f"the sweeps of {benchmark} make more runs than a session can hold")
+        for values in itertools.product(*chosen.values()):
+            words = (
+                f"--{option}" if value is None else f"--{option}={value}"
+                for option, value in zip(chosen, values)
+            )
+            sets.append((benchmark, tuple(words)))
+    return sets
+
+
+def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> list[PlannedRun]:
+    """Each parameter set `runs` times, in an order drawn from `seed`.
+
+    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(), whose sequence
+    Python guarantees from version to version; that of random.shuffle() it does not.
+    """
+    if len(sets) * runs > MAX_RUNS:
+        raise KlatError(f"{len(sets) * runs} runs are more than one session can hold ({MAX_RUNS})")
+    order = [index for index in range(len(sets)) for _ in range(runs)]
+    draw = random.Random(seed).random
+    for last in range(len(order) - 1, 0, -1):
+        other = int(draw() * (last + 1))
+        order[last], order[other] = order[other], order[last]
+    count = [0] * len(sets)
+    plan = []
+    for place, index in enumerate(order, start=1):
+        count[index] += 1
+        benchmark, arguments = sets[index]
+        plan.append(PlannedRun(place, benchmark, count[index], arguments))
+    return plan
+
+
+def to_csv(plan: Iterable[PlannedRun]) -> str:
+    quoted: dict[tuple[str, ...], str] = {}
+    lines = [HEADER]
+    for run in plan:
+        if run.arguments not in quoted:
+            quoted[run.arguments] = shlex.join(run.arguments)
+        lines.append(f'{run.order},{run.benchmark},{run.run},"{quoted[run.arguments]}"')
+    return "\n".join(lines) + "\n"
+
+
+def from_csv(text: str) -> list[PlannedRun]:
+    """The plan that to_csv() wrote. KlatError names the first line that is not one of its own."""
+    rows = csv.reader(text.splitlines(), strict=True)
+    words: dict[str, tuple[str, ...]] = {}
+    plan = []
+    line = 1
+    try:
+        if tuple(next(rows, [])) != COLUMNS:
+            raise ValueError
+        for line, (order, benchmark, run, arguments) in enumerate(rows, start=2):
+            if arguments not in words:
+                words[arguments] = tuple(shlex.split(arguments))
+            plan.append(PlannedRun(int(order), benchmark, int(run), words[arguments]))
+            if plan[-1].order != len(plan):
+                raise ValueError
+    except (ValueError, csv.Error):
+        raise KlatError(f"plan.csv is damaged or was edited (line {line})") from None
+    return plan
