@@ -1,0 +1,137 @@
+"""How far a session is: a bar on a terminal, a line now and then elsewhere.
+
+Nothing here runs while a program measures: the runner calls between two runs, and no thread or timer redraws.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+_REDRAW_SECONDS = 0.1
+_LINES = 20  # of a whole session, where there is no terminal
+_ENOUGH_RUNS = 10  # before a time is guessed
+_NARROWEST_BAR = 8
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class TimeLeft:
+    """Estimates the rest from the mean duration of each kind of run so far."""
+
+    def __init__(self, remaining: Mapping[str, int]) -> None:
+        self._remaining = dict(remaining)
+        self._seconds = dict.fromkeys(remaining, 0.0)
+        self._runs = dict.fromkeys(remaining, 0)
+        self._all_seconds = 0.0
+        self._all_runs = 0
+
+    def ran(self, kind: str, seconds: float) -> None:
+        self._remaining[kind] -= 1
+        self._seconds[kind] += seconds
+        self._runs[kind] += 1
+        self._all_seconds += seconds
+        self._all_runs += 1
+
+    def seconds(self) -> float | None:
+        """None until there is something to go by."""
+        if self._all_runs < _ENOUGH_RUNS and any(self._remaining.values()):
+            return None
+        overall = self._all_seconds / max(1, self._all_runs)
+        return sum(
+            left * (self._seconds[kind] / self._runs[kind] if self._runs[kind] else overall)
+            for kind, left in self._remaining.items()
+        )
+
+
+class Progress:
+    """Draws on `stream`. `before` is called before a run, `say` puts a line above the bar."""
+
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        stream: TextIO,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        environment = os.environ if environment is None else environment
+        self.total = total
+        self._first = done
+        self._stream = stream
+        self._clock = clock
+        self._bar = stream.isatty() and environment.get("TERM") != "dumb"
+        self._colour = self._bar and not environment.get("NO_COLOR")
+        self._drawn_at = float("-inf")
+        self._drawn = False
+        self._announced = False
+        self._line_after = done + self._step()
+
+    def _step(self) -> int:
+        return max(1, -(-(self.total - self._first) // _LINES))
+
+    def _width(self) -> int:
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        return columns or 80
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            # A terminal that went away must not end the session.
+            pass
+
+    def before(self, done: int, benchmark: str, left: float | None) -> None:
+        """A run of `benchmark` is next, after `done` runs; `left` seconds are to come."""
+        if left is not None and not self._announced:
+            self._announced = True
+            self.say(f"about {duration(left)} for the {self.total - done} runs to come")
+        if self._bar:
+            now = self._clock()
+            if now - self._drawn_at >= _REDRAW_SECONDS:
+                self._drawn_at = now
+                self._draw(done, benchmark, left)
+        elif done >= self._line_after:
+            self._line_after = done + self._step()
+            percent = 100 * done // self.total
+            rest = "" if left is None else f", about {duration(left)} left"
+            self._write(f"{done} of {self.total} runs ({percent} %){rest}\n")
+
+    def _draw(self, done: int, benchmark: str, left: float | None) -> None:
+        width = self._width() - 1  # the last column would wrap on some terminals
+        percent = 100 * done // max(1, self.total)
+        rest = "" if left is None else f"  {duration(left)} left"
+        text = f" {done}/{self.total}  {percent:3d} %{rest}  {benchmark}"
+        room = width - len(text) - 2
+        bar = ""
+        if room >= _NARROWEST_BAR:
+            full = room * done // max(1, self.total)
+            colour, plain = ("\x1b[32m", "\x1b[0m") if self._colour else ("", "")
+            bar = f"[{colour}{'#' * full}{plain}{'.' * (room - full)}]"
+        self._write(f"\r{bar}{text[:width]}\x1b[K")
+        self._drawn = True
+
+    def say(self, line: str) -> None:
+        self.clear()
+        self._write(f"{line}\n")
+
+    def clear(self) -> None:
+        """Take the bar away, so that what is printed next stands alone."""
+        if self._drawn:
+            self._write("\r\x1b[K")
+            self._drawn = False
+            self._drawn_at = float("-inf")
