@@ -114,6 +114,7 @@ class Session:
     info: dict[str, Any]
     rows: list[Row]
     problems: list[str] = field(default_factory=list)
+    damaged: int = 0  # lines of runs.csv that were ignored for what they say
 
     @property
     def label(self) -> str:
@@ -214,8 +215,9 @@ def read_session(path: Path | str) -> Session:
     path = Path(path)
     info = _read_info(path)
     problems: list[str] = []
-    rows = _read_rows(path, info, problems)
-    return Session(path=path, info=info, rows=rows, problems=problems)
+    faults = _Faults()
+    rows = _read_rows(path, info, problems, faults)
+    return Session(path=path, info=info, rows=rows, problems=problems, damaged=len(faults))
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -281,6 +283,9 @@ class _Faults:
     def add(self, fault: str, line: int) -> None:
         self._lines[fault].append(line)
 
+    def __len__(self) -> int:
+        return sum(len(lines) for lines in self._lines.values())
+
     def sentences(self) -> Iterator[str]:
         for fault, lines in self._lines.items():
             shown = ", ".join(str(line) for line in lines[:5]) + (", ..." if lines[5:] else "")
@@ -289,7 +294,9 @@ class _Faults:
             yield f"ignored {len(lines)} {noun} of runs.csv ({where} {shown}): {fault}"
 
 
-def _read_rows(path: Path, info: dict[str, Any], problems: list[str]) -> list[Row]:
+def _read_rows(
+    path: Path, info: dict[str, Any], problems: list[str], faults: _Faults
+) -> list[Row]:
     file = path / "runs.csv"
     if not file.exists():
         problems.append("has no runs.csv: no run has been recorded yet")
@@ -307,7 +314,6 @@ def _read_rows(path: Path, info: dict[str, Any], problems: list[str]) -> list[Ro
             " while recording; resume the session to repeat it"
         )
 
-    faults = _Faults()
     rows: list[Row] = []
     seen: dict[bytes, int] = {}
     for number, line in enumerate(lines[1:], start=2):

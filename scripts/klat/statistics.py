@@ -126,14 +126,12 @@ def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, fl
     from the l-th smallest value to the l-th largest. Drift makes it wider: the ranks are those of the
     effective sample size. None when even the extremes do not reach the confidence (n < 6 at 95 %).
     """
-    from scipy.stats import binom  # type: ignore[import]
+    from scipy.special import bdtr
 
     n = len(values)
     m = math.floor(effective_size(values))
-    low_rank = int(binom.ppf((1 - confidence) / 2, m, 0.5)) if m else 0
-    # ppf gives the smallest k with P(X <= k) >= p, and P(X < l) <= p must hold of the rank.
-    if low_rank and binom.cdf(low_rank - 1, m, 0.5) > (1 - confidence) / 2:
-        low_rank -= 1
+    # bdtr is the binomial distribution: P(X <= k). The count of k that pass is the rank l.
+    low_rank = int(np.sum(bdtr(np.arange(m), m, 0.5) <= (1 - confidence) / 2)) if m else 0
     if low_rank < 1:
         return None
     below = (low_rank - 1) * n // m
@@ -159,7 +157,7 @@ def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | No
     grows with the responders, and the textbook error assumes that it doesn't. None where a single point
     decides the slope (its leverage is 1) or n < 3.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     n = len(x)
     if n < 2 or float(x.min()) == float(x.max()):
@@ -173,5 +171,5 @@ def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | No
         return LinearFit(slope, intercept, None, n)
     residuals = y - intercept - slope * x
     error = math.sqrt(float(np.sum((centred * residuals / (1 - leverage)) ** 2))) / spread
-    reach = float(t.ppf((1 + confidence) / 2, n - 2)) * error
+    reach = float(stdtrit(n - 2, (1 + confidence) / 2)) * error
     return LinearFit(slope, intercept, (slope - reach, slope + reach), n)

@@ -1,0 +1,1 @@
+"""Prints, plots and exports what was measured. Computes nothing."""

@@ -1,0 +1,217 @@
+"""The summary and the comparison as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+
+from klat.measurements import Label, Measurement, Setting, Statistics, common_params
+from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.session import STATUSES, SessionError, printable
+from klat.statistics import LinearFit
+from klat.shootdown import Shootdown, shootdowns
+
+WIDTH = 80
+
+Table = list[list[str]]
+
+_FOOTNOTE = (
+    "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
+    " count (ok and disturbed)."
+)
+_HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
+
+
+def summary(labels: Sequence[Label], failed: Callable[[str], None]) -> Iterator[str]:
+    """The lines of the summary. `failed` is told what could not be computed, and why."""
+    for position, label in enumerate(labels):
+        if position:
+            yield ""
+        yield from _label(label, failed)
+
+
+def heading(label: Label) -> Iterator[str]:
+    info = label.info
+    yield f"label {label.name}"
+    preemption = info.get("preemption") or "unknown"
+    kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
+    yield from _item("kernel", f"{kernel}, preemption: {preemption}")
+    machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())
+    cpus = info.get("cpus_online")
+    online = f", {plural(cpus, 'CPU')} online" if isinstance(cpus, int) else ""
+    yield from _item("machine", f"{machine}{online}; mode: {label.mode}")
+    if label.khz:
+        counter = f"{label.khz:,.0f} kHz, granularity {with_time(label, label.quantum)}"
+        yield from _item("counter", counter)
+    elif label.mode == "emulated":
+        yield from _item(
+            "counter", "ticks mean nothing in an emulator; event counts are still true"
+        )
+    sessions = plural(len(label.sessions), "session")
+    yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}")
+
+
+def _item(name: str, text: str) -> Iterator[str]:
+    indent = " " * 12
+    yield from wrapped(printable(text), f"  {name:<10}", indent)
+
+
+def wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def params_text(params: dict[str, str]) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in params.items()))
+
+
+def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
+    yield from heading(label)
+    yield ""
+    figures = [_figures(label, setting, failed) for setting in label.settings]
+    widths = column_widths([_HEADER, *chain.from_iterable(figures)])
+    yield aligned(_HEADER, widths)
+    blocks = zip(label.settings, figures)
+    for benchmark, group in groupby(blocks, key=lambda block: block[0].benchmark):
+        held = list(group)
+        common = common_params(setting for setting, _ in held)
+        name = printable(benchmark)
+        yield from wrapped(f"{name}  {params_text(common)}".rstrip(), "", " " * (len(name) + 2))
+        for setting, rows in held:
+            own = {k: v for k, v in setting.params.items() if k not in common}
+            yield from _setting(label, setting, own)
+            yield from (aligned(row, widths) for row in rows)
+        yield ""
+    yield from wrapped(_FOOTNOTE, "", "")
+    for sweep in shootdowns(label.settings):
+        yield ""
+        yield from shootdown(label, sweep)
+
+
+def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[str]:
+    parts = [params_text(own)] if own else []
+    parts.append(printable(setting.placement) or "not placed")
+    if setting.floor is not None:
+        parts.append(f"floor {with_time(label, setting.floor)}")
+    yield from wrapped(", ".join(parts), "  ", "    ")
+    yield from wrapped(counts(setting), "  ", "    ")
+    for status, reason, count in setting.grouped_reasons():
+        yield from wrapped(f"{count:,} {status}: {printable(reason)}", "    ", "      ")
+    if not setting.usable_runs:
+        yield "    no run counts, so there are no figures"
+
+
+def counts(setting: Setting) -> str:
+    """`500 runs of 1,000 samples: 498 ok, 2 disturbed`."""
+    runs = plural(sum(setting.statuses.values()), "run")
+    sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.all_runs}
+    if sizes:
+        low, high = min(sizes), max(sizes)
+        runs += (
+            f" of {plural(high, 'sample')}" if low == high else f" of {low:,} to {high:,} samples"
+        )
+    told = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
+    if len(told) > 1:
+        return f"{runs}: {', '.join(told)}"
+    only = told[0].partition(" ")[2]
+    return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
+
+
+def _figures(label: Label, setting: Setting, failed: Callable[[str], None]) -> Table:
+    rows: Table = []
+    for measurement in setting.measurements.values():
+        if not measurement.runs:
+            continue
+        statistics = guarded_statistics(measurement, failed)
+        name = printable(measurement.metric)
+        if statistics is None:
+            rows.append([f"    {name}", label.unit, *[MISSING] * 5])
+            continue
+        few = statistics.runs != setting.usable_runs
+        rows.append([f"    {name}", label.unit, *_in_unit(statistics)])
+        if label.khz:
+            note = f"    ({statistics.runs:,} runs)" if few else ""
+            rows.append([note, "ns", *_in_nanoseconds(label, statistics)])
+    return rows
+
+
+def guarded_statistics(
+    measurement: Measurement, failed: Callable[[str], None]
+) -> Statistics | None:
+    try:
+        return measurement.statistics
+    except SessionError as error:
+        failed(str(error))
+        return None
+
+
+def _in_unit(s: Statistics) -> list[str]:
+    return [whole(value) for value in (s.average, s.stdev, s.median, s.p99, s.max)]
+
+
+def _in_nanoseconds(label: Label, s: Statistics) -> list[str]:
+    averages = [nanoseconds(label, value, False) for value in (s.average, s.stdev)]
+    return averages + [nanoseconds(label, value, True) for value in (s.median, s.p99, s.max)]
+
+
+def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
+    """The table T(0), T(k), T(k) - T(0), and the slope."""
+    title = f"shootdown by responders: {sweep.metric}"
+    yield from wrapped(f"{printable(title)}  {params_text(sweep.params)}".rstrip(), "", "  ")
+    header = ["  responders", "runs", f"T(k) {label.unit}", "T(k)-T(0)"]
+    table: Table = [header + (["T(k) ns", "T(k)-T(0) ns"] if label.khz else [])]
+    for point in sweep.points:
+        extra = None if sweep.base is None else point.time - sweep.base
+        row = [f"{point.responders:,}", f"{len(point.run_medians):,}"]
+        row += [whole(point.time), whole(extra)]
+        if label.khz:
+            row += [nanoseconds(label, value, False) for value in (point.time, extra)]
+        table.append(row)
+    widths = column_widths(table)
+    yield from (aligned(row, widths, left=0) for row in table)
+    if sweep.base is None:
+        yield "  T(0) was not measured, so the shootdown cannot be told from the teardown;"
+        yield "  add responders=0 to the sweep"
+    yield from (f"  {line}" for line in slope(label, sweep))
+
+
+def slope(label: Label, sweep: Shootdown) -> list[str]:
+    """Sentences on the slope, one to a line."""
+    fit = sweep.fit
+    if fit is None:
+        return ["no slope: it needs at least two counts of responders"]
+    lines = [_slope(fit, whole, label.unit)]
+    if label.khz:
+        lines.append(_slope(fit, lambda value: nanoseconds(label, value, False), "ns"))
+    if fit.interval is None:
+        lines.append("no interval: it needs at least two runs of each count of responders")
+    lines.append(f"T(k): mean of the medians of the runs; slope: over {plural(fit.n, 'run')}")
+    return lines
+
+
+def _slope(fit: LinearFit, text: Callable[[float], str], unit: str) -> str:
+    said = f"slope {text(fit.slope)} {unit} per responder"
+    if fit.interval is None:
+        return said
+    low, high = fit.interval
+    return f"{said}, 95 % interval {text(low)} to {text(high)} {unit}"
+
+
+def column_widths(table: Table) -> list[int]:
+    return [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+
+
+def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
+    """The first `left` columns to the left, the others to the right, two spaces between."""
+    cells = [
+        cell.ljust(width) if i < left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths))
+    ]
+    return "  ".join(cells).rstrip()

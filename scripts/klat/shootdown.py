@@ -1,0 +1,86 @@
+"""How a TLB shootdown scales with its responders: T(k), and the slope with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat.measurements import Measurement, Setting
+from klat.statistics import LinearFit, Values, linear_fit
+
+BENCHMARK = "tlbflush"
+_SWEPT = "responders"
+# Follow from the number of responders, so they differ along a sweep without being another one.
+_FOLLOWING = ("cpus",)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs with k responders; T(k) is the mean over runs of the run's median."""
+
+    responders: int
+    run_medians: Values
+
+    @property
+    def time(self) -> float:
+        return float(self.run_medians.mean())
+
+
+@dataclass(frozen=True)
+class Shootdown:
+    """One sweep of one metric over responders, in the session's unit, by increasing k."""
+
+    metric: str
+    params: dict[str, str]
+    points: list[Point]
+    fit: LinearFit | None  # None with fewer than two counts
+
+    @property
+    def base(self) -> float | None:
+        """T(0), the cost without any responder; None when it was not measured."""
+        return self.points[0].time if self.points[0].responders == 0 else None
+
+
+def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
+    """Every sweep over responders: settings that differ in nothing else, with at least two counts, or one
+    that is not alone for lack of trying (a sweep whose other counts have no usable run)."""
+    groups: dict[tuple[tuple[str, str], ...], dict[int, list[Setting]]] = {}
+    for setting in settings:
+        count = setting.params.get(_SWEPT, "")
+        if setting.benchmark != BENCHMARK or not (count.isascii() and count.isdigit()):
+            continue
+        rest = {k: v for k, v in setting.params.items() if k not in (_SWEPT, *_FOLLOWING)}
+        groups.setdefault(tuple(rest.items()), {}).setdefault(int(count), []).append(setting)
+    found = []
+    for params, counts in groups.items():
+        if len(counts) > 1:
+            found += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
+    return [sweep for sweep in found if sweep.points]
+
+
+def _metrics(counts: dict[int, list[Setting]]) -> list[str]:
+    """The initiator's: what is measured with no responder too, else what was measured first."""
+    smallest = counts[min(counts)]
+    names = list(dict.fromkeys(m for setting in smallest for m in setting.measurements))
+    return names if min(counts) == 0 else names[:1]
+
+
+def _sweep(metric: str, params: dict[str, str], counts: dict[int, list[Setting]]) -> Shootdown:
+    points = []
+    for count in sorted(counts):
+        found = [s.measurements[metric] for s in counts[count] if metric in s.measurements]
+        medians = _run_medians(found)
+        if len(medians):
+            points.append(Point(count, medians))
+    fit = None
+    if points:
+        x = np.concatenate([np.full(len(p.run_medians), float(p.responders)) for p in points])
+        fit = linear_fit(x, np.concatenate([p.run_medians for p in points]))
+    return Shootdown(metric, params, points, fit)
+
+
+def _run_medians(measurements: Iterable[Measurement]) -> Values:
+    values = [run.row.p50 for measurement in measurements for run in measurement.runs]
+    return np.array([float(value) for value in values if value is not None])

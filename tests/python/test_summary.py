@@ -1,0 +1,415 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import PIPES, SessionWriter, SyntheticSession, statistics_of
+
+from klat.cli import main
+from klat.measurements import Setting, read_labels
+
+FLUSH = "responders={};pages=1;operation=munmap"
+
+
+def samples(median: int, n: int = 630) -> list[int]:
+    """n values with this median, in steps of 26."""
+    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
+
+
+def fill(writer: SyntheticSession, runs: int = 4) -> SyntheticSession:
+    for run in range(1, runs + 1):
+        writer.run({"round_trip": samples(52_000 + 26 * run)}, run=run)
+    return writer
+
+
+def summary(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    status = main(["summary", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def figures(out: str, metric: str, unit: str) -> list[str]:
+    """The figures behind a metric and a unit in the text."""
+    lines = out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == [metric])
+    line = next(line for line in lines[at : at + 2] if unit in line.split())
+    return line.split()[line.split().index(unit) + 1 :]
+
+
+def test_the_table_holds_the_published_and_the_robust_figures(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    status, out, err = summary(capsys, writer.path)
+    pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
+    means = [sum(samples(52_000 + 26 * run)) / 630 for run in range(1, 5)]
+    expected = [np.mean(means), np.std(means, ddof=1), pool[1259], pool[2494], pool[-1]]
+    assert (status, err) == (0, "")
+    assert figures(out, "round_trip", "ticks") == [f"{round(x):,}" for x in expected]
+    assert "4 runs of 630 samples, all ok" in out
+    assert "floor 26 ticks (10 ns)" in out
+
+
+def test_nanoseconds_have_no_digit_below_the_granularity(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    _, out, _ = summary(capsys, writer.path)
+    median, p99, maximum = figures(out, "round_trip", "ns")[2:]
+    assert all(value.endswith("0") for value in (median, p99, maximum))
+    assert median == "20,020"
+
+
+@pytest.mark.parametrize(("mode", "unit"), [("emulated", "ticks"), ("counted", "instructions")])
+def test_no_time_is_shown_where_it_means_nothing(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], mode: str, unit: str
+) -> None:
+    writer = fill(session_writer(mode=mode, unit=unit))
+    _, out, _ = summary(capsys, writer.path)
+    assert figures(out, "round_trip", unit)
+    assert not re.search(r"\bns\b", out)
+    _, out, _ = summary(capsys, writer.path, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["median"] and row["median_ns"] == "" and row["unit"] == unit
+
+
+def test_the_text_fits_80_columns(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer(cpu_model="A very long name of a processor " * 4)
+    for run in range(3):
+        writer.run({"send_to_read": samples(10**7) + [10**10], "wakeup": [21] * 99}, run=run)
+        writer.run(status="error", reason="a reason of many words, " * 9)
+    for count in (0, 1, 64):
+        for run in range(3):
+            writer.run(
+                {"initiator": samples(15_000 + 10**6 * count)},
+                benchmark="tlbflush",
+                params=FLUSH.format(count),
+            )
+    _, out, _ = summary(capsys, writer.path)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_disturbed_runs_count_and_invalid_ones_do_not(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": samples(1_000)})
+    writer.run({"round_trip": samples(3_000)}, status="disturbed", reason="30 ms stolen")
+    writer.run({"round_trip": samples(900_000)}, status="invalid", reason="reader moved")
+    writer.run(status="error", reason="killed by signal 9")
+    writer.run(status="skipped", reason="needs 2 CPUs")
+    _, out, _ = summary(capsys, writer.path)
+    average, _, _, _, maximum = figures(out, "round_trip", "ticks")
+    expected = (sum(samples(1_000)) + sum(samples(3_000))) / 1260
+    assert average == f"{round(expected):,}"
+    assert maximum == "3,260"
+    for text in (
+        "1 ok, 1 disturbed, 1 invalid, 1 error, 1 skipped",
+        "1 disturbed: 30 ms stolen",
+        "1 invalid: reader moved",
+        "1 error: killed by signal 9",
+        "1 skipped: needs 2 CPUs",
+    ):
+        assert text in out
+
+
+def test_reasons_that_differ_in_numbers_are_counted_together() -> None:
+    setting = Setting("pipes", {}, "same-llc")
+    setting.reasons = [
+        ("disturbed", "9 ms stolen on CPU 1"),
+        ("disturbed", "100 ms stolen on CPU 1"),
+        ("disturbed", "throttled"),
+        ("invalid", "9 ms stolen on CPU 1"),
+    ]
+    assert setting.grouped_reasons() == [
+        ("disturbed", "9 to 100 ms stolen on CPU 1", 2),
+        ("disturbed", "throttled", 1),
+        ("invalid", "9 ms stolen on CPU 1", 1),
+    ]
+
+
+def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
+    session_writer: SessionWriter,
+) -> None:
+    writer = fill(session_writer())
+    writer.run(status="error", reason="no", placement="")
+    (label,), _ = read_labels([writer.path])
+    (setting,) = label.settings
+    assert dict(setting.statuses) == {"ok": 4, "error": 1}
+
+
+def test_placements_are_never_pooled(session_writer: SessionWriter) -> None:
+    writer = fill(session_writer())
+    writer.run({"round_trip": samples(9_000)}, placement="one-cpu")
+    (label,), _ = read_labels([writer.path])
+    assert [s.placement for s in label.settings] == ["one-cpu", "same-llc"]
+
+
+def test_only_params_that_differ_are_repeated(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for size in (1, 10, 9):
+        writer.run({"round_trip": samples(5_000)}, params=PIPES.replace("bytes=1", f"bytes={size}"))
+    _, out, _ = summary(capsys, writer.path)
+    assert out.count("peer=thread") == 1
+    assert re.findall(r"bytes=\d+", out) == ["bytes=1", "bytes=9", "bytes=10"]
+
+
+def test_sessions_of_a_label_are_pooled_and_their_boots_told(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fill(session_writer("stock/1"))
+    fill(session_writer("stock/2", boot_id="another"))
+    _, out, _ = summary(capsys, tmp_path / "results" / "stock")
+    assert "2 sessions in 2 boots" in out
+    assert "8 runs of 630 samples" in out
+
+
+@pytest.mark.parametrize("key", ["kernel_release", "machine_id", "mode"])
+def test_sessions_that_differ_in_what_is_measured_are_not_pooled(
+    session_writer: SessionWriter, key: str
+) -> None:
+    one = fill(session_writer("stock/1"))
+    two = fill(session_writer("stock/2", **{key: "hardware"}))
+    labels, _ = read_labels([one.path, two.path])
+    assert len(labels) == 2
+
+
+def test_one_run_of_few_samples_prints_what_it_supports(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": samples(5_200, n=60)})
+    status, out, _ = summary(capsys, writer.path)
+    _, stdev, median, p99, maximum = figures(out, "round_trip", "ticks")
+    assert (status, stdev, p99) == (0, "n/a", "n/a")
+    assert median != "n/a" and maximum == "5,460"
+    assert "1 run of 60 samples, ok" in out
+
+
+def test_zero_variance_prints_zero(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for _ in range(8):
+        writer.run({"round_trip": [520] * 600})
+    status, out, _ = summary(capsys, writer.path)
+    assert status == 0
+    assert figures(out, "round_trip", "ticks") == ["520", "0", "520", "520", "520"]
+
+
+def test_only_invalid_runs_give_counts_and_no_figures(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for _ in range(3):
+        writer.run({"round_trip": samples(5_000)}, status="invalid", reason="reader moved")
+    status, out, _ = summary(capsys, writer.path)
+    assert status == 0
+    assert "3 runs of 630 samples, all invalid" in out
+    assert "no run counts" in out
+    assert "round_trip" not in out
+
+
+def test_a_sweep_prints_its_shootdown_table_and_slope(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for count in (0, 1, 3):
+        for run in range(5):
+            metrics = {"initiator": samples(15_600 + 26_000 * count + 26 * run)}
+            if count:
+                metrics["interruption"] = samples(4_000) * count
+            place = "one-cpu" if count == 0 else "same-llc"
+            writer.run(metrics, benchmark="tlbflush", params=FLUSH.format(count), placement=place)
+    _, out, _ = summary(capsys, writer.path)
+    table = out[out.index("shootdown by responders: initiator") :]
+    rows = [line.split() for line in table.splitlines()]
+    assert ["1", "5", "41,652", "26,000", "16,020", "10,000"] in rows
+    assert ["3", "5", "93,652", "78,000", "36,020", "30,000"] in rows
+    assert "slope 26,000 ticks per responder, 95 % interval" in table
+    assert "shootdown by responders: interruption" not in out
+    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    low, high = sweep["slope_interval"]
+    assert sweep["slope"] == pytest.approx(26_000)
+    assert 25_950 < low < 26_000 < high < 26_050
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [((1, 2), "T(0) was not measured"), ((0, 1), "no interval: it needs at least two runs")],
+)
+def test_a_sweep_says_what_it_cannot_tell(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    counts: tuple[int, ...],
+    said: str,
+) -> None:
+    writer = session_writer()
+    for count in counts:
+        writer.run(
+            {"initiator": samples(15_600 + count)},
+            benchmark="tlbflush",
+            params=FLUSH.format(count),
+        )
+    _, out, _ = summary(capsys, writer.path)
+    assert said in out
+
+
+def test_a_sweep_with_one_usable_count_has_no_slope(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for count, status in ((0, "ok"), (1, "invalid")):
+        writer.run(
+            {"initiator": samples(15_600)},
+            benchmark="tlbflush",
+            params=FLUSH.format(count),
+            status=status,
+        )
+    _, out, _ = summary(capsys, writer.path)
+    assert "needs at least two counts" in out
+
+
+def test_csv_and_json_agree_with_each_other(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer(), runs=8)
+    writer.run({"round_trip": samples(900)}, status="invalid", reason="a, b")
+    _, out, _ = summary(capsys, writer.path, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    document = json.loads(out)
+    (setting,) = document["labels"][0]["settings"]
+    (metric,) = setting["metrics"]
+    for name in ("average", "stdev", "median", "p99", "p999", "max", "median_low", "max_ns"):
+        assert row[name] == ("" if metric[name] is None else str(metric[name])), name
+    assert row["invalid"] == "1" and setting["runs"]["invalid"] == 1
+    assert setting["reasons"] == [{"status": "invalid", "reason": "a, b", "count": 1}]
+
+
+def test_verify_accepts_what_is_recorded_and_names_what_is_not(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    status, _, err = summary(capsys, writer.path, "--verify")
+    assert status == 0 and "verified 4 rows" in err
+    with writer.samples_file("pipes").open("r+b") as file:
+        file.seek(8 * 700)
+        file.write((10**6).to_bytes(8, "little"))
+    status, _, err = summary(capsys, writer.path, "--verify")
+    assert status == 1
+    assert "line 3 (pipes round_trip): mean is" in err and "line 2" not in err
+
+
+@pytest.mark.parametrize("column", ["mean", "stddev", "min", "p50", "p90", "p99", "max"])
+def test_verify_finds_one_digit_in_any_column(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], column: str
+) -> None:
+    writer = session_writer()
+    told = statistics_of(samples(5_000))[column]
+    wrong = told[:-1] + str((int(told[-1]) + 1) % 10)
+    writer.run({"round_trip": samples(5_000)}, **{column: wrong})
+    status, _, err = summary(capsys, writer.path, "--verify")
+    assert status == 1
+    assert f"{column} is {wrong} in the row and {told} from the samples" in err
+
+
+def test_verify_fails_for_edited_rows(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    writer.runs_csv.write_text(writer.runs_csv.read_text().replace("same-llc", "one-cpu", 1))
+    status, _, err = summary(capsys, writer.path, "--verify")
+    assert status == 1 and "1 damaged row" in err
+
+
+def test_a_cut_samples_file_spares_what_is_whole(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    writer.run({"handoff": samples(8_000)}, benchmark="cv", params="")
+    writer.samples_file("pipes").write_bytes(b"\x00" * 80)
+    status, out, err = summary(capsys, writer.path)
+    assert status == 2
+    assert "pipes.u64: holds 10 samples" in err and err.count("\n") == 1
+    assert figures(out, "round_trip", "ticks") == ["n/a"] * 5
+    assert figures(out, "handoff", "ticks")[2] == "8,000"
+
+
+def test_what_was_ignored_is_said_beside_the_figures(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    with writer.runs_csv.open("ab") as out_file:
+        out_file.write(b"\x00\xffnan,torn")
+    status, out, err = summary(capsys, writer.path)
+    assert status == 0
+    assert "torn last line" in err and "\x00" not in err
+    assert "4 runs of 630 samples, all ok" in out
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "empty", "no runs", "no rows"])
+def test_a_path_with_nothing_to_show_is_one_line_and_status_2(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    writer = session_writer()
+    path = writer.path
+    if kind == "missing":
+        path = tmp_path / "nowhere"
+    elif kind == "file":
+        path = writer.runs_csv
+    elif kind == "empty":
+        path = tmp_path / "void"
+        path.mkdir()
+    elif kind == "no runs":
+        writer.runs_csv.unlink()
+    status, out, err = summary(capsys, path)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"klat summary: .+\n", err)
+
+
+@pytest.mark.parametrize("label", ["", "a b", "x'\"$`\\", "%s%n", "\x1b[31m\n", "ø漢\udcff"])
+def test_odd_labels_are_printed_harmlessly(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], label: str
+) -> None:
+    writer = fill(session_writer(label=label))
+    for form in ("text", "csv", "json"):
+        status, out, _ = summary(capsys, writer.path, "--format", form)
+        assert status == 0
+        assert "\x1b" not in out
+        out.encode("utf-8")
+
+
+def test_a_reader_that_goes_away_is_no_error_to_show(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in range(400):
+        writer.run({"round_trip": [1] * 5}, params=f"bytes={size}")
+    scripts = Path(__file__).resolve().parents[2] / "scripts"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from klat.cli import main;"
+    code += "sys.exit(main(sys.argv[2:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(scripts), "summary", str(writer.path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.wait()
