@@ -86,7 +86,7 @@ def test_the_text_fits_80_columns(
 ) -> None:
     writer = session_writer(cpu_model="A very long name of a processor " * 4)
     for run in range(3):
-        writer.run({"send_to_read": samples(10**7) + [10**10], "wakeup": [21] * 99}, run=run)
+        writer.run({"send_to_read": samples(10**7) + [10**9], "wakeup": [21] * 99}, run=run)
         writer.run(status="error", reason="a reason of many words, " * 9)
     for count in (0, 1, 64):
         for run in range(3):

@@ -9,8 +9,8 @@ from itertools import chain, groupby
 from klat.measurements import Label, Measurement, Setting, Statistics, common_params
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.session import STATUSES, SessionError, printable
-from klat.statistics import LinearFit
 from klat.shootdown import Shootdown, shootdowns
+from klat.statistics import LinearFit
 
 WIDTH = 80
 
@@ -179,7 +179,8 @@ def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
     if sweep.base is None:
         yield "  T(0) was not measured, so the shootdown cannot be told from the teardown;"
         yield "  add responders=0 to the sweep"
-    yield from (f"  {line}" for line in slope(label, sweep))
+    for line in slope(label, sweep):
+        yield from wrapped(line, "  ", "    ")
 
 
 def slope(label: Label, sweep: Shootdown) -> list[str]:
