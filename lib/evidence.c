@@ -190,7 +190,7 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (!strcmp(run->workers[i].role, role)) {
-			slept += run->workers[i].voluntary;
+			slept += run->workers[i].voluntary + (run->one_cpu ? run->workers[i].involuntary : 0);
 			workers++;
 		}
 	/* The last wait can end after the timed part of a worker that waits first and answers then. */

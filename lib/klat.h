@@ -203,6 +203,7 @@ struct klat_benchmark {
 	int64_t iterations, warmup;
 	int policy;        /* SCHED_FIFO or SCHED_RR */
 	int high_priority; /* default of --policy's priority */
+	bool needs_frequency;  /* while it measures; the others leave the calibration for afterwards */
 	const char *faults[4]; /* what --plant offers besides the library's own */
 
 	/*
@@ -212,8 +213,6 @@ struct klat_benchmark {
 	int (*configure)(struct klat_run *run);
 	/* In the measured process: acquire what is needed, add the workers. */
 	int (*setup)(struct klat_run *run);
-	/* In the supervisor, with tsc_khz known: turn what was stored into samples where the body could not. Optional. */
-	int (*finish)(struct klat_run *run);
 	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(), klat_count(). */
 	int (*verify)(struct klat_run *run);
 	/* In the measured process, also after a failed setup(). Optional. */
@@ -234,7 +233,7 @@ struct klat_run {
 	bool one_cpu;    /* all places are the same CPU */
 	int low_priority;
 	int patience; /* seconds without an iteration after which the run is given up; configure() may raise it */
-	double tsc_khz; /* not before finish() */
+	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency */
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
@@ -267,7 +266,10 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 /* The same over every CPU that the run did not use. */
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 
-/* Invalid unless the role's voluntary switches reach 99 % of the iterations: it really slept for each. */
+/*
+ * Invalid unless the role's switches reach 99 % of the iterations: it really slept for each. On one CPU a side that is preempted by
+ * the one it woke need not sleep, so there all its switches count.
+ */
 void klat_verify_slept(struct klat_run *run, const char *role);
 
 /*

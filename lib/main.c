@@ -458,11 +458,6 @@ static int judge(struct klat_run *run)
 	int err;
 
 	calibrate(run);
-	if (run->benchmark->finish) {
-		err = run->benchmark->finish(run);
-		if (err)
-			return err;
-	}
 	err = summarise(run);
 	if (err)
 		return err;
@@ -486,10 +481,9 @@ static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, cons
 	err = klat_samples_map(run);
 	if (err)
 		return err;
-	if (library->common.inject_ns) {
+	if (library->common.inject_ns || run->benchmark->needs_frequency)
 		calibrate(run);
-		run->inject = library->common.inject_ns * run->tsc_khz / 1e6;
-	}
+	run->inject = library->common.inject_ns * run->tsc_khz / 1e6;
 	err = bound_offset(run, &library->offset_before);
 	if (err)
 		return err;
