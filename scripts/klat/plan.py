@@ -171,12 +171,17 @@ def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> l
     return plan
 
 
+def _quote(word: str) -> str:
+    """For a shell, without the double quotation marks that shlex puts around a single one."""
+    return shlex.quote(word).replace("'\"'\"'", "'\\''")
+
+
 def to_csv(plan: Iterable[PlannedRun]) -> str:
     quoted: dict[tuple[str, ...], str] = {}
     lines = [HEADER]
     for run in plan:
         if run.arguments not in quoted:
-            quoted[run.arguments] = shlex.join(run.arguments)
+            quoted[run.arguments] = " ".join(map(_quote, run.arguments))
         lines.append(f'{run.order},{run.benchmark},{run.run},"{quoted[run.arguments]}"')
     return "\n".join(lines) + "\n"
 

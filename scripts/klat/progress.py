@@ -12,6 +12,7 @@ from typing import TextIO
 
 _REDRAW_SECONDS = 0.1
 _LINES = 20  # of a whole session, where there is no terminal
+_LINE_SECONDS = 1.0  # between them at least
 _ENOUGH_RUNS = 10  # before a time is guessed
 _NARROWEST_BAR = 8
 
@@ -76,6 +77,7 @@ class Progress:
         self._drawn = False
         self._announced = False
         self._line_after = done + self._step()
+        self._line_at = clock()
 
     def _step(self) -> int:
         return max(1, -(-(self.total - self._first) // _LINES))
@@ -100,12 +102,13 @@ class Progress:
         if left is not None and not self._announced:
             self._announced = True
             self.say(f"about {duration(left)} for the {self.total - done} runs to come")
+        now = self._clock()
         if self._bar:
-            now = self._clock()
             if now - self._drawn_at >= _REDRAW_SECONDS:
                 self._drawn_at = now
                 self._draw(done, benchmark, left)
-        elif done >= self._line_after:
+        elif done >= self._line_after and now - self._line_at >= _LINE_SECONDS:
+            self._line_at = now
             self._line_after = done + self._step()
             percent = 100 * done // self.total
             rest = "" if left is None else f", about {duration(left)} left"
