@@ -1,0 +1,295 @@
+"""What a machine says about itself in /proc and /sys, as far as it bears on latency.
+
+Everything is read below a root directory, so that a planted tree can stand for any machine. What cannot be read is
+empty or None: that a file is missing is never a finding by itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_HYPERVISOR_LEAF = 0x40000000
+_VENDORS = {
+    "KVMKVMKVM": "KVM",
+    "TCGTCGTCGTCG": "TCG",
+    "Microsoft Hv": "Hyper-V",
+    "VMwareVMware": "VMware",
+    "XenVMMXenVMM": "Xen",
+}
+_CLOCKS = {"kvm-clock": "KVM", "hyperv_clocksource_tsc_page": "Hyper-V", "xen": "Xen"}
+
+
+@dataclass(frozen=True)
+class IdleState:
+    name: str
+    latency_us: int
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A process and how much of one CPU it used."""
+
+    name: str
+    pid: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    flags: frozenset[str]  # of the first CPU in /proc/cpuinfo
+    model: str
+    hypervisor: str  # its name where the flag is set and the name is known
+    cpus_online: tuple[int, ...]
+    cpus_allowed: tuple[int, ...]  # to this process
+    cpus_isolated: tuple[int, ...]
+    cpu_quota: float | None  # in CPUs, by the tightest control group
+    clocksource: str
+    clocksources: tuple[str, ...]
+    busy_cpus: float  # CPUs' worth of work done by others while sampling
+    consumers: tuple[Consumer, ...]  # the largest first
+    steal: float  # share of all CPU time
+    load_average: float
+    rt_runtime_us: int | None
+    rt_period_us: int | None
+    governors: frozenset[str]
+    idle_driver: str
+    idle_governor: str
+    idle_states: tuple[IdleState, ...]  # enabled ones, of any CPU
+    smt: bool
+    turbo: bool
+    throttled: int  # how often a CPU has slowed down to cool, since boot
+    huge_pages: str  # always, madvise or never
+    numa_balancing: bool
+    nodes: int
+    swap_total_kib: int
+    swap_used_kib: int
+    irqbalance: bool
+    tracer: str  # in use; "nop" or empty for none
+    config: frozenset[str]  # options of the kernel that are y, where its configuration can be read
+    mitigations: tuple[str, ...]  # vulnerabilities that this kernel works around
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip("\n\0 ")
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.lstrip("-").isdecimal() else None
+
+
+def cpu_list(text: str) -> tuple[int, ...]:
+    """`0-3,8` as the kernel writes it."""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            cpus.extend(range(int(first), int(last or first) + 1))
+    return tuple(cpus)
+
+
+def _chosen(text: str) -> str:
+    """`always` of `[always] madvise never`."""
+    return text.partition("[")[2].partition("]")[0]
+
+
+def _cpuinfo(root: Path) -> tuple[frozenset[str], str]:
+    flags: frozenset[str] = frozenset()
+    model = ""
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags" and not flags:
+            flags = frozenset(value.split())
+        elif name.strip() == "model name" and not model:
+            model = value.strip()
+    return flags, model
+
+
+def _hypervisor(root: Path, clocksources: Iterable[str]) -> str:
+    try:
+        with open(root / "dev/cpu/0/cpuid", "rb") as file:
+            file.seek(_HYPERVISOR_LEAF)
+            vendor = file.read(16)[4:].rstrip(b"\0").decode("ascii", "replace")
+        if vendor:
+            return _VENDORS.get(vendor, vendor)
+    except OSError:
+        pass
+    for source, name in _CLOCKS.items():
+        if source in clocksources:
+            return name
+    return _text(root / "sys/class/dmi/id/sys_vendor")
+
+
+def _quota(root: Path) -> float | None:
+    limits = []
+    base = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in (base / "cpu", base / "cpu,cpuacct") if controllers else (base,):
+            group = mount / path.strip("/")
+            for directory in (group, *group.parents):
+                if not directory.is_relative_to(mount):
+                    break
+                limits.append(_group_limit(directory))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _group_limit(directory: Path) -> float | None:
+    quota, _, period = _text(directory / "cpu.max").partition(" ")
+    if not quota:
+        quota = _text(directory / "cpu.cfs_quota_us")
+        period = _text(directory / "cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        return int(quota) / int(period)
+    return None
+
+
+def _idle_states(root: Path) -> tuple[IdleState, ...]:
+    states: dict[str, int] = {}
+    for directory in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpuidle/state[0-9]*"):
+        if _text(directory / "disable") not in ("", "0"):
+            continue
+        name, latency = _text(directory / "name"), _number(directory / "latency")
+        if name and latency is not None:
+            states[name] = max(latency, states.get(name, 0))
+    return tuple(sorted((IdleState(n, l) for n, l in states.items()), key=lambda s: s.latency_us))
+
+
+def _config(root: Path) -> frozenset[str]:
+    try:
+        text = gzip.decompress((root / "proc/config.gz").read_bytes()).decode("ascii", "replace")
+    except (OSError, EOFError):
+        text = _text(root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}")
+    return frozenset(
+        line[len("CONFIG_") : -len("=y")]
+        for line in text.splitlines()
+        if line.startswith("CONFIG_") and line.endswith("=y")
+    )
+
+
+def _mitigations(root: Path) -> tuple[str, ...]:
+    directory = root / "sys/devices/system/cpu/vulnerabilities"
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return ()
+    return tuple(name for name in names if "Mitigation" in _text(directory / name))
+
+
+def _meminfo(root: Path, name: str) -> int:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _turbo(root: Path) -> bool:
+    cpu = root / "sys/devices/system/cpu"
+    return _text(cpu / "intel_pstate/no_turbo") == "0" or _text(cpu / "cpufreq/boost") == "1"
+
+
+def _processes(root: Path) -> dict[int, tuple[str, int]]:
+    """Name and CPU time in clock ticks, by pid."""
+    found: dict[int, tuple[str, int]] = {}
+    try:
+        names = os.listdir(root / "proc")
+    except OSError:
+        return found
+    for name in names:
+        if not name.isdecimal():
+            continue
+        head, _, tail = _text(root / "proc" / name / "stat").rpartition(")")
+        fields = tail.split()
+        if len(fields) > 12 and fields[11].isdecimal() and fields[12].isdecimal():
+            found[int(name)] = (head.partition("(")[2], int(fields[11]) + int(fields[12]))
+    return found
+
+
+def _cpu_times(root: Path) -> list[int]:
+    """user, nice, system, idle, iowait, irq, softirq, steal of all CPUs, in clock ticks."""
+    fields = _text(root / "proc/stat").partition("\n")[0].split()[1:9]
+    times = [int(field) for field in fields if field.isdecimal()]
+    return times + [0] * (8 - len(times))
+
+
+def gather(
+    root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
+) -> Facts:
+    """Read everything, and what changes twice, `seconds` apart."""
+    cpu = root / "sys/devices/system/cpu"
+    kernel = root / "proc/sys/kernel"
+    flags, model = _cpuinfo(root)
+    clock = root / "sys/devices/system/clocksource/clocksource0"
+    clocksources = tuple(_text(clock / "available_clocksource").split())
+    status = _text(root / "proc/self/status").splitlines()
+    allowed = next((s.partition(":")[2] for s in status if s.startswith("Cpus_allowed_list")), "")
+    online = cpu_list(_text(cpu / "online"))
+    config = _config(root)
+    tracer = _text(root / "sys/kernel/tracing/current_tracer")
+    average = _text(root / "proc/loadavg").partition(" ")[0]
+
+    before, processes = _cpu_times(root), _processes(root)
+    sleep(seconds)
+    spent = [max(0, b - a) for a, b in zip(before, _cpu_times(root))]
+    later = _processes(root)
+    total = sum(spent)
+    user, nice, system, _, _, irq, softirq, steal = spent
+    own = later.get(os.getpid(), ("", 0))[1] - processes.get(os.getpid(), ("", 0))[1]
+    busy = max(0, user + nice + system + irq + softirq - own)
+    consumers = (
+        Consumer(name, pid, (ticks - processes[pid][1]) / (seconds * _TICKS_PER_SECOND))
+        for pid, (name, ticks) in later.items()
+        if pid in processes and pid != os.getpid() and ticks > processes[pid][1]
+    )
+    swap = _meminfo(root, "SwapTotal")
+
+    return Facts(
+        flags=flags,
+        model=model,
+        hypervisor=_hypervisor(root, clocksources) if "hypervisor" in flags else "",
+        cpus_online=online,
+        cpus_allowed=cpu_list(allowed) or online,
+        cpus_isolated=cpu_list(_text(cpu / "isolated")),
+        cpu_quota=_quota(root),
+        clocksource=_text(clock / "current_clocksource"),
+        clocksources=clocksources,
+        busy_cpus=busy / total * len(online) if total else 0.0,
+        consumers=tuple(sorted(consumers, key=lambda c: -c.share)[:3]),
+        steal=steal / total if total else 0.0,
+        load_average=float(average) if average.replace(".", "", 1).isdecimal() else 0.0,
+        rt_runtime_us=_number(kernel / "sched_rt_runtime_us"),
+        rt_period_us=_number(kernel / "sched_rt_period_us"),
+        governors=frozenset(
+            filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))
+        ),
+        idle_driver=_text(cpu / "cpuidle/current_driver"),
+        idle_governor=_text(cpu / "cpuidle/current_governor")
+        or _text(cpu / "cpuidle/current_governor_ro"),
+        idle_states=_idle_states(root),
+        smt=_text(cpu / "smt/active") == "1",
+        turbo=_turbo(root),
+        throttled=sum(
+            _number(file) or 0
+            for file in cpu.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+        ),
+        huge_pages=_chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        numa_balancing=_text(kernel / "numa_balancing") not in ("", "0"),
+        nodes=len(cpu_list(_text(root / "sys/devices/system/node/online"))),
+        swap_total_kib=swap,
+        swap_used_kib=swap - _meminfo(root, "SwapFree"),
+        irqbalance=any(name == "irqbalance" for name, _ in later.values()),
+        tracer=tracer,
+        config=config,
+        mitigations=_mitigations(root),
+    )
