@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An initiator removes pages that responders on other CPUs have in their TLBs. Timed: the system call on the initiator's CPU, and on each
+ * responder the longest gap between two readings of its counter while that call runs, which is its interruption. Not timed: mapping and
+ * touching. The trap: the kernel interrupts only CPUs that run a thread of the address space just then, so responders that sleep at a
+ * barrier are not part of any shootdown (unless page tables are freed); so they spin in user mode, and /proc/interrupts has to show one
+ * interrupt for each of them and iteration. Generations, not addresses, tell the responders of new pages, for an address comes back.
+ */
+#include "klat.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096l
+#define TABLE (512 * PAGE) /* what one page table maps */
+#define MAX_RESPONDERS 4095
+
+enum { INITIATOR, INTERRUPTION };
+enum { MUNMAP, MPROTECT, MADVISE };
+enum { RUNNING, SLEEPING };
+enum { KEPT, FREED };
+
+struct options {
+	int64_t responders, pages;
+	int operation, responder_state, page_table;
+};
+
+struct state {
+	char *pages KLAT_ALIGNED;
+	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
+	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
+	struct {
+		uint32_t touched; /* generation whose pages this responder has written to */
+	} KLAT_ALIGNED responders[MAX_RESPONDERS];
+};
+
+static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL };
+static const char *const responder_states[] = { "running", "sleeping", NULL };
+static const char *const page_tables[] = { "kept", "freed", NULL };
+
+#define AT(field) offsetof(struct options, field)
+static const struct klat_option options[] = {
+	{ "responders", "N", "CPUs besides the initiator's (default: every other one)", KLAT_INTEGER, AT(responders), 0,
+	  MAX_RESPONDERS, NULL, false },
+	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs", KLAT_INTEGER, AT(pages), 1,
+	  65536, NULL, false },
+	{ "operation", "munmap|mprotect|madvise",
+	  "what is done to the pages: removed, made read-only (the purest flush), or given back (MADV_DONTNEED)", KLAT_CHOICE,
+	  AT(operation), 0, 0, operations, false },
+	{ "responder-state", "running|sleeping", "sleeping: the negative control, to which nothing is delivered",
+	  KLAT_CHOICE, AT(responder_state), 0, 0, responder_states, false },
+	{ "page-table", "kept|freed", "freed: nothing else is mapped near, so that munmap frees the page table too",
+	  KLAT_CHOICE, AT(page_table), 0, 0, page_tables, false },
+};
+
+static const struct options defaults = { .responders = -1, .pages = 1 };
+
+static const struct klat_metric metrics[] = {
+	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it" },
+	[INTERRUPTION] = { "interruption", "longest gap in a responder's own counter meanwhile" },
+};
+
+static int configure(struct klat_run *run)
+{
+	struct options *o = run->options;
+
+	if (run->cpus_given && o->responders < 0)
+		o->responders = run->cpu_count - 1;
+	if (o->responders < 0) {
+		cpu_set_t allowed;
+
+		CPU_ZERO(&allowed);
+		if (sched_getaffinity(0, sizeof(allowed), &allowed))
+			return klat_usage(run, "cannot count the CPUs: give --responders");
+		o->responders = CPU_COUNT(&allowed) - 1;
+	}
+	if (o->page_table == FREED && o->operation != MUNMAP)
+		return klat_usage(run, "--page-table freed goes with --operation munmap");
+	/* A table in the middle would hold nothing but pages of the operation. */
+	if (o->page_table == KEPT && o->operation == MUNMAP && o->pages > 1022)
+		return klat_usage(run, "--pages above 1022 need --page-table freed");
+	if (o->responder_state == SLEEPING && o->responders == 0)
+		return klat_usage(run, "--responder-state sleeping needs a responder");
+	run->cpu_count = o->responders + 1;
+	klat_use_metric(run, INITIATOR, 1);
+	if (o->responder_state == RUNNING)
+		klat_use_metric(run, INTERRUPTION, o->responders);
+	return 0;
+}
+
+/*
+ * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and rest share page tables with them. Freed:
+ * the beginning of an empty stretch of whole tables.
+ */
+static char *find_place(const struct options *o)
+{
+	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
+	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *aligned;
+
+	if (reservation == MAP_FAILED)
+		return NULL;
+	aligned = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
+	if (o->page_table == FREED) {
+		munmap(reservation, size);
+		return aligned;
+	}
+	return aligned + PAGE;
+}
+
+static int map_pages(const struct options *o, char *place)
+{
+	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+	return mapped == MAP_FAILED ? -errno : 0;
+}
+
+/* Writing, for reading would map the shared page of zeros. */
+static void touch_pages(const struct options *o, char *pages)
+{
+	for (int64_t page = 0; page < o->pages; page++)
+		*(volatile char *)(pages + page * PAGE) = 1;
+}
+
+/* How many faults first touches take is the kernel's affair; any other fault of the initiator is not expected. */
+static int64_t touch_counting_faults(const struct options *o, char *pages)
+{
+	struct rusage before, after;
+
+	getrusage(RUSAGE_THREAD, &before);
+	touch_pages(o, pages);
+	getrusage(RUSAGE_THREAD, &after);
+	return after.ru_minflt - before.ru_minflt;
+}
+
+static int operate(const struct options *o, char *pages)
+{
+	size_t size = o->pages * PAGE;
+	int result = 0;
+
+	switch (o->operation) {
+	case MUNMAP:
+		result = munmap(pages, size);
+		break;
+	case MPROTECT:
+		result = mprotect(pages, size, PROT_READ);
+		break;
+	case MADVISE:
+		result = madvise(pages, size, MADV_DONTNEED);
+		break;
+	}
+	return result ? -errno : 0;
+}
+
+/* Make the pages writable again for the next iteration. */
+static int restore(const struct options *o, char *pages)
+{
+	if (o->operation == MUNMAP)
+		return map_pages(o, pages);
+	if (o->operation == MPROTECT && mprotect(pages, o->pages * PAGE, PROT_READ | PROT_WRITE))
+		return -errno;
+	return 0;
+}
+
+static bool responders_sleep(const struct klat_run *run)
+{
+	const struct options *o = run->options;
+
+	return o->responder_state == SLEEPING || klat_planted(run, "sleep");
+}
+
+static int await_touched(struct state *state, int64_t responders, uint32_t generation)
+{
+	int err = 0;
+
+	for (int64_t r = 0; r < responders && !err; r++)
+		err = klat_spin_until(&state->responders[r].touched, generation);
+	return err;
+}
+
+static int initiator(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	const struct timespec fall_asleep = { .tv_nsec = 100000 };
+	uint64_t *samples = klat_series(run, INITIATOR, 0);
+	bool sleeping = responders_sleep(run);
+	char *pages = find_place(o);
+	int err = pages ? map_pages(o, pages) : -ENOMEM;
+
+	state->pages = pages;
+	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+		uint32_t generation = i + run->warmup + 1;
+		int64_t faults;
+		uint64_t begin;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		faults = touch_counting_faults(o, pages);
+		worker->expected_faults += i >= 0 ? faults : 0;
+		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
+		err = await_touched(state, o->responders, generation);
+		if (err)
+			break;
+		/* From touching to watching their counters, responders take some ten ticks; to sleep they need longer. */
+		if (sleeping) {
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &fall_asleep, NULL);
+			worker->rests++;
+		} else {
+			klat_spin(2000);
+		}
+		begin = klat_tsc_begin();
+		klat_inject(run, i);
+		err = operate(o, pages);
+		samples[i] = klat_tsc_end(worker) - begin;
+		/* Restoring may flush as well: sleepers must not be awake for it, watchers must not have it in their gap. */
+		if (sleeping && !err)
+			err = restore(o, pages);
+		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
+		if (sleeping)
+			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+		else if (!err)
+			err = restore(o, pages);
+	}
+	return err;
+}
+
+static bool is_finished(struct state *state, uint32_t generation)
+{
+	return (int32_t)(__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) - generation) >= 0;
+}
+
+/* The longest gap between consecutive counter readings until the operation is over, and once more for one that ends with it. */
+static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t generation)
+{
+	uint64_t last = klat_tsc_end(worker), longest = 0;
+	bool finished;
+
+	do {
+		uint64_t now;
+
+		finished = is_finished(state, generation);
+		now = klat_tsc_end(worker);
+		if (now - last > longest)
+			longest = now - last;
+		last = now;
+	} while (!finished);
+	return longest;
+}
+
+static void sleep_until_finished(struct state *state, uint32_t generation)
+{
+	while (!is_finished(state, generation))
+		syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE, generation - 1, NULL, NULL, 0);
+}
+
+static int responder(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
+	int err = 0;
+
+	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+		uint32_t generation = i + run->warmup + 1;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		err = klat_spin_until(&state->mapped, generation);
+		if (err)
+			break;
+		touch_pages(o, state->pages);
+		__atomic_store_n(&state->responders[worker->index].touched, generation, __ATOMIC_RELEASE);
+		if (responders_sleep(run))
+			sleep_until_finished(state, generation);
+		else
+			interruption[i] = watch(worker, state, generation);
+	}
+	return err;
+}
+
+static int setup(struct klat_run *run)
+{
+	const struct options *o = run->options;
+
+	/* A huge page counts as one, and has no page table. */
+	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
+		return klat_error(run, errno, "cannot do without huge pages: %s", strerror(errno));
+	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
+	for (int64_t r = 0; r < o->responders; r++)
+		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder);
+	return 0;
+}
+
+/* Samples in which the gap was an interruption and not just the loop: at least ten empty brackets. */
+static int64_t count_gaps(const struct klat_run *run, const struct klat_worker *worker)
+{
+	const uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
+	int64_t gaps = 0;
+
+	for (int64_t i = 0; interruption && i < run->iterations; i++)
+		gaps += interruption[i] >= 10 * worker->floor;
+	return gaps;
+}
+
+static void verify_delivery(struct klat_run *run, int64_t expected)
+{
+	const struct options *o = run->options;
+	int64_t least = INT64_MAX, gaps = INT64_MAX, reached = 0;
+
+	for (int64_t r = 0; r < o->responders; r++) {
+		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
+		int64_t delivered = klat_interrupts(run, "TLB", worker->cpu), seen = count_gaps(run, worker);
+
+		least = delivered < least ? delivered : least;
+		gaps = seen < gaps ? seen : gaps;
+		reached += delivered * 100 >= expected * 99;
+	}
+	klat_count(run, "responders_reached", reached);
+	klat_count(run, "least_delivered", least);
+	klat_count(run, "expected", expected);
+	if (o->responder_state == RUNNING)
+		klat_count(run, "least_gaps", gaps);
+	if (least < 0)
+		klat_invalid(run, "/proc/interrupts has no TLB row: delivery cannot be proved");
+	else if (reached < o->responders)
+		klat_invalid(run, "not delivered: %lld of %lld responders got the shootdowns (%lld of %lld at the least); a CPU "
+			     "that broadcasts invalidations (INVLPGB) sends none",
+			     (long long)reached, (long long)o->responders, (long long)least, (long long)expected);
+	if (o->responder_state == SLEEPING)
+		klat_verify_slept(run, "responder");
+	else if (gaps * 100 < run->iterations * 99)
+		klat_invalid(run, "a responder saw %lld interruptions in %lld iterations", (long long)gaps,
+			     (long long)run->iterations);
+}
+
+static int verify(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	int64_t expected = run->warmup + run->iterations, elsewhere = klat_interrupts_elsewhere(run, "TLB");
+
+	klat_count(run, "elsewhere", elsewhere);
+	if (o->responders)
+		verify_delivery(run, expected);
+	if (elsewhere * 2 >= expected && elsewhere > 10)
+		klat_invalid(run, "shootdowns went to CPUs outside the measurement");
+	else if (elsewhere * 50 >= expected && elsewhere > 10)
+		klat_disturbed(run, "other processes sent shootdowns");
+	return 0;
+}
+
+static const struct klat_benchmark tlbflush = {
+	.name = "tlbflush",
+	.summary = "munmap with a TLB shootdown of other CPUs",
+	.description =
+		"An initiator maps pages, responders on other CPUs write to them and go on spinning in user mode, and the initiator "
+		"unmaps them, which makes the kernel interrupt every responder and wait. Timed are the system call, and on each "
+		"responder the longest gap between two readings of its counter.\n\n"
+		"With --responders 0 the same call without a shootdown is timed: T(k) - T(0) is what k responders cost. Each count "
+		"needs a process of its own, because the kernel remembers where an address space has run: ./klat run tlbflush "
+		"--sweep tlbflush.responders=0..3 does that and ends in a table.\n\n"
+		"Evidence is the TLB row of /proc/interrupts: an interrupt for at least 99 % of the operations on each responder's "
+		"CPU, and about none elsewhere.",
+	.examples = "tlbflush\tone page, every other CPU a responder\n"
+		    "tlbflush --responders 0\tthe same without a shootdown\n"
+		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without freeing memory\n"
+		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, status 3",
+	.options = options,
+	.option_count = KLAT_ARRAY_SIZE(options),
+	.defaults = &defaults,
+	.options_size = sizeof(struct options),
+	.metrics = metrics,
+	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.state_size = sizeof(struct state),
+	.iterations = 500,
+	.warmup = 50,
+	.policy = SCHED_FIFO,
+	.high_priority = 50,
+	.faults = { "sleep" },
+	.configure = configure,
+	.setup = setup,
+	.verify = verify,
+};
+
+int main(int argc, char **argv)
+{
+	return klat_main(&tlbflush, argc, argv);
+}
