@@ -1,9 +1,13 @@
-# klat: what to type is in README.md. V=1 shows the commands; SANITIZE=address,undefined builds with sanitizers.
+# klat: what to type is in README.md, and `make help` lists it. V=1 shows the commands.
 
-PROGRAMS := pipes cv tlbflush timer network
+# Every benchmark, sorted; `make new NAME=x` adds to it, and nothing else in the build names one.
+PROGRAMS := cv network pipes timer tlbflush
+# Executables that are no benchmark.
+HELPERS := network/client
 
 VERSION := 0.1.0
-COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# Named outright, .git is not searched for: under sudo git would refuse a tree that belongs to its caller.
+COMMIT := $(shell git --git-dir=.git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 PYTHON := /usr/bin/python3
 
 prefix ?= /usr/local
@@ -11,15 +15,23 @@ DESTDIR ?=
 bindir = $(prefix)/bin
 libexecdir = $(prefix)/libexec/klat
 datadir = $(prefix)/share
-RUNS ?= 500
+mandir = $(datadir)/man
+completiondir = $(datadir)/bash-completion/completions
+docdir = $(datadir)/doc/klat
 
-BUILD ?= build
+# OUT=DIR builds everything into DIR beside the tree's own; SANITIZE=address,undefined with sanitizers; STATIC=1 for a
+# machine, or a guest, without the libraries.
+OUT ?=
+BUILD := $(or $(OUT),build)
+BINARIES := $(addprefix $(OUT:%=%/),$(foreach p,$(PROGRAMS),$(p)/$(p)) $(HELPERS))
+
 ifeq ($(V),1)
 Q :=
 say = @:
 else
 Q := @
 say = @printf '  %-7s %s\n'
+MAKEFLAGS += --no-print-directory
 endif
 
 CFLAGS ?= -O2 -g
@@ -28,33 +40,175 @@ LDLIBS := -lnuma -ljansson -lmd -lm
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
 endif
+ifeq ($(STATIC),1)
+override LDFLAGS += -static
+endif
+compile = $(CC) $(CPPFLAGS) $(CFLAGS) -DKLAT_VERSION='"$(VERSION)"' -DKLAT_COMMIT='"$(COMMIT)"' -MMD -MP
+link = $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MT $@ -MF $(BUILD)/depend/$(subst /,-,$<).d $(LDFLAGS)
 
 LIBRARY := $(BUILD)/libklat.a
 LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*.c)))
-BINARIES := $(foreach p,$(PROGRAMS),$(p)/$(p)) network/client
+UNITS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
+
+# What root builds in someone's tree is that one's, who could not rebuild or delete it otherwise.
+give_back = $(Q)[ "$$(id -u)" != 0 ] || chown -Rh --reference=Makefile $(BUILD) $(BINARIES) 2>/dev/null || :
 
 .PHONY: all
 all: $(BINARIES)
+	$(give_back)
 
-$(BUILD)/lib/%.o: lib/%.c lib/klat.h lib/internal.h $(BUILD)/flags
+.PHONY: help
+help:
+	@echo 'make            builds the programs: $(PROGRAMS)'
+	@echo 'make deps       installs what building, running and plotting need (as root, apt-get)'
+	@echo 'make bench      deps, all, then runs each program $${RUNS:-500} times under LABEL, prints the table, draws the plots'
+	@echo 'make test       installs what the tests need, builds, runs them; test-slow: the slow ones'
+	@echo 'make selfbench  klat'\''s own speed, against its claims and against perf and cyclictest'
+	@echo 'make lint       formatters, type checker and shellcheck'
+	@echo 'make install    into $${prefix:-/usr/local} below DESTDIR; uninstall'
+	@echo 'make new NAME=x scaffolds a benchmark with its test'
+	@echo 'make clean'
+
+# Says what is missing before the compiler would, in its own way, of every file.
+$(BUILD)/prerequisites: scripts/deps $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)CC='$(CC)' scripts/deps --check build
+	@touch $@
+
+$(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
 	$(say) CC $<
-	$(Q)$(CC) $(CFLAGS) -DKLAT_VERSION='"$(VERSION)"' -DKLAT_COMMIT='"$(COMMIT)"' -c -o $@ $<
+	$(Q)$(compile) -c -o $@ $<
 
 $(LIBRARY): $(LIBRARY_OBJECTS)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-define program
-$(1): $(1).c $(LIBRARY) lib/klat.h
-	$$(say) CC $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$< $(LIBRARY) $$(LDLIBS)
-endef
-$(foreach p,$(BINARIES),$(eval $(call program,$(p))))
+# In a tree each binary is beside its source.
+$(BINARIES): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
+	@mkdir -p $(@D) $(BUILD)/depend
+	$(say) CC $@
+	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-# Rebuilds when compiler or flags change, and only then.
+# Rebuilds when compiler, flags or commit change, and only then.
+flags := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION) $(COMMIT)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CFLAGS) $(LDFLAGS) $(COMMIT)' | cmp -s - $@ || echo '$(CC) $(CFLAGS) $(LDFLAGS) $(COMMIT)' > $@
+	@echo '$(flags)' | cmp -s - $@ || echo '$(flags)' > $@
 .PHONY: FORCE
 FORCE:
+
+-include $(wildcard $(BUILD)/lib/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d)
+
+.PHONY: deps test-deps
+deps:
+	$(Q)CC='$(CC)' scripts/deps build run plot
+test-deps:
+	$(Q)CC='$(CC)' scripts/deps build run plot test
+
+RUNS ?= 500
+LABEL ?=
+export RUNS LABEL
+.PHONY: bench
+bench: deps
+	$(Q)$(MAKE) all
+	$(Q)scripts/bench
+
+$(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) CC $@
+	$(Q)$(compile) -MF $@.d -MT $@ -Itests/unit -o $@ $< tests/unit/support.c $(LIBRARY) $(LDFLAGS) $(UNIT_FLAGS) $(LDLIBS) -lcmocka
+
+# Topologies that this machine does not have.
+$(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
+
+.PHONY: units
+units: $(UNITS)
+	$(give_back)
+
+# The variants that the tests run besides the tree's own binaries.
+.PHONY: variants
+variants:
+	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
+	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
+
+# `make test TESTS=tests/cli/test_usage.py` runs part of it; PYTEST=-x and the like are handed on.
+TESTS ?= tests
+pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider $(PYTEST)
+.PHONY: test test-slow test-build
+test-build: test-deps
+	$(Q)$(MAKE) all variants
+test: test-build
+	$(Q)$(pytest) $(TESTS)
+test-slow: test-build
+	$(Q)$(pytest) -m slow $(TESTS)
+
+.PHONY: selfbench
+selfbench:
+	$(Q)CC='$(CC)' scripts/deps build run selfbench
+	$(Q)$(MAKE) all $(BUILD)/selfbench
+	$(Q)$(PYTHON) -B tests/selfbench/selfbench.py
+
+$(BUILD)/selfbench: tests/selfbench/bracket.c $(LIBRARY) $(BUILD)/flags
+	@mkdir -p $(BUILD)/depend
+	$(say) CC $@
+	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
+
+SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/new
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c) $(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
+.PHONY: lint
+lint:
+	$(Q)CC='$(CC)' scripts/deps --check lint
+	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
+	$(Q)$(PYTHON) -m black --quiet --check --diff scripts/klat tests klat
+	$(Q)$(PYTHON) -m mypy
+	$(Q)shellcheck $(SHELL_SCRIPTS)
+
+MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
+$(BUILD)/man/klat-%.1: all
+	@mkdir -p $(@D)
+	$(Q)$(OUT:%=%/)$*/$* --print-man > $@
+$(BUILD)/man/klat.1: docs/klat.1
+	@mkdir -p $(@D)
+	$(Q)sed 's/@VERSION@/$(VERSION)/' $< > $@
+$(BUILD)/completion/klat: scripts/completion.bash all
+	@mkdir -p $(@D)
+	$(Q){ cat $<; for p in $(PROGRAMS); do $(OUT:%=%/)$$p/$$p --print-completion; done; } > $@
+.PHONY: man completion
+man: $(MANUALS)
+completion: $(BUILD)/completion/klat
+
+# Source and place of everything installed, in the form FROM:TO; uninstall takes away exactly these.
+PACKAGE := $(shell find scripts/klat -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
+DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
+INSTALLED_PROGRAMS = klat:$(bindir)/klat \
+	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
+	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h)))
+INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
+	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
+	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
+	$(BUILD)/completion/klat:$(completiondir)/klat
+
+.PHONY: install uninstall
+install: all man completion
+	$(say) INSTALL '$(DESTDIR)$(prefix)'
+	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
+	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
+	$(give_back)
+
+# Then the directories that are klat's alone, with the caches that Python left in them.
+uninstall:
+	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
+	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
+		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
+	done
+
+.PHONY: new
+new:
+	$(Q)scripts/new '$(NAME)'
+	$(give_back)
+
+.PHONY: clean
+clean:
+	$(Q)rm -rf $(BUILD) $(BINARIES)
+	$(Q)find scripts tests -name __pycache__ -prune -exec rm -rf {} +
