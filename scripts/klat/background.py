@@ -7,6 +7,7 @@ import shlex
 import signal
 from pathlib import Path
 
+from klat import directory
 from klat.errors import KlatError
 from klat.process import Process, Signals
 
@@ -17,14 +18,12 @@ _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL 
 
 
 class Load:
-    """Starts `command` by /bin/sh, with what it says on standard error in `log`."""
+    """Starts `command` by /bin/sh, with what it says on standard error in the session's load.log."""
 
-    def __init__(self, command: str, log: Path, signals: Signals) -> None:
+    def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command
-        self._log = log
         self._signals = signals
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(log, flags, 0o644)
+        self._log, descriptor = directory.open_load_log(session)
         reader, self._lifeline = os.pipe()
         try:
             self._process = Process([_SHELL, "-c", command], stderr=descriptor)

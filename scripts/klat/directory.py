@@ -181,6 +181,18 @@ def read_plan(session: Path, facts: dict[str, Any]) -> str:
     return data.decode("utf-8")
 
 
+def open_load_log(session: Path) -> tuple[Path, int]:
+    """Where a load's standard error goes: the file and a descriptor that appends to it."""
+    path = session / LOAD_LOG
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+        _give(path)
+    except OSError as error:
+        raise _cannot("write", path, error) from error
+    return path, descriptor
+
+
 def is_empty(session: Path) -> bool:
     """Whether no program has recorded anything."""
     return not any((session / name).exists() for name in ("session.json", "runs.csv", "samples"))

@@ -130,11 +130,11 @@ class Process:
         return True
 
     def _gone(self) -> bool:
-        """Whether nothing is left of the whole group."""
+        """Whether nothing of the whole group runs any more."""
         if self.status is None and self.ended():
             self.reap()
-        # A group keeps its number while a member lives, so this cannot reach a stranger.
-        return self.status is not None and not self.signal_group(0)
+        # A group keeps its number while a member is left, so this cannot reach a stranger.
+        return self.status is not None and not (self.signal_group(0) and _group_runs(self.pid))
 
     def end(self, signals: Signals, number: int = signal.SIGTERM) -> int:
         """Ask the whole group to end; insist after five seconds, or when the user does. The exit status."""
@@ -151,6 +151,21 @@ class Process:
         if not self._gone():
             self.signal_group(signal.SIGKILL)
         return self.reap()
+
+
+def _group_runs(group: int) -> bool:
+    """Whether a member of the process group is more than a zombie, which an idle init may keep for long."""
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] not in b"ZX":
+            return True
+    return False
 
 
 def run(

@@ -176,7 +176,7 @@ class Runner:
         stopped: Stopped | KlatError | None = None
         try:
             if self._settings.load and remaining:
-                load = Load(self._settings.load, self._session / directory.LOAD_LOG, signals)
+                load = Load(self._settings.load, self._session, signals)
                 load.settle()
             self._loop(remaining, lock, signals, progress, load)
         except (Stopped, KlatError) as error:
