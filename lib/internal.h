@@ -213,7 +213,7 @@ struct klat_library {
 };
 
 const char *klat_status_name(enum klat_status status);
-/* A line on stderr, prefixed with the program's name. */
+/* One line on stderr, prefixed with the program's name. */
 void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 #endif

@@ -25,15 +25,25 @@ const char *klat_status_name(enum klat_status status)
 	return names[status];
 }
 
+/* What the user typed may hold anything, and the line must stay one. */
+static void say(const struct klat_run *run, const char *format, va_list arguments, const char *end)
+{
+	char line[KLAT_REASON_SIZE + 256];
+
+	vsnprintf(line, sizeof(line), format, arguments);
+	for (char *c = line; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 127)
+			*c = '?';
+	fprintf(stderr, "%s: %s%s\n", run->benchmark->name, line, end);
+}
+
 void klat_warn(const struct klat_run *run, const char *format, ...)
 {
 	va_list arguments;
 
-	fprintf(stderr, "%s: ", run->benchmark->name);
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	say(run, format, arguments, "");
 	va_end(arguments);
-	fputc('\n', stderr);
 }
 
 /* The gravest status wins; reasons of the same gravity gather, each once. */
@@ -90,11 +100,9 @@ int klat_usage(struct klat_run *run, const char *format, ...)
 {
 	va_list arguments;
 
-	fprintf(stderr, "%s: ", run->benchmark->name);
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	say(run, format, arguments, "; see --help");
 	va_end(arguments);
-	fputs("; see --help\n", stderr);
 	return -EINVAL;
 }
 

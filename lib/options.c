@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -60,8 +61,7 @@ static const struct klat_option *option_at(const struct klat_benchmark *benchmar
 	return index < COMMON_COUNT ? &common_options[index] : &hidden_options[index - COMMON_COUNT];
 }
 
-static int set_value(const struct klat_benchmark *benchmark, const struct klat_option *option, void *base,
-		     const char *text)
+static int set_value(const struct klat_run *run, const struct klat_option *option, void *base, const char *text)
 {
 	void *field = (char *)base + option->offset;
 	char *end;
@@ -77,16 +77,14 @@ static int set_value(const struct klat_benchmark *benchmark, const struct klat_o
 	case KLAT_INTEGER:
 		errno = 0;
 		number = strtoll(text, &end, 10);
-		if (end == text || *end || text[0] == ' ' || text[0] == '+' ||
-		    (errno && errno != ERANGE)) {
-			fprintf(stderr, "%s: --%s takes a whole number, not '%s'\n", benchmark->name,
-				option->name, text);
+		/* strtoll() skips white space and takes a plus sign. */
+		if (!isdigit((unsigned char)text[text[0] == '-']) || *end) {
+			klat_warn(run, "--%s takes a whole number, not '%s'", option->name, text);
 			return -EINVAL;
 		}
 		if (errno == ERANGE || number < option->minimum || number > option->maximum) {
-			fprintf(stderr, "%s: --%s %s is out of range: %lld to %lld\n", benchmark->name,
-				option->name, text, (long long)option->minimum,
-				(long long)option->maximum);
+			klat_warn(run, "--%s %s is out of range: %lld to %lld", option->name, text,
+				  (long long)option->minimum, (long long)option->maximum);
 			return -EINVAL;
 		}
 		*(int64_t *)field = number;
@@ -97,44 +95,48 @@ static int set_value(const struct klat_benchmark *benchmark, const struct klat_o
 				*(int *)field = i;
 				return 0;
 			}
-		fprintf(stderr, "%s: --%s is %s, not '%s'\n", benchmark->name, option->name,
-			option->argument, text);
+		klat_warn(run, "--%s is %s, not '%s'", option->name, option->argument, text);
 		return -EINVAL;
 	}
 	return -EINVAL;
 }
 
+static const char *fault_at(const struct klat_benchmark *benchmark, size_t index)
+{
+	if (index < KLAT_ARRAY_SIZE(library_faults))
+		return library_faults[index];
+	index -= KLAT_ARRAY_SIZE(library_faults);
+	return index < KLAT_ARRAY_SIZE(benchmark->faults) ? benchmark->faults[index] : NULL;
+}
+
 static bool plant_known(const struct klat_benchmark *benchmark, const char *fault)
 {
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(library_faults); i++)
-		if (!strcmp(library_faults[i], fault))
-			return true;
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[i]; i++)
-		if (!strcmp(benchmark->faults[i], fault))
+	for (size_t i = 0; fault_at(benchmark, i); i++)
+		if (!strcmp(fault_at(benchmark, i), fault))
 			return true;
 	return false;
 }
 
-static void print_faults(const struct klat_benchmark *benchmark, FILE *out)
+/* "unpinned, policy, …" */
+static void list_faults(const struct klat_benchmark *benchmark, char *text, size_t size)
 {
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(library_faults); i++)
-		fprintf(out, "%s%s", i ? ", " : "", library_faults[i]);
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[i]; i++)
-		fprintf(out, ", %s", benchmark->faults[i]);
+	size_t length = 0;
+
+	for (size_t i = 0; fault_at(benchmark, i) && length < size; i++)
+		length += snprintf(text + length, size - length, "%s%s", i ? ", " : "", fault_at(benchmark, i));
 }
 
 static int check_common(const struct klat_run *run, const struct klat_common *common)
 {
-	const char *name = run->benchmark->name;
-
 	if (common->csv && common->json) {
-		fprintf(stderr, "%s: --csv and --json exclude each other\n", name);
+		klat_warn(run, "--csv and --json exclude each other");
 		return -EINVAL;
 	}
 	if (common->plant && !plant_known(run->benchmark, common->plant)) {
-		fprintf(stderr, "%s: --plant is one of ", name);
-		print_faults(run->benchmark, stderr);
-		fprintf(stderr, ", not '%s'\n", common->plant);
+		char faults[256];
+
+		list_faults(run->benchmark, faults, sizeof(faults));
+		klat_warn(run, "--plant is one of %s, not '%s'", faults, common->plant);
 		return -EINVAL;
 	}
 	return 0;
@@ -148,7 +150,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	int index, code, err = -EINVAL;
 
 	if (!table) {
-		fprintf(stderr, "%s: out of memory\n", benchmark->name);
+		klat_warn(run, "out of memory");
 		return -EINVAL;
 	}
 	for (int i = 0; i < count; i++) {
@@ -169,21 +171,19 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 		if (code == -1)
 			break;
 		if (code == ':') {
-			fprintf(stderr, "%s: %s needs a value; see --help\n", benchmark->name, argv[at]);
+			klat_warn(run, "%s needs a value; see --help", argv[at]);
 			goto out;
 		}
 		if (code == '?') {
-			fprintf(stderr, "%s: unknown, ambiguous or misused option '%s'; see --help\n",
-				benchmark->name, argv[at]);
+			klat_warn(run, "unknown, ambiguous or misused option '%s'; see --help", argv[at]);
 			goto out;
 		}
-		if (set_value(benchmark, option_at(benchmark, index),
+		if (set_value(run, option_at(benchmark, index),
 			      index < benchmark->option_count ? run->options : (void *)common, optarg))
 			goto out;
 	}
 	if (optind < argc) {
-		fprintf(stderr, "%s: unexpected argument '%s'; see --help\n", benchmark->name,
-			argv[optind]);
+		klat_warn(run, "unexpected argument '%s'; see --help", argv[optind]);
 		goto out;
 	}
 	err = check_common(run, common);
@@ -286,8 +286,10 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 	}
 	fputs(option->help, out);
 	if (!strcmp(option->name, "plant")) {
-		fputs(": ", out);
-		print_faults(benchmark, out);
+		char faults[256];
+
+		list_faults(benchmark, faults, sizeof(faults));
+		fprintf(out, " (%s)", faults);
 	} else if (!strcmp(option->name, "iterations") || !strcmp(option->name, "warmup")) {
 		fprintf(out, " (%lld to %lld; default %lld)", (long long)option->minimum,
 			(long long)option->maximum,
@@ -348,8 +350,8 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults, out);
 	fputs("\nOptions of every program:\n", out);
 	help_options(benchmark, common_options, COMMON_COUNT, NULL, out);
-	fputs("\nExit status: ", out);
-	print_wrapped(out, exit_statuses, 0, 13);
+	fputs("\nExit status:\n", out);
+	print_wrapped(out, exit_statuses, 2, 0);
 	if (benchmark->examples) {
 		fputs("\nExamples:\n", out);
 		for (const char *line = benchmark->examples; *line;) {
@@ -462,10 +464,8 @@ void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
 			fputs("mapfile -t COMPREPLY < <(compgen -d -- \"$word\")", out);
 		} else if (!strcmp(option->name, "plant")) {
 			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
-			for (size_t f = 0; f < KLAT_ARRAY_SIZE(library_faults); f++)
-				fprintf(out, "%s%s", f ? " " : "", library_faults[f]);
-			for (size_t f = 0; f < KLAT_ARRAY_SIZE(benchmark->faults) && benchmark->faults[f]; f++)
-				fprintf(out, " %s", benchmark->faults[f]);
+			for (size_t f = 0; fault_at(benchmark, f); f++)
+				fprintf(out, "%s%s", f ? " " : "", fault_at(benchmark, f));
 			fputs("' -- \"$word\")", out);
 		} else {
 			fputs("COMPREPLY=()", out);
