@@ -203,6 +203,7 @@ struct klat_benchmark {
 	int64_t iterations, warmup;
 	int policy;        /* SCHED_FIFO or SCHED_RR */
 	int high_priority; /* default of --policy's priority */
+	bool distinct_cpus;    /* roles that spin for each other cannot share a CPU */
 	bool needs_frequency;  /* while it measures; the others leave the calibration for afterwards */
 	const char *faults[4]; /* what --plant offers besides the library's own */
 

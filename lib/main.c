@@ -180,10 +180,15 @@ static int check_cpus(struct klat_run *run, const char *list)
 	run->cpu_count = klat_cpus_parse(list, &run->cpus);
 	if (run->cpu_count < 0)
 		return klat_usage(run, "--cpus takes a list such as 2,3 or 4-7, not '%s'", list);
-	for (int i = 0; i < run->cpu_count; i++)
+	for (int i = 0; i < run->cpu_count; i++) {
 		if (!klat_cpu_in(&online, run->cpus[i]))
 			return klat_usage(run, "--cpus: CPU %d does not exist or is offline (%d online)",
 					  run->cpus[i], klat_cpu_weight(&online));
+		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
+			if (run->cpus[j] == run->cpus[i])
+				return klat_usage(run, "--cpus names CPU %d twice, and each role here spins on its own",
+						  run->cpus[i]);
+	}
 	run->cpus_given = true;
 	return 0;
 }
@@ -236,8 +241,10 @@ static int place(struct klat_run *run)
 			return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
 		available = klat_cpu_weight(&allowed);
 		if (run->cpu_count > available)
-			return klat_skip(run, "needs %d CPUs and may use %d; --cpus with a number repeated puts roles on one CPU",
-					 run->cpu_count, available);
+			return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+					 run->benchmark->distinct_cpus ?
+						 "" :
+						 "; --cpus with a number repeated puts roles on one CPU");
 		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
 		err = run->cpus ? klat_cpus_place(&allowed, run->cpu_count, run->cpus) : -ENOMEM;
 		if (err)

@@ -386,6 +386,7 @@ static const struct klat_benchmark tlbflush = {
 	.warmup = 50,
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
+	.distinct_cpus = true,
 	.faults = { "sleep" },
 	.configure = configure,
 	.setup = setup,

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A timer and the thread that waits for it. Three numbers: delivery, from the last stamp of a spinning thread to the signal handler
+ * (interrupt and signal frame); return, from that stamp to the loop that sees the handler's flag (adds sigreturn); lateness, from the
+ * deadline to the handler or to the return of the blocking call. Not timed: setting the timer. The traps: a timer so short that it fires
+ * inside the call that sets it interrupts no spin, so such samples are counted; and a periodic timer that is served late swallows
+ * periods, which are counted too, while lateness is taken from the first deadline that was missed.
+ */
+#include "klat.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { DELIVERY, LATENESS, RETURN };
+enum { SIGNAL, ITIMER, TIMERFD, NANOSLEEP };
+enum { AUTO, SPIN, READ, EPOLL, SLEEP };
+enum { ONE_SHOT, PERIODIC };
+
+/* A spinner with a far deadline sleeps until this long before it: spinning all the way would use up the real-time class. */
+#define SPIN_NS 1000000
+
+struct options {
+	int64_t period_us;
+	int method, wait, mode;
+};
+
+/* What the handler shares with the loop it interrupts. */
+struct handler {
+	volatile uint64_t last_spin; /* 0 until the loop has turned once since the timer was set */
+	volatile uint64_t set;       /* stamp before the timer was set */
+	volatile uint64_t from, to;  /* the last stamp before the handler, the handler's first */
+	volatile bool early;
+	volatile sig_atomic_t fired;
+	struct klat_worker *worker;
+};
+
+struct state {
+	int64_t early, missed, periods;
+};
+
+/* One thread's timer: `next` is the deadline awaited, on CLOCK_MONOTONIC. */
+struct clockwork {
+	struct klat_worker *worker;
+	const struct options *options;
+	struct handler *handler;
+	int64_t period, next;
+	int64_t begun; /* when this stretch of a periodic timer did, 0 between two */
+	int64_t missed, periods;
+	timer_t timer;
+	int fd, epoll_fd;
+};
+
+static const char *const methods[] = { "signal", "itimer", "timerfd", "nanosleep", NULL };
+static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
+static const char *const modes[] = { "one-shot", "periodic", NULL };
+
+#define AT(field) offsetof(struct options, field)
+static const struct klat_option options[] = {
+	{ "method", "signal|itimer|timerfd|nanosleep",
+	  "timer_create() or setitimer() with SIGALRM, a timer descriptor, or clock_nanosleep() to a deadline", KLAT_CHOICE,
+	  AT(method), 0, 0, methods, false },
+	{ "wait", "auto|spin|read|epoll|sleep",
+	  "how the thread waits: auto spins for signals, reads a timerfd, sleeps in nanosleep; read and epoll of a signal use a "
+	  "signalfd",
+	  KLAT_CHOICE, AT(wait), 0, 0, waits, false },
+	{ "mode", "one-shot|periodic", "set anew for each sample, or running", KLAT_CHOICE, AT(mode), 0, 0, modes, false },
+	{ "period", "US", "time to the deadline, microseconds", KLAT_INTEGER, AT(period_us), 1, 10000000, NULL, false },
+};
+
+static const struct options defaults = { .period_us = 100 };
+
+static const struct klat_metric metrics[] = {
+	[DELIVERY] = { "delivery", "last spin stamp to the signal handler" },
+	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait" },
+	[RETURN] = { "return", "last spin stamp to the loop going on after the handler" },
+};
+
+static int effective_wait(const struct options *o)
+{
+	static const int natural[] = { [SIGNAL] = SPIN, [ITIMER] = SPIN, [TIMERFD] = READ, [NANOSLEEP] = SLEEP };
+
+	return o->wait == AUTO ? natural[o->method] : o->wait;
+}
+
+static int configure(struct klat_run *run)
+{
+	struct options *o = run->options;
+	int wait = effective_wait(o);
+	bool fits = o->method == NANOSLEEP ? wait == SLEEP :
+		    o->method == TIMERFD   ? wait == READ || wait == EPOLL :
+					     wait != SLEEP;
+
+	if (!fits)
+		return klat_usage(run, "--method %s cannot --wait %s", methods[o->method], waits[wait]);
+	o->wait = wait;
+	run->cpu_count = 1;
+	run->patience += 2 * (o->period_us / 1000000);
+	klat_use_metric(run, LATENESS, 1);
+	if (wait == SPIN) {
+		klat_use_metric(run, DELIVERY, 1);
+		klat_use_metric(run, RETURN, 1);
+	}
+	return 0;
+}
+
+static int64_t to_ns(struct timespec time)
+{
+	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static struct timespec from_ns(int64_t ns)
+{
+	return (struct timespec){ ns / 1000000000, ns % 1000000000 };
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return to_ns(now);
+}
+
+static uint64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
+{
+	return (uint64_t)(ns * run->tsc_khz / 1e6);
+}
+
+/* A handler has no other way to its state; set before the first timer is. */
+static struct handler *the_handler;
+
+/* Leaves SIGALRM blocked where it returns to: a period shorter than a delivery would let the loop never go on. */
+static void on_alarm(int signal, siginfo_t *info, void *context)
+{
+	struct handler *handler = the_handler;
+
+	(void)info;
+	klat_inject(handler->worker->run, handler->worker->iteration);
+	handler->to = klat_tsc_end(handler->worker);
+	handler->early = !handler->last_spin;
+	handler->from = handler->last_spin ? handler->last_spin : handler->set;
+	handler->fired = 1;
+	sigaddset(&((ucontext_t *)context)->uc_sigmask, signal);
+}
+
+/*
+ * Lateness in ticks of something stamped `at`: the clock is read now, between two stamps, and the ticks since `at` are taken off. Reading
+ * the kernel's own clock afterwards assumes nothing of the counter's rate over the period.
+ */
+static uint64_t lateness(const struct klat_run *run, int64_t deadline, uint64_t at)
+{
+	uint64_t before = klat_tsc_begin();
+	int64_t ns = now_ns();
+	uint64_t after = klat_tsc_begin(), since = before + (after - before) / 2 - at;
+	uint64_t late = ns > deadline ? ns_to_ticks(run, ns - deadline) : 0;
+
+	return late > since ? late - since : 0;
+}
+
+/* Set the timer to the deadline work->next; periodic ones then run by themselves. */
+static int set_timer(struct clockwork *work)
+{
+	const struct options *o = work->options;
+	int64_t interval = o->mode == PERIODIC ? work->period : 0;
+	struct itimerspec absolute = { from_ns(interval), from_ns(work->next) };
+	struct itimerval relative = { { interval / 1000000000, interval / 1000 % 1000000 },
+				      { work->period / 1000000000, work->period / 1000 % 1000000 } };
+
+	switch (o->method) {
+	case SIGNAL:
+		return timer_settime(work->timer, TIMER_ABSTIME, &absolute, NULL) ? -errno : 0;
+	case ITIMER:
+		return setitimer(ITIMER_REAL, &relative, NULL) ? -errno : 0;
+	case TIMERFD:
+		return timerfd_settime(work->fd, TFD_TIMER_ABSTIME, &absolute, NULL) ? -errno : 0;
+	default:
+		return 0;
+	}
+}
+
+static int stop_timer(struct clockwork *work)
+{
+	static const struct itimerspec absolute;
+	static const struct itimerval relative;
+
+	switch (work->options->method) {
+	case SIGNAL:
+		return timer_settime(work->timer, 0, &absolute, NULL) ? -errno : 0;
+	case ITIMER:
+		return setitimer(ITIMER_REAL, &relative, NULL) ? -errno : 0;
+	case TIMERFD:
+		return timerfd_settime(work->fd, 0, &absolute, NULL) ? -errno : 0;
+	default:
+		return 0;
+	}
+}
+
+/* The clock's word on how many periods a stretch took, whatever was counted; deadlines that nobody will serve now are missed. */
+static void end_stretch(struct clockwork *work)
+{
+	int64_t now = now_ns();
+
+	if (work->begun) {
+		work->periods += (now - work->begun) / work->period;
+		work->missed += now >= work->next ? (now - work->next) / work->period + 1 : 0;
+	}
+	work->begun = 0;
+}
+
+static int begin_stretch(struct clockwork *work)
+{
+	work->begun = now_ns();
+	work->next = work->begun + work->period;
+	work->handler->last_spin = 0;
+	work->handler->fired = 0;
+	work->handler->set = klat_tsc_begin();
+	return set_timer(work);
+}
+
+/* Hold SIGALRM off, or let it come: between two waits for a running timer it must not interrupt, but stay pending. */
+static int hold_alarm(bool hold)
+{
+	sigset_t alarm;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	return -pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &alarm, NULL);
+}
+
+static void drop_pending_alarm(void)
+{
+	static const struct timespec at_once;
+	sigset_t alarm;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	sigtimedwait(&alarm, NULL, &at_once);
+}
+
+/* Whether klat_rest() slept: then a running timer has to begin anew, or the rest would count as lateness. */
+static bool rested(struct clockwork *work)
+{
+	int64_t rests = work->worker->rests;
+
+	if (work->options->wait == SPIN)
+		klat_rest(work->worker);
+	return work->worker->rests != rests;
+}
+
+static void sleep_until(struct clockwork *work, int64_t ns)
+{
+	struct timespec until = from_ns(ns);
+
+	/* A signal that ends this sleep has come before any spin, which its sample will tell. */
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+	work->worker->rests++;
+}
+
+/* Spin until the handler has run; *end is the loop's first stamp after it. */
+static int spin(struct clockwork *work, uint64_t *end)
+{
+	struct handler *handler = work->handler;
+	int64_t limit = work->next + 2000000000;
+	bool yield = klat_planted(work->worker->run, "yield");
+
+	hold_alarm(false);
+	if (work->next - now_ns() > 2 * SPIN_NS)
+		sleep_until(work, work->next - SPIN_NS);
+	for (uint32_t turns = 1; !handler->fired; turns++) {
+		const struct timespec moment = { .tv_nsec = 20000 };
+
+		handler->last_spin = klat_tsc_begin();
+		if (yield)
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+		if (!(turns & 0xfffff) && now_ns() > limit)
+			return -ETIMEDOUT;
+	}
+	*end = klat_tsc_end(work->worker);
+	return 0;
+}
+
+/* Wait in the kernel; *count is how many expirations the kernel reports at once. */
+static int block(struct clockwork *work, uint64_t *count)
+{
+	const struct options *o = work->options;
+	struct timespec deadline = from_ns(work->next);
+	struct signalfd_siginfo info;
+	struct epoll_event event;
+
+	*count = 1;
+	if (o->method == NANOSLEEP)
+		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
+	if (o->wait == EPOLL && epoll_wait(work->epoll_fd, &event, 1, -1) < 0)
+		return -errno;
+	if (o->method == TIMERFD)
+		return read(work->fd, count, sizeof(*count)) == sizeof(*count) ? 0 : -errno;
+	if (read(work->fd, &info, sizeof(info)) != sizeof(info))
+		return -errno;
+	*count = 1 + info.ssi_overrun;
+	return 0;
+}
+
+/*
+ * Periods that passed while a deadline was served late: the kernel's own count where it keeps one (`more`), else by the clock.
+ */
+static int64_t missed_periods(const struct clockwork *work, int64_t more)
+{
+	const struct options *o = work->options;
+	int64_t late = now_ns() - work->next;
+
+	if (o->method == SIGNAL || o->method == TIMERFD)
+		return more;
+	return late > 0 ? late / work->period : 0;
+}
+
+/* Go on to the next deadline of a running timer. `more` is how many further expirations came with the last one. */
+static int advance(struct clockwork *work, int64_t more)
+{
+	struct handler *handler = work->handler;
+	int64_t missed = missed_periods(work, more);
+	int err;
+
+	work->missed += missed;
+	work->next += (1 + missed) * work->period;
+	handler->last_spin = 0;
+	handler->fired = 0;
+	handler->set = klat_tsc_begin();
+	if (!rested(work))
+		return 0;
+	end_stretch(work);
+	err = stop_timer(work);
+	drop_pending_alarm();
+	return err;
+}
+
+static int make_clockwork(struct clockwork *work)
+{
+	const struct options *o = work->options;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+	struct epoll_event readable = { .events = EPOLLIN };
+	sigset_t alarm;
+
+	work->fd = work->epoll_fd = -1;
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	if (o->method == SIGNAL && timer_create(CLOCK_MONOTONIC, &event, &work->timer))
+		return -errno;
+	if (o->method == TIMERFD)
+		work->fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	else if (o->method != NANOSLEEP && o->wait != SPIN)
+		work->fd = signalfd(-1, &alarm, SFD_CLOEXEC);
+	else
+		return 0;
+	if (work->fd < 0)
+		return -errno;
+	if (o->wait != EPOLL)
+		return 0;
+	work->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return work->epoll_fd < 0 || epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->fd, &readable) ? -errno : 0;
+}
+
+static int spinner_sample(struct clockwork *work, int64_t i)
+{
+	const struct klat_run *run = work->worker->run;
+	struct handler *handler = work->handler;
+	struct state *state = work->worker->state;
+	uint64_t end;
+	int err = spin(work, &end);
+
+	if (err)
+		return err;
+	klat_series(run, LATENESS, 0)[i] = lateness(run, work->next, handler->to);
+	klat_series(run, DELIVERY, 0)[i] = handler->to - handler->from;
+	klat_series(run, RETURN, 0)[i] = end - handler->from;
+	state->early += i >= 0 && handler->early;
+	if (work->options->mode == PERIODIC)
+		return advance(work, work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
+	rested(work);
+	return 0;
+}
+
+static int sleeper_sample(struct clockwork *work, int64_t i)
+{
+	const struct klat_run *run = work->worker->run;
+	struct state *state = work->worker->state;
+	bool early = now_ns() >= work->next;
+	uint64_t count, at;
+	int err = block(work, &count);
+
+	klat_inject(run, i);
+	at = klat_tsc_end(work->worker);
+	if (err)
+		return err;
+	klat_series(run, LATENESS, 0)[i] = lateness(run, work->next, at);
+	state->early += i >= 0 && early;
+	return work->options->mode == PERIODIC ? advance(work, count - 1) : 0;
+}
+
+static int waiter(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct handler handler = { .worker = worker };
+	struct clockwork work = { .worker = worker,
+				  .options = run->options,
+				  .handler = &handler,
+				  .period = ((const struct options *)run->options)->period_us * 1000 };
+	struct state *state = worker->state;
+	int err;
+
+	the_handler = &handler;
+	err = make_clockwork(&work);
+	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+		klat_iteration(worker, i);
+		if (i == 0) {
+			/* The timed part's accounts begin at the last deadline of the warm-up. */
+			work.missed = work.periods = 0;
+			work.begun = work.begun ? work.next - work.period : 0;
+		}
+		if (work.options->mode == ONE_SHOT || !work.begun) {
+			/* The timer may fire inside the call that sets it, and is to be seen doing it. */
+			if (work.options->wait == SPIN)
+				hold_alarm(false);
+			err = begin_stretch(&work);
+		}
+		if (!err)
+			err = work.options->wait == SPIN ? spinner_sample(&work, i) : sleeper_sample(&work, i);
+	}
+	if (work.options->mode == PERIODIC && !err) {
+		end_stretch(&work);
+		err = stop_timer(&work);
+	}
+	state->missed = work.missed;
+	state->periods = work.periods;
+	return err;
+}
+
+static int setup(struct klat_run *run)
+{
+	struct sigaction action = { .sa_sigaction = on_alarm, .sa_flags = SA_SIGINFO | SA_RESTART };
+
+	/* Blocked here and so in every thread; the one that spins unblocks it for itself. */
+	if (sigaction(SIGALRM, &action, NULL) || hold_alarm(true))
+		return klat_error(run, errno, "cannot set up SIGALRM: %s", strerror(errno));
+	klat_worker_add(run, "waiter", 0, KLAT_HIGH, waiter);
+	return 0;
+}
+
+static int verify(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	const struct klat_worker *worker = klat_worker_find(run, "waiter", 0);
+	int64_t unaccounted = state->periods - run->iterations - state->missed;
+
+	klat_count(run, "early", state->early);
+	if (state->early * 100 > run->iterations)
+		klat_invalid(run, "the timer fired before the wait began: --period is too short");
+	else if (state->early)
+		klat_disturbed(run, "some timers fired before the wait began");
+	if (o->mode == PERIODIC) {
+		klat_count(run, "missed", state->missed);
+		klat_count(run, "periods", state->periods);
+		if (unaccounted < -1 || unaccounted > 1)
+			klat_invalid(run, "%lld periods are unaccounted for", (long long)unaccounted);
+	}
+	if (o->wait != SPIN) {
+		if (!state->missed)
+			klat_verify_slept(run, "waiter");
+	} else if (worker->voluntary * 100 > run->iterations) {
+		klat_invalid(run, "the spinner slept");
+	} else if (worker->involuntary) {
+		klat_disturbed(run, "the spinner was preempted");
+	}
+	return 0;
+}
+
+static const struct klat_benchmark timer = {
+	.name = "timer",
+	.summary = "from a timer's deadline to the thread that waits for it",
+	.description =
+		"One pinned thread waits for a timer. Spinning, it stamps its counter on every turn, so that delivery is what the "
+		"interrupt and the signal frame take, and return adds sigreturn. Lateness counts from the deadline, on the kernel's "
+		"clock, and is all that a blocking wait can tell; for setitimer(), whose deadline is relative, it counts from just "
+		"before the call.\n\n"
+		"One-shot timers are set anew for each sample. Periodic ones run on: a period that passes unserved is counted as "
+		"missed, and lateness is taken from the first deadline not yet served, so that one long delay is not hidden by the "
+		"samples that it kept from happening. Under --policy other, timer slack (50 us by default) is part of the "
+		"lateness.",
+	.examples = "timer\tSIGALRM into a spinning thread\n"
+		    "timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
+		    "timer --method timerfd --wait epoll\tan event loop's timer",
+	.options = options,
+	.option_count = KLAT_ARRAY_SIZE(options),
+	.defaults = &defaults,
+	.options_size = sizeof(struct options),
+	.metrics = metrics,
+	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.state_size = sizeof(struct state),
+	.iterations = 500,
+	.warmup = 50,
+	.policy = SCHED_FIFO,
+	.high_priority = 98,
+	.needs_frequency = true,
+	.faults = { "yield" },
+	.configure = configure,
+	.setup = setup,
+	.verify = verify,
+};
+
+int main(int argc, char **argv)
+{
+	return klat_main(&timer, argc, argv);
+}
