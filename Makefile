@@ -90,11 +90,14 @@ $(BINARIES): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-# Rebuilds when compiler, flags or commit change, and only then.
-flags := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION) $(COMMIT)
-$(BUILD)/flags: FORCE
+# Files that change when compiler and flags, or the commit, do, and only then.
+$(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)
+$(BUILD)/commit: text = $(COMMIT)
+$(BUILD)/flags $(BUILD)/commit: FORCE
 	@mkdir -p $(@D)
-	@echo '$(flags)' | cmp -s - $@ || echo '$(flags)' > $@
+	@echo '$(text)' | cmp -s - $@ || echo '$(text)' > $@
+# These print it.
+$(BUILD)/lib/main.o $(BUILD)/lib/session.o: $(BUILD)/commit
 .PHONY: FORCE
 FORCE:
 

@@ -218,12 +218,20 @@ static void end_stretch(struct clockwork *work)
 
 static int begin_stretch(struct clockwork *work)
 {
+	int err;
+
 	work->begun = now_ns();
 	work->next = work->begun + work->period;
 	work->handler->last_spin = 0;
 	work->handler->fired = 0;
 	work->handler->set = klat_tsc_begin();
-	return set_timer(work);
+	err = set_timer(work);
+	/* A relative timer's deadline lies a call's length later at the most. Anchored too early, a periodic one would be a period off for ever. */
+	if (work->options->method == ITIMER && work->options->mode == PERIODIC) {
+		work->begun = now_ns();
+		work->next = work->begun + work->period;
+	}
+	return err;
 }
 
 /* Hold SIGALRM off, or let it come: between two waits for a running timer it must not interrupt, but stay pending. */
@@ -310,23 +318,15 @@ static int block(struct clockwork *work, uint64_t *count)
 }
 
 /*
- * Periods that passed while a deadline was served late: the kernel's own count where it keeps one (`more`), else by the clock.
+ * Go on to the next deadline of a running timer. Further ones that passed before the last was served are missed: the kernel's own count
+ * (`more`) where it keeps one, else as many as fit into the lateness.
  */
-static int64_t missed_periods(const struct clockwork *work, int64_t more)
+static int advance(struct clockwork *work, uint64_t late, int64_t more)
 {
 	const struct options *o = work->options;
-	int64_t late = now_ns() - work->next;
-
-	if (o->method == SIGNAL || o->method == TIMERFD)
-		return more;
-	return late > 0 ? late / work->period : 0;
-}
-
-/* Go on to the next deadline of a running timer. `more` is how many further expirations came with the last one. */
-static int advance(struct clockwork *work, int64_t more)
-{
 	struct handler *handler = work->handler;
-	int64_t missed = missed_periods(work, more);
+	bool counted = o->method == SIGNAL || o->method == TIMERFD;
+	int64_t missed = counted ? more : (int64_t)(late / ns_to_ticks(work->worker->run, work->period));
 	int err;
 
 	work->missed += missed;
@@ -373,17 +373,18 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 	const struct klat_run *run = work->worker->run;
 	struct handler *handler = work->handler;
 	struct state *state = work->worker->state;
-	uint64_t end;
+	uint64_t end, late;
 	int err = spin(work, &end);
 
 	if (err)
 		return err;
-	klat_series(run, LATENESS, 0)[i] = lateness(run, work->next, handler->to);
+	late = lateness(run, work->next, handler->to);
+	klat_series(run, LATENESS, 0)[i] = late;
 	klat_series(run, DELIVERY, 0)[i] = handler->to - handler->from;
 	klat_series(run, RETURN, 0)[i] = end - handler->from;
 	state->early += i >= 0 && handler->early;
 	if (work->options->mode == PERIODIC)
-		return advance(work, work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
+		return advance(work, late, work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
 	rested(work);
 	return 0;
 }
@@ -393,16 +394,17 @@ static int sleeper_sample(struct clockwork *work, int64_t i)
 	const struct klat_run *run = work->worker->run;
 	struct state *state = work->worker->state;
 	bool early = now_ns() >= work->next;
-	uint64_t count, at;
+	uint64_t count, at, late;
 	int err = block(work, &count);
 
 	klat_inject(run, i);
 	at = klat_tsc_end(work->worker);
 	if (err)
 		return err;
-	klat_series(run, LATENESS, 0)[i] = lateness(run, work->next, at);
+	late = lateness(run, work->next, at);
+	klat_series(run, LATENESS, 0)[i] = late;
 	state->early += i >= 0 && early;
-	return work->options->mode == PERIODIC ? advance(work, count - 1) : 0;
+	return work->options->mode == PERIODIC ? advance(work, late, count - 1) : 0;
 }
 
 static int waiter(struct klat_worker *worker)
@@ -490,7 +492,7 @@ static const struct klat_benchmark timer = {
 		"One pinned thread waits for a timer. Spinning, it stamps its counter on every turn, so that delivery is what the "
 		"interrupt and the signal frame take, and return adds sigreturn. Lateness counts from the deadline, on the kernel's "
 		"clock, and is all that a blocking wait can tell; for setitimer(), whose deadline is relative, it counts from just "
-		"before the call.\n\n"
+		"before the call (periodic: just after).\n\n"
 		"One-shot timers are set anew for each sample. Periodic ones run on: a period that passes unserved is counted as "
 		"missed, and lateness is taken from the first deadline not yet served, so that one long delay is not hidden by the "
 		"samples that it kept from happening. Under --policy other, timer slack (50 us by default) is part of the "

@@ -221,6 +221,11 @@ def read_labels(paths: Iterable[Path | str]) -> tuple[list[Label], list[str]]:
     return labels, problems
 
 
+def by_session(labels: Iterable[Label]) -> list[Label]:
+    """The same without pooling: each session on its own."""
+    return [Label([s], gather([s])) for label in labels for s in label.sessions]
+
+
 def _pool_key(session: Session) -> tuple[str, ...]:
     keys = ("label", "kernel_release", "kernel_version", "machine_id", "cpu_model", "mode", "unit")
     return tuple(str(session.info.get(key)) for key in keys)
