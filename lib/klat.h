@@ -82,7 +82,8 @@ enum klat_priority {
 
 /*
  * One pinned real-time thread, or process, of the measurement. Lives in memory shared by all processes of the run. The body sees
- * `run`, `state`, `index` and `cpu`; the rest belongs to the library.
+ * `run`, `state`, `index` and `cpu`; the rest belongs to the library. It returns 0, or -errno, described or not, which ends the measured
+ * process at once.
  */
 struct klat_worker {
 	struct klat_run *run;
@@ -216,7 +217,7 @@ struct klat_benchmark {
 	int (*setup)(struct klat_run *run);
 	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(), klat_count(). */
 	int (*verify)(struct klat_run *run);
-	/* In the measured process, also after a failed setup(). Optional. */
+	/* In the measured process, also after a failed setup(), but not after a failed body. Optional. */
 	void (*teardown)(struct klat_run *run);
 };
 

@@ -5,6 +5,7 @@
  */
 #include "internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -35,8 +36,9 @@ int klat_policy_parse(const char *text, struct klat_policy *policy)
 			return 0;
 		errno = 0;
 		priority = strtol(text + length + 1, &end, 10);
-		if (end == text + length + 1 || *end || errno || names[i].policy == SCHED_OTHER ||
-		    priority < 1 || priority > 99)
+		/* strtol() skips white space and takes a sign. */
+		if (!isdigit((unsigned char)text[length + 1]) || *end || errno ||
+		    names[i].policy == SCHED_OTHER || priority < 1 || priority > 99)
 			return -EINVAL;
 		policy->priority = priority;
 		return 0;

@@ -111,6 +111,15 @@ static void read_back(struct klat_worker *worker)
 	worker->priority_obtained = param.sched_priority;
 }
 
+/* The others may be waiting for this one, in a spin, a read or at the barrier: the run ends here, not when patience does. */
+static void fail(const struct klat_worker *worker)
+{
+	if (worker->run->library->status < KLAT_ERROR)
+		klat_error(worker->run, -worker->result, "the %s on CPU %d failed at iteration %lld: %s", worker->role,
+			   worker->cpu, (long long)worker->iteration, strerror(-worker->result));
+	_exit(1);
+}
+
 static void *worker_main(void *argument)
 {
 	struct klat_worker *worker = argument;
@@ -130,6 +139,8 @@ static void *worker_main(void *argument)
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
 	worker->result = worker->body(worker);
+	if (worker->result)
+		fail(worker);
 	timed_part_ends(worker);
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	if (worker->migrations >= 0 && migrations >= 0)
@@ -297,14 +308,6 @@ int klat_workers_run(struct klat_run *run)
 			waitpid(run->workers[i].tid, NULL, 0);
 		else
 			pthread_join(run->workers[i].thread, NULL);
-	}
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
-		if (worker->result)
-			return klat_error(run, -worker->result, "the %s on CPU %d failed at iteration %lld: %s",
-					  worker->role, worker->cpu, (long long)worker->iteration,
-					  strerror(-worker->result));
 	}
 	return 0;
 }

@@ -130,9 +130,14 @@ static int64_t now_ns(void)
 	return to_ns(now);
 }
 
-static uint64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
+static int64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
 {
-	return (uint64_t)(ns * run->tsc_khz / 1e6);
+	return ns * run->tsc_khz / 1e6;
+}
+
+static int64_t ticks_to_ns(const struct klat_run *run, int64_t ticks)
+{
+	return ticks * 1e6 / run->tsc_khz;
 }
 
 /* A handler has no other way to its state; set before the first timer is. */
@@ -153,17 +158,25 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 }
 
 /*
- * Lateness in ticks of something stamped `at`: the clock is read now, between two stamps, and the ticks since `at` are taken off. Reading
- * the kernel's own clock afterwards assumes nothing of the counter's rate over the period.
+ * Lateness in ticks of what was stamped `at`: the clock is read now, between two stamps, and the ticks since `at` are taken off. Reading
+ * the kernel's own clock afterwards assumes nothing of the counter's rate over the period. An interval timer's deadlines are
+ * estimated early, never late, so one that seems to come before its deadline serves the one before: a period was taken for missed that was
+ * not.
  */
-static uint64_t lateness(const struct klat_run *run, int64_t deadline, uint64_t at)
+static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
+	const struct klat_run *run = work->worker->run;
 	uint64_t before = klat_tsc_begin();
-	int64_t ns = now_ns();
+	int64_t ns = now_ns(), late;
 	uint64_t after = klat_tsc_begin(), since = before + (after - before) / 2 - at;
-	uint64_t late = ns > deadline ? ns_to_ticks(run, ns - deadline) : 0;
 
-	return late > since ? late - since : 0;
+	if (work->options->method == ITIMER && work->options->mode == PERIODIC &&
+	    ns - ticks_to_ns(run, since) < work->next) {
+		work->next -= work->period;
+		work->missed--;
+	}
+	late = ns_to_ticks(run, ns - work->next) - since;
+	return late > 0 ? late : 0;
 }
 
 /* Set the timer to the deadline work->next; periodic ones then run by themselves. */
@@ -216,6 +229,23 @@ static void end_stretch(struct clockwork *work)
 	work->begun = 0;
 }
 
+/*
+ * The deadline of a relative timer, from what the kernel says is left of it. The call that sets it can take longer than all that is
+ * measured here (in a guest it programs the hypervisor's timer), so its begin and end would both be poor guesses; this one is at most
+ * a microsecond and a short call early.
+ */
+static void anchor_itimer(struct clockwork *work)
+{
+	struct itimerval left;
+	int64_t now = now_ns();
+
+	getitimer(ITIMER_REAL, &left);
+	/* Nothing is left of one that has fired. */
+	if (left.it_value.tv_sec || left.it_value.tv_usec > 1)
+		work->next = now + left.it_value.tv_sec * INT64_C(1000000000) + left.it_value.tv_usec * 1000;
+	work->begun = work->next - work->period;
+}
+
 static int begin_stretch(struct clockwork *work)
 {
 	int err;
@@ -226,11 +256,8 @@ static int begin_stretch(struct clockwork *work)
 	work->handler->fired = 0;
 	work->handler->set = klat_tsc_begin();
 	err = set_timer(work);
-	/* A relative timer's deadline lies a call's length later at the most. Anchored too early, a periodic one would be a period off for ever. */
-	if (work->options->method == ITIMER && work->options->mode == PERIODIC) {
-		work->begun = now_ns();
-		work->next = work->begun + work->period;
-	}
+	if (work->options->method == ITIMER)
+		anchor_itimer(work);
 	return err;
 }
 
@@ -378,7 +405,7 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 
 	if (err)
 		return err;
-	late = lateness(run, work->next, handler->to);
+	late = lateness(work, handler->to);
 	klat_series(run, LATENESS, 0)[i] = late;
 	klat_series(run, DELIVERY, 0)[i] = handler->to - handler->from;
 	klat_series(run, RETURN, 0)[i] = end - handler->from;
@@ -401,7 +428,7 @@ static int sleeper_sample(struct clockwork *work, int64_t i)
 	at = klat_tsc_end(work->worker);
 	if (err)
 		return err;
-	late = lateness(run, work->next, at);
+	late = lateness(work, at);
 	klat_series(run, LATENESS, 0)[i] = late;
 	state->early += i >= 0 && early;
 	return work->options->mode == PERIODIC ? advance(work, late, count - 1) : 0;
@@ -491,8 +518,8 @@ static const struct klat_benchmark timer = {
 	.description =
 		"One pinned thread waits for a timer. Spinning, it stamps its counter on every turn, so that delivery is what the "
 		"interrupt and the signal frame take, and return adds sigreturn. Lateness counts from the deadline, on the kernel's "
-		"clock, and is all that a blocking wait can tell; for setitimer(), whose deadline is relative, it counts from just "
-		"before the call (periodic: just after).\n\n"
+		"clock, and is all that a blocking wait can tell; for setitimer(), whose deadline is relative, from what getitimer() says is left "
+		"of it, to the microsecond.\n\n"
 		"One-shot timers are set anew for each sample. Periodic ones run on: a period that passes unserved is counted as "
 		"missed, and lateness is taken from the first deadline not yet served, so that one long delay is not hidden by the "
 		"samples that it kept from happening. Under --policy other, timer slack (50 us by default) is part of the "

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -16,16 +17,23 @@ from klat.errors import KlatError
 _USAGE = 2
 _INTERRUPTED = 128 + signal.SIGINT
 
+_DESCRIPTION = """\
+Measures how long the Linux kernel takes to do what concurrent and real-time
+programs wait for.
+"""
+
 _EPILOG = """\
 programs:
-  klat PROGRAM [OPTION]... runs one once and prints what it measured: {programs}
-  (klat PROGRAM --help says what it times)
+{programs}
+  klat PROGRAM [OPTION]... runs one once and prints what it measured;
+  klat PROGRAM --help says what it times
 
 environment:
   KLAT_PROGRAMS   directory of the programs, in place of this klat's own
   NO_COLOR        when set, no colour
 
-Exit status: 0 done; 2 usage, input or output; others as `klat COMMAND --help` says.
+Exit status: 0 done; 2 usage, input or output; others as klat COMMAND --help
+says.
 """
 
 
@@ -37,12 +45,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(names: Sequence[str], with_programs: bool) -> Parser:
-    found = " ".join(programs.available()) if with_programs else ""
+    found = programs.available() if with_programs else []
     parser = Parser(
         prog="klat",
-        description="Measures how long the Linux kernel takes to do what concurrent and real-time "
-        "programs wait for.",
-        epilog=_EPILOG.format(programs=found or "none is built, run 'make'"),
+        description=_DESCRIPTION,
+        epilog=_EPILOG.format(programs=_wrapped(found)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -53,6 +60,11 @@ def _parser(names: Sequence[str], with_programs: bool) -> Parser:
     for name in names:
         commands.load(name).add_parser(subparsers)
     return parser
+
+
+def _wrapped(names: Sequence[str]) -> str:
+    text = " ".join(names) or "none is built: run 'make'"
+    return textwrap.fill(text, 80, initial_indent="  ", subsequent_indent="  ")
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -140,8 +152,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         explained = _explain(error)
         if explained is None:
             raise
+        broken = _quiet_stdout()
+        if broken and isinstance(error, OSError) and not error.filename:
+            return _stdout_failed(command, error)
         _say(command, explained[0])
-        _quiet_stdout()
         return explained[1]
 
 
@@ -153,11 +167,13 @@ def _stdout_failed(command: str, error: OSError) -> int:
     return _USAGE
 
 
-def _quiet_stdout() -> None:
-    """What is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail."""
+def _quiet_stdout() -> bool:
+    """Whether standard output is broken: then what is buffered goes nowhere, or the flush at exit would fail too."""
     try:
         sys.stdout.flush()
     except OSError:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, sys.stdout.fileno())
         os.close(sink)
+        return True
+    return False

@@ -563,7 +563,9 @@ def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeate
     assert recorded_orders(klat.session()) == each_once(2)
 
 
-def kill_and_resume(klat: Klat, points: int, seed: int, begin: list[str], longest: float) -> None:
+def kill_and_resume(
+    klat: Klat, points: int, seed: int, begin: list[str], longest: float, statuses: tuple[int, ...]
+) -> None:
     """SIGKILL the runner, or it and its program, at random moments; each run is recorded once."""
     draw = random.Random(seed)
     words = ["run", *begin]
@@ -590,7 +592,7 @@ def kill_and_resume(klat: Klat, points: int, seed: int, begin: list[str], longes
         known = now
     assert session, "never killed late enough for a plan"
     done = klat(*words)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in statuses, done.stderr
     planned = (session / "plan.csv").read_text().count("\n") - 1
     assert recorded_orders(session) == each_once(planned)
     assert read_session(session).completed_orders() == set(range(1, planned + 1))
@@ -605,7 +607,7 @@ def children(pid: int) -> list[int]:
 
 def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
     begin = ["pipes", "cv", "--runs", "60", "--option", "all.ms=2"]
-    kill_and_resume(klat, 20, 1, begin, longest=0.4)
+    kill_and_resume(klat, 20, 1, begin, longest=0.4, statuses=(0,))
 
 
 @pytest.mark.slow
@@ -619,7 +621,7 @@ def test_nothing_completed_is_lost_or_repeated_by_kill_9_of_the_real_programs(
         pytest.skip("no program is built")
     points = int(os.environ.get("KLAT_KILL_POINTS", "200"))
     begin = [*built, "--runs", str(2 * points), "--iterations", "100"]
-    kill_and_resume(klat, points, 2, begin, longest=1.0)
+    kill_and_resume(klat, points, 2, begin, longest=1.0, statuses=(0, 3))  # 3: noise
 
 
 # A background load --------------------------------------------------------------------------------

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 _DESCRIPTION = """\
-Says before a session what on this machine would spoil it, in order of harm, each with its cure. Changes nothing.
-Watches the machine for about a second; run it as the user, and with the sudo, of the session.
+Says before a session what on this machine would spoil it, in order of harm,
+each with its cure. Changes nothing. Watches the machine for about a second; run
+it as the session will be run: with sudo, if that is.
 
   spoils     figures are wrong, or a program cannot run
   distorts   figures are those of this setting as much as of the kernel
   note       to know when reading or comparing
 """
 
-_EPILOG = "Exit status: 0 nothing spoils a session; 1 something does; 2 usage, input or output."
+_EPILOG = """\
+Exit status: 0 nothing spoils a session; 1 something does; 2 usage, input or
+output.
+"""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -13,27 +13,36 @@ from klat import directory, plan, programs
 from klat.errors import KlatError
 
 _DESCRIPTION = """\
-Runs each benchmark many times, each run in a process of its own, in an order drawn from the seed over all runs.
-Records into OUTPUT/LABEL/TIME and prints that path on standard output, all else on standard error.
+Runs each benchmark many times, each run in a process of its own, in an order
+drawn from the seed over all runs. Records into OUTPUT/LABEL/TIME and prints
+that path on standard output, all else on standard error.
 """
 
 _EPILOG = """\
-Ctrl-C ends the run in flight and leaves a valid record; --resume completes it. Nothing that was recorded is
-repeated or lost, whatever was killed. A session is one boot and one build.
+Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
+Whatever was killed, nothing that was recorded is repeated or lost, runs that
+were recorded as failed or skipped included. A session is one boot, one build.
 
-The order: every run of every parameter set is put in one list, which is shuffled by Fisher and Yates's method
-over Python's random.Random(SEED).random(). The same seed and options give the same plan.csv, byte for byte.
+The order: the runs of all parameter sets are put in one list, shuffled by
+Fisher and Yates's method over Python's random.Random(SEED).random(). The same
+seed and options give the same plan.csv, byte for byte.
 
-Exit status: 0 every run measured, or all but skipped ones; 1 a run failed, or the load ended; 2 usage, input
-or output, disk full; 3 some runs are invalid: the evidence says that they did not time what they should;
-4 every run was skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+Exit status: 0 every run measured, but for skipped ones; 1 a run failed, or the
+load ended; 2 usage, input or output, disk full; 3 some runs are invalid: the
+evidence says that they did not time what they should; 4 every run was skipped;
+130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 
 examples:
-  klat run                                     the core benchmarks, 500 times each
-  klat run pipes --option pipes.cpus=1,1       both ends on CPU 1
+  klat run
+      the core benchmarks, 500 times each
+  klat run pipes --option pipes.cpus=1,1
+      both ends on CPU 1
   klat run tlbflush --sweep tlbflush.responders=0..3 --runs 100
-  klat run --option all.dma-latency=0          hold CPUs out of idle states
-  klat run timer --load 'stress-ng --vm 1'     under a background load
+      each number of responders 100 times
+  klat run --option all.dma-latency=0
+      hold CPUs out of idle states
+  klat run timer --load 'stress-ng --vm 1'
+      under a background load
 """
 
 _PAUSE_MAX = 60_000
@@ -98,7 +107,7 @@ def add_parser(subparsers: Any) -> None:
         default=[],
         type=_checked(plan.parse_sweep),
         metavar="BENCHMARK.OPTION=VALUES",
-        help="--runs runs for each value: 0,1,2,4 or 0..79, or both; ';' between values that hold commas",
+        help="--runs runs for each value: 0,1,2,4 or 0..79 or both; separated by ';' where values hold commas",
     )
     add(
         "--option",
