@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const choices[] = { "red", "green", "blue", NULL };
+
+#define AT(field) offsetof(struct test_options, field)
+static const struct klat_option options[] = {
+	{ "count", "N", "a number with a range", KLAT_INTEGER, AT(count), TEST_COUNT_MIN, TEST_COUNT_MAX, NULL, false },
+	{ "choice", "red|green|blue", "one of several words", KLAT_CHOICE, AT(choice), 0, 0, choices, false },
+	{ "text", "TEXT", "anything", KLAT_TEXT, AT(text), 0, 0, NULL, true },
+	{ "flag", NULL, "on or off", KLAT_FLAG, AT(flag), 0, 0, NULL, false },
+};
+
+static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
+
+static const struct klat_metric metrics[] = {
+	{ "first", "the first metric" },
+	{ "second", "one with several series" },
+	{ "third", "one that is not used by default" },
+};
+
+const struct klat_benchmark test_benchmark = {
+	.name = "test",
+	.summary = "nothing is measured here",
+	.description = "A paragraph that is long enough to be wrapped at least once when it is printed to a terminal of "
+		       "eighty columns.\n\nAnd a second one.",
+	.examples = "test\tbare\ntest --flag\twith its flag",
+	.options = options,
+	.option_count = KLAT_ARRAY_SIZE(options),
+	.defaults = &defaults,
+	.options_size = sizeof(defaults),
+	.metrics = metrics,
+	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.iterations = 500,
+	.warmup = 50,
+	.policy = SCHED_FIFO,
+	.high_priority = 50,
+	.faults = { "sleeping" },
+};
+
+static void add_worker(struct klat_run *run, const char *role, int index, int cpu)
+{
+	run->workers[run->worker_count++] = (struct klat_worker){ .run = run,
+								  .role = role,
+								  .index = index,
+								  .cpu = cpu,
+								  .priority = 50,
+								  .policy_obtained = SCHED_FIFO,
+								  .priority_obtained = 50,
+								  .pinned = true,
+								  .voluntary = 100 + index,
+								  .migrations = 0,
+								  .wait_ns = 5 };
+}
+
+struct klat_run *test_run(void)
+{
+	struct klat_run *run = calloc(1, sizeof(*run));
+
+	run->benchmark = &test_benchmark;
+	run->library = calloc(1, sizeof(*run->library));
+	run->options = malloc(sizeof(defaults));
+	memcpy(run->options, &defaults, sizeof(defaults));
+	run->iterations = 4;
+	run->warmup = 2;
+	run->cpu_count = 2;
+	run->cpus = malloc(2 * sizeof(*run->cpus));
+	run->cpus[0] = 1;
+	run->cpus[1] = 0;
+	run->workers = aligned_alloc(KLAT_CACHE_LINE, 3 * sizeof(*run->workers));
+	add_worker(run, "writer", 0, 1);
+	add_worker(run, "writer", 1, 1);
+	add_worker(run, "reader", 0, 0);
+	run->library->policy = (struct klat_policy){ SCHED_FIFO, 50, false };
+	run->library->placement = "same-llc";
+	run->library->before.smi = run->library->after.smi = -1;
+	run->library->after.highest_cpu = 3;
+	strcpy(run->library->params, "count=7;choice=green");
+	return run;
+}
+
+void test_run_free(struct klat_run *run)
+{
+	free(run->workers);
+	free(run->cpus);
+	free(run->options);
+	free(run->library);
+	free(run);
+}
+
+char *test_directory(void)
+{
+	const char *parent = getenv("TMPDIR");
+	char *path;
+
+	assert_true(asprintf(&path, "%s/klat-unit-XXXXXX", parent && *parent ? parent : "/tmp") > 0);
+	assert_non_null(mkdtemp(path));
+	return path;
+}
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+	(void)status;
+	(void)type;
+	(void)where;
+	return remove(path);
+}
+
+void test_directory_remove(char *path)
+{
+	assert_int_equal(nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+	free(path);
+}
+
+char *test_path(const char *directory, const char *name)
+{
+	char *path;
+
+	assert_true(asprintf(&path, "%s/%s", directory, name) > 0);
+	return path;
+}
+
+char *test_read(const char *path, size_t *size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat status;
+	char *text;
+
+	if (fd < 0)
+		fail_msg("%s: %s", path, strerror(errno));
+	assert_int_equal(fstat(fd, &status), 0);
+	text = malloc(status.st_size + 1);
+	assert_int_equal(read(fd, text, status.st_size), status.st_size);
+	text[status.st_size] = 0;
+	if (size)
+		*size = status.st_size;
+	close(fd);
+	return text;
+}
+
+void test_write(const char *path, const void *data, size_t size)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, data, size), size);
+	close(fd);
+}
+
+static int saved_stderr = -1, captured = -1;
+
+void test_stderr_begin(void)
+{
+	fflush(stderr);
+	saved_stderr = dup(STDERR_FILENO);
+	captured = memfd_create("stderr", MFD_CLOEXEC);
+	assert_true(captured >= 0 && saved_stderr >= 0);
+	dup2(captured, STDERR_FILENO);
+}
+
+char *test_stderr_end(void)
+{
+	off_t size;
+	char *text;
+
+	fflush(stderr);
+	dup2(saved_stderr, STDERR_FILENO);
+	close(saved_stderr);
+	size = lseek(captured, 0, SEEK_END);
+	text = malloc(size + 1);
+	assert_int_equal(pread(captured, text, size, 0), size);
+	text[size] = 0;
+	close(captured);
+	return text;
+}
+
+int test_line_count(const char *text)
+{
+	int lines = 0;
+
+	for (; *text; text++)
+		lines += *text == '\n';
+	return lines;
+}
+
+char *test_line(const char *text, int row)
+{
+	for (; row; row--) {
+		text = strchr(text, '\n');
+		assert_non_null(text);
+		text++;
+	}
+	return strndup(text, strcspn(text, "\n"));
+}
+
+void assert_one_line(const char *text)
+{
+	size_t length = strlen(text);
+
+	if (test_line_count(text) != 1 || text[length - 1] != '\n' || strncmp(text, "test: ", 6) || length > 300)
+		fail_msg("not one clear line: '%s'", text);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* What the unit tests share: a run without a program, a directory of its own, and what was said on stderr. */
+#ifndef KLAT_TEST_SUPPORT_H
+#define KLAT_TEST_SUPPORT_H
+
+#include "internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define TEST(name) static void name(void **state __attribute__((unused)))
+
+/* The options struct of the benchmark below. */
+struct test_options {
+	int64_t count;
+	int choice;
+	const char *text;
+	bool flag;
+};
+
+enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
+
+/* A benchmark with one option of each type and the metrics "first", "second" (of several series) and "third". */
+extern const struct klat_benchmark test_benchmark;
+
+/* A run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer" and one "reader"; nothing is measured. */
+struct klat_run *test_run(void);
+void test_run_free(struct klat_run *run);
+
+/* A fresh directory below $TMPDIR or /tmp, malloc'ed; and its end, with all that is in it. */
+char *test_directory(void);
+void test_directory_remove(char *path);
+
+/* malloc'ed, with a closing NUL; fails the test when it cannot be read. */
+char *test_read(const char *path, size_t *size);
+void test_write(const char *path, const void *data, size_t size);
+char *test_path(const char *directory, const char *name);
+
+/* Between the two, file descriptor 2 goes elsewhere; the second returns what was said, malloc'ed. */
+void test_stderr_begin(void);
+char *test_stderr_end(void);
+/* One whole line, not longer than a reader bears, beginning "test: ". */
+void assert_one_line(const char *text);
+
+/* Lines of a text; `row` counts from 0, malloc'ed and without its newline. */
+int test_line_count(const char *text);
+char *test_line(const char *text, int row);
+
+#endif

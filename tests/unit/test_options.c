@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/* One option table: what it accepts, what it refuses with one line, and what is made of it. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ARGUMENTS 8
+
+/* Parses "test" and the given arguments into a fresh run; what was said on stderr is in `said`. */
+static struct klat_run *run;
+static struct klat_common common;
+static char *said;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run();
+	said = NULL;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	free(said);
+	test_run_free(run);
+	return 0;
+}
+
+static int parse_list(const char *const *arguments)
+{
+	char *argv[MAX_ARGUMENTS + 2] = { (char *)"test" };
+	int argc = 1, err;
+
+	for (; *arguments; arguments++) {
+		assert_true(argc <= MAX_ARGUMENTS);
+		argv[argc++] = (char *)*arguments;
+	}
+	free(said);
+	test_stderr_begin();
+	err = klat_options_parse(run, &common, argc, argv);
+	said = test_stderr_end();
+	return err;
+}
+
+#define parse(...) parse_list((const char *const[]){ __VA_ARGS__, NULL })
+
+#define assert_refused(...)                                \
+	do {                                               \
+		assert_int_equal(parse(__VA_ARGS__), -EINVAL); \
+		assert_one_line(said);                     \
+	} while (0)
+
+#define assert_taken(...)                            \
+	do {                                         \
+		assert_int_equal(parse(__VA_ARGS__), 0); \
+		assert_string_equal(said, "");       \
+	} while (0)
+
+static const struct test_options *options(void)
+{
+	return run->options;
+}
+
+TEST(without_arguments_defaults_hold)
+{
+	const char *none[] = { NULL };
+
+	assert_int_equal(parse_list(none), 0);
+	assert_int_equal(options()->count, TEST_COUNT_DEFAULT);
+	assert_int_equal(options()->choice, 1);
+	assert_null(options()->text);
+	assert_false(options()->flag);
+	assert_int_equal(common.iterations, 500);
+	assert_int_equal(common.warmup, 50);
+	assert_int_equal(common.dma_latency, -1);
+	assert_int_equal(common.seed, -1);
+	assert_false(common.json);
+}
+
+TEST(each_type_is_taken)
+{
+	assert_taken("--count", "12", "--choice", "blue", "--text", "a b", "--flag");
+	assert_int_equal(options()->count, 12);
+	assert_int_equal(options()->choice, 2);
+	assert_string_equal(options()->text, "a b");
+	assert_true(options()->flag);
+	assert_taken("--count=-3", "--choice=red", "--text=");
+	assert_int_equal(options()->count, -3);
+	assert_int_equal(options()->choice, 0);
+	assert_string_equal(options()->text, "");
+}
+
+TEST(the_ends_of_a_range_are_in_it)
+{
+	assert_taken("--count", "-5");
+	assert_int_equal(options()->count, TEST_COUNT_MIN);
+	assert_taken("--count", "1000");
+	assert_int_equal(options()->count, TEST_COUNT_MAX);
+	assert_refused("--count", "-6");
+	assert_refused("--count", "1001");
+	assert_refused("--iterations", "0");
+	assert_refused("--warmup", "-1");
+}
+
+TEST(a_range_error_names_option_value_and_range)
+{
+	assert_refused("--count", "1001");
+	assert_non_null(strstr(said, "--count"));
+	assert_non_null(strstr(said, "1001 "));
+	assert_non_null(strstr(said, "-5 to 1000"));
+}
+
+TEST(what_is_no_number_is_refused)
+{
+	static const char *const texts[] = { "",   "x",    "1x",  "1 ",  " 1",  "+1", "0x10", "1.0", "1e3",
+					     "--", "1,000", "１", "-",   "\n1", "1\n", "1-",  "\t1",  "nan" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++) {
+		assert_refused("--count", texts[i]);
+		assert_refused("--iterations", texts[i]);
+	}
+	assert_int_equal(options()->count, TEST_COUNT_DEFAULT);
+}
+
+TEST(numbers_past_64_bits_are_out_of_range)
+{
+	assert_refused("--count", "9223372036854775808");
+	assert_refused("--count", "-99999999999999999999999999");
+	assert_refused("--seed", "9223372036854775808");
+	assert_taken("--seed", "9223372036854775807");
+	assert_int_equal(common.seed, INT64_MAX);
+}
+
+TEST(a_word_must_be_one_of_the_choices_whole)
+{
+	assert_refused("--choice", "purple");
+	assert_refused("--choice", "gree");
+	assert_refused("--choice", "Green");
+	assert_refused("--choice", "");
+	assert_refused("--choice", "green ");
+	assert_non_null(strstr(said, "red|green|blue"));
+}
+
+TEST(the_last_of_duplicates_counts)
+{
+	assert_taken("--count", "1", "--count", "2");
+	assert_int_equal(options()->count, 2);
+	assert_refused("--count", "1", "--count", "x");
+}
+
+TEST(an_abbreviation_must_fit_one_option_only)
+{
+	assert_taken("--cou", "3");
+	assert_int_equal(options()->count, 3);
+	assert_taken("--iter", "9");
+	assert_int_equal(common.iterations, 9);
+	assert_refused("--c", "3");   /* count, choice, cpus, csv */
+	assert_refused("--re");	      /* record, without its value */
+	assert_refused("--p", "rr");  /* policy, plant */
+}
+
+TEST(unknown_options_and_arguments_are_refused_by_name)
+{
+	assert_refused("--bogus");
+	assert_non_null(strstr(said, "--bogus"));
+	assert_refused("--bogus=1");
+	assert_refused("-x");
+	assert_non_null(strstr(said, "-x"));
+	assert_refused("-xyz");
+	assert_refused("stray");
+	assert_non_null(strstr(said, "stray"));
+	assert_refused("--flag", "stray");
+	assert_refused("--", "stray");
+	assert_refused("");
+	assert_refused("-");
+	assert_taken("--");
+}
+
+TEST(a_missing_value_is_said)
+{
+	assert_refused("--count");
+	assert_non_null(strstr(said, "--count"));
+	assert_refused("--flag", "--record");
+	assert_non_null(strstr(said, "--record"));
+}
+
+TEST(a_flag_takes_no_value)
+{
+	assert_refused("--flag=yes");
+	assert_refused("--json=1");
+}
+
+TEST(csv_and_json_exclude_each_other)
+{
+	assert_refused("--csv", "--json");
+	assert_taken("--csv");
+	assert_true(common.csv);
+}
+
+TEST(only_faults_that_exist_are_planted)
+{
+	assert_taken("--plant", "unpinned");
+	assert_taken("--plant", "policy");
+	assert_taken("--plant", "fault");
+	assert_taken("--plant", "sleeping");
+	assert_refused("--plant", "other");
+	assert_non_null(strstr(said, "sleeping"));
+	assert_refused("--plant", "");
+}
+
+static char *params(void)
+{
+	static char text[1024];
+
+	run->iterations = common.iterations;
+	run->warmup = common.warmup;
+	assert_int_equal(klat_options_params(run, &common, text, sizeof(text)), 0);
+	return text;
+}
+
+TEST(params_hold_all_that_shapes_the_measurement)
+{
+	assert_taken("--flag", "--text", "unrecorded", "--record", "elsewhere");
+	assert_string_equal(params(), "count=7;choice=green;flag=yes;iterations=500;warmup=50");
+	assert_taken("--count=-1", "--iterations=9", "--dma-latency=0", "--inject=5", "--plant=fault");
+	assert_string_equal(params(), "count=-1;choice=green;flag=yes;iterations=9;warmup=50;dma-latency=0;inject=5;"
+				      "plant=fault");
+}
+
+TEST(params_that_do_not_fit_are_an_error)
+{
+	char text[20];
+
+	assert_taken("--flag");
+	assert_int_equal(klat_options_params(run, &common, text, sizeof(text)), -ENAMETOOLONG);
+}
+
+static char *printed(void (*print)(const struct klat_benchmark *, FILE *))
+{
+	char *text;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	print(&test_benchmark, out);
+	fclose(out);
+	return text;
+}
+
+TEST(help_fits_79_columns)
+{
+	char *help = printed(klat_options_help);
+
+	for (int i = 0; i < test_line_count(help); i++) {
+		char *line = test_line(help, i);
+
+		if (strlen(line) > 79)
+			fail_msg("%zu columns: %s", strlen(line), line);
+		if (*line && line[strlen(line) - 1] == ' ')
+			fail_msg("trailing space: '%s'", line);
+		free(line);
+	}
+	free(help);
+}
+
+static const char *const shown[] = { "--count",  "--choice", "--text",	     "--flag",	 "--cpus", "--iterations",
+				     "--warmup", "--policy", "--dma-latency", "--record", "--csv",  "--json" };
+
+TEST(help_has_every_option_with_range_and_default)
+{
+	char *help = printed(klat_options_help);
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(shown); i++)
+		if (!strstr(help, shown[i]))
+			fail_msg("%s is not in the help", shown[i]);
+	assert_non_null(strstr(help, "(-5 to 1000; default 7)"));
+	assert_non_null(strstr(help, "(default green)"));
+	assert_non_null(strstr(help, "(default fifo:50)"));
+	assert_non_null(strstr(help, "sleeping"));
+	assert_null(strstr(help, "print-man"));
+	free(help);
+}
+
+TEST(manual_and_completion_have_every_option)
+{
+	char *manual = printed(klat_options_man), *completion = printed(klat_options_completion);
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(shown); i++) {
+		char escaped[64] = "", *end = escaped;
+
+		for (const char *c = shown[i]; *c; c++)
+			end += sprintf(end, *c == '-' ? "\\-" : "%c", *c);
+		if (!strstr(manual, escaped))
+			fail_msg("%s is not in the manual", shown[i]);
+		if (!strstr(completion, shown[i]))
+			fail_msg("%s is not completed", shown[i]);
+	}
+	assert_non_null(strstr(completion, "red green blue"));
+	free(manual);
+	free(completion);
+}
+
+#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		unit(without_arguments_defaults_hold),
+		unit(each_type_is_taken),
+		unit(the_ends_of_a_range_are_in_it),
+		unit(a_range_error_names_option_value_and_range),
+		unit(what_is_no_number_is_refused),
+		unit(numbers_past_64_bits_are_out_of_range),
+		unit(a_word_must_be_one_of_the_choices_whole),
+		unit(the_last_of_duplicates_counts),
+		unit(an_abbreviation_must_fit_one_option_only),
+		unit(unknown_options_and_arguments_are_refused_by_name),
+		unit(a_missing_value_is_said),
+		unit(a_flag_takes_no_value),
+		unit(csv_and_json_exclude_each_other),
+		unit(only_faults_that_exist_are_planted),
+		unit(params_hold_all_that_shapes_the_measurement),
+		unit(params_that_do_not_fit_are_an_error),
+		unit(help_fits_79_columns),
+		unit(help_has_every_option_with_range_and_default),
+		unit(manual_and_completion_have_every_option),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

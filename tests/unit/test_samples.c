@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* Where samples lie: the warm-up below index 0, series apart, and out of it in the order the record wants. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct klat_run *run;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run();
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	if (run->library->samples)
+		munmap(run->library->samples, run->library->samples_size);
+	test_run_free(run);
+	return 0;
+}
+
+static void map(void)
+{
+	klat_use_metric(run, 0, 1);
+	klat_use_metric(run, 1, 3);
+	assert_int_equal(klat_samples_map(run), 0);
+}
+
+/* Every element of every series, warm-up included, gets a value of its own. */
+static uint64_t value_of(int metric, int64_t series, int64_t i)
+{
+	return metric * 10000 + series * 100 + 50 + i;
+}
+
+static void fill(void)
+{
+	for (int metric = 0; metric < 2; metric++)
+		for (int64_t s = 0; s < (metric ? 3 : 1); s++)
+			for (int64_t i = -run->warmup; i < run->iterations; i++)
+				klat_series(run, metric, s)[i] = value_of(metric, s, i);
+}
+
+TEST(series_and_warm_up_do_not_overlap)
+{
+	map();
+	fill();
+	for (int metric = 0; metric < 2; metric++)
+		for (int64_t s = 0; s < (metric ? 3 : 1); s++)
+			for (int64_t i = -run->warmup; i < run->iterations; i++)
+				assert_int_equal(klat_series(run, metric, s)[i], value_of(metric, s, i));
+}
+
+TEST(the_buffer_holds_all_and_nothing_more)
+{
+	map();
+	assert_int_equal(run->library->samples_size, (1 + 3) * (4 + 2) * 8);
+	assert_ptr_equal(klat_series(run, 0, 0) - run->warmup, run->library->samples);
+	assert_ptr_equal(klat_series(run, 1, 2) + run->iterations,
+			 run->library->samples + run->library->samples_size / 8);
+}
+
+TEST(copies_are_series_after_series_without_warm_up)
+{
+	uint64_t copy[12];
+
+	map();
+	fill();
+	assert_int_equal(klat_samples_count(run, 0), 4);
+	assert_int_equal(klat_samples_count(run, 1), 12);
+	klat_samples_copy(run, 1, copy);
+	for (int64_t s = 0; s < 3; s++)
+		for (int64_t i = 0; i < 4; i++)
+			assert_int_equal(copy[s * 4 + i], value_of(1, s, i));
+}
+
+TEST(a_metric_that_is_not_used_has_no_samples)
+{
+	map();
+	assert_null(klat_series(run, 2, 0));
+	assert_int_equal(klat_samples_count(run, 2), 0);
+	assert_int_equal(run->library->metrics_used, 2);
+}
+
+TEST(using_a_metric_twice_counts_it_once)
+{
+	klat_use_metric(run, 0, 1);
+	klat_use_metric(run, 0, 2);
+	assert_int_equal(run->library->metrics_used, 1);
+	assert_int_equal(klat_samples_count(run, 0), 8);
+}
+
+TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
+{
+	run->iterations = INT64_C(1) << 48;
+	klat_use_metric(run, 0, 1);
+	assert_true(klat_samples_map(run) < 0);
+	assert_int_equal(run->library->status, KLAT_ERROR);
+	assert_non_null(strstr(run->library->reason, "--iterations"));
+	run->library->samples = NULL;
+}
+
+#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		unit(series_and_warm_up_do_not_overlap),
+		unit(the_buffer_holds_all_and_nothing_more),
+		unit(copies_are_series_after_series_without_warm_up),
+		unit(a_metric_that_is_not_used_has_no_samples),
+		unit(using_a_metric_twice_counts_it_once),
+		unit(a_buffer_that_cannot_be_had_is_an_error_with_its_cure),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* The counter: nothing here asserts a time, only that measures of the same thing agree. */
+#include "support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int64_t raw_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static int allowed(int *cpus, int most)
+{
+	klat_cpu_set set;
+	int count = 0;
+
+	assert_int_equal(klat_cpus_allowed(&set), 0);
+	for (int cpu = 0; cpu < KLAT_MAX_CPU && count < most; cpu++)
+		if (klat_cpu_in(&set, cpu))
+			cpus[count++] = cpu;
+	return count;
+}
+
+TEST(the_floor_is_positive_and_in_whole_quanta)
+{
+	struct klat_worker worker = { 0 };
+	uint64_t floor;
+	int64_t quantum = klat_tsc_quantum();
+
+	__rdtscp(&worker.aux);
+	floor = klat_tsc_floor(&worker);
+	assert_true(quantum >= 1);
+	assert_true(floor > 0);
+	assert_int_equal(floor % quantum, 0);
+}
+
+TEST(stamps_do_not_run_backwards)
+{
+	struct klat_worker worker = { 0 };
+	uint64_t last = klat_tsc_begin();
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	for (int i = 0; i < 100000; i++) {
+		uint64_t now = i & 1 ? klat_tsc_begin() : klat_tsc_end(&worker);
+
+		assert_true(now >= last);
+		last = now;
+	}
+}
+
+TEST(a_stamp_on_another_cpu_shows)
+{
+	struct klat_worker worker = { 0 };
+
+	__rdtscp(&worker.aux);
+	worker.aux++; /* as if it were pinned to a neighbour */
+	klat_tsc_end(&worker);
+	assert_int_not_equal(worker.strayed, 0);
+}
+
+/* Against two clock readings of the test's own, 100 ms apart. */
+TEST(calibration_agrees_with_another_measure_within_50_ppm)
+{
+	const struct timespec pause = { .tv_nsec = 100000000 };
+	struct klat_tsc tsc;
+	double khz = 0, best = 1e9;
+
+	klat_tsc_calibrate(&tsc);
+	assert_true(tsc.khz > 0);
+	assert_true(tsc.uncertainty_ppm > 0);
+	/* A disturbed reading can only widen its bracket: keep the tightest of several. */
+	for (int attempt = 0; attempt < 3; attempt++) {
+		uint64_t before = klat_tsc_begin(), middle_first, middle_last, after;
+		int64_t first = raw_ns(), last;
+		double width;
+
+		middle_first = klat_tsc_begin();
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+		middle_last = klat_tsc_begin();
+		last = raw_ns();
+		after = klat_tsc_begin();
+		width = (middle_first - before) + (after - middle_last);
+		if (width < best) {
+			best = width;
+			khz = 1e6 * (middle_last / 2.0 + after / 2.0 - before / 2.0 - middle_first / 2.0) / (last - first);
+		}
+	}
+	assert_true(fabs(tsc.khz / khz - 1) < 50e-6);
+}
+
+TEST(calibrations_repeat_within_50_ppm)
+{
+	struct klat_tsc one, two;
+
+	klat_tsc_calibrate(&one);
+	klat_tsc_calibrate(&two);
+	assert_true(fabs(one.khz / two.khz - 1) < 50e-6);
+	assert_int_equal(one.invariant, klat_tsc_invariant());
+}
+
+TEST(a_second_method_comes_with_its_name_and_difference)
+{
+	struct klat_tsc tsc;
+
+	klat_tsc_calibrate(&tsc);
+	if (!tsc.second_khz) {
+		assert_string_equal(tsc.second_method, "");
+		return;
+	}
+	assert_true(strlen(tsc.second_method) > 0);
+	assert_true(fabs(tsc.difference_ppm - 1e6 * (tsc.khz / tsc.second_khz - 1)) < 1e-6);
+}
+
+TEST(a_cpu_has_no_offset_to_itself)
+{
+	uint64_t bound = 77;
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	assert_int_equal(klat_tsc_offset_bound(cpu, cpu, &bound), 0);
+	assert_int_equal(bound, 0);
+}
+
+TEST(an_offset_between_two_cpus_is_bounded)
+{
+	uint64_t bound = 0;
+	int cpus[2];
+
+	if (allowed(cpus, 2) < 2)
+		skip();
+	assert_int_equal(klat_tsc_offset_bound(cpus[0], cpus[1], &bound), 0);
+	/* A bound of 0 would say that the line crossed in no time. */
+	assert_true(bound > 0 && (int64_t)bound > 0);
+}
+
+TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
+{
+	uint64_t bound;
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	assert_true(klat_tsc_offset_bound(cpu, 8190, &bound) < 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_floor_is_positive_and_in_whole_quanta),
+		cmocka_unit_test(stamps_do_not_run_backwards),
+		cmocka_unit_test(a_stamp_on_another_cpu_shows),
+		cmocka_unit_test(calibration_agrees_with_another_measure_within_50_ppm),
+		cmocka_unit_test(calibrations_repeat_within_50_ppm),
+		cmocka_unit_test(a_second_method_comes_with_its_name_and_difference),
+		cmocka_unit_test(a_cpu_has_no_offset_to_itself),
+		cmocka_unit_test(an_offset_between_two_cpus_is_bounded),
+		cmocka_unit_test(the_offset_of_a_cpu_that_is_not_there_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
