@@ -71,6 +71,9 @@ struct klat_tsc {
 	int64_t quantum;
 };
 
+/* Whether there is RDTSCP, without which nothing here can be timed. */
+bool klat_tsc_usable(void);
+/* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_tsc_invariant(void);
 /* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is. */
 void klat_tsc_calibrate(struct klat_tsc *tsc);

@@ -487,6 +487,8 @@ static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, cons
 	struct klat_library *library = run->library;
 	int err;
 
+	if (!klat_tsc_usable())
+		return klat_skip(run, "this CPU has no RDTSCP instruction");
 	err = place(run);
 	if (err)
 		return err;

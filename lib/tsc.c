@@ -50,15 +50,19 @@ const char *klat_unit(void)
 	return strcmp(klat_mode(), "counted") ? "ticks" : "instructions";
 }
 
-/* CPUID 80000007h EDX bit 8 covers both constant_tsc and nonstop_tsc, but a kernel may have found the counter unusable since. */
+bool klat_tsc_usable(void)
+{
+	unsigned int a, b, c, d;
+
+	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27);
+}
+
+/* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */
 bool klat_tsc_invariant(void)
 {
 	unsigned int a, b, c, d;
-	bool rdtscp, invariant;
 
-	rdtscp = __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27);
-	invariant = __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
-	return rdtscp && invariant;
+	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
 }
 
 static int64_t now_raw(void)
