@@ -66,8 +66,7 @@ static int configure(struct klat_run *run)
 
 	if (o->mode == 0 && o->higher != NONE)
 		return klat_usage(run, "--higher goes with --mode one-way");
-	if (!run->cpus_given)
-		run->cpu_count = 2;
+	run->cpu_count = 2;
 	run->low_priority = o->higher == NONE ? 0 : o->low_priority;
 	klat_use_metric(run, o->mode == 0 ? ROUND_TRIP : ONE_WAY, 1);
 	if (o->mode == 1)
