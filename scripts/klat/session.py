@@ -294,9 +294,7 @@ class _Faults:
             yield f"ignored {len(lines)} {noun} of runs.csv ({where} {shown}): {fault}"
 
 
-def _read_rows(
-    path: Path, info: dict[str, Any], problems: list[str], faults: _Faults
-) -> list[Row]:
+def _read_rows(path: Path, info: dict[str, Any], problems: list[str], faults: _Faults) -> list[Row]:
     file = path / "runs.csv"
     if not file.exists():
         problems.append("has no runs.csv: no run has been recorded yet")

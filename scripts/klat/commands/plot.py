@@ -1,0 +1,79 @@
+"""`klat plot`: figures of what some sessions measured."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+_UNREADABLE = 2
+
+_DESCRIPTION = """\
+Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are distributed, how the
+runs went one after the other, and how a shootdown scales with its responders. Several labels
+are laid over each other; so are the sessions of a single one."""
+
+_EPILOG = """\
+files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, each .svg and .png
+
+Exit status: 0 done; 2 usage, or something could not be read or drawn."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "plot",
+        help="draw what some sessions measured",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        type=Path,
+        help="a session, a label or a results directory",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", type=Path, default=Path("plots"), help="default: plots"
+    )
+    parser.set_defaults(func=run)
+
+
+def _say(line: str) -> None:
+    print(f"klat plot: {line}", file=sys.stderr)
+
+
+def run(args: argparse.Namespace) -> int:
+    from klat.errors import KlatError
+    from klat.measurements import by_session, read_labels
+    from klat.report.axis import common_axis
+    from klat.report.distribution import distribution
+    from klat.report.gnuplot import draw
+    from klat.report.numbers import plural
+    from klat.report.runs import run_series
+    from klat.report.scaling import scaling
+    from klat.report.series import comparisons
+    from klat.session import SessionError, printable
+
+    labels, problems = read_labels(args.paths)
+    for problem in problems:
+        _say(problem)
+    axis = common_axis(labels)
+    figures = []
+    failures: dict[str, None] = {}  # each once, in order
+    for comparison in comparisons(labels, by_session(labels)):
+        try:
+            figures += [distribution(comparison, axis), run_series(comparison, axis)]
+        except SessionError as error:
+            failures.setdefault(str(error))
+    figures += scaling(labels, axis)
+    drawn = [figure for figure in figures if figure is not None]
+    for reason in failures:
+        _say(reason)
+    if not drawn:
+        raise KlatError("no run has samples, so there is nothing to draw")
+    draw(drawn, args.output)
+    print(f"{plural(len(drawn), 'plot')}, each as SVG and PNG, in {printable(str(args.output))}/")
+    return _UNREADABLE if failures else 0

@@ -1,0 +1,173 @@
+"""How the samples of a metric are distributed: histogram and cumulative distribution in one figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat import curves as reduce
+from klat.report.axis import Axis, linear_tics, logarithmic_tics
+from klat.report.gnuplot import (
+    COLOURS,
+    DASHES,
+    Figure,
+    line,
+    points,
+    quoted,
+    tics,
+)
+from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
+from klat.report.numbers import plural
+from klat.report.series import Comparison, Curve, describe
+from klat.statistics import Samples
+
+# A tail longer than this many medians needs a logarithmic axis to be seen beside them.
+_TAIL = 4.0
+_BODY = 0.995
+# As many characters as fit into a line, with a gap to spare.
+_SIDE_BY_SIDE = 112
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A curve with its samples in order, as recorded; times `scale` they are on the axis."""
+
+    curve: Curve
+    ordered: Samples
+    scale: float
+    colour: str
+    dash: str
+
+    def at(self, share: float) -> float:
+        index = min(len(self.ordered) - 1, math.floor(share * len(self.ordered)))
+        return float(self.ordered[index]) * self.scale
+
+    @property
+    def smallest_positive(self) -> float:
+        first = min(int(np.searchsorted(self.ordered, 1)), len(self.ordered) - 1)
+        return max(1.0, float(self.ordered[first])) * self.scale
+
+    @property
+    def largest(self) -> float:
+        return float(self.ordered[-1]) * self.scale
+
+
+def distribution(comparison: Comparison, axis: Axis) -> Figure | None:
+    """Histogram of the body above the cumulative distribution of everything. None without a usable run."""
+    drawn: list[_Drawn] = []
+    for curve in comparison.curves:
+        ordered = np.sort(curve.measurement.samples())
+        if len(ordered):
+            place = len(drawn) % len(COLOURS)
+            scale = axis.scale(curve.label)
+            drawn.append(_Drawn(curve, ordered, scale, COLOURS[place], DASHES[place]))
+    if not drawn:
+        return None
+    figure = Figure(f"{comparison.slug}-distribution")
+    top = head(figure, f"{comparison.title}: distribution", comparison.subtitle)
+    for one in drawn:
+        figure.swatch(EDGE, top, line(one.colour, 2.5, one.dash))
+        name = describe(one.curve, len(one.curve.measurement.runs))
+        figures = _key_figures(one, axis)
+        figure.text(name, EDGE + 38, top)
+        if len(name) + len(figures) > _SIDE_BY_SIDE:
+            top += LINE
+        figure.text(figures, RIGHT, top, align="right")
+        top += LINE
+    top += 36
+    _histogram(figure, drawn, axis, top, top + 200)
+    _cumulative(figure, drawn, axis, top + 294, top + 548)
+    figure.height = round(top + 606)
+    return figure
+
+
+def _key_figures(one: _Drawn, axis: Axis) -> str:
+    s = one.curve.measurement.statistics
+    told = [("median", s.median), ("p99", s.p99), ("max", s.max)]
+    shown = [f"{name} {axis.figure(v * one.scale)}" for name, v in told if v is not None]
+    return f"{plural(len(one.ordered), 'sample')}: {', '.join(shown)} {axis.unit}"
+
+
+def _histogram(
+    figure: Figure, drawn: Sequence[_Drawn], axis: Axis, top: float, bottom: float
+) -> None:
+    low = min(one.at(0) for one in drawn)
+    high = max(one.at(_BODY) for one in drawn)
+    logarithmic = low > 0 and high > 3 * _TAIL * low
+    plot = []
+    for one in drawn:
+        step = max(one.curve.label.quantum, reduce.granularity(one.ordered))
+        bounds = reduce.edges(low / one.scale, high / one.scale, step, logarithmic)
+        share = 100 * reduce.shares(one.ordered, bounds, logarithmic)
+        # As an outline: filled step by step, the seams between transparent bins would show.
+        x = np.repeat(bounds, 2) * one.scale
+        block = figure.data(x, np.concatenate([[0.0], np.repeat(share, 2), [0.0]]))
+        if len(drawn) <= 3:
+            fill = f"fillstyle transparent solid {0.35 if len(drawn) == 1 else 0.2} noborder"
+            plot.append(
+                f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{one.colour}'"
+            )
+        plot.append(f"{block} using 1:2 with lines {line(one.colour, 1.5, one.dash)}")
+    _x_axis(figure, axis, low, high, logarithmic)
+    beyond = max(100 * float(np.mean(one.ordered * one.scale > high)) for one in drawn)
+    note = "all samples" if beyond == 0 else f"without the longest {beyond:.2g} % of the samples"
+    caption(figure, top, "% of samples, by bin", note)
+    figure.add("set yrange [0:*]")
+    figure.panel(LEFT, RIGHT, top, bottom, plot)
+
+
+def _cumulative(
+    figure: Figure, drawn: Sequence[_Drawn], axis: Axis, top: float, bottom: float
+) -> None:
+    low = min(one.smallest_positive for one in drawn)
+    high = max(one.largest for one in drawn)
+    logarithmic = high > _TAIL * min(one.at(0.5) for one in drawn)
+    reach = math.log10(max(len(one.ordered) for one in drawn))
+    top_edge = max(1.0, reach) * 1.05
+    plot = []
+    for one in drawn:
+        curve = reduce.cumulative(one.ordered)
+        x, y = curve.values * one.scale, curve.nines
+        # Beyond the largest sample all are shorter, which is infinitely far up.
+        block = figure.data(np.append(x, x[-1]), np.append(y, top_edge))
+        plot.append(f"{block} using 1:2 with fsteps {line(one.colour, 2, one.dash)}")
+        last = figure.data(x[-1:], y[-1:])
+        plot.append(f"{last} using 1:2 with points {points(7, 0.7, one.colour)}")
+    _x_axis(
+        figure, axis, low if logarithmic else min(one.at(0) for one in drawn), high, logarithmic
+    )
+    figure.add(f"set yrange [0:{top_edge:.6g}]", f"set ytics {_percentiles(reach)}")
+    zeros = sum(int(np.searchsorted(one.ordered, 1)) for one in drawn) if logarithmic else 0
+    note = f"all samples but {zeros:,} of 0" if zeros else "all samples"
+    caption(figure, top, "% of samples that are shorter", f"{note}, to the maximum")
+    figure.panel(LEFT, RIGHT, top, bottom, plot)
+
+
+def _percentiles(nines: float) -> str:
+    """Tics where 0, 50, 90, 99, 99.9, ... % of the samples are shorter."""
+    places = [(0.0, "0"), (1.0, "90")]
+    if nines < 6:  # beyond, there is no room between 0 and 50
+        places.insert(1, (-math.log10(0.5), "50"))
+    places += [
+        (float(n), f"{100 - 10.0 ** (2 - n):.{max(0, n - 2)}f}")
+        for n in range(2, math.floor(nines) + 1)
+    ]
+    return tics(places)
+
+
+def _x_axis(figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool) -> None:
+    if high <= low:
+        low, high = (low * 0.9, high * 1.1) if high > 0 else (0.0, 1.0)
+    if logarithmic:
+        margin = (high / low) ** 0.02
+        low, high = low / margin, high * margin
+        figure.add("set logscale x", f"set xtics {logarithmic_tics(low, high)}")
+    else:
+        margin = (high - low) * 0.02
+        low, high = max(0.0, low - margin), high + margin
+        figure.add(f"set xtics {linear_tics(low, high)}")
+    figure.add(f"set xrange [{low:.10g}:{high:.10g}]")
+    figure.add(f"set xlabel {quoted(axis.title('latency'))}")

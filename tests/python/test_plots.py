@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SessionWriter, SyntheticSession
+
+from klat.cli import main
+from klat.curves import Band, cumulative, edges, granularity, shares, spread_out, thinned
+from klat.measurements import by_session, read_labels
+from klat.report.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
+from klat.report.distribution import distribution
+from klat.report.gnuplot import Figure, quoted
+from klat.report.runs import run_series
+from klat.report.series import comparisons
+
+needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
+FLUSH = "responders={};pages=1"
+
+
+def samples(median: int, n: int = 630) -> list[int]:
+    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
+
+
+def fill(writer: SyntheticSession, runs: int = 12, median: int = 52_000) -> SyntheticSession:
+    for run in range(1, runs + 1):
+        writer.run({"round_trip": samples(median + 26 * run)}, run=run)
+    return writer
+
+
+def plot(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    status = main(["plot", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def blocks(figure: Figure) -> list[np.ndarray]:
+    """The data of a figure, block by block."""
+    text = "\n".join(figure.commands)
+    found = re.findall(r"^\$block\d+ << EOD\n(.*?)\nEOD$", text, re.M | re.S)
+    return [np.array([[float(x) for x in row.split()] for row in b.splitlines()]) for b in found]
+
+
+def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
+    labels, _ = read_labels(paths)
+    (comparison,) = comparisons(labels, by_session(labels))
+    axis = common_axis(labels)
+    return distribution(comparison, axis), run_series(comparison, axis)
+
+
+# Reduction of data
+
+
+def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
+    ordered = np.sort(np.random.default_rng(1).integers(1_000, 9_000, 300_000).astype(np.uint64))
+    ordered[-1] = 10**12
+    curve = cumulative(ordered)
+    assert len(curve.values) < 2_000
+    assert (curve.values[0], curve.values[-1]) == (ordered[0], 10**12)
+    assert curve.nines[-1] == pytest.approx(np.log10(len(ordered)))
+    for value, nines in list(zip(curve.values, curve.nines))[::97]:
+        assert np.mean(ordered >= value) == pytest.approx(10**-nines)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_few_samples_are_all_in_the_distribution(n: int) -> None:
+    ordered = np.arange(1, n + 1, dtype=np.uint64)
+    curve = cumulative(ordered)
+    assert curve.values.tolist() == ordered.tolist()
+    assert curve.nines[0] == 0
+
+
+def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> None:
+    values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
+    values[7] += 1  # one sample off the grid must not hide it
+    step = granularity(values)
+    assert step == 26
+    ordered = np.sort(values)
+    for logarithmic in (False, True):
+        bounds = edges(float(ordered[0]), float(ordered[-1]), step, logarithmic)
+        share = shares(ordered, bounds, logarithmic)
+        assert len(share) <= 130
+        rises = share[2:-1] / share[1:-2]
+        assert 0.5 < rises.min() and rises.max() < 2
+        if not logarithmic:
+            assert share.sum() == pytest.approx(1)
+
+
+def test_constants_have_bins_and_a_distribution() -> None:
+    ordered = np.full(100, 520, dtype=np.uint64)
+    bounds = edges(520, 520, 26, False)
+    assert shares(ordered, bounds, False).max() == 1
+    assert cumulative(ordered).values.tolist() == [520.0] * len(cumulative(ordered).values)
+
+
+def test_thinning_keeps_the_lowest_and_the_highest_run() -> None:
+    n = 12_345
+    draw = np.random.default_rng(3)
+    band = Band(np.arange(n) + 1.0, draw.random(n), draw.random(n) + 1, draw.random(n) + 2)
+    band.low[777], band.high[9_999] = -5, 50
+    thin = thinned(band)
+    assert len(thin.position) <= 1_000
+    assert (thin.low.min(), thin.high.max()) == (-5, 50)
+    assert thinned(band, n) is band
+
+
+def test_marks_keep_the_smallest_and_the_largest() -> None:
+    values = np.random.default_rng(4).random(5_000)
+    kept = spread_out(values, 60)
+    assert len(kept) <= 60 and {values.min(), values.max()} <= set(kept)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.01, 500), (20, 90), (1, 10**9), (999, 1001), (4.8, 6.2), (5e4, 5e4 + 7)]
+)
+def test_every_axis_has_a_readable_number_of_tics(low: float, high: float) -> None:
+    assert 2 <= linear_tics(low, high).count(",  ") + linear_tics(low, high).count("' ") <= 12
+    if high > 4 * low:
+        assert 2 <= logarithmic_tics(low, high).count("' ") <= 12
+
+
+def test_counts_have_whole_tics() -> None:
+    for most in (1, 9, 20, 500, 12_345):
+        places = re.findall(r"' ([0-9.]+)", whole_tics(0.5, most + 0.5))
+        assert places and all(float(place).is_integer() for place in places)
+
+
+def test_text_reaches_gnuplot_as_it_is() -> None:
+    assert quoted("it's $x `y` \\n\n") == "'it''s $x `y` \\n\\n'"
+
+
+# What the figures hold
+
+
+def test_a_distribution_shows_the_longest_sample_of_all_runs(
+    session_writer: SessionWriter,
+) -> None:
+    writer = fill(session_writer())
+    writer.run({"round_trip": [*samples(52_000), 26_000_000]}, status="disturbed", reason="steal")
+    figure, _ = figures(writer.path)
+    assert figure is not None
+    assert max(block[:, 0].max() for block in blocks(figure)) == pytest.approx(10_000)
+    text = "\n".join(figure.commands)
+    assert "set logscale x" in text, "a tail of 500 medians"
+    for said in ("stock", "6.1.0-test", "13 runs", "8,191 samples", "max 10,000 us", "bytes=1"):
+        assert said in text
+
+
+def test_invalid_runs_are_marked_and_in_no_distribution(session_writer: SessionWriter) -> None:
+    writer = fill(session_writer())
+    writer.run({"round_trip": samples(99_000)}, status="invalid", reason="moved")
+    writer.run({"round_trip": samples(60_000)}, status="disturbed", reason="steal")
+    spread, series = figures(writer.path)
+    assert spread is not None and series is not None
+    assert max(block[:, 0].max() for block in blocks(spread)) < 99_000 / 2600
+    text = "\n".join(series.commands)
+    assert "disturbed, counts (1)" in text and "invalid, does not count (1)" in text
+    band, disturbed, invalid = blocks(series)
+    assert len(band) == 13 and 13 not in band[:, 0]
+    assert disturbed.tolist() == [[14, pytest.approx(60_000 / 2600)]]
+    assert invalid.tolist() == [[13, pytest.approx(99_000 / 2600)]]
+
+
+def test_runs_are_drawn_in_order_of_start(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    later = writer.start_ns + 10**12
+    writer.run({"round_trip": samples(9_100)}, start_ns=later)
+    for median in (5_200, 5_460):
+        writer.run({"round_trip": samples(median)})
+    _, series = figures(writer.path)
+    assert series is not None
+    assert blocks(series)[0][:, 2].tolist() == pytest.approx([2.0, 2.1, 3.5])
+
+
+def test_without_a_usable_run_there_is_a_series_and_no_distribution(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": samples(5_000)}, status="invalid", reason="moved")
+    spread, series = figures(writer.path)
+    assert spread is None and series is not None
+
+
+def test_labels_are_laid_over_each_other(session_writer: SessionWriter) -> None:
+    one = fill(session_writer("stock/1"))
+    two = fill(session_writer("rt/1", label="rt"), median=60_000)
+    spread, series = figures(one.path, two.path)
+    assert spread is not None and series is not None
+    for figure in (spread, series):
+        text = "\n".join(figure.commands)
+        assert "'stock: Linux" in text and "'rt: Linux" in text
+
+
+def test_sessions_of_one_label_are_laid_over_each_other(session_writer: SessionWriter) -> None:
+    one = fill(session_writer("stock/monday"))
+    fill(session_writer("stock/tuesday", boot_id="another"))
+    spread, _ = figures(one.path.parent)
+    assert spread is not None
+    text = "\n".join(spread.commands)
+    assert "stock/monday" in text and "stock/tuesday" in text
+
+
+def test_emulated_ticks_are_drawn_as_ticks(session_writer: SessionWriter) -> None:
+    writer = fill(session_writer(mode="emulated"))
+    spread, _ = figures(writer.path)
+    assert spread is not None
+    text = "\n".join(spread.commands)
+    assert "latency (ticks)" in text and "us" not in re.findall(r"\((\w+)\)", text)
+
+
+# The command
+
+
+@needs_gnuplot
+def test_files_have_predictable_names_and_both_kinds(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    writer = fill(session_writer())
+    for count in (0, 2):
+        for _ in range(3):
+            writer.run(
+                {"initiator": samples(15_000 + 20_000 * count)},
+                benchmark="tlbflush",
+                params=FLUSH.format(count),
+            )
+    output = tmp_path / "it's" / "plots"
+    status, out, err = plot(capsys, writer.path, "-o", output)
+    assert (status, err) == (0, "")
+    assert out.count("\n") == 1 and str(output) in out
+    names = {
+        "pipes-round_trip-distribution",
+        "pipes-round_trip-runs",
+        "tlbflush-initiator-responders-0-distribution",
+        "tlbflush-initiator-responders-0-runs",
+        "tlbflush-initiator-responders-2-distribution",
+        "tlbflush-initiator-responders-2-runs",
+        "tlbflush-initiator-scaling",
+    }
+    assert {path.name for path in output.iterdir()} == {
+        f"{name}.{kind}" for name in names for kind in ("svg", "png")
+    }
+    for path in output.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    for path in output.glob("*.svg"):
+        assert path.read_text().rstrip().endswith("</svg>")
+    assert "slope 7.69 us per responder" in (output / "tlbflush-initiator-scaling.svg").read_text()
+
+
+@needs_gnuplot
+@pytest.mark.parametrize(
+    "label",
+    ["", "it's", 'a"b', "%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
+)
+def test_odd_labels_are_drawn_as_they_are(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    label: str,
+) -> None:
+    writer = fill(session_writer(label=label, kernel_release=label))
+    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert (status, err) == (0, "")
+
+
+@needs_gnuplot
+@pytest.mark.parametrize("kind", ["one run", "few samples", "constant", "zero", "huge", "invalid"])
+def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    writer = session_writer()
+    data = {
+        "one run": [samples(5_000)],
+        "few samples": [[52], [78, 26]],
+        "constant": [[520] * 600] * 3,
+        "zero": [[0] * 300 + samples(9_000), [0] * 630, [0] * 600 + [2600] * 30],
+        "huge": [[2**64 - 1, 1] * 300] * 3,
+        "invalid": [samples(5_000)],
+    }[kind]
+    for run in data:
+        status = "invalid" if kind == "invalid" else "ok"
+        writer.run({"round_trip": run}, status=status, reason="moved" if status != "ok" else "")
+    status_code, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert (status_code, err) == (0, "")
+
+
+@needs_gnuplot
+def test_a_cut_samples_file_spares_the_other_figures(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    writer = fill(session_writer())
+    writer.run({"handoff": samples(8_000)}, benchmark="cv", params="")
+    writer.samples_file("pipes").write_bytes(bytes(80))
+    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert status == 2
+    assert re.fullmatch(r"klat plot: .*pipes.u64: holds 10 samples.*\n", err)
+    assert (tmp_path / "plots" / "cv-handoff-distribution.svg").exists()
+
+
+def test_without_gnuplot_one_line_says_how_to_get_it(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = fill(session_writer())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"klat plot: .*apt install gnuplot-nox\n", err)
+
+
+def test_a_gnuplot_that_fails_is_told_with_its_words(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = fill(session_writer())
+    fake = tmp_path / "bin" / "gnuplot"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'line 7: unknown terminal' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert status == 2 and "unknown terminal" in err and err.count("\n") == 1
+
+
+def test_a_gnuplot_that_writes_nothing_is_noticed(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = fill(session_writer())
+    fake = tmp_path / "bin" / "gnuplot"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\nexit 0\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert status == 2 and "wrote nothing" in err
+
+
+def test_an_output_that_is_no_directory_is_one_line(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = fill(session_writer())
+    status, _, err = plot(capsys, writer.path, "-o", writer.runs_csv)
+    assert status == 2
+    assert re.fullmatch(r"klat plot: cannot make the directory .+\n", err)
+
+
+def test_labels_that_share_no_axis_are_refused_by_name(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one = fill(session_writer("stock/1"))
+    two = fill(session_writer("icount/1", label="icount", mode="counted", unit="instructions"))
+    status, _, err = plot(capsys, one.path, two.path, "-o", tmp_path / "plots")
+    assert status == 2
+    assert "stock" in err and "icount" in err and "instructions" in err
+    assert not (tmp_path / "plots").exists()
+
+
+def test_nothing_to_draw_is_one_line(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    writer = session_writer()
+    writer.run(status="skipped", reason="needs 2 CPUs")
+    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    assert status == 2
+    assert re.fullmatch(r"klat plot: no run has samples.+\n", err)
