@@ -1,7 +1,7 @@
 """What can only be found out by trying: what the kernel grants to this user, here, now.
 
-Being root proves nothing: a container, RT_GROUP_SCHED or a security module may refuse all the same. Everything that would
-change this process is tried in a child.
+Being root proves nothing: a container, RT_GROUP_SCHED or a security module may refuse all the
+same. Everything that would change this process is tried in a child.
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ from klat.process import Process, Signals
 
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
-# Nobody holds the other end of its standard input but the runner: when that is gone, by SIGKILL too, the load is to go.
+# Nobody holds the other end of its standard input but the runner: when that is gone, by SIGKILL
+# too, the load is to go.
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
 
 class Load:
-    """Starts `command` by /bin/sh, with what it says on standard error in the session's load.log."""
+    """Starts `command` by /bin/sh; what it says on standard error is in load.log."""
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command

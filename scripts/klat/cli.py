@@ -1,4 +1,4 @@
-"""`./klat`: finds the command or the program, and turns every failure into one line and a status."""
+"""`./klat`: finds the command or program, and turns every failure into one line and a status."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _like(word: str, names: Sequence[str]) -> str:
 
 
 def _explain(error: Exception) -> tuple[str, int] | None:
-    """The line and the status for an error that is the user's to mend; None for a defect of klat."""
+    """The line and the status for what the user can mend; None for a defect of klat."""
     if isinstance(error, KlatError):
         return str(error), error.status
     session = sys.modules.get("klat.session")
@@ -152,9 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         explained = _explain(error)
         if explained is None:
             raise
-        broken = _quiet_stdout()
-        if broken and isinstance(error, OSError) and not error.filename:
-            return _stdout_failed(command, error)
+        _quiet_stdout()
         _say(command, explained[0])
         return explained[1]
 
@@ -167,13 +165,11 @@ def _stdout_failed(command: str, error: OSError) -> int:
     return _USAGE
 
 
-def _quiet_stdout() -> bool:
-    """Whether standard output is broken: then what is buffered goes nowhere, or the flush at exit would fail too."""
+def _quiet_stdout() -> None:
+    """What is still buffered goes nowhere if that fails, so that exiting is silent."""
     try:
         sys.stdout.flush()
     except OSError:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, sys.stdout.fileno())
         os.close(sink)
-        return True
-    return False

@@ -1,7 +1,8 @@
 """The directory of a session, as far as the runner writes it: plan.csv and run.json.
 
-The programs write the rest; klat.session reads all of it. run.json holds what resuming needs and the record does not:
-the command line, the load, the plan's SHA-256, the boot, how often the session was taken up again.
+The programs write the rest; klat.session reads all of it. run.json holds what resuming needs and
+the record does not: the command line, the load, the plan's SHA-256, the boot, how often the
+session was taken up again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _give(path: Path) -> None:
 
 
 def _make_directories(path: Path) -> None:
-    """As `mkdir -p`; what is made belongs to the one who called sudo, what was there is not touched."""
+    """As `mkdir -p`. What is made belongs to the caller of sudo; what was there is not touched."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -210,7 +211,7 @@ def remove_unused(session: Path) -> None:
 
 
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
-    """Names of programs that are not those the session began with, which they would refuse to join."""
+    """Names of programs that are not those the session began with, and would refuse to join."""
     recorded = info.get("programs")
     recorded = recorded if isinstance(recorded, dict) else {}
     return [
@@ -223,8 +224,8 @@ def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]])
 class Lock:
     """Held on plan.csv by a runner and by the program that it runs.
 
-    A program inherits it, so that a runner killed with SIGKILL leaves it held until the run in flight has ended:
-    resuming earlier would repeat the run that is about to be recorded.
+    A program inherits it, so that a runner killed with SIGKILL leaves it held until the run in
+    flight has ended: resuming earlier would repeat the run that is about to be recorded.
     """
 
     def __init__(self, session: Path) -> None:

@@ -1,7 +1,8 @@
 """What on this machine would spoil a session, each thing with its cure.
 
-A check is a pure function of the facts and the attempts, and answers with a finding or None. CHECKS is in order of harm
-among findings of one severity; adding a check is writing the function and naming it there.
+A check is a pure function of the facts and the attempts, and answers with a finding or None.
+CHECKS is in order of harm among findings of one severity; adding a check is writing the function
+and naming it there.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def emulated(facts: Facts, _: Attempts) -> Finding | None:
         "emulated",
         Severity.SPOILS,
         "this machine is emulated in software",
-        "Its time stamps follow the host's clock while its instructions do not run at any hardware's"
-        " speed, so no time measured here means anything. Counts of events are still true.",
+        "Its time stamps follow the host's clock while its instructions do not run at any"
+        " hardware's speed, so no time measured here means anything. Counts of events are true.",
         "measure on hardware or under KVM, or count instructions: qemu -icount with one CPU",
     )
 
@@ -365,8 +366,8 @@ def governor(facts: Facts, _: Attempts) -> Finding | None:
         "governor",
         Severity.DISTORTS,
         f"the clock's governor is {', '.join(others)}",
-        "CPUs change their clock with load, and a short benchmark that sleeps looks like none. Ticks"
-        " are time, not cycles: at half the clock everything takes twice as many.",
+        "CPUs change their clock with load, and a short benchmark that sleeps looks like none."
+        " Ticks are time, not cycles: at half the clock everything takes twice as many.",
         "cpupower frequency-set -g performance",
     )
 
@@ -378,7 +379,7 @@ def turbo(facts: Facts, _: Attempts) -> Finding | None:
         "turbo",
         Severity.DISTORTS,
         "turbo is on",
-        "The clock depends on temperature and on what the other cores do, and drifts over a session.",
+        "The clock depends on temperature and on the other cores: it drifts over a session.",
         "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo, or 0 to cpufreq/boost",
     )
 
@@ -390,8 +391,8 @@ def siblings(facts: Facts, _: Attempts) -> Finding | None:
         "siblings",
         Severity.DISTORTS,
         "two CPUs share each core (SMT)",
-        "klat places its threads on distinct cores, but whatever runs on a sibling takes half of the"
-        " core from them.",
+        "klat places its threads on distinct cores, but whatever runs on a sibling takes half"
+        " of the core from them.",
         "echo off | sudo tee /sys/devices/system/cpu/smt/control",
     )
 
@@ -503,7 +504,7 @@ def tools(_: Facts, attempts: Attempts) -> Finding | None:
         "tools",
         Severity.NOTE,
         f"{', '.join(attempts.missing)} not found",
-        "Sessions can be run without, but not all be summarised, compared or drawn on this machine.",
+        "Sessions can be run without, but not all be summarised, compared or drawn here.",
         f"apt install {' '.join(packages)}",
     )
 

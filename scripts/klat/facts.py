@@ -1,7 +1,7 @@
 """What a machine says about itself in /proc and /sys, as far as it bears on latency.
 
-Everything is read below a root directory, so that a planted tree can stand for any machine. What cannot be read is
-empty or None: that a file is missing is never a finding by itself.
+Everything is read below a root directory, so that a planted tree can stand for any machine. What
+cannot be read is empty or None: that a file is missing is never a finding by itself.
 """
 
 from __future__ import annotations

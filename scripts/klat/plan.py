@@ -1,12 +1,12 @@
 """The schedule of a session: which program runs when, with which options.
 
-A plan is a function of its parameter sets, the number of runs and the seed, and of nothing else: the same seed gives
-the same bytes on every machine and with every version of Python. All runs of all parameter sets are shuffled together,
-so that whatever drifts during a session drifts over each of them alike; the runs of a parameter set are then numbered
-as they come.
+A plan is a function of its parameter sets, the number of runs and the seed, and of nothing else:
+the same seed gives the same bytes on every machine and with every version of Python. All runs of
+all parameter sets are shuffled together, so that whatever drifts during a session drifts over
+each of them alike; the runs of a parameter set are then numbered as they come.
 
-In plan.csv the last column is always quoted and never holds a quotation mark, so that a guest with nothing but a shell
-can follow the plan:
+In plan.csv the last column is always quoted and never holds a quotation mark, so that a guest
+with nothing but a shell can follow the plan:
 
     tail -n +2 plan.csv | while IFS=, read -r order benchmark run arguments; do
         arguments=${arguments#\\"}; arguments=${arguments%\\"}
@@ -29,10 +29,12 @@ from klat.errors import KlatError
 
 COLUMNS = ("order", "benchmark", "run", "arguments")
 HEADER = ",".join(COLUMNS)
-# Over a day of the shortest runs; a range with a slip of the finger in it is refused instead of filling the memory.
+# Over a day of the shortest runs; a range with a slip of the finger in it is refused instead of
+# filling the memory.
 MAX_RUNS = 1_000_000
 
-# What the runner itself tells each program, and what would keep a program from measuring or recording.
+# What the runner itself tells each program, and what would keep a program from measuring or
+# recording.
 RESERVED = frozenset(
     {"record", "label", "seed", "run", "order", "quiet", "csv", "json", "help", "version"}
 )
@@ -85,7 +87,7 @@ def parse_option(text: str) -> Setting:
 
 
 def parse_sweep(text: str) -> Setting:
-    """`benchmark.option=values`: `0,1,2,4`, ranges `0..79`, or both; by semicolons where values hold commas."""
+    """`benchmark.option=values`: `0,1,2,4`, `0..79` or both; by `;` where values hold commas."""
     benchmark, option, values = _split(text)
     if values is None:
         raise ValueError(f"'{text}' gives no values: benchmark.option=values")
@@ -115,8 +117,9 @@ def parameter_sets(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Every benchmark with every combination of its swept values, as (benchmark, arguments).
 
-    `common` goes to all benchmarks; a setting for one benchmark comes before one for "all", and that before `common`.
-    KlatError where settings contradict each other or name a benchmark that is not among `benchmarks`.
+    `common` goes to all benchmarks; a setting for one benchmark comes before one for "all", and
+    that before `common`. KlatError where settings contradict each other or name a benchmark that
+    is not among `benchmarks`.
     """
     fixed = list(options)
     swept = list(sweeps)
@@ -152,8 +155,9 @@ def parameter_sets(
 def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> list[PlannedRun]:
     """Each parameter set `runs` times, in an order drawn from `seed`.
 
-    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(), whose sequence
-    Python guarantees from version to version; that of random.shuffle() it does not.
+    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(),
+    whose sequence Python guarantees from version to version; that of random.shuffle() it does
+    not.
     """
     if len(sets) * runs > MAX_RUNS:
         raise KlatError(f"{len(sets) * runs} runs are more than one session can hold ({MAX_RUNS})")

@@ -1,7 +1,8 @@
 """Starts a program, waits for it without using the CPU, and ends it with all that it started.
 
-While a program measures, the runner sleeps in one system call, sigtimedwait(), which returns when the program ends, when
-the user asks to stop, or when the time limit is over. subprocess.wait(timeout) would poll, and lose up to 50 ms a run.
+While a program measures, the runner sleeps in one system call, sigtimedwait(), which returns when
+the program ends, when the user asks to stop, or when the time limit is over.
+subprocess.wait(timeout) would poll, and lose up to 50 ms a run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Stopped(Exception):
 
 
 class Signals:
-    """Within it, the signals that end klat and those that tell of children are waited for, not handled."""
+    """Within it, the signals that end klat or tell of children are waited for, not handled."""
 
     def __init__(self) -> None:
         self._stop: set[int] = set()
@@ -86,7 +87,7 @@ class Process:
         stderr: int | None = None,
         inherit: Sequence[int] = (),
     ) -> None:
-        """Standard input and output are /dev/null, as is standard error where no descriptor is given."""
+        """Standard streams are /dev/null where no descriptor is given, output always."""
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
         for target, given in ((0, stdin), (1, None), (2, stderr)):
             if given is None:
@@ -107,7 +108,7 @@ class Process:
         self.status: int | None = None
 
     def ended(self) -> bool:
-        """Whether it has ended. It is not reaped, so its process group's number cannot be another's."""
+        """Whether it has ended. Not reaped, its group's number cannot be another's."""
         if self.status is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -125,7 +126,8 @@ class Process:
         except ProcessLookupError:
             return False
         except PermissionError:
-            # All that is left of it has become another user's, by its own doing (a load that calls sudo).
+            # All that is left of it has become another user's, by its own doing (a load that
+            # calls sudo).
             return False
         return True
 
@@ -137,7 +139,7 @@ class Process:
         return self.status is not None and not (self.signal_group(0) and _group_runs(self.pid))
 
     def end(self, signals: Signals, number: int = signal.SIGTERM) -> int:
-        """Ask the whole group to end; insist after five seconds, or when the user does. The exit status."""
+        """Ask the whole group to end; insist after five seconds, or when the user does."""
         self.signal_group(number)
         self.signal_group(signal.SIGCONT)
         begun = time.monotonic()
@@ -154,7 +156,7 @@ class Process:
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a member of the process group is more than a zombie, which an idle init may keep for long."""
+    """Whether a member is more than a zombie, which an idle init may keep for long."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -176,7 +178,7 @@ def run(
     stderr: int,
     inherit: Sequence[int],
 ) -> int | None:
-    """Run a program to its end. Its exit status, minus a signal, or None when it took longer than `seconds`.
+    """Run a program to its end: its exit status, minus a signal, None if `seconds` were over.
 
     Raises Stopped after the program has been ended, OSError where it cannot be started.
     """

@@ -1,7 +1,7 @@
 """Finds the benchmark programs and says where this klat was started from.
 
-A program is `<root>/<name>/<name>` in a source tree and `<prefix>/libexec/klat/<name>` when installed.
-KLAT_PROGRAMS names another directory that holds them in either form.
+A program is `<root>/<name>/<name>` in a source tree and `<prefix>/libexec/klat/<name>` when
+installed. KLAT_PROGRAMS names another directory that holds them in either form.
 """
 
 from __future__ import annotations

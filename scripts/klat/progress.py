@@ -1,6 +1,7 @@
 """How far a session is: a bar on a terminal, a line now and then elsewhere.
 
-Nothing here runs while a program measures: the runner calls between two runs, and no thread or timer redraws.
+Nothing here runs while a program measures: the runner calls between two runs, and no thread or
+timer redraws.
 """
 
 from __future__ import annotations

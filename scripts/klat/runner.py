@@ -1,7 +1,7 @@
 """Follows a plan: one program after the other, until all is recorded or something has to be said.
 
-The programs record; the runner only starts them and counts. It reads the record once before the first run, when it
-resumes, and once at the end, to tell what became of the runs.
+The programs record; the runner only starts them and counts. It reads the record once before the
+first run, when it resumes, and once at the end, to tell what became of the runs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Runner:
         self._schedule = plan.from_csv(directory.read_plan(session, self._facts))
         self._paths = {n: programs.require(n) for n in {r.benchmark for r in self._schedule}}
         self._tally = Tally()
-        # The last failure of a program, and of one of its parameter sets, and how often in succession.
+        # The last failure of a program, and of one of its parameter sets, and how often in
+        # succession.
         self._failing: dict[tuple[str, ...], tuple[tuple[int | None, str], int]] = {}
 
     def run(self, resumed: bool = False) -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -IS
-"""A stand-in for a benchmark: takes the common options, measures nothing, writes a record after docs/record.md.
+"""A stand-in for a benchmark: takes the common options, measures nothing, writes a record.
 
 --behave=WORD[+WORD...] says what else it does; see main().
 """
@@ -19,7 +19,8 @@ COLUMNS = (
     " rows check"
 ).split()
 OPTIONS = (
-    "iterations warmup cpus policy dma-latency record label seed run order behave ms bytes responders"
+    "iterations warmup cpus policy dma-latency record label seed run order"
+    " behave ms bytes responders"
 ).split()
 FLAGS = "quiet help version keep".split()
 SAMPLES = 4

@@ -18,7 +18,8 @@ SETS = [("pipes", ("--bytes=1",)), ("cv", ())]
 
 
 def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None:
-    # Written down once: it fails when the shuffle changes, which would make recorded seeds worthless.
+    # Written down once: it fails when the shuffle changes, which would make recorded seeds
+    # worthless.
     assert plan.to_csv(plan.make(SETS, 3, 42)) == (
         "order,benchmark,run,arguments\n"
         '1,pipes,1,"--bytes=1"\n'
@@ -39,7 +40,8 @@ def test_every_order_is_equally_likely() -> None:
     sets = [("pipes", ()), ("cv", ()), ("timer", ())]
     seen = Counter(tuple(r.benchmark for r in plan.make(sets, 1, seed)) for seed in range(6000))
     assert len(seen) == 6
-    # 1000 expected of each, standard deviation 29; swapping with any place instead of an earlier one gives 889 and 1111.
+    # 1000 expected of each, standard deviation 29; swapping with any place instead of an earlier
+    # one gives 889 and 1111.
     assert all(900 < count < 1100 for count in seen.values())
 
 

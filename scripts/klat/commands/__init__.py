@@ -1,7 +1,8 @@
 """The commands of ./klat: each module here is one.
 
-A module has `add_parser(subparsers)`, which adds its parser and sets the default `func`, a function from the parsed
-arguments to the exit status. It imports cheaply: what is slow to load is imported where it is used.
+A module has `add_parser(subparsers)`, which adds its parser and sets the default `func`, a
+function from the parsed arguments to the exit status. It imports cheaply: what is slow to load is
+imported where it is used.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def add_parser(subparsers: Any) -> None:
         default=[],
         type=_checked(plan.parse_sweep),
         metavar="BENCHMARK.OPTION=VALUES",
-        help="--runs runs for each value: 0,1,2,4 or 0..79 or both; separated by ';' where values hold commas",
+        help="--runs runs for each value: 0,1,2,4 or 0..79 or both; by ';' if values hold commas",
     )
     add(
         "--option",
@@ -198,7 +198,7 @@ def _begin(arguments: argparse.Namespace) -> int:
 
 
 def _benchmarks(named: list[str]) -> list[str]:
-    """The benchmarks of the session, in klat's order whatever the order typed, so that the plan is the same."""
+    """Those of the session, in klat's order whatever the order typed: the plan is the same."""
     if not named:
         chosen = list(programs.CORE)
     elif named == ["all"]:

@@ -1,0 +1,275 @@
+"""What holds for every command: it is found, and what goes wrong is one line and a status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import fakes
+import pytest
+from fakes import Klat
+
+from klat import cli, commands, programs
+from klat.errors import KlatError
+
+
+@pytest.fixture
+def klat(tmp_path: Path) -> Klat:
+    return Klat(tmp_path)
+
+
+def test_help_names_the_commands_and_the_programs(klat: Klat) -> None:
+    done = klat("--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for name in (*commands.names(), *fakes.CORE):
+        assert name in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_commands_help_tells_its_exit_statuses(klat: Klat, command: str) -> None:
+    done = klat(command, "--help")
+    assert done.returncode == 0
+    assert "Exit status: 0" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_without_a_command_the_help_goes_to_standard_error(klat: Klat) -> None:
+    done = klat()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "usage: klat" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nothing"],
+        ["../klat"],
+        ["scripts"],
+        ["--no-such-option"],
+        ["run", "--no-such-option"],
+        ["run", "--run", "5"],
+        ["run", "nothing"],
+        ["run", "pipes", "pipes"],
+        ["run", "--runs", "0"],
+        ["run", "--runs", "-1"],
+        ["run", "--runs", "5x"],
+        ["run", "--runs", "1e3"],
+        ["run", "--runs", "99999999999999999999"],
+        ["run", "--runs", "１"],
+        ["run", "--seed", "-1"],
+        ["run", "--seed", "9223372036854775808"],
+        ["run", "--iterations", "0"],
+        ["run", "--pause", "x"],
+        ["run", "--time-limit", "0"],
+        ["run", "--load", " "],
+        ["run", "--cpus", ""],
+        ["run", "--policy", 'fifo"'],
+        ["run", "--sweep", "pipes.bytes"],
+        ["run", "--sweep", "tlbflush.responders=2..1"],
+        ["run", "pipes", "--sweep", "cv.x=1,2"],
+        ["run", "--option", "pipes.record=/tmp/x"],
+        ["run", "--label", "a/b"],
+        ["run", "--resume", "nowhere"],
+        ["doctor", "--format", "xml"],
+        ["doctor", "extra"],
+    ],
+)
+def test_bad_input_is_refused_with_status_2_in_one_line(klat: Klat, words: list[str]) -> None:
+    done = klat(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("klat")
+    assert not klat.starts()
+    assert not (klat.directory / "results").exists()
+
+
+def test_a_slip_of_the_finger_is_met_with_a_suggestion(klat: Klat) -> None:
+    assert "did you mean 'doctor'?" in klat("docter").stderr
+    assert "did you mean 'tlbflush'?" in klat("tlbflsh").stderr
+
+
+def test_a_program_that_is_not_built_is_told_from_one_that_does_not_exist(tmp_path: Path) -> None:
+    klat = Klat(tmp_path, names=("cv",))
+    assert "pipes is not built" in klat("pipes").stderr
+    assert "pipes is not built" in klat("run", "cv", "pipes").stderr
+    assert "no benchmark 'pipe'" in klat("run", "pipe").stderr
+
+
+def test_programs_are_the_core_five_first_and_only_what_records(tmp_path: Path) -> None:
+    klat = Klat(tmp_path, names=("switch", "cv", "pipes", "eventloop"))
+    for name, script in (("load", "exit 0"), ("old", "sleep 60"), ("data", "")):
+        (klat.programs / name).mkdir()
+        path = klat.programs / name / name
+        path.write_text(f"#!/bin/sh\necho {name}\n{script}\n")
+        path.chmod(0o644 if name == "data" else 0o755)
+    assert "programs:\n  pipes cv eventloop switch\n" in klat("--help").stdout
+    assert klat("load").returncode == 2
+
+
+def test_all_runs_every_program_there_is(tmp_path: Path) -> None:
+    klat = Klat(tmp_path, names=("switch", "cv", "pipes"))
+    klat("run", "all", "--runs", "1", "--iterations", "5")
+    assert sorted({name for name, *_ in klat.starts() if "--iterations=5" in " ".join(_)}) == [
+        "cv",
+        "pipes",
+        "switch",
+    ]
+
+
+def test_only_the_command_asked_for_is_loaded(klat: Klat) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1));"
+        "from klat.cli import main; main(['doctor', '--help']);"
+        "print(sorted(m for m in sys.modules if m.startswith('klat.commands.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, fakes.ROOT / "scripts"],
+        capture_output=True,
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "['klat.commands.doctor']"
+
+
+def test_a_module_in_the_package_is_a_command(tmp_path: Path) -> None:
+    package = tmp_path / "klat"
+    package.symlink_to(fakes.ROOT / "scripts/klat")
+    copy = tmp_path / "copy/klat"
+    copy.mkdir(parents=True)
+    for entry in (fakes.ROOT / "scripts/klat").iterdir():
+        if entry.name != "commands" and entry.name != "__pycache__":
+            (copy / entry.name).symlink_to(entry)
+    (copy / "commands").mkdir()
+    (copy / "commands/__init__.py").write_text(
+        (fakes.ROOT / "scripts/klat/commands/__init__.py").read_text()
+    )
+    (copy / "commands/greet.py").write_text(
+        "def add_parser(subparsers):\n"
+        "    parser = subparsers.add_parser('greet', help='say hello')\n"
+        "    parser.set_defaults(func=lambda arguments: print('hello') or 5)\n"
+    )
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from klat.cli import main; sys.exit(main(['greet']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, copy.parent],
+        capture_output=True,
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("hello\n", 5), done.stderr
+
+
+# What goes wrong ----------------------------------------------------------------------------------
+
+
+def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """`klat summary` raises `error`."""
+    module = ModuleType("klat.commands.summary")
+
+    def fail(arguments: object) -> int:
+        raise error
+
+    def add_parser(subparsers) -> None:  # type: ignore[no-untyped-def]
+        subparsers.add_parser("summary").set_defaults(func=fail)
+
+    module.add_parser = add_parser  # type: ignore[attr-defined]
+    monkeypatch.setattr(commands, "names", lambda: ["summary"])
+    monkeypatch.setattr(commands, "load", lambda name: module)
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (KlatError("no such thing"), "klat summary: no such thing", 2),
+        (KlatError("it broke", status=1), "klat summary: it broke", 1),
+        (KeyboardInterrupt(), "klat summary: interrupted", 130),
+        (FileNotFoundError(2, "No such file", "a b"), "klat summary: a b: No such file", 2),
+        (PermissionError(13, "Permission denied"), "klat summary: Permission denied", 2),
+        (OSError("odd"), "klat summary: odd", 2),
+        (KlatError("two\nlines\x1b[2J"), "klat summary: two\\x0alines\\x1b[2J", 2),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line_and_a_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    line: str,
+    status: int,
+) -> None:
+    command_that(monkeypatch, error)
+    assert cli.main(["summary"]) == status
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_an_unreadable_session_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from klat.session import SessionError
+
+    command_that(monkeypatch, SessionError("x: has no session.json"))
+    assert cli.main(["summary"]) == 2
+    assert capsys.readouterr().err == "klat summary: x: has no session.json\n"
+
+
+@pytest.mark.parametrize("module", ["numpy", "scipy"])
+def test_a_missing_library_is_told_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str
+) -> None:
+    command_that(monkeypatch, ModuleNotFoundError(f"No module named '{module}'", name=module))
+    assert cli.main(["summary"]) == 2
+    assert f"apt install python3-{module}" in capsys.readouterr().err
+
+
+def test_a_defect_of_klat_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    command_that(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["summary"])
+
+
+def test_a_full_standard_output_is_one_line(klat: Klat) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, fakes.KLAT, "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=klat.environment(),
+            text=True,
+            timeout=fakes.PATIENCE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.endswith("No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(klat: Klat) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, fakes.KLAT, "--help"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=klat.environment(),
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_a_name_that_is_a_path_is_no_program() -> None:
+    for name in ("", "..", "../pipes", "pipes/pipes", "pipes\0", "/bin/sh"):
+        assert programs.find(name) is None

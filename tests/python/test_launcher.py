@@ -1,0 +1,96 @@
+"""./klat works by whatever name and from wherever it is called."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import fakes
+import pytest
+
+
+def call(
+    command: Sequence[str | Path], directory: Path, **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={"PATH": os.environ["PATH"]} | more,
+        capture_output=True,
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=False,
+    )
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """An installed klat."""
+    prefix = tmp_path / "pre fix"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "libexec/klat").mkdir(parents=True)
+    shutil.copy(fakes.KLAT, prefix / "bin/klat")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(fakes.ROOT / "scripts/klat", prefix / "share/klat/klat", ignore=ignored)
+    for name in ("pipes", "switch"):
+        fake = Path(__file__).with_name("fake_program.py")
+        shutil.copy(fake, prefix / "libexec/klat" / name)
+    return prefix
+
+
+def test_it_is_the_distributions_interpreter_that_runs_klat() -> None:
+    assert fakes.KLAT.read_text().startswith("#!/usr/bin/python3\n")
+    assert os.access(fakes.KLAT, os.X_OK)
+
+
+def test_it_runs_by_path_from_any_directory(tmp_path: Path) -> None:
+    assert call([fakes.KLAT, "--version"], tmp_path).stdout.startswith("klat ")
+    assert call(["./klat", "--version"], fakes.ROOT).stdout.startswith("klat ")
+
+
+def test_it_runs_by_symbolic_link_of_another_name(tmp_path: Path) -> None:
+    (tmp_path / "far").symlink_to(fakes.KLAT)
+    (tmp_path / "latency").symlink_to("far")
+    done = call(["./latency", "run", "--help"], tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: klat run")
+
+
+def test_it_runs_installed_and_finds_the_installed_programs(prefix: Path, tmp_path: Path) -> None:
+    path = f"{prefix / 'bin'}:{os.environ['PATH']}"
+    done = call(["klat", "run", "switch", "pipes", "--runs", "2"], tmp_path, PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "next: klat summary" in done.stderr
+    done = call([prefix / "bin/klat", "pipes", "--version"], tmp_path)
+    assert done.stdout == "pipes (fake)\n"
+
+
+def test_it_is_not_misled_by_what_lies_in_the_current_directory(tmp_path: Path) -> None:
+    for name in ("klat", "argparse", "pipes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('wrong one')")
+    done = call([fakes.KLAT, "--version"], tmp_path)
+    assert done.stdout.startswith("klat "), done.stderr
+
+
+def test_a_launcher_without_its_package_says_so_in_one_line(tmp_path: Path) -> None:
+    shutil.copy(fakes.KLAT, tmp_path / "klat")
+    done = call(["./klat", "--help"], tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_leaves_no_caches_behind_in_a_users_tree(prefix: Path, tmp_path: Path) -> None:
+    call([prefix / "bin/klat", "--help"], tmp_path)
+    call([prefix / "bin/klat", "run", "pipes", "--runs", "1"], tmp_path)
+    assert not list(prefix.rglob("__pycache__"))
+
+
+def test_a_program_gets_its_arguments_and_answers_for_itself(prefix: Path, tmp_path: Path) -> None:
+    done = call([prefix / "bin/klat", "pipes", "--no-such-option"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "pipes: unknown option '--no-such-option'; see --help\n"
