@@ -361,6 +361,21 @@ static int append_rows(struct klat_run *run, int session, int64_t first)
 	return err;
 }
 
+/* Samples whose rows did not fit would only keep the disk full. */
+static void take_back_samples(const struct klat_run *run, int session, int64_t first)
+{
+	char name[128];
+	int fd;
+
+	snprintf(name, sizeof(name), "samples/%s.u64", run->benchmark->name);
+	fd = openat(session, name, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (ftruncate(fd, first * sizeof(uint64_t)))
+		klat_warn(run, "cannot shorten %s/%s: %s", run->library->common.record, name, strerror(errno));
+	close(fd);
+}
+
 int klat_record_append(struct klat_run *run, int session)
 {
 	int64_t first = 0;
@@ -370,8 +385,11 @@ int klat_record_append(struct klat_run *run, int session)
 		return klat_error(run, errno, "cannot lock %s: %s", run->library->common.record, strerror(errno));
 	if (measured(run))
 		err = append_samples(run, session, &first);
-	if (!err)
+	if (!err) {
 		err = append_rows(run, session, first);
+		if (err && measured(run))
+			take_back_samples(run, session, first);
+	}
 	flock(session, LOCK_UN);
 	return err ? klat_error(run, -err, "cannot record into %s: %s; nothing of this run was kept",
 				run->library->common.record, strerror(-err)) :

@@ -63,6 +63,10 @@ static int make_directories(const char *path)
 
 	if (!copy)
 		return -ENOMEM;
+	if (!*copy) {
+		free(copy);
+		return -ENOENT;
+	}
 	do {
 		int fd;
 
