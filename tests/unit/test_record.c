@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT */
+/* runs.csv and samples/: what docs/record.md promises of every append, also of the one that fails. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sha256.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_COLUMNS 64
+
+static struct klat_run *run;
+static char *directory;
+static int session;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run();
+	directory = test_directory();
+	session = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	run->library->common.record = directory;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	close(session);
+	test_directory_remove(directory);
+	if (run->library->samples)
+		munmap(run->library->samples, run->library->samples_size);
+	test_run_free(run);
+	return 0;
+}
+
+/* As after a measurement of two metrics, the second with three series. */
+static void measure(void)
+{
+	klat_use_metric(run, 0, 1);
+	klat_use_metric(run, 1, 3);
+	assert_int_equal(klat_samples_map(run), 0);
+	for (int metric = 0; metric < 2; metric++) {
+		int64_t count = klat_samples_count(run, metric);
+		uint64_t sorted[16];
+
+		for (int64_t s = 0; s < count / run->iterations; s++)
+			for (int64_t i = -run->warmup; i < run->iterations; i++)
+				klat_series(run, metric, s)[i] = i < 0 ? 999999 : 1000 * metric + 100 * s + i;
+		klat_samples_copy(run, metric, sorted);
+		klat_summarise(sorted, count, &run->library->summaries[metric]);
+	}
+	run->library->floor = 36;
+	run->library->start_ns = 1700000000000000000;
+	run->library->elapsed_ns = 123456;
+}
+
+/* RFC 4180: the columns of one row, malloc'ed each; returns their count. */
+static int split(const char *row, char **columns)
+{
+	int count = 0;
+
+	for (;;) {
+		char *column = calloc(1, strlen(row) + 1), *end = column;
+		bool quoted = *row == '"';
+
+		assert_true(count < MAX_COLUMNS);
+		columns[count++] = column;
+		row += quoted;
+		while (*row && (quoted ? !(row[0] == '"' && row[1] != '"') : *row != ',')) {
+			assert_true(quoted || *row != '"');
+			row += quoted && *row == '"';
+			*end++ = *row++;
+		}
+		row += quoted;
+		if (!*row)
+			return count;
+		assert_int_equal(*row, ',');
+		row++;
+	}
+}
+
+static void free_columns(char **columns, int count)
+{
+	while (count)
+		free(columns[--count]);
+}
+
+/* The named column of a row, malloc'ed. */
+static char *column(const char *row, const char *name)
+{
+	char *header = test_line(klat_record_header, 0), *names[MAX_COLUMNS], *columns[MAX_COLUMNS], *found = NULL;
+	int count = split(header, names);
+
+	assert_int_equal(split(row, columns), count);
+	for (int i = 0; i < count; i++)
+		if (!strcmp(names[i], name))
+			found = strdup(columns[i]);
+	free_columns(names, count);
+	free_columns(columns, count);
+	free(header);
+	assert_non_null(found);
+	return found;
+}
+
+static void assert_column(const char *row, const char *name, const char *wanted)
+{
+	char *value = column(row, name);
+
+	if (strcmp(value, wanted))
+		fail_msg("%s is '%s', not '%s'", name, value, wanted);
+	free(value);
+}
+
+static void assert_rows_are_whole(const char *rows)
+{
+	char *header = test_line(klat_record_header, 0), *columns[MAX_COLUMNS];
+	int width = split(header, columns);
+
+	free_columns(columns, width);
+	free(header);
+	assert_int_equal(rows[strlen(rows) - 1], '\n');
+	for (int i = 0; i < test_line_count(rows); i++) {
+		char *row = test_line(rows, i), hash[SHA256_DIGEST_STRING_LENGTH], *check = strrchr(row, ',');
+		int count = split(row, columns);
+
+		assert_int_equal(count, width);
+		free_columns(columns, count);
+		SHA256Data((const uint8_t *)row, check - row, hash);
+		assert_int_equal(strlen(check + 1), 16);
+		assert_memory_equal(check + 1, hash, 16);
+		free(row);
+	}
+}
+
+TEST(a_measured_run_has_a_row_for_each_metric_used)
+{
+	char *rows, *first, *second;
+
+	measure();
+	rows = klat_record_rows(run, 1000);
+	assert_int_equal(test_line_count(rows), 2);
+	assert_rows_are_whole(rows);
+	first = test_line(rows, 0);
+	second = test_line(rows, 1);
+	assert_column(first, "metric", "first");
+	assert_column(first, "first_sample", "1000");
+	assert_column(first, "n", "4");
+	assert_column(first, "mean", "1.500");
+	assert_column(first, "stddev", "1.290");
+	assert_column(first, "min", "0");
+	assert_column(first, "p50", "");
+	assert_column(first, "max", "3");
+	assert_column(second, "metric", "second");
+	assert_column(second, "first_sample", "1004");
+	assert_column(second, "n", "12");
+	assert_column(second, "min", "1000");
+	assert_column(second, "p50", "1101");
+	assert_column(second, "max", "1203");
+	for (int i = 0; i < 2; i++) {
+		const char *row = i ? second : first;
+
+		assert_column(row, "benchmark", "test");
+		assert_column(row, "status", "ok");
+		assert_column(row, "reason", "");
+		assert_column(row, "rows", "2");
+		assert_column(row, "floor", "36");
+		assert_column(row, "cpus", "1;0");
+		assert_column(row, "placement", "same-llc");
+		assert_column(row, "start_ns", "1700000000000000000");
+		assert_column(row, "elapsed_ns", "123456");
+	}
+	free(first);
+	free(second);
+	free(rows);
+}
+
+TEST(workers_of_a_role_are_added_up_and_the_unknown_is_empty)
+{
+	char *rows, *row;
+
+	run->workers[1].migrations = -1;
+	measure();
+	rows = klat_record_rows(run, 0);
+	row = test_line(rows, 0);
+	assert_column(row, "policy", "writer=fifo:50;reader=fifo:50");
+	assert_column(row, "voluntary", "writer=201;reader=100");
+	assert_column(row, "wait_ns", "writer=10;reader=5");
+	assert_column(row, "migrations", "");
+	assert_column(row, "smi", "");
+	assert_column(row, "irq_res", "");
+	free(row);
+	free(rows);
+}
+
+TEST(interrupts_are_given_by_cpu_used_and_added_up_elsewhere)
+{
+	struct klat_library *library = run->library;
+	char *rows, *row;
+
+	library->before.irq_present[KLAT_IRQ_TLB] = library->after.irq_present[KLAT_IRQ_TLB] = true;
+	for (int cpu = 0; cpu < 4; cpu++) {
+		library->before.irq[KLAT_IRQ_TLB][cpu] = 100;
+		library->after.irq[KLAT_IRQ_TLB][cpu] = 100 + 10 * cpu;
+	}
+	library->before.smi = 3;
+	library->after.smi = 5;
+	library->after.steal[0] = 2 * sysconf(_SC_CLK_TCK);
+	klat_count(run, "delivered", 7);
+	klat_count(run, "expected", 8);
+	measure();
+	rows = klat_record_rows(run, 0);
+	row = test_line(rows, 0);
+	assert_column(row, "irq_tlb", "1=10;0=0;other=50");
+	assert_column(row, "smi", "2");
+	assert_column(row, "steal_ms", "2000");
+	assert_column(row, "evidence", "delivered=7;expected=8");
+	free(row);
+	free(rows);
+}
+
+static void check_unmeasured(const char *status)
+{
+	char *rows = klat_record_rows(run, 0), *row;
+
+	assert_int_equal(test_line_count(rows), 1);
+	assert_rows_are_whole(rows);
+	row = test_line(rows, 0);
+	assert_column(row, "status", status);
+	assert_column(row, "metric", "");
+	assert_column(row, "first_sample", "");
+	assert_column(row, "n", "0");
+	assert_column(row, "floor", "");
+	assert_column(row, "policy", "");
+	assert_column(row, "evidence", "");
+	assert_column(row, "rows", "1");
+	free(row);
+	free(rows);
+}
+
+TEST(a_skipped_run_is_one_row_of_the_same_width)
+{
+	klat_skip(run, "no %s", "device");
+	check_unmeasured("skipped");
+}
+
+TEST(a_failed_run_is_one_row_of_the_same_width)
+{
+	measure();
+	klat_error(run, EIO, "broken");
+	check_unmeasured("error");
+}
+
+TEST(a_skip_before_placement_has_no_cpus)
+{
+	free(run->cpus);
+	run->cpus = NULL;
+	run->library->placement = NULL;
+	klat_skip(run, "too few");
+	check_unmeasured("skipped");
+}
+
+TEST(fields_are_quoted_where_they_must_be)
+{
+	char *rows, *row;
+
+	klat_invalid(run, "a, \"b\"\nand c");
+	strcpy(run->library->params, "text=x,\"y\"");
+	measure();
+	rows = klat_record_rows(run, 0);
+	assert_int_equal(test_line_count(rows), 2);
+	assert_rows_are_whole(rows);
+	row = test_line(rows, 0);
+	assert_column(row, "reason", "a, \"b\" and c");
+	assert_column(row, "params", "text=x,\"y\"");
+	free(row);
+	free(rows);
+}
+
+static void append(void)
+{
+	assert_int_equal(klat_record_append(run, session), 0);
+}
+
+static char *runs(size_t *size)
+{
+	char *path = test_path(directory, "runs.csv"), *text = test_read(path, size);
+
+	free(path);
+	return text;
+}
+
+static char *samples(size_t *size)
+{
+	char *path = test_path(directory, "samples/test.u64"), *text = test_read(path, size);
+
+	free(path);
+	return text;
+}
+
+TEST(appending_begins_with_the_header_and_continues_after_it)
+{
+	char *text, *row;
+	size_t size;
+
+	measure();
+	append();
+	append();
+	text = runs(NULL);
+	assert_memory_equal(text, klat_record_header, strlen(klat_record_header));
+	assert_int_equal(test_line_count(text), 1 + 4);
+	assert_rows_are_whole(text + strlen(klat_record_header));
+	row = test_line(text, 3);
+	assert_column(row, "first_sample", "16");
+	free(row);
+	free(text);
+	text = samples(&size);
+	assert_int_equal(size, 2 * 16 * 8);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(((uint64_t *)text)[i], i);
+	assert_int_equal(((uint64_t *)text)[16 + 4 + 8], 1200);
+	free(text);
+}
+
+TEST(a_torn_tail_gets_a_line_of_its_own)
+{
+	static const char torn[] = "24755ccd,0,test,half a ro";
+	char *path = test_path(directory, "runs.csv"), *text, *row;
+	size_t length = strlen(klat_record_header);
+
+	text = malloc(length + sizeof(torn));
+	memcpy(text, klat_record_header, length);
+	memcpy(text + length, torn, sizeof(torn));
+	test_write(path, text, length + strlen(torn));
+	free(text);
+	measure();
+	append();
+	text = runs(NULL);
+	assert_int_equal(test_line_count(text), 1 + 1 + 2);
+	row = test_line(text, 1);
+	assert_string_equal(row, torn);
+	free(row);
+	row = test_line(text, 2);
+	assert_column(row, "metric", "first");
+	free(row);
+	free(text);
+	free(path);
+}
+
+TEST(part_of_a_sample_is_passed_over)
+{
+	char *path = test_path(directory, "samples"), *text, *row;
+	size_t size;
+
+	assert_int_equal(mkdir(path, 0700), 0);
+	free(path);
+	path = test_path(directory, "samples/test.u64");
+	test_write(path, "elevenbytes", 11);
+	free(path);
+	measure();
+	append();
+	text = runs(NULL);
+	row = test_line(text, 1);
+	assert_column(row, "first_sample", "2");
+	free(row);
+	free(text);
+	text = samples(&size);
+	assert_int_equal(size, 16 + 16 * 8);
+	assert_int_equal(((uint64_t *)text)[2], 0);
+	assert_int_equal(((uint64_t *)text)[3], 1);
+	free(text);
+}
+
+/* No file may grow past `limit` meanwhile: a write first stops short there, then fails, as on a full disk. */
+static int append_limited(rlim_t limit)
+{
+	struct rlimit before, now;
+	int err;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	now = (struct rlimit){ limit, before.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+	err = klat_record_append(run, session);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	signal(SIGXFSZ, SIG_DFL);
+	return err;
+}
+
+static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_size))
+{
+	char *runs_before, *samples_before, *now;
+	size_t runs_size, samples_size, size;
+
+	measure();
+	append();
+	runs_before = runs(&runs_size);
+	samples_before = samples(&samples_size);
+	assert_true(append_limited(limit(runs_size, samples_size)) < 0);
+	assert_int_equal(run->library->status, KLAT_ERROR);
+	assert_non_null(strstr(run->library->reason, strerror(EFBIG)));
+	now = runs(&size);
+	assert_int_equal(size, runs_size);
+	assert_memory_equal(now, runs_before, size);
+	free(now);
+	now = samples(&size);
+	assert_int_equal(size, samples_size);
+	assert_memory_equal(now, samples_before, size);
+	free(now);
+	free(runs_before);
+	free(samples_before);
+}
+
+static rlim_t within_samples(size_t runs_size, size_t samples_size)
+{
+	(void)runs_size;
+	return samples_size + 20;
+}
+
+static rlim_t within_a_row(size_t runs_size, size_t samples_size)
+{
+	assert_true(runs_size > 2 * samples_size);
+	return runs_size + 100;
+}
+
+TEST(a_disk_full_amid_samples_leaves_both_files_as_they_were)
+{
+	check_full_disk(within_samples);
+}
+
+TEST(a_disk_full_amid_a_row_leaves_both_files_as_they_were)
+{
+	check_full_disk(within_a_row);
+}
+
+TEST(a_session_that_is_no_directory_is_an_error)
+{
+	char *path = test_path(directory, "runs.csv");
+
+	assert_int_equal(mkdir(path, 0700), 0);
+	free(path);
+	measure();
+	assert_true(klat_record_append(run, session) < 0);
+	assert_non_null(strstr(run->library->reason, directory));
+}
+
+#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		unit(a_measured_run_has_a_row_for_each_metric_used),
+		unit(workers_of_a_role_are_added_up_and_the_unknown_is_empty),
+		unit(interrupts_are_given_by_cpu_used_and_added_up_elsewhere),
+		unit(a_skipped_run_is_one_row_of_the_same_width),
+		unit(a_failed_run_is_one_row_of_the_same_width),
+		unit(a_skip_before_placement_has_no_cpus),
+		unit(fields_are_quoted_where_they_must_be),
+		unit(appending_begins_with_the_header_and_continues_after_it),
+		unit(a_torn_tail_gets_a_line_of_its_own),
+		unit(part_of_a_sample_is_passed_over),
+		unit(a_disk_full_amid_samples_leaves_both_files_as_they_were),
+		unit(a_disk_full_amid_a_row_leaves_both_files_as_they_were),
+		unit(a_session_that_is_no_directory_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

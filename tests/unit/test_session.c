@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* session.json: who begins it describes it, who joins it must be of the same boot, build, schema and label. */
+#include "support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct klat_run *run;
+static char *directory, *path;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run();
+	directory = test_directory();
+	path = test_path(directory, "session.json");
+	run->library->common.record = directory;
+	run->library->common.seed = -1;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	free(path);
+	test_directory_remove(directory);
+	test_run_free(run);
+	return 0;
+}
+
+static void begin(void)
+{
+	int session = klat_session_join(run);
+
+	assert_true(session >= 0);
+	close(session);
+}
+
+static json_t *load(void)
+{
+	json_t *json = json_load_file(path, 0, NULL);
+
+	assert_non_null(json);
+	return json;
+}
+
+static void save(json_t *json)
+{
+	assert_int_equal(json_dump_file(json, path, 0), 0);
+	json_decref(json);
+}
+
+/* As another process would come to the session. */
+static int join(void)
+{
+	const struct klat_common common = run->library->common;
+	int session;
+
+	memset(run->library, 0, sizeof(*run->library));
+	run->library->common = common;
+	session = klat_session_join(run);
+	if (session >= 0) {
+		close(session);
+		return 0;
+	}
+	return session;
+}
+
+/* Refused with a reason of one line that says `word` and the directory, the session left alone. */
+static void assert_refused(const char *word)
+{
+	size_t size_before, size;
+	char *before = test_read(path, &size_before), *now;
+
+	assert_true(join() < 0);
+	assert_int_equal(run->library->status, KLAT_ERROR);
+	if (!strstr(run->library->reason, word) || !strstr(run->library->reason, directory) ||
+	    strchr(run->library->reason, '\n'))
+		fail_msg("reason: %s", run->library->reason);
+	now = test_read(path, &size);
+	assert_int_equal(size, size_before);
+	assert_memory_equal(now, before, size);
+	free(before);
+	free(now);
+}
+
+TEST(a_new_session_is_described_in_full)
+{
+	static const char *const texts[] = { "klat_version",   "klat_commit",	 "label",	   "created",	"boot_id",
+					     "kernel_release", "kernel_version", "architecture",   "preemption", "mode",
+					     "unit" };
+	json_t *json, *tsc;
+	struct stat status;
+	char *environment;
+
+	begin();
+	json = load();
+	assert_int_equal(json_integer_value(json_object_get(json, "schema")), KLAT_SCHEMA);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
+		if (!json_string_value(json_object_get(json, texts[i])))
+			fail_msg("no %s", texts[i]);
+	assert_true(json_is_null(json_object_get(json, "seed")));
+	assert_int_equal(json_integer_value(json_object_get(json, "cpus_online")), sysconf(_SC_NPROCESSORS_ONLN));
+	tsc = json_object_get(json, "tsc");
+	assert_true(json_number_value(json_object_get(tsc, "khz")) > 0);
+	assert_true(json_integer_value(json_object_get(tsc, "quantum")) >= 1);
+	assert_true(json_is_boolean(json_object_get(tsc, "invariant")));
+	assert_int_equal(strlen(json_string_value(json_object_get(json_object_get(json, "programs"), "test"))), 64);
+	environment = test_path(directory, "environment/proc/cmdline");
+	assert_int_equal(stat(environment, &status), 0);
+	free(environment);
+	json_decref(json);
+}
+
+TEST(missing_directories_are_made)
+{
+	char *deep = test_path(directory, "some/label/time");
+	struct stat status;
+
+	run->library->common.record = deep;
+	begin();
+	free(path);
+	path = test_path(deep, "session.json");
+	assert_int_equal(stat(path, &status), 0);
+	free(deep);
+}
+
+TEST(joining_takes_over_the_calibration)
+{
+	json_t *json;
+
+	begin();
+	json = load();
+	json_object_set_new(json_object_get(json, "tsc"), "khz", json_real(1234567.5));
+	json_object_set_new(json_object_get(json, "tsc"), "invariant", json_false());
+	save(json);
+	assert_int_equal(join(), 0);
+	assert_true(run->library->tsc.khz == 1234567.5);
+	assert_false(run->library->tsc.invariant);
+}
+
+TEST(another_program_adds_its_hash_and_keeps_the_rest)
+{
+	json_t *json, *programs;
+
+	begin();
+	json = load();
+	programs = json_object_get(json, "programs");
+	json_object_del(programs, "test");
+	json_object_set_new(programs, "elder", json_string("0123"));
+	json_object_set_new(json, "kept", json_string("word"));
+	save(json);
+	assert_int_equal(join(), 0);
+	json = load();
+	programs = json_object_get(json, "programs");
+	assert_string_equal(json_string_value(json_object_get(programs, "elder")), "0123");
+	assert_non_null(json_object_get(programs, "test"));
+	assert_string_equal(json_string_value(json_object_get(json, "kept")), "word");
+	json_decref(json);
+}
+
+static void set_and_refuse(const char *key, json_t *value, const char *word)
+{
+	json_t *json;
+
+	begin();
+	json = load();
+	json_object_set_new(json, key, value);
+	save(json);
+	assert_refused(word);
+}
+
+TEST(another_boot_is_refused)
+{
+	set_and_refuse("boot_id", json_string("00000000-0000-0000-0000-000000000000"), "boot");
+}
+
+TEST(a_session_without_a_boot_is_refused)
+{
+	set_and_refuse("boot_id", json_null(), "boot");
+}
+
+TEST(another_schema_is_refused)
+{
+	set_and_refuse("schema", json_integer(KLAT_SCHEMA + 1), "schema");
+}
+
+TEST(a_session_without_calibration_is_refused)
+{
+	set_and_refuse("tsc", json_object(), "calibration");
+}
+
+TEST(another_build_is_refused)
+{
+	set_and_refuse("programs", json_pack("{s:s}", "test", "0123"), "another build of test");
+}
+
+TEST(another_label_is_refused_and_the_same_is_not)
+{
+	run->library->common.label = "stock";
+	begin();
+	assert_int_equal(join(), 0);
+	run->library->common.label = NULL;
+	assert_int_equal(join(), 0);
+	run->library->common.label = "rt";
+	assert_refused("labelled 'stock', not 'rt'");
+}
+
+TEST(what_is_no_json_is_refused)
+{
+	test_write(path, "{ torn", 6);
+	assert_refused("session.json");
+	test_write(path, "", 0);
+	assert_refused("session.json");
+	test_write(path, "[]", 2);
+	assert_refused("schema");
+}
+
+TEST(a_label_that_is_no_text_is_refused)
+{
+	run->library->common.label = "\xff\xfe";
+	assert_true(join() < 0);
+	assert_non_null(strstr(run->library->reason, "UTF-8"));
+}
+
+TEST(any_valid_text_is_a_label)
+{
+	static const char label[] = "6.1 \"rt\", näher\n\t\\";
+	json_t *json;
+
+	run->library->common.label = label;
+	begin();
+	json = load();
+	assert_string_equal(json_string_value(json_object_get(json, "label")), label);
+	json_decref(json);
+}
+
+TEST(a_directory_that_cannot_be_made_is_refused)
+{
+	static const char *const names[] = { "", "/proc/nowhere/session", "/dev/null", "/dev/null/below" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
+		run->library->common.record = names[i];
+		if (join() >= 0)
+			fail_msg("'%s' was taken", names[i]);
+		assert_int_equal(run->library->status, KLAT_ERROR);
+	}
+}
+
+#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		unit(a_new_session_is_described_in_full),
+		unit(missing_directories_are_made),
+		unit(joining_takes_over_the_calibration),
+		unit(another_program_adds_its_hash_and_keeps_the_rest),
+		unit(another_boot_is_refused),
+		unit(a_session_without_a_boot_is_refused),
+		unit(another_schema_is_refused),
+		unit(a_session_without_calibration_is_refused),
+		unit(another_build_is_refused),
+		unit(another_label_is_refused_and_the_same_is_not),
+		unit(what_is_no_json_is_refused),
+		unit(a_label_that_is_no_text_is_refused),
+		unit(any_valid_text_is_a_label),
+		unit(a_directory_that_cannot_be_made_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
