@@ -20,6 +20,13 @@
 #define KLAT_MAX_METRICS 8
 #define KLAT_REASON_SIZE 512
 
+/* Of every thread. The default of 8 MiB would be locked, or refused, as a whole. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KLAT_STACK_SIZE (1 << 20)
+#else
+#define KLAT_STACK_SIZE (64 << 10)
+#endif
+
 /* options.c */
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant;
@@ -113,6 +120,8 @@ struct klat_series {
 };
 
 int klat_samples_map(struct klat_run *run);
+/* Fault the buffers into the calling process: a fork has none of the pages that are shared. */
+void klat_samples_prefault(const struct klat_run *run);
 /* First timed sample of the metric; count in *n. Series follow each other with `warmup` samples between: see klat_samples_copy(). */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);

@@ -55,6 +55,14 @@ int klat_samples_map(struct klat_run *run)
 	return 0;
 }
 
+void klat_samples_prefault(const struct klat_run *run)
+{
+	char *samples = (char *)run->library->samples;
+
+	for (size_t at = 0; at < run->library->samples_size; at += 4096)
+		__atomic_fetch_or(samples + at, 0, __ATOMIC_RELAXED);
+}
+
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
 {
 	const struct klat_series *of = &run->library->metrics[metric];

@@ -288,18 +288,23 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, uint64_t *bound)
 	struct ping_pong shared = { .cpu = cpu_b, .rounds = 200 };
 	struct ping own = { .shared = &shared, .cpu = cpu_a, .low = INT64_MIN, .high = INT64_MAX };
 	pthread_t ping_thread, pong_thread;
+	pthread_attr_t attributes;
 	int err;
 
 	*bound = 0;
 	if (cpu_a == cpu_b)
 		return 0;
-	err = pthread_create(&pong_thread, NULL, pong, &shared);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	err = pthread_create(&pong_thread, &attributes, pong, &shared);
 	if (err)
-		return -err;
-	err = pthread_create(&ping_thread, NULL, ping, &own);
+		goto out;
+	err = pthread_create(&ping_thread, &attributes, ping, &own);
 	if (!err)
 		pthread_join(ping_thread, NULL);
 	pthread_join(pong_thread, NULL);
+out:
+	pthread_attr_destroy(&attributes);
 	if (err || own.result || shared.result)
 		return err ? -err : own.result ? own.result : shared.result;
 	*bound = llabs(own.low) > llabs(own.high) ? llabs(own.low) : llabs(own.high);

@@ -13,12 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define STACK_SIZE (1 << 20)
-#else
-#define STACK_SIZE (64 << 10)
-#endif
-
 struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
 				    enum klat_priority priority,
 				    int (*body)(struct klat_worker *worker))
@@ -191,7 +185,7 @@ static int start_thread(struct klat_worker *worker)
 
 	set.bits[worker->cpu / (8 * sizeof(long))] |= 1UL << worker->cpu % (8 * sizeof(long));
 	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, STACK_SIZE);
+	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy_of(worker));
 	pthread_attr_setschedparam(&attributes, &param);
@@ -229,6 +223,7 @@ static int start_process(struct klat_worker *worker)
 		}
 		if (worker->run->library->memory_locked)
 			klat_memory_lock();
+		klat_samples_prefault(worker->run);
 		worker_main(worker);
 		_exit(0);
 	}
@@ -291,6 +286,7 @@ int klat_workers_run(struct klat_run *run)
 	err = init_barrier(run);
 	if (err)
 		return err;
+	klat_samples_prefault(run);
 	/* A failure leaves workers at the barrier; they end with this process, which has nothing left to do. */
 	err = start_all(run);
 	if (err)
