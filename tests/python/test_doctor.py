@@ -1,0 +1,457 @@
+"""Each finding of `klat doctor` comes with what is wrong and goes with it.
+
+A healthy machine is planted as files; each case changes one thing in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import fakes
+import pytest
+
+from klat import attempts, cli, doctor, facts
+from klat.attempts import Attempts, Gap
+from klat.doctor import Severity
+
+CPU = "sys/devices/system/cpu"
+CLOCK = "sys/devices/system/clocksource/clocksource0"
+
+HEALTHY = {
+    "proc/cpuinfo": (
+        "processor\t: 0\nmodel name\t: Fast CPU 9000\n"
+        "flags\t\t: fpu tsc constant_tsc nonstop_tsc rdtscp\n"
+        "processor\t: 1\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu\n"
+    ),
+    "proc/stat": "cpu  1000 0 1000 100000 0 0 0 0 0 0\ncpu0 1 2 3\n",
+    "proc/loadavg": "0.03 0.05 0.01 1/83 5175\n",
+    "proc/meminfo": "MemTotal: 8000000 kB\nSwapTotal: 1000000 kB\nSwapFree: 1000000 kB\n",
+    "proc/self/status": "Name:\tklat\nCpus_allowed_list:\t0-3\n",
+    "proc/self/cgroup": "0::/user.slice/session\n",
+    "proc/sys/kernel/osrelease": "6.1.0\n",
+    "proc/sys/kernel/numa_balancing": "1\n",
+    "proc/1/stat": "1 (init) S 0 1 1 0 -1 0 0 0 0 0 50 50 0 0 20 0 1 0 1",
+    "boot/config-6.1.0": "CONFIG_SMP=y\n# CONFIG_KASAN is not set\nCONFIG_TUN=m\n",
+    f"{CPU}/online": "0-3\n",
+    f"{CPU}/isolated": "\n",
+    f"{CPU}/smt/active": "0\n",
+    f"{CPU}/intel_pstate/no_turbo": "1\n",
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance\n",
+    f"{CPU}/cpu1/cpufreq/scaling_governor": "performance\n",
+    f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "0\n",
+    f"{CPU}/cpuidle/current_driver": "intel_idle\n",
+    f"{CPU}/cpuidle/current_governor": "menu\n",
+    f"{CPU}/cpu0/cpuidle/state0/name": "POLL\n",
+    f"{CPU}/cpu0/cpuidle/state0/latency": "0\n",
+    f"{CPU}/cpu0/cpuidle/state1/name": "C6\n",
+    f"{CPU}/cpu0/cpuidle/state1/latency": "133\n",
+    f"{CPU}/cpu0/cpuidle/state1/disable": "1\n",
+    f"{CPU}/vulnerabilities/meltdown": "Not affected\n",
+    f"{CLOCK}/current_clocksource": "tsc\n",
+    f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm\n",
+    "sys/devices/system/node/online": "0\n",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    "sys/kernel/tracing/current_tracer": "nop\n",
+    "sys/fs/cgroup/user.slice/cpu.max": "max 100000\n",
+}
+
+GRANTED = Attempts(
+    realtime="",
+    memory_lock="",
+    namespace="",
+    tun="",
+    dma_latency="",
+    results=Path("results"),
+    results_refused="",
+    results_free=50 << 30,
+    missing=(),
+    gaps=(Gap(0, 1, 210.0),),
+)
+
+NO_FLAGS = HEALTHY["proc/cpuinfo"].replace(" constant_tsc nonstop_tsc", "")
+VIRTUAL = HEALTHY["proc/cpuinfo"].replace("rdtscp", "rdtscp hypervisor")
+TCG = VIRTUAL.replace("Fast CPU 9000", "QEMU TCG CPU version 2.5+")
+
+
+def plant(root: Path, files: dict[str, str | bytes]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def gather(root: Path, later: dict[str, str | bytes] | None = None) -> facts.Facts:
+    """The facts of a planted machine on which `later` changes while it is watched."""
+    watched: dict[str, str | bytes] = {"proc/stat": "cpu  1000 0 1000 100400 0 0 0 0 0 0\n"}
+    return facts.gather(root, 1.0, lambda _: plant(root, watched | (later or {})))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    plant(tmp_path, dict(HEALTHY))
+    return tmp_path
+
+
+def test_a_healthy_machine_has_no_findings(machine: Path) -> None:
+    assert doctor.examine(gather(machine), GRANTED) == []
+
+
+def test_a_machine_that_tells_nothing_is_not_accused(tmp_path: Path) -> None:
+    findings = doctor.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED)
+    # Without /proc/cpuinfo there is no counter to rely on.
+    assert [finding.check for finding in findings] == ["counter"]
+
+
+# What is planted, by check: severity, files, and files that change while the machine is watched.
+Files = dict[str, "str | bytes"]
+PLANTED: list[tuple[str, Severity, Files, Files]] = [
+    ("counter", Severity.SPOILS, {"proc/cpuinfo": NO_FLAGS}, {}),
+    (
+        "counter",
+        Severity.SPOILS,
+        {"proc/cpuinfo": HEALTHY["proc/cpuinfo"].replace("nonstop_tsc ", "")},
+        {},
+    ),
+    ("emulated", Severity.SPOILS, {"proc/cpuinfo": TCG}, {}),
+    ("virtual", Severity.DISTORTS, {"proc/cpuinfo": VIRTUAL}, {}),
+    ("cpus", Severity.SPOILS, {f"{CPU}/online": "0\n", "proc/self/status": ""}, {}),
+    ("cpus", Severity.SPOILS, {"proc/self/status": "Cpus_allowed_list:\t3\n"}, {}),
+    (
+        "steal",
+        Severity.DISTORTS,
+        {},
+        {"proc/stat": "cpu  1000 0 1000 100399 0 0 0 1 0 0\n"},
+    ),
+    ("steal", Severity.SPOILS, {}, {"proc/stat": "cpu  1000 0 1000 100350 0 0 0 50 0 0\n"}),
+    ("neighbours", Severity.DISTORTS, {}, {"proc/stat": "cpu  1010 0 1000 100390 0 0 0 0\n"}),
+    ("neighbours", Severity.SPOILS, {}, {"proc/stat": "cpu  1000 0 1060 100340 0 0 0 0\n"}),
+    ("load", Severity.NOTE, {"proc/loadavg": "3.80 1.05 0.01 1/83 5175\n"}, {}),
+    ("quota", Severity.SPOILS, {"sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n"}, {}),
+    ("quota", Severity.DISTORTS, {"sys/fs/cgroup/cpu.max": "300000 100000\n"}, {}),
+    (
+        "quota",
+        Severity.SPOILS,
+        {
+            "proc/self/cgroup": "5:memory:/a\n4:cpu,cpuacct:/box\n",
+            "sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000\n",
+        },
+        {},
+    ),
+    ("debugging", Severity.SPOILS, {"boot/config-6.1.0": "CONFIG_PROVE_LOCKING=y\n"}, {}),
+    ("debugging", Severity.DISTORTS, {"boot/config-6.1.0": "CONFIG_DEBUG_PREEMPT=y\n"}, {}),
+    (
+        "debugging",
+        Severity.SPOILS,
+        {"proc/config.gz": gzip.compress(b"CONFIG_SMP=y\nCONFIG_KASAN=y\n")},
+        {},
+    ),
+    ("tracing", Severity.DISTORTS, {"sys/kernel/tracing/current_tracer": "function\n"}, {}),
+    (
+        "clocksource",
+        Severity.SPOILS,
+        {
+            f"{CLOCK}/current_clocksource": "hpet\n",
+            f"{CLOCK}/available_clocksource": "hpet acpi_pm\n",
+        },
+        {},
+    ),
+    ("clocksource", Severity.DISTORTS, {f"{CLOCK}/current_clocksource": "acpi_pm\n"}, {}),
+    ("idle-states", Severity.DISTORTS, {f"{CPU}/cpu0/cpuidle/state1/disable": "0\n"}, {}),
+    ("governor", Severity.DISTORTS, {f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n"}, {}),
+    ("turbo", Severity.DISTORTS, {f"{CPU}/intel_pstate/no_turbo": "0\n"}, {}),
+    ("turbo", Severity.DISTORTS, {f"{CPU}/cpufreq/boost": "1\n"}, {}),
+    ("siblings", Severity.DISTORTS, {f"{CPU}/smt/active": "1\n"}, {}),
+    (
+        "irqbalance",
+        Severity.DISTORTS,
+        {"proc/77/stat": "77 (irqbalance) S 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 1"},
+        {},
+    ),
+    ("numa-balancing", Severity.DISTORTS, {"sys/devices/system/node/online": "0-1\n"}, {}),
+    (
+        "throttling",
+        Severity.NOTE,
+        {
+            "proc/sys/kernel/sched_rt_runtime_us": "950000\n",
+            "proc/sys/kernel/sched_rt_period_us": "1000000\n",
+        },
+        {},
+    ),
+    (
+        "throttling",
+        Severity.DISTORTS,
+        {
+            "proc/sys/kernel/sched_rt_runtime_us": "500000\n",
+            "proc/sys/kernel/sched_rt_period_us": "1000000\n",
+        },
+        {},
+    ),
+    (
+        "throttling",
+        Severity.SPOILS,
+        {
+            "proc/sys/kernel/sched_rt_runtime_us": "0\n",
+            "proc/sys/kernel/sched_rt_period_us": "1000000\n",
+        },
+        {},
+    ),
+    (
+        "throttling",
+        Severity.NOTE,
+        {
+            "proc/sys/kernel/sched_rt_runtime_us": "-1\n",
+            "proc/sys/kernel/sched_rt_period_us": "1000000\n",
+        },
+        {},
+    ),
+    ("isolated", Severity.NOTE, {f"{CPU}/isolated": "2-3\n"}, {}),
+    ("rt-groups", Severity.NOTE, {"boot/config-6.1.0": "CONFIG_RT_GROUP_SCHED=y\n"}, {}),
+    ("heat", Severity.NOTE, {f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "12\n"}, {}),
+    (
+        "huge-pages",
+        Severity.NOTE,
+        {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
+        {},
+    ),
+    ("swap", Severity.NOTE, {"proc/meminfo": "SwapTotal: 900000 kB\nSwapFree: 700000 kB\n"}, {}),
+    (
+        "mitigations",
+        Severity.NOTE,
+        {f"{CPU}/vulnerabilities/spectre_v2": "Mitigation: Retpolines\n"},
+        {},
+    ),
+]
+
+TRIED: list[tuple[str, Severity, Attempts]] = [
+    ("realtime", Severity.SPOILS, replace(GRANTED, realtime="Operation not permitted")),
+    ("network", Severity.SPOILS, replace(GRANTED, tun="No such file or directory")),
+    ("network", Severity.SPOILS, replace(GRANTED, namespace="Operation not permitted")),
+    ("memory-lock", Severity.DISTORTS, replace(GRANTED, memory_lock="Cannot allocate memory")),
+    ("results", Severity.SPOILS, replace(GRANTED, results_refused="Permission denied")),
+    ("results", Severity.SPOILS, replace(GRANTED, results_free=1 << 20)),
+    ("results", Severity.NOTE, replace(GRANTED, results_free=500 << 20)),
+    ("gaps", Severity.DISTORTS, replace(GRANTED, gaps=(Gap(0, 2, 210.0), Gap(1, 3, 4100.0)))),
+    ("tools", Severity.NOTE, replace(GRANTED, missing=("gnuplot", "numpy"))),
+]
+
+
+@pytest.mark.parametrize(("check", "severity", "files", "later"), PLANTED)
+def test_what_is_planted_is_found_and_nothing_else(
+    machine: Path, check: str, severity: Severity, files: Files, later: Files
+) -> None:
+    plant(machine, files)
+    findings = doctor.examine(gather(machine, later), GRANTED)
+    assert [(finding.check, finding.severity) for finding in findings] == [(check, severity)]
+
+
+@pytest.mark.parametrize(("check", "severity", "tried"), TRIED)
+def test_what_is_refused_is_found_and_nothing_else(
+    machine: Path, check: str, severity: Severity, tried: Attempts
+) -> None:
+    findings = doctor.examine(gather(machine), tried)
+    assert [(finding.check, finding.severity) for finding in findings] == [(check, severity)]
+
+
+def test_no_check_is_without_a_test() -> None:
+    checked = {check for check, *_ in PLANTED} | {check for check, *_ in TRIED}
+    assert len(checked) == len(doctor.CHECKS)
+
+
+def everything(root: Path) -> list[doctor.Finding]:
+    """The findings of all planted machines."""
+    found = []
+    for number, (_, _, files, later) in enumerate(PLANTED):
+        machine = root / str(number)
+        plant(machine, dict(HEALTHY) | files)
+        found += doctor.examine(gather(machine, later), GRANTED)
+    healthy = root / "healthy"
+    plant(healthy, dict(HEALTHY))
+    for _, _, tried in TRIED:
+        found += doctor.examine(gather(healthy), tried)
+    return found
+
+
+def test_every_finding_has_its_reason_and_its_cure(tmp_path: Path) -> None:
+    for finding in everything(tmp_path):
+        assert len(finding.detail) > 20, finding
+        assert len(finding.cure) > 10, finding
+
+
+def test_findings_are_in_order_of_harm(machine: Path) -> None:
+    for _, _, files, _ in PLANTED:
+        plant(machine, files)
+    plant(machine, {"proc/cpuinfo": TCG})
+    tried = replace(GRANTED, realtime="no", missing=("gnuplot",), memory_lock="no")
+    findings = doctor.examine(gather(machine), tried)
+    ranks = [list(Severity).index(finding.severity) for finding in findings]
+    assert ranks == sorted(ranks)
+    assert set(ranks) == {0, 1, 2}
+    assert findings[0].check == "emulated"
+
+
+def test_the_busiest_neighbours_are_named_without_klat_itself(machine: Path) -> None:
+    stat = "{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 1"
+    ticks = os.sysconf("SC_CLK_TCK")
+    before, later = {}, {}
+    for pid, name, spent in ((7, "cc1 (x) y", 0.9), (8, "idle", 0.0), (os.getpid(), "klat", 0.5)):
+        path = f"proc/{pid}/stat"
+        before[path] = stat.format(pid=pid, name=name, ticks=1000)
+        later[path] = stat.format(pid=pid, name=name, ticks=1000 + round(spent * ticks))
+    plant(machine, before)
+    busy = 1000 + round(1.4 * ticks)
+    idle = 100000 + 4 * ticks - round(1.4 * ticks)
+    known = gather(machine, later | {"proc/stat": f"cpu  {busy} 0 1000 {idle} 0 0 0 0\n"})
+    assert [(c.name, c.pid) for c in known.consumers] == [("cc1 (x) y", 7)]
+    assert known.busy_cpus == pytest.approx(0.9)
+    (finding,) = doctor.examine(known, GRANTED)
+    assert "cc1 (x) y (7) 90%" in finding.detail
+
+
+def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
+    plant(machine, {"proc/cpuinfo": VIRTUAL})
+    path = machine / "dev/cpu/0/cpuid"
+    path.parent.mkdir(parents=True)
+    with open(path, "wb") as file:
+        file.seek(0x40000000)
+        file.write(b"\x01\x00\x00\x40TCGTCGTCGTCG")
+    assert [f.check for f in doctor.examine(gather(machine), GRANTED)] == ["emulated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("", ()), ("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("\n", ()), ("2,4-5", (2, 4, 5))],
+)
+def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...]) -> None:
+    assert facts.cpu_list(text) == cpus
+
+
+# What is printed ----------------------------------------------------------------------------------
+
+
+def test_the_text_fits_80_columns(tmp_path: Path) -> None:
+    text = doctor.to_text(everything(tmp_path))
+    assert max(map(len, text.splitlines())) <= 80
+    for severity in Severity:
+        assert f"\n{severity.value}" in f"\n{text}"
+
+
+def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
+    findings = everything(tmp_path)
+    coloured = doctor.to_text(findings, colour=True)
+    assert coloured != doctor.to_text(findings)
+    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == doctor.to_text(findings)
+
+
+def test_json_holds_what_the_text_says(tmp_path: Path) -> None:
+    findings = everything(tmp_path)
+    document = json.loads(doctor.to_json(findings))
+    assert document["spoiled"] is True
+    assert [f["title"] for f in document["findings"]] == [f.title for f in findings]
+    assert {f["severity"] for f in document["findings"]} == {"spoils", "distorts", "note"}
+
+
+@pytest.mark.parametrize(
+    ("tried", "status"),
+    [
+        (GRANTED, 0),
+        (replace(GRANTED, missing=("gnuplot",), memory_lock="no"), 0),
+        (replace(GRANTED, realtime="no"), 1),
+    ],
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_exit_status_tells_whether_something_spoils(
+    machine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tried: Attempts,
+    status: int,
+    form: str,
+) -> None:
+    known = gather(machine)
+    monkeypatch.setattr(facts, "gather", lambda: known)
+    monkeypatch.setattr(attempts, "attempt", lambda results, cpus: tried)
+    assert cli.main(["doctor", "--format", form]) == status
+    assert capsys.readouterr().out
+
+
+# Trying -------------------------------------------------------------------------------------------
+
+
+def scheduling() -> tuple[object, ...]:
+    namespace = os.readlink("/proc/self/ns/net")
+    locked = [
+        line for line in Path("/proc/self/status").read_text().splitlines() if "VmLck" in line
+    ]
+    return os.sched_getscheduler(0), os.sched_getaffinity(0), namespace, locked
+
+
+def test_trying_changes_nothing_and_leaves_nobody_behind(tmp_path: Path) -> None:
+    before = scheduling()
+    attempts.attempt(tmp_path, sorted(os.sched_getaffinity(0)))
+    assert scheduling() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def refusing(error: OSError) -> Callable[..., None]:
+    def refuse(*_: object) -> None:
+        raise error
+
+    return refuse
+
+
+def test_what_the_kernel_refuses_is_told_in_its_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refuse = refusing(PermissionError(1, "Operation not permitted"))
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(attempts, "_call", refuse)
+    tried = attempts.attempt(tmp_path, ())
+    reasons = (tried.realtime, tried.memory_lock, tried.namespace)
+    assert reasons == ("Operation not permitted",) * 3
+
+
+def test_a_policy_that_is_granted_and_not_obtained_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    assert "obtained" in attempts.attempt(tmp_path, ()).realtime
+
+
+def test_a_cpu_that_stands_still_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    ticks = iter([0, 1000, 2000, 5_002_000, 5_003_000, 5_303_000, 200_000_000])
+    monkeypatch.setattr(attempts.time, "perf_counter_ns", lambda: next(ticks))
+    assert attempts.find_gaps([cpu]) == (Gap(cpu, 3, 194697.0),)
+
+
+def test_results_that_cannot_be_written_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    below = attempts.attempt(tmp_path / "file/below", ()).results_refused
+    assert below == "Not a directory"
+    fine = attempts.attempt(tmp_path / "new/below", ())
+    assert fine.results_refused == ""
+    assert fine.results_free
+
+
+def test_doctor_answers_on_this_machine(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, fakes.KLAT, "doctor", "--format", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == int(json.loads(done.stdout)["spoiled"])
