@@ -16,7 +16,7 @@ from klat.report.axis import common_axis, linear_tics, logarithmic_tics, whole_t
 from klat.report.distribution import distribution
 from klat.report.gnuplot import Figure, quoted
 from klat.report.runs import run_series
-from klat.report.series import comparisons
+from klat.report.series import overlays
 
 needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 FLUSH = "responders={};pages=1"
@@ -48,9 +48,9 @@ def blocks(figure: Figure) -> list[np.ndarray]:
 
 def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
     labels, _ = read_labels(paths)
-    (comparison,) = comparisons(labels, by_session(labels))
+    (overlay,) = overlays(labels, by_session(labels))
     axis = common_axis(labels)
-    return distribution(comparison, axis), run_series(comparison, axis)
+    return distribution(overlay, axis), run_series(overlay, axis)
 
 
 # Reduction of data

@@ -403,13 +403,12 @@ def test_a_reader_that_goes_away_is_no_error_to_show(session_writer: SessionWrit
     scripts = Path(__file__).resolve().parents[2] / "scripts"
     code = "import sys; sys.path.insert(0, sys.argv[1]); from klat.cli import main;"
     code += "sys.exit(main(sys.argv[2:]))"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code, str(scripts), "summary", str(writer.path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.wait()
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""

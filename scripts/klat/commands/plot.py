@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.report.numbers import plural
     from klat.report.runs import run_series
     from klat.report.scaling import scaling
-    from klat.report.series import comparisons
+    from klat.report.series import overlays
     from klat.session import SessionError, printable
 
     labels, problems = read_labels(args.paths)
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     axis = common_axis(labels)
     figures = []
     failures: dict[str, None] = {}  # each once, in order
-    for comparison in comparisons(labels, by_session(labels)):
+    for overlay in overlays(labels, by_session(labels)):
         try:
-            figures += [distribution(comparison, axis), run_series(comparison, axis)]
+            figures += [distribution(overlay, axis), run_series(overlay, axis)]
         except SessionError as error:
             failures.setdefault(str(error))
     figures += scaling(labels, axis)

@@ -21,7 +21,7 @@ from klat.report.gnuplot import (
 )
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.numbers import plural
-from klat.report.series import Comparison, Curve, describe
+from klat.report.series import Curve, Overlay, describe
 from klat.statistics import Samples
 
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
@@ -55,10 +55,10 @@ class _Drawn:
         return float(self.ordered[-1]) * self.scale
 
 
-def distribution(comparison: Comparison, axis: Axis) -> Figure | None:
+def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
     """Histogram of the body above the cumulative distribution of everything. None without a usable run."""
     drawn: list[_Drawn] = []
-    for curve in comparison.curves:
+    for curve in overlay.curves:
         ordered = np.sort(curve.measurement.samples())
         if len(ordered):
             place = len(drawn) % len(COLOURS)
@@ -66,8 +66,8 @@ def distribution(comparison: Comparison, axis: Axis) -> Figure | None:
             drawn.append(_Drawn(curve, ordered, scale, COLOURS[place], DASHES[place]))
     if not drawn:
         return None
-    figure = Figure(f"{comparison.slug}-distribution")
-    top = head(figure, f"{comparison.title}: distribution", comparison.subtitle)
+    figure = Figure(f"{overlay.slug}-distribution")
+    top = head(figure, f"{overlay.title}: distribution", overlay.subtitle)
     for one in drawn:
         figure.swatch(EDGE, top, line(one.colour, 2.5, one.dash))
         name = describe(one.curve, len(one.curve.measurement.runs))

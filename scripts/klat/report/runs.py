@@ -12,7 +12,7 @@ from klat.curves import Band, thinned
 from klat.report.axis import Axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.gnuplot import BLUE, INK, ORANGE, VERMILLION, Figure, line, points
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
-from klat.report.series import Comparison, Curve, describe
+from klat.report.series import Curve, Overlay, describe
 from klat.session import USABLE, Row
 from klat.statistics import Values
 
@@ -49,19 +49,19 @@ class _Track:
         return float(np.concatenate([self.band.high, self.invalid[1]]).max())
 
 
-def run_series(comparison: Comparison, axis: Axis) -> Figure | None:
+def run_series(overlay: Overlay, axis: Axis) -> Figure | None:
     """Each run's median within the band from its minimum to its p99. None without a run that has samples."""
-    rows = [run.row for curve in comparison.curves for run in curve.measurement.runs]
+    rows = [run.row for curve in overlay.curves for run in curve.measurement.runs]
     upper = "p99" if all(row.p99 is not None for row in rows) else "max"
     tracks = [
         _track(curve, upper, axis.scale(curve.label))
-        for curve in comparison.curves
+        for curve in overlay.curves
         if curve.measurement.all_runs
     ]
     if not tracks:
         return None
-    figure = Figure(f"{comparison.slug}-runs")
-    top = head(figure, f"{comparison.title}: run by run", comparison.subtitle)
+    figure = Figure(f"{overlay.slug}-runs")
+    top = head(figure, f"{overlay.title}: run by run", overlay.subtitle)
     _legend(figure, tracks, upper, top)
     top += LINE
     low, high = min(t.lowest for t in tracks), max(t.highest for t in tracks)

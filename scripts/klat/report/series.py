@@ -26,7 +26,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Overlay:
     """The curves of one figure."""
 
     slug: str
@@ -35,7 +35,7 @@ class Comparison:
     curves: list[Curve]
 
 
-def comparisons(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Comparison]:
+def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Overlay]:
     """One for each metric of each setting. Several labels are laid over each other, a label's sessions pooled;
     of a single label, its sessions are (`per_session` has them one by one)."""
     shown = per_session if len(labels) == 1 and 1 < len(per_session) <= _MOST_CURVES else labels
@@ -51,7 +51,7 @@ def comparisons(labels: Sequence[Label], per_session: Sequence[Label]) -> list[C
     settings = [setting for label in shown for setting in label.settings]
     slugs = _slugs(settings, list(groups))
     return [
-        Comparison(slugs[key], _title(key), _subtitle(curves), curves)
+        Overlay(slugs[key], _title(key), _subtitle(curves), curves)
         for key, curves in groups.items()
     ]
 

@@ -1,0 +1,163 @@
+"""What was captured of the machine and the kernel's settings, and how two captures differ."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klat.session import printable
+
+ABSENT = "absent"
+_LARGEST = 4 << 20
+_LONGEST = 60
+
+# Counters, and what the kernel's release says already: these differ between any two sessions.
+_ALWAYS_DIFFERENT = frozenset(
+    {
+        "proc/interrupts",
+        "proc/loadavg",
+        "proc/self/cgroup",
+        "proc/stat",
+        "proc/swaps",
+        "proc/sys/kernel/osrelease",
+        "proc/sys/kernel/version",
+    }
+)
+_CONFIG = "kernel configuration"
+# Options that decide latency are named before others.
+_TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
+_CPU = re.compile(r"\bcpu\d+\b")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same on both sides; `a` and `b` are short texts."""
+
+    name: str
+    a: str
+    b: str
+
+
+def differences(a: Path, b: Path) -> list[Difference]:
+    """What differs between the environment directories of two sessions, by name. Files that hold counters
+    are left out; per-CPU files are told once for all CPUs. What can't be read counts as absent."""
+    one, two = _captured(a), _captured(b)
+    found: list[Difference] = []
+    for name in sorted({*one, *two}):
+        left, right = one.get(name, {}), two.get(name, {})
+        if left == right:
+            continue
+        if not left or not right:
+            # The keys of a file that is missing on one side would say the same again and again.
+            found.append(Difference(name, *(_whole(v) if v else ABSENT for v in (left, right))))
+        else:
+            found += _keys(name, left, right)
+    return found
+
+
+def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """What differs in session.json between two sessions, besides the kernel."""
+    found = []
+    for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
+        if a.get(key) != b.get(key):
+            found.append(Difference(key, _short(a.get(key)), _short(b.get(key))))
+    one, two = (x.get("programs") if isinstance(x.get("programs"), dict) else {} for x in (a, b))
+    assert one is not None and two is not None
+    other = [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
+    both = [name for name in other if name in one and name in two]
+    if both:
+        found.append(
+            Difference(f"program {', '.join(map(printable, both))}", "one build", "another")
+        )
+    return found
+
+
+def _short(value: object) -> str:
+    text = ABSENT if value is None else printable(" ".join(str(value).split()))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _whole(values: Mapping[str, str]) -> str:
+    return _short(values[""]) if list(values) == [""] else "present"
+
+
+def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[Difference]:
+    keys = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
+    if name == _CONFIG:
+        keys.sort(key=lambda key: (not _TELLING.match(key), key))
+    for key in keys[:8]:
+        shown = f"{name} {key}".rstrip()
+        yield Difference(printable(shown), _short(one.get(key)), _short(two.get(key)))
+    if keys[8:]:
+        yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
+
+
+def _captured(root: Path) -> dict[str, dict[str, str]]:
+    """Of each file, its values by key; a file that is one value has the key ''."""
+    found: dict[str, dict[str, str]] = {}
+    per_cpu: dict[str, set[str]] = {}
+    for directory, names, files in os.walk(root):
+        names.sort()
+        for file in sorted(files):
+            path = Path(directory, file)
+            name = path.relative_to(root).as_posix()
+            data = None if name in _ALWAYS_DIFFERENT else _read(path)
+            if data is None:
+                continue
+            if _CPU.search(name):
+                per_cpu.setdefault(_CPU.sub("cpu*", name), set()).add(data.strip())
+            elif name == "proc/config.gz" or name.startswith("boot/config-"):
+                found.setdefault(_CONFIG, _config(data))
+            else:
+                found[name] = _values(name, data)
+    for name, values in per_cpu.items():
+        found[name] = {"": ", ".join(sorted(values))}
+    return found
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if path.is_symlink() or not path.is_file():
+            return None
+        with path.open("rb") as file:
+            data = file.read(_LARGEST)
+        if path.suffix == ".gz":
+            # Bounded, for a small file can unpack to a very large one.
+            data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
+    except (OSError, zlib.error):
+        return None
+    return data.decode("utf-8", "replace")
+
+
+def _config(data: str) -> dict[str, str]:
+    lines = (line.partition("=") for line in data.splitlines() if line.startswith("CONFIG_"))
+    return {name.removeprefix("CONFIG_"): value for name, _, value in lines}
+
+
+def _values(name: str, data: str) -> dict[str, str]:
+    if name == "proc/cmdline":
+        # Where the kernel's image lies says nothing beyond its release.
+        words = [w for w in data.split() if not w.startswith(("BOOT_IMAGE=", "initrd="))]
+        return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
+    if name == "proc/meminfo":
+        return {"MemTotal": line for line in data.splitlines() if line.startswith("MemTotal")}
+    if name == "proc/cpuinfo":
+        return _cpuinfo(data)
+    if name == "etc/os-release":
+        lines = (line.partition("=") for line in data.splitlines())
+        return {"": value.strip('"') for key, _, value in lines if key == "PRETTY_NAME"}
+    return {"": data.strip()}
+
+
+def _cpuinfo(data: str) -> dict[str, str]:
+    """Of the first CPU, what does not move."""
+    first = data.split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    values = {key.strip(): value.strip() for key, _, value in pairs}
+    kept = ("model name", "stepping", "microcode", "cache size", "flags", "bugs")
+    return {key: values[key] for key in kept if key in values}
