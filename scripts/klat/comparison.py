@@ -14,7 +14,8 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one metric on one side, all in the same unit. None where there are too few runs or samples."""
+    """Of one metric on one side, all in the same unit. None where there are too few runs or
+    samples."""
 
     runs: int
     average: float | None
@@ -45,7 +46,8 @@ class Comparison:
 
 
 def obstacles(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    """Why two sides can't be compared at all, one sentence each; `a` and `b` are their session.json."""
+    """Why two sides can't be compared at all, one sentence each; `a` and `b` are their
+    session.json."""
     reasons = {
         "unit": "figures in different units have no ratio",
         "mode": "the counter means another thing in each",
@@ -65,8 +67,8 @@ def ratio(a: float | None, b: float | None) -> float | None:
 def compare(
     a: Mapping[Key, Figures], b: Mapping[Key, Figures], tick_of_b: float = 1.0
 ) -> Comparison:
-    """Pair what both sides have. `tick_of_b` is how long a tick of B is in ticks of A, so that the ratios are
-    those of times where the counters' frequencies differ."""
+    """Pair what both sides have. `tick_of_b` is how long a tick of B is in ticks of A, so that
+    the ratios are those of times where the counters' frequencies differ."""
     pairs = []
     for key, one in a.items():
         if key not in b:

@@ -1,4 +1,4 @@
-"""Reduces samples to what a figure can show, without losing its extremes. Pure functions over arrays."""
+"""Reduces samples to what a figure can show, never at their extremes. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LARGEST = 2.0**64 - 2048
 class Cumulative:
     """Points of the empirical distribution, by increasing value.
 
-    `nines` is -log10 of the share of samples at or above the value: 0 at the smallest sample, 1 where a
-    tenth is left, 2 where a hundredth is, log10(n) at the largest.
+    `nines` is -log10 of the share of samples at or above the value: 0 at the smallest sample, 1
+    where a tenth is left, 2 where a hundredth is, log10(n) at the largest.
     """
 
     values: Values
@@ -28,8 +28,8 @@ class Cumulative:
 
 
 def cumulative(ordered: Samples) -> Cumulative:
-    """The distribution of sorted samples: evenly spaced points of it, both in share and in nines, and
-    each of the largest samples."""
+    """The distribution of sorted samples: evenly spaced points of it, both in share and in
+    nines, and each of the largest samples."""
     n = len(ordered)
     by_share = np.linspace(0, n - 1, _POINTS)
     by_nines = n * (1 - np.logspace(0, -math.log10(n), _POINTS)) if n > 1 else np.zeros(1)
@@ -43,7 +43,8 @@ def cumulative(ordered: Samples) -> Cumulative:
 
 
 def granularity(values: Samples) -> int:
-    """The step that nearly all samples are a multiple of apart: a bin that is none of it makes a comb.
+    """The step that nearly all samples are a multiple of apart: a bin that is none of it makes a
+    comb.
 
     The rarest 2 % are left out, for one sample off the grid would hide it.
     """
@@ -55,7 +56,8 @@ def granularity(values: Samples) -> int:
 
 
 def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120) -> Values:
-    """Edges of at most `bins` bins from low to high, half a step beside the values samples can take."""
+    """Edges of at most `bins` bins from low to high, half a step beside the values samples can
+    take."""
     if high <= low:
         low, high = low - step, high + step
     if not logarithmic:
@@ -71,8 +73,8 @@ def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120
 
 
 def shares(ordered: Samples, bounds: Values, logarithmic: bool) -> Values:
-    """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide on it, and each
-    share is scaled to the bin of average width."""
+    """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide
+    on it, and each share is scaled to the bin of average width."""
     whole = np.ceil(bounds).clip(0, _LARGEST).astype(np.uint64)
     counts = np.diff(np.searchsorted(ordered, whole))
     result = counts / max(1, len(ordered))
@@ -93,7 +95,8 @@ class Band:
 
 
 def thinned(band: Band, points: int = 1000) -> Band:
-    """At most about `points` of the runs: neighbours become one, with the lowest low and the highest high."""
+    """At most about `points` of the runs: neighbours become one, with the lowest low and the
+    highest high."""
     n = len(band.position)
     if n <= points:
         return band

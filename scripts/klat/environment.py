@@ -44,8 +44,9 @@ class Difference:
 
 
 def differences(a: Path, b: Path) -> list[Difference]:
-    """What differs between the environment directories of two sessions, by name. Files that hold counters
-    are left out; per-CPU files are told once for all CPUs. What can't be read counts as absent."""
+    """What differs between the environment directories of two sessions, by name. Files that hold
+    counters are left out; per-CPU files are told once for all CPUs. What can't be read counts as
+    absent."""
     one, two = _captured(a), _captured(b)
     found: list[Difference] = []
     for name in sorted({*one, *two}):

@@ -1,4 +1,4 @@
-"""What a set of sessions measured: rows gathered by label, setting and metric, with their statistics.
+"""What sessions measured: rows by label, setting and metric, with their statistics.
 
 Sessions of one label are pooled where they measured the same kernel on the same machine in the same
 unit and mode; each is a boot, or a part of one, and their number is kept in sight.
@@ -129,8 +129,8 @@ class Setting:
         return floors[(len(floors) - 1) // 2] if floors else None
 
     def grouped_reasons(self) -> list[tuple[str, str, int]]:
-        """(status, reason, count), the most frequent of each status first. Reasons that differ only in
-        their numbers are one, with the range of each number."""
+        """(status, reason, count), the most frequent of each status first. Reasons that differ
+        only in their numbers are one, with the range of each number."""
         groups: dict[tuple[str, tuple[str, ...]], list[list[str]]] = {}
         for status, reason in self.reasons:
             pieces = _NUMBER.split(reason)
@@ -189,7 +189,8 @@ class Label:
 
     @property
     def khz(self) -> float | None:
-        """Ticks per millisecond, the mean of the sessions' calibrations; None where time means nothing."""
+        """Ticks per millisecond, the mean of the sessions' calibrations; None where time means
+        nothing."""
         found = [session.khz for session in self.sessions if session.khz is not None]
         return sum(found) / len(found) if found else None
 
@@ -242,7 +243,8 @@ def _disagreements(label: Label) -> list[str]:
 
 
 def gather(sessions: Sequence[Session]) -> list[Setting]:
-    """The settings of some sessions: the five programs in their order, others by name, then by params."""
+    """The settings of some sessions: the five programs in their order, others by name, then by
+    params."""
     settings: dict[tuple[str, str, str], Setting] = {}
     for session in sessions:
         files = SampleFiles(session)

@@ -1,4 +1,5 @@
-"""Access to the samples of a session, mapped rather than read: a session may hold gigabytes of them."""
+"""Access to the samples of a session, mapped rather than read: a session may hold gigabytes of
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class SampleFiles:
         self._maps: dict[str, Samples] = {}
 
     def of(self, row: Row) -> Samples:
-        """The samples a row points to, as shared read-only uint64. SessionError when they are not all there."""
+        """The samples a row points to, as shared read-only uint64. SessionError when they are
+        not all there."""
         if not row.n:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.session refuses such rows

@@ -169,10 +169,11 @@ def printable(text: str) -> str:
 
 
 def find_sessions(path: Path | str | Iterable[Path | str]) -> list[Path]:
-    """The sessions that a path stands for: itself, those in it (a label), or those of the labels in it.
+    """The sessions that a path stands for: itself, those in it (a label), or those of the labels in
+    it.
 
-    A list of paths gives the sessions of each, every session once, in the order given.
-    Raises SessionError where a path does not exist or leads to no session.
+    A list of paths gives the sessions of each, every session once, in the order given. Raises
+    SessionError where a path does not exist or leads to no session.
     """
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     found: dict[Path, Path] = {}

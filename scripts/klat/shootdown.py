@@ -44,8 +44,9 @@ class Shootdown:
 
 
 def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
-    """Every sweep over responders: settings that differ in nothing else, with at least two counts, or one
-    that is not alone for lack of trying (a sweep whose other counts have no usable run)."""
+    """Every sweep over responders: settings that differ in nothing else, with at least two
+    counts, or one that is not alone for lack of trying (a sweep whose other counts have no
+    usable run)."""
     groups: dict[tuple[tuple[str, str], ...], dict[int, list[Setting]]] = {}
     for setting in settings:
         count = setting.params.get(_SWEPT, "")

@@ -1,8 +1,8 @@
 """Pure functions over arrays: no files, no printing.
 
-The statistics of a record's row are integer arithmetic, so that they can be compared digit for digit
-(docs/record.md, Exactness). Everything inferred from them is floating point. The unit of inference is
-the run within a boot: samples of one run are never independent facts.
+The statistics of a record's row are integer arithmetic, so that they can be compared digit for
+digit (docs/record.md, Exactness). Everything inferred from them is floating point. The unit of
+inference is the run within a boot: samples of one run are never independent facts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def supports(n: int, q: Fraction) -> bool:
 
 
 def rank(n: int, q: Fraction) -> int:
-    """Rank from 1 of quantile q among n samples: Hyndman and Fan's type 1 (The American Statistician, 1996)."""
+    """Rank from 1 of quantile q among n samples: Hyndman and Fan's type 1 (The American
+    Statistician, 1996)."""
     return math.ceil(q * n)
 
 
@@ -98,7 +99,8 @@ def exact_row(samples: Samples) -> ExactRow:
 
 
 def lag1_autocorrelation(values: Values) -> float:
-    """Correlation of each value with the next, in the order given; 0 for constants and under 3 values."""
+    """Correlation of each value with the next, in the order given; 0 for constants and under 3
+    values."""
     if len(values) < 3:
         return 0.0
     centred = values - values.mean()
@@ -110,7 +112,8 @@ def lag1_autocorrelation(values: Values) -> float:
 
 
 def effective_size(values: Values) -> float:
-    """How many independent values tell as much about the centre as these, for a first-order autoregression.
+    """How many independent values tell as much about the centre as these, for a first-order
+    autoregression.
 
     n (1 - r) / (1 + r), and never more than n: a negative r estimated from the data is no licence.
     """
@@ -120,11 +123,13 @@ def effective_size(values: Values) -> float:
 
 
 def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Distribution-free confidence interval for the median, from order statistics, in the order measured.
+    """Distribution-free confidence interval for the median, from order statistics, in the order
+    measured.
 
-    With l the largest rank for which P(Binomial(n, 1/2) < l) <= (1 - confidence) / 2, the interval is
-    from the l-th smallest value to the l-th largest. Drift makes it wider: the ranks are those of the
-    effective sample size. None when even the extremes do not reach the confidence (n < 6 at 95 %).
+    With l the largest rank for which P(Binomial(n, 1/2) < l) <= (1 - confidence) / 2, the interval
+    is from the l-th smallest value to the l-th largest. Drift makes it wider: the ranks are those
+    of the effective sample size. None when even the extremes do not reach the confidence (n < 6 at
+    95 %).
     """
     from scipy.special import bdtr
 
@@ -141,7 +146,8 @@ def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, fl
 
 @dataclass(frozen=True)
 class LinearFit:
-    """y = intercept + slope x by least squares. The interval is None where the data can't give one."""
+    """y = intercept + slope x by least squares. The interval is None where the data can't give
+    one."""
 
     slope: float
     intercept: float
@@ -152,10 +158,10 @@ class LinearFit:
 def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | None:
     """Least squares, each pair an independent unit. None with fewer than two distinct x.
 
-    The interval is Student's t with n - 2 degrees of freedom over the HC3 standard error (MacKinnon and
-    White, J. Econometrics 1985), because what costs more also varies more: the variance of a shootdown
-    grows with the responders, and the textbook error assumes that it doesn't. None where a single point
-    decides the slope (its leverage is 1) or n < 3.
+    The interval is Student's t with n - 2 degrees of freedom over the HC3 standard error (MacKinnon
+    and White, J. Econometrics 1985), because what costs more also varies more: the variance of a
+    shootdown grows with the responders, and the textbook error assumes that it doesn't. None where
+    a single point decides the slope (its leverage is 1) or n < 3.
     """
     from scipy.special import stdtrit
 

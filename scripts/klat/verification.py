@@ -14,7 +14,8 @@ _COLUMNS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 @dataclass
 class Verification:
-    """What came of it: the rows that were held to their samples, and a sentence for each that failed."""
+    """What came of it: the rows that were held to their samples, and a sentence for each that
+    failed."""
 
     rows: int = 0
     failures: list[str] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""A session written from docs/record.md alone, with none of klat's own code, to hold the readers to it."""
+"""A session written from docs/record.md alone, with none of klat's own code, to hold the readers
+to it."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def statistics_of(samples: Sequence[int]) -> dict[str, str]:
 
 
 class SyntheticSession:
-    """A session on disk that grows by `run()`. `info` overrides keys of session.json, None included."""
+    """A session on disk that grows by `run()`. `info` overrides keys of session.json, None
+    included."""
 
     def __init__(self, path: Path, **info: Any) -> None:
         self.path = path
@@ -136,7 +138,8 @@ class SyntheticSession:
         run: int = 0,
         **values: Any,
     ) -> list[str]:
-        """Record one run: its samples, then its rows. No metrics make the one row of an error or a skip."""
+        """Record one run: its samples, then its rows. No metrics make the one row of an error or
+        a skip."""
         self.start_ns += 30_000_000
         shared: dict[str, Any] = {
             "boot": self.info["boot_id"],
@@ -179,7 +182,8 @@ SessionWriter = Callable[..., SyntheticSession]
 
 @pytest.fixture
 def session_writer(tmp_path: Path) -> SessionWriter:
-    """`session_writer("stock/1", label="stock", …)` makes a SyntheticSession below tmp_path/results."""
+    """`session_writer("stock/1", label="stock", …)` makes a SyntheticSession below
+    tmp_path/results."""
 
     def write(name: str = "stock/1", **info: Any) -> SyntheticSession:
         return SyntheticSession(tmp_path / "results" / name, **info)

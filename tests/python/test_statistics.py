@@ -129,7 +129,7 @@ def test_alternation_is_no_licence_for_more_than_n() -> None:
 
 
 def test_the_interval_of_a_median_has_the_tabulated_ranks() -> None:
-    # Ranks from 1 of the two-sided 95 % interval: Conover, Practical Nonparametric Statistics, table A3.
+    # Ranks from 1, two-sided 95 %: Conover, Practical Nonparametric Statistics, table A3.
     draw = np.random.default_rng(3)
     for n, low in ((6, 1), (10, 2), (20, 6), (50, 18)):
         values = draw.permutation(np.arange(1.0, n + 1))

@@ -1,4 +1,4 @@
-"""How the samples of a metric are distributed: histogram and cumulative distribution in one figure."""
+"""How the samples of a metric are distributed: histogram and cumulative distribution."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from klat.statistics import Samples
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
 _TAIL = 4.0
 _BODY = 0.995
+# In interquartile ranges.
+_REACH = 4
 # As many characters as fit into a line, with a gap to spare.
 _SIDE_BY_SIDE = 112
 
@@ -46,6 +48,22 @@ class _Drawn:
         return float(self.ordered[index]) * self.scale
 
     @property
+    def body(self) -> tuple[float, float]:
+        """Where nearly all samples are: what a few others would squeeze into a single bin. At
+        most 5 % are beyond either end."""
+        low, high = self.at(0.25), self.at(0.75)
+        reach = _REACH * max(high - low, self.curve.label.quantum * self.scale)
+        return (
+            max(self.at(0), min(low - reach, self.at(0.05))),
+            min(self.at(_BODY), max(high + reach, self.at(0.95))),
+        )
+
+    def outside(self, low: float, high: float) -> float:
+        """The share of samples that are not between two places of the axis."""
+        values = self.ordered * self.scale
+        return float(np.mean((values < low * 0.999999) | (values > high * 1.000001)))
+
+    @property
     def smallest_positive(self) -> float:
         first = min(int(np.searchsorted(self.ordered, 1)), len(self.ordered) - 1)
         return max(1.0, float(self.ordered[first])) * self.scale
@@ -56,7 +74,8 @@ class _Drawn:
 
 
 def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
-    """Histogram of the body above the cumulative distribution of everything. None without a usable run."""
+    """Histogram of the body above the cumulative distribution of everything. None without a
+    usable run."""
     drawn: list[_Drawn] = []
     for curve in overlay.curves:
         ordered = np.sort(curve.measurement.samples())
@@ -94,8 +113,8 @@ def _key_figures(one: _Drawn, axis: Axis) -> str:
 def _histogram(
     figure: Figure, drawn: Sequence[_Drawn], axis: Axis, top: float, bottom: float
 ) -> None:
-    low = min(one.at(0) for one in drawn)
-    high = max(one.at(_BODY) for one in drawn)
+    low = min(one.body[0] for one in drawn)
+    high = max(one.body[1] for one in drawn)
     logarithmic = low > 0 and high > 3 * _TAIL * low
     plot = []
     for one in drawn:
@@ -112,8 +131,9 @@ def _histogram(
             )
         plot.append(f"{block} using 1:2 with lines {line(one.colour, 1.5, one.dash)}")
     _x_axis(figure, axis, low, high, logarithmic)
-    beyond = max(100 * float(np.mean(one.ordered * one.scale > high)) for one in drawn)
-    note = "all samples" if beyond == 0 else f"without the longest {beyond:.2g} % of the samples"
+    outside = max(100 * one.outside(low, high) for one in drawn)
+    most = "up to " if len(drawn) > 1 else ""
+    note = f"{most}{outside:.2g} % of the samples are outside" if outside else "all samples"
     caption(figure, top, "% of samples, by bin", note)
     figure.add("set yrange [0:*]")
     figure.panel(LEFT, RIGHT, top, bottom, plot)

@@ -31,8 +31,8 @@ GREY, PALE, INK = "#767676", "#DDDDDD", "#222222"
 
 @dataclass(frozen=True)
 class _Terminal:
-    """How gnuplot writes one kind of file. The two scales make both kinds look the same: cairo takes sizes in points
-    of 4/3 pixels where SVG takes pixels, and draws its symbols smaller."""
+    """How gnuplot writes one kind of file. The two scales make both kinds look the same: cairo
+    takes sizes in points of 4/3 pixels where SVG takes pixels, and draws its symbols smaller."""
 
     name: str
     font: str
@@ -40,7 +40,7 @@ class _Terminal:
     points: float
 
 
-# An SVG is shown where the fonts of this machine are not, so it asks for whatever sans-serif there is.
+# An SVG is shown where the fonts of this machine are not, so it asks for any sans-serif.
 _TERMINALS = {
     "svg": _Terminal("svg", "sans-serif", 1.333, 0.75),
     "png": _Terminal("pngcairo", "DejaVu Sans", 1.0, 1.0),
@@ -54,7 +54,8 @@ def points(shape: int, size: float, colour: str) -> str:
 
 @dataclass
 class Figure:
-    """One drawing, placed in pixels from the top left corner. `name` is the file's, without extension."""
+    """One drawing, placed in pixels from the top left corner. `name` is the file's, without
+    extension."""
 
     name: str
     width: int = 1000
@@ -100,7 +101,8 @@ class Figure:
     def panel(
         self, left: float, right: float, top: float, bottom: float, plot: Sequence[str]
     ) -> None:
-        """Draw what `plot` lists into a rectangle. What was added before is drawn with it, and is then forgotten."""
+        """Draw what `plot` lists into a rectangle. What was added before is drawn with it, and
+        is then forgotten."""
         self.add(
             f"set lmargin at screen {left:g}/W",
             f"set rmargin at screen {right:g}/W",
@@ -156,7 +158,8 @@ def tics(places: Iterable[tuple[float, str]]) -> str:
 
 
 def draw(figures: Sequence[Figure], directory: Path) -> None:
-    """Write every figure into the directory, which is made if need be. KlatError where gnuplot can't."""
+    """Write every figure into the directory, which is made if need be. KlatError where gnuplot
+    can't."""
     program = shutil.which("gnuplot")
     if not program:
         raise KlatError(

@@ -21,7 +21,8 @@ def head(figure: Figure, title: str, subtitle: str) -> float:
 
 
 def caption(figure: Figure, top: float, left: str, right: str = "") -> None:
-    """What the y axis of the panel below is, and a note; horizontal, so that no tic can reach into it."""
+    """What the y axis of the panel below is, and a note; horizontal, so that no tic can reach
+    into it."""
     figure.text(left, EDGE, top - 20)
     if right:
         figure.text(right, RIGHT, top - 20, colour=GREY, align="right")

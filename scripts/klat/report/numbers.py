@@ -15,8 +15,8 @@ def whole(value: float | None) -> str:
 
 
 def nanoseconds(label: Label, value: float | None, sample: bool) -> str:
-    """A sample's time is told to the decade of the granularity (26 ticks of 10 ns: tens). An average of many
-    samples resolves more, and is told to the nanosecond."""
+    """A sample's time is told to the decade of the granularity (26 ticks of 10 ns: tens). An
+    average of many samples resolves more, and is told to the nanosecond."""
     time = None if value is None else label.nanoseconds(value)
     if time is None:
         return MISSING

@@ -50,7 +50,8 @@ class _Track:
 
 
 def run_series(overlay: Overlay, axis: Axis) -> Figure | None:
-    """Each run's median within the band from its minimum to its p99. None without a run that has samples."""
+    """Each run's median within the band from its minimum to its p99. None without a run that has
+    samples."""
     rows = [run.row for curve in overlay.curves for run in curve.measurement.runs]
     upper = "p99" if all(row.p99 is not None for row in rows) else "max"
     tracks = [

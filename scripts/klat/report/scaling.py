@@ -93,7 +93,8 @@ def _slope(sweep: Shootdown, axis: Axis, scale: float) -> str:
 
 
 def _runs(sweep: Shootdown, furthest: int) -> tuple[Values, Values]:
-    """Each run's median beside its count of responders, spread a little so that they do not hide each other."""
+    """Each run's median beside its count of responders, spread a little so that they do not hide
+    each other."""
     x, y = [], []
     for point in sweep.points:
         medians = spread_out(point.run_medians, _MARKS_A_COUNT)

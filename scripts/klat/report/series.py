@@ -36,8 +36,8 @@ class Overlay:
 
 
 def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Overlay]:
-    """One for each metric of each setting. Several labels are laid over each other, a label's sessions pooled;
-    of a single label, its sessions are (`per_session` has them one by one)."""
+    """One for each metric of each setting. Several labels are laid over each other, a label's
+    sessions pooled; of a single label, its sessions are (`per_session` has them one by one)."""
     shown = per_session if len(labels) == 1 and 1 < len(per_session) <= _MOST_CURVES else labels
     groups: dict[tuple[str, tuple[tuple[str, str], ...], str, str], list[Curve]] = {}
     for label, name in zip(shown, curve_names(shown)):
@@ -57,7 +57,8 @@ def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Over
 
 
 def curve_names(labels: Sequence[Label]) -> list[str]:
-    """A name for each that tells them apart: the label, with the session or the kernel if need be."""
+    """A name for each that tells them apart: the label, with the session or the kernel if need
+    be."""
     names = [label.name for label in labels]
     if len(set(names)) < len(names):
         names = [
