@@ -23,6 +23,17 @@ PLAN = "plan.csv"
 FACTS = "run.json"
 LOAD_LOG = "load.log"
 SCHEMA = 1
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "label": str,
+    "seed": int,
+    "boot_id": str,
+    "plan_sha256": str,
+    "load": (str, type(None)),
+    "pause_ms": int,
+    "time_limit_s": int,
+    "runner": int,
+    "resumed": list,
+}
 _NAME_MAX = 255
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -160,8 +171,7 @@ def read_facts(session: Path) -> dict[str, Any]:
         raise KlatError(f"{path} is damaged or was edited") from None
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
         raise KlatError(f"{path} is not of schema {SCHEMA}, the one this klat knows")
-    kinds = {"label": str, "seed": int, "boot_id": str, "plan_sha256": str}
-    if not all(isinstance(facts.get(key), kind) for key, kind in kinds.items()):
+    if not all(isinstance(facts.get(key), kind) for key, kind in _KINDS.items()):
         raise KlatError(f"{path} is damaged or was edited")
     return facts
 

@@ -58,9 +58,9 @@ class Settings:
         return Settings(
             facts["label"],
             facts["seed"],
-            facts.get("load"),
-            facts.get("pause_ms", 0),
-            facts.get("time_limit_s", 120),
+            facts["load"],
+            facts["pause_ms"],
+            facts["time_limit_s"],
         )
 
 
@@ -123,8 +123,8 @@ class Runner:
         """Wait for a run that a killed runner left behind; refuse where a runner is at work."""
         if lock.try_take():
             return
-        runner = self._facts.get("runner")
-        if isinstance(runner, int) and _alive(runner):
+        runner = self._facts["runner"]
+        if _alive(runner):
             raise KlatError(f"{self._session}: another klat run is at work in it (pid {runner})")
         self._say("waiting for the run that is still in flight to be recorded")
         deadline = time.monotonic() + self._settings.time_limit_s
@@ -152,7 +152,7 @@ class Runner:
                     " is of one build, begin a new session"
                 )
         self._facts["runner"] = os.getpid()
-        self._facts["resumed"] = [*self._facts.get("resumed", []), directory.iso(directory.now())]
+        self._facts["resumed"] = [*self._facts["resumed"], directory.iso(directory.now())]
         directory.write_facts(self._session, self._facts)
         return [run for run in self._schedule if run.order not in completed]
 
@@ -212,19 +212,7 @@ class Runner:
                 signals.check()
                 progress.before(done, run.benchmark, left.seconds())
                 begun = time.monotonic()
-                status = process.run(
-                    [
-                        str(self._paths[run.benchmark]),
-                        *run.arguments,
-                        *common,
-                        f"--run={run.run}",
-                        f"--order={run.order}",
-                    ],
-                    signals,
-                    seconds=self._settings.time_limit_s,
-                    stderr=stderr,
-                    inherit=(lock.descriptor,),
-                )
+                status = self._start(run, common, stderr, lock, signals)
                 done += 1
                 self._count(run, status, _take_lines(stderr))
                 if load:
@@ -234,6 +222,28 @@ class Runner:
                 left.ran(run.benchmark, time.monotonic() - begun)
         finally:
             os.close(stderr)
+
+    def _start(
+        self,
+        run: PlannedRun,
+        common: Sequence[str],
+        stderr: int,
+        lock: directory.Lock,
+        signals: Signals,
+    ) -> int | None:
+        own = (f"--run={run.run}", f"--order={run.order}")
+        try:
+            return process.run(
+                [str(self._paths[run.benchmark]), *run.arguments, *common, *own],
+                signals,
+                seconds=self._settings.time_limit_s,
+                stderr=stderr,
+                inherit=(lock.descriptor,),
+            )
+        except OSError as error:
+            raise KlatError(
+                f"{self._paths[run.benchmark]} cannot be started: {error.strerror}", status=FAILED
+            ) from error
 
     def _count(self, run: PlannedRun, status: int | None, lines: Sequence[str]) -> None:
         # Both, as the order is random: a parameter set that cannot work is among others that do.

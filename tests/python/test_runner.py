@@ -27,6 +27,9 @@ from klat import process, progress
 from klat.session import read_session
 
 
+SLOW = ("--option", "all.ms=30")
+
+
 @pytest.fixture
 def klat(tmp_path: Path) -> Klat:
     return Klat(tmp_path)
@@ -236,6 +239,19 @@ def test_a_failure_now_and_then_does_not_stop_a_session(klat: Klat) -> None:
     assert "6 of 9 runs recorded" in done.stderr
 
 
+def test_a_program_that_can_no_longer_be_started_stops_the_session_with_the_way_to_resume(
+    klat: Klat,
+) -> None:
+    started = klat.start("run", "pipes", "--runs", "50", *SLOW)
+    wait_for(lambda: len(klat.starts()) >= 3, "the third run")
+    (klat.programs / "pipes/pipes").chmod(0o644)
+    _, err = started.communicate(timeout=fakes.PATIENCE)
+    assert started.returncode == 1
+    assert "pipes cannot be started: Permission denied" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+
+
 def test_nothing_is_left_of_a_session_in_which_nothing_could_run(klat: Klat) -> None:
     done = klat("run", "pipes", "--option", "pipes.behave=usage")
     assert "there is no CPU 99" in done.stderr
@@ -348,8 +364,6 @@ def test_what_is_made_under_sudo_belongs_to_the_caller(klat: Klat) -> None:
 
 
 # Stopping and resuming ----------------------------------------------------------------------------
-
-SLOW = ("--option", "all.ms=30")
 
 
 def stop_within(klat: Klat, number: int, *words: str) -> tuple[subprocess.Popen[str], str, str]:
@@ -493,6 +507,12 @@ def test_resuming_refuses_a_session_it_did_not_begin(klat: Klat, text: str | Non
     else:
         facts.write_text(text)
     assert "run.json" in refused(klat, session)
+
+
+def test_resuming_refuses_facts_of_the_wrong_kind(klat: Klat) -> None:
+    session = interrupted(klat)
+    edit_facts(session, pause_ms="soon")
+    assert "run.json is damaged" in refused(klat, session)
 
 
 def test_resuming_refuses_another_boot(klat: Klat) -> None:
