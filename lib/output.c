@@ -95,10 +95,12 @@ static void print_statistics(const struct klat_run *run, const struct klat_summa
 static void print_metric(const struct klat_run *run, int metric, FILE *out)
 {
 	const struct klat_summary *summary = &run->library->summaries[metric];
+	int column;
 
 	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name, run->benchmark->metrics[metric].summary);
-	fprintf(out, "%" PRId64 " records %*s %10s %10s %10s %10s %10s\n", summary->n,
-		(int)(5 - (summary->n > 9 ? floor(log10(summary->n)) : 0)), "average", "stdev", "min", "p50", "p99", "max");
+	column = fprintf(out, "%" PRId64 " records", summary->n);
+	/* The first column of figures ends in column 24. */
+	fprintf(out, " %*s %10s %10s %10s %10s %10s\n", 23 - column, "average", "stdev", "min", "p50", "p99", "max");
 	fprintf(out, "%-13s", klat_unit());
 	print_statistics(run, summary, 1, 1, out);
 	if (time_means_something()) {
