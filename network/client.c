@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The other machine's side of network --remote: numbered UDP datagrams at a steady pace. It times nothing. The pace is kept by absolute
+ * times, so that the cost of sending does not add up; a datagram that is late by more than an interval shifts those after it, for
+ * packets sent to catch up would reach the reader before it sleeps again.
+ */
+#include "datagram.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_SENT = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct arguments {
+	struct in_addr to, source; /* INADDR_ANY when not given */
+	int64_t port, count, interval_us, bytes;
+};
+
+struct result {
+	int64_t sent, late, refused;
+	int refusal; /* errno of the last one refused */
+	double seconds;
+};
+
+static const char usage[] =
+	"Usage: client --to ADDRESS [OPTION]...\n"
+	"Sends UDP datagrams to klat's network --remote on another machine.\n"
+	"\n"
+	"  --to ADDRESS      any address of the tun device's subnet but the device's own,\n"
+	"                    10.168.77.2 if network was given no --address\n"
+	"  --port N          UDP port (1 to 65535; default 7717)\n"
+	"  --count N         datagrams (1 to 1000000000; default 2000). Those that come\n"
+	"                    while nobody spins are not measured, about one in seven, so\n"
+	"                    send more than the iterations and the warm-up\n"
+	"  --interval US     microseconds from one to the next (0 to 10000000; default 1000)\n"
+	"  --bytes N         data in each (24 to 1472; default 64)\n"
+	"  --source ADDRESS  send from this address of this machine\n"
+	"  --help            print this and stop\n"
+	"\n"
+	"This machine needs a route to the device's subnet through the one that measures,\n"
+	"and that one has to forward (network --help says more):\n"
+	"  here, as root:    ip route add 10.168.77.0/24 via ROUTER\n"
+	"  there, as root:   sysctl net.ipv4.ip_forward=1; network --remote\n"
+	"  here:             client --to 10.168.77.2\n"
+	"\n"
+	"Exit status: 0 sent (what came of it, network tells); 1 failed; 2 usage.\n";
+
+static bool parse_number(const char *name, const char *text, int64_t minimum, int64_t maximum, int64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoll(text, &end, 10);
+	if (end == text || *end || text[0] == ' ' || text[0] == '+' || (errno && errno != ERANGE)) {
+		fprintf(stderr, "client: --%s takes a whole number, not '%s'\n", name, text);
+		return false;
+	}
+	if (errno == ERANGE || *value < minimum || *value > maximum) {
+		fprintf(stderr, "client: --%s %s is out of range: %lld to %lld\n", name, text, (long long)minimum,
+			(long long)maximum);
+		return false;
+	}
+	return true;
+}
+
+static bool parse_address(const char *name, const char *text, struct in_addr *address)
+{
+	if (inet_pton(AF_INET, text, address) == 1 && address->s_addr != htonl(INADDR_ANY))
+		return true;
+	fprintf(stderr, "client: --%s takes an IPv4 address, not '%s'\n", name, text);
+	return false;
+}
+
+/* Returns the exit status, or -1 to go on. */
+static int parse(int argc, char **argv, struct arguments *arguments)
+{
+	static const struct option table[] = {
+		{ "to", required_argument, NULL, 't' },     { "port", required_argument, NULL, 'p' },
+		{ "count", required_argument, NULL, 'c' },  { "interval", required_argument, NULL, 'i' },
+		{ "bytes", required_argument, NULL, 'b' },  { "source", required_argument, NULL, 's' },
+		{ "help", no_argument, NULL, 'h' },         { NULL, 0, NULL, 0 },
+	};
+
+	*arguments = (struct arguments){ .port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64 };
+	opterr = 0;
+	for (;;) {
+		int at = optind, code = getopt_long(argc, argv, "+:", table, NULL);
+		bool valid = true;
+
+		switch (code) {
+		case -1:
+			if (optind < argc) {
+				fprintf(stderr, "client: unexpected argument '%s'; see --help\n", argv[optind]);
+				return EXIT_USAGE;
+			}
+			if (arguments->to.s_addr == htonl(INADDR_ANY)) {
+				fputs("client: --to is missing; see --help\n", stderr);
+				return EXIT_USAGE;
+			}
+			return -1;
+		case 't':
+			valid = parse_address("to", optarg, &arguments->to);
+			break;
+		case 's':
+			valid = parse_address("source", optarg, &arguments->source);
+			break;
+		case 'p':
+			valid = parse_number("port", optarg, 1, 65535, &arguments->port);
+			break;
+		case 'c':
+			valid = parse_number("count", optarg, 1, 1000000000, &arguments->count);
+			break;
+		case 'i':
+			valid = parse_number("interval", optarg, 0, 10000000, &arguments->interval_us);
+			break;
+		case 'b':
+			valid = parse_number("bytes", optarg, sizeof(struct datagram), DATAGRAM_LARGEST, &arguments->bytes);
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return fflush(stdout) ? EXIT_FAILED : EXIT_SENT;
+		case ':':
+			fprintf(stderr, "client: %s needs a value; see --help\n", argv[at]);
+			return EXIT_USAGE;
+		default:
+			fprintf(stderr, "client: unknown, ambiguous or misused option '%s'; see --help\n", argv[at]);
+			return EXIT_USAGE;
+		}
+		if (!valid)
+			return EXIT_USAGE;
+	}
+}
+
+/* A connected socket: a missing route shows at once, and answers that refuse the datagrams are told to us. */
+static int open_socket(const struct arguments *arguments)
+{
+	struct sockaddr_in source = { .sin_family = AF_INET, .sin_addr = arguments->source };
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(arguments->port), .sin_addr = arguments->to };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0) {
+		fprintf(stderr, "client: cannot make a UDP socket: %s\n", strerror(errno));
+		return -1;
+	}
+	if (arguments->source.s_addr != htonl(INADDR_ANY) && bind(fd, (struct sockaddr *)&source, sizeof(source))) {
+		fprintf(stderr, "client: cannot send from that --source: %s\n", strerror(errno));
+		goto fail;
+	}
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to))) {
+		fprintf(stderr, "client: no way to that address: %s%s\n", strerror(errno),
+			errno == ENETUNREACH ? "; add a route through the machine that measures, see --help" : "");
+		goto fail;
+	}
+	return fd;
+fail:
+	close(fd);
+	return -1;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void sleep_until(int64_t ns)
+{
+	const struct timespec time = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
+		;
+}
+
+/* ICMP's answer to an earlier datagram, which send() returns in place of sending this one. */
+static bool is_refusal(int error)
+{
+	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
+	       error == EACCES || error == EPROTO || error == ENOPROTOOPT;
+}
+
+static int send_one(int fd, const char *data, size_t size, struct result *result)
+{
+	for (int attempt = 0; send(fd, data, size, 0) < 0; attempt++) {
+		if (!is_refusal(errno) || attempt)
+			return -errno;
+		result->refused++;
+		result->refusal = errno;
+	}
+	result->sent++;
+	return 0;
+}
+
+static int send_all(int fd, const struct arguments *arguments, struct result *result)
+{
+	const int64_t interval = arguments->interval_us * 1000, begin = now_ns();
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC) };
+	char data[DATAGRAM_LARGEST] = { 0 };
+	int64_t next = begin;
+	int err = 0;
+
+	if (getrandom(&datagram.stream, sizeof(datagram.stream), 0) != sizeof(datagram.stream))
+		datagram.stream = begin ^ getpid();
+	for (int64_t i = 0; i < arguments->count && !err; i++) {
+		if (interval)
+			sleep_until(next);
+		next += interval;
+		if (interval && now_ns() > next) {
+			result->late++;
+			next = now_ns() + interval;
+		}
+		datagram.sequence = htonl(i);
+		memcpy(data, &datagram, sizeof(datagram));
+		err = send_one(fd, data, arguments->bytes, result);
+	}
+	result->seconds = (now_ns() - begin) / 1e9;
+	return err;
+}
+
+int main(int argc, char **argv)
+{
+	struct result result = { 0 };
+	struct arguments arguments;
+	char to[INET_ADDRSTRLEN];
+	int fd, err, status = parse(argc, argv, &arguments);
+
+	if (status >= 0)
+		return status;
+	fd = open_socket(&arguments);
+	if (fd < 0)
+		return EXIT_FAILED;
+	err = send_all(fd, &arguments, &result);
+	close(fd);
+	inet_ntop(AF_INET, &arguments.to, to, sizeof(to));
+	printf("sent %lld datagrams of %lld bytes to %s:%lld in %.3f s, %lld of them late\n", (long long)result.sent,
+	       (long long)arguments.bytes, to, (long long)arguments.port, result.seconds, (long long)result.late);
+	if (result.refused)
+		fprintf(stderr, "client: %lld answers refused them, the last one: %s; is network --remote running, with this "
+				"--port and address, and is its machine forwarding?\n",
+			(long long)result.refused, strerror(result.refusal));
+	if (err)
+		fprintf(stderr, "client: cannot send: %s\n", strerror(-err));
+	if (fflush(stdout)) {
+		fprintf(stderr, "client: cannot write the result: %s\n", strerror(errno));
+		return EXIT_FAILED;
+	}
+	return err ? EXIT_FAILED : EXIT_SENT;
+}
