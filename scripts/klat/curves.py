@@ -29,12 +29,11 @@ class Cumulative:
 
 def cumulative(ordered: Samples) -> Cumulative:
     """The distribution of sorted samples: evenly spaced points of it, both in share and in
-    nines, and each of the largest samples."""
+    nines, so that the largest samples are all among them."""
     n = len(ordered)
     by_share = np.linspace(0, n - 1, _POINTS)
     by_nines = n * (1 - np.logspace(0, -math.log10(n), _POINTS)) if n > 1 else np.zeros(1)
-    last = np.arange(max(0, n - 50), n)
-    chosen = np.unique(np.concatenate([by_share, by_nines, last]).astype(np.int64))
+    chosen = np.unique(np.concatenate([by_share, by_nines]).astype(np.int64))
     chosen = chosen[(chosen >= 0) & (chosen < n)]
     values = ordered[chosen]
     # All samples equal to a value are at or above it, so the share is that of the first of them.

@@ -62,6 +62,7 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
     curve = cumulative(ordered)
     assert len(curve.values) < 2_000
     assert (curve.values[0], curve.values[-1]) == (ordered[0], 10**12)
+    assert set(ordered[-40:].tolist()) <= set(curve.values.astype(int).tolist())
     assert curve.nines[-1] == pytest.approx(np.log10(len(ordered)))
     for value, nines in list(zip(curve.values, curve.nines))[::97]:
         assert np.mean(ordered >= value) == pytest.approx(10**-nines)

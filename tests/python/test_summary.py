@@ -61,11 +61,13 @@ def test_the_table_holds_the_published_and_the_robust_figures(
 def test_nanoseconds_have_no_digit_below_the_granularity(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer = fill(session_writer())
+    writer = session_writer()
+    for _ in range(2):
+        writer.run({"round_trip": samples(52_016)})  # 20,006.2 ns, and the counter steps by 10
     _, out, _ = summary(capsys, writer.path)
-    median, p99, maximum = figures(out, "round_trip", "ns")[2:]
-    assert all(value.endswith("0") for value in (median, p99, maximum))
-    assert median == "20,020"
+    average, _, median, p99, maximum = figures(out, "round_trip", "ns")
+    assert (median, p99, maximum) == ("20,010", "20,110", "20,110")
+    assert average == "20,006", "an average of many samples resolves more"
 
 
 @pytest.mark.parametrize(("mode", "unit"), [("emulated", "ticks"), ("counted", "instructions")])
@@ -245,6 +247,21 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(
     low, high = sweep["slope_interval"]
     assert sweep["slope"] == pytest.approx(26_000)
     assert 25_950 < low < 26_000 < high < 26_050
+
+
+def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for count in (1, 2, 3):
+        metrics = {"initiator": samples(15_600 * count), "interruption": samples(4_000)}
+        params = f"{FLUSH.format(count)};cpus={','.join(map(str, range(count + 1)))}"
+        for _ in range(3):
+            writer.run(metrics, benchmark="tlbflush", params=params)
+    _, out, _ = summary(capsys, writer.path)
+    assert out.count("shootdown by responders: initiator") == 1
+    assert "shootdown by responders: interruption" not in out
+    assert "slope 15,600 ticks" in out
 
 
 @pytest.mark.parametrize(
