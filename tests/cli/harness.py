@@ -1,0 +1,335 @@
+"""Runs klat's programs as a user would type them, and knows what differs from program to program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+LIMIT_SECONDS = 30
+RETRIES = 4
+
+MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED = range(5)
+
+
+def makefile_list(name: str) -> list[str]:
+    """A variable of the Makefile that is a list of words."""
+    found = re.search(rf"^{name} := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found, name
+    return found[1].split()
+
+
+PROGRAMS = makefile_list("PROGRAMS")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a test must know of one program. The defaults do for one that `make new` has just made."""
+
+    # Held to one CPU without --cpus: measured, or skipped.
+    on_one_cpu: int = SKIPPED
+    # Without privilege.
+    unprivileged: tuple[int, ...] = (MEASURED,)
+    # Options for the steadiest figures, in which an injected spin shows best.
+    steady: tuple[str, ...] = ()
+    steady_iterations: int = 2000
+    # How many times the injected spin is in a sample of the metric; 0 where it is not.
+    injected: Mapping[str, int] = field(default_factory=dict)
+    # The system calls that iterations are made of.
+    calls: frozenset[str] = frozenset()
+    # Reasons for which this program's own planted faults are found out.
+    faults: Mapping[str, str] = field(default_factory=dict)
+    # Under ThreadSanitizer, which handles signals late and maps memory as it goes.
+    tsan: tuple[str, ...] = ()
+
+
+TRAITS: dict[str, Traits] = {
+    "pipes": Traits(
+        steady=("--cpus", "1,1"),
+        injected={"round_trip": 1},
+        calls=frozenset({"read", "write"}),
+    ),
+    "cv": Traits(
+        steady=("--cpus", "1,1"),
+        injected={"handoff": 1, "round_trip": 2},
+        calls=frozenset({"futex"}),
+    ),
+    "tlbflush": Traits(
+        on_one_cpu=MEASURED,
+        steady=("--responders", "0", "--cpus", "1"),
+        injected={"initiator": 1},
+        calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
+        faults={"sleep": "not delivered"},
+    ),
+    "timer": Traits(
+        on_one_cpu=MEASURED,
+        steady_iterations=20000,
+        injected={"delivery": 1, "lateness": 1, "return": 1},
+        calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
+        faults={"yield": "slept"},
+        tsan=("--method", "nanosleep"),
+    ),
+    "network": Traits(
+        unprivileged=(MEASURED, SKIPPED),
+        steady_iterations=10000,
+        injected={"wakeup": 1, "send_to_read": 1},
+        calls=frozenset({"read", "sendto", "write", "clock_nanosleep", "poll", "ppoll", "futex"}),
+        faults={"yield": ""},
+    ),
+}
+
+
+def traits(program: str) -> Traits:
+    return TRAITS.get(program, Traits(on_one_cpu=MEASURED))
+
+
+def lacking(reason: str) -> None:
+    """This machine cannot show what the test is about: a skip, or a failure where it should be able to."""
+    if os.environ.get("KLAT_REQUIRE") == "1":
+        pytest.fail(f"KLAT_REQUIRE is set, and {reason}")
+    pytest.skip(reason)
+
+
+def path_of(program: str, variant: str = "") -> Path:
+    """`variant` is a directory below build/, empty for the tree's own programs."""
+    path = (ROOT / "build" / variant if variant else ROOT) / program / program
+    if not path.exists():
+        pytest.fail(f"{path} is not built: run the tests by 'make test'")
+    return path
+
+
+@dataclass(frozen=True)
+class Done:
+    words: Sequence[str]
+    status: int
+    out: str
+    err: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{shlex.join(map(str, self.words))}\nstatus {self.status} after {self.seconds:.3f} s\n"
+            f"--- stdout\n{self.out}--- stderr\n{self.err}"
+        )
+
+
+def command(words: Sequence[str | Path], **options: Any) -> Done:
+    """Runs it to its end, or fails the test; nothing that it started is left behind."""
+    limit = options.pop("limit", LIMIT_SECONDS)
+    words = [str(word) for word in words]
+    begun = time.monotonic()
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=options.pop("stdout", subprocess.PIPE),
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **options,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"{shlex.join(words)} did not end in {limit} s\n{err!r}")
+    return Done(
+        words,
+        process.returncode,
+        (out or b"").decode(errors="backslashreplace"),
+        err.decode(errors="backslashreplace"),
+        time.monotonic() - begun,
+    )
+
+
+def run(program: str, *arguments: str | Path, **options: Any) -> Done:
+    return command([path_of(program), *arguments], **options)
+
+
+def works(program: str, *arguments: str | Path, **options: Any) -> Done:
+    """A run that ends with a result, whatever other work on the machine did to it."""
+    done = run(program, *arguments, **options)
+    if done.status == SKIPPED:
+        lacking(done.err.strip())
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    return done
+
+
+def measured(program: str, *arguments: str | Path, **options: Any) -> Done:
+    """A run that ends with status 0; a noisy machine gets several tries at it."""
+    for number in range(RETRIES):
+        time.sleep(0.5 * number)
+        done = works(program, *arguments, **options)
+        if done.status == MEASURED:
+            break
+    assert done.status == MEASURED, str(done)
+    return done
+
+
+def until(attempt: Callable[[], str], tries: int = RETRIES) -> None:
+    """Passes once `attempt` finds nothing wrong; other work on the machine is given time to end."""
+    wrong = ""
+    for number in range(tries):
+        wrong = attempt()
+        if not wrong:
+            return
+        time.sleep(0.3 * number)
+    pytest.fail(f"in each of {tries} tries, at last: {wrong}")
+
+
+def assert_one_line(done: Done, program: str, status: int) -> None:
+    """One clear line on stderr, nothing on stdout, and the status."""
+    lines = done.err.splitlines()
+    assert done.status == status, str(done)
+    assert len(lines) == 1 and done.err.endswith("\n"), str(done)
+    assert lines[0].startswith(f"{program}: "), str(done)
+    assert len(lines[0]) > len(program) + 12 and lines[0].isprintable(), str(done)
+    assert done.out == "", str(done)
+
+
+def help_options(program: str) -> dict[str, str]:
+    """Option names of --help, each with its description."""
+    text = run(program, "--help").out
+    found = re.findall(r"^  --([a-z-]+)(.*(?:\n {10,}.*)*)", text, re.MULTILINE)
+    return {name: " ".join(rest.split()) for name, rest in found}
+
+
+def faults(program: str) -> list[str]:
+    """What --plant offers."""
+    offered = re.search(r"\(([a-z, ]+)\)", help_options(program)["plant"])
+    assert offered, program
+    return offered[1].split(", ")
+
+
+def json_of(done: Done) -> dict[str, Any]:
+    result = json.loads(done.out)
+    assert isinstance(result, dict)
+    return result
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    assert all(None not in row and None not in row.values() for row in rows), "rows of unequal width"
+    return rows
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session read by the letter of docs/record.md, with none of klat's code."""
+
+    path: Path
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return dict(json.loads((self.path / "session.json").read_text()))
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        return rows_of((self.path / "runs.csv").read_text())
+
+    def samples(self, row: Mapping[str, str]) -> list[int]:
+        data = (self.path / "samples" / f"{row['benchmark']}.u64").read_bytes()
+        first, n = int(row["first_sample"]), int(row["n"])
+        return list(struct.unpack_from(f"<{n}Q", data, 8 * first))
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below `pid`, by way of every thread of each."""
+    found: set[int] = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            words = children.read_text().split()
+        except OSError:
+            continue
+        for child in map(int, words):
+            found |= {child} | descendants(child)
+    return found
+
+
+def gone(pids: set[int], limit: float = 5) -> set[int]:
+    """Waits for the processes to end; those that did not. A zombie has ended."""
+    deadline = time.monotonic() + limit
+    left = pids
+    while left and time.monotonic() < deadline:
+        left = {pid for pid in left if _lives(pid)}
+        time.sleep(0.01)
+    return left
+
+
+def _lives(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+class Running:
+    """A run far longer than its test, killed at the end whatever happens."""
+
+    def __init__(self, program: str, *arguments: str | Path, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [str(path_of(program)), "--iterations", "2000000", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **options,
+        )
+        self.children: set[int] = set()
+
+    def __enter__(self) -> Running:
+        self.wait_measuring()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in {self.process.pid} | self.children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.communicate()
+
+    def wait_measuring(self, limit: float = 10) -> None:
+        """Until the measured process is there and has done some work."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline and self.process.poll() is None:
+            self.children = descendants(self.process.pid)
+            if self.children and any(_threads(pid) > 1 for pid in self.children):
+                time.sleep(0.1)
+                self.children = descendants(self.process.pid)
+                return
+            time.sleep(0.01)
+        out, err = self.process.communicate() if self.process.poll() is not None else (b"", b"")
+        pytest.fail(f"did not start to measure: {out!r} {err!r}")
+
+    def end(self, limit: float = 10) -> Done:
+        out, err = self.process.communicate(timeout=limit)
+        return Done(
+            [str(word) for word in (self.process.args if isinstance(self.process.args, list) else [])],
+            self.process.returncode,
+            out.decode(),
+            err.decode(),
+            0,
+        )
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

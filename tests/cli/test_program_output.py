@@ -1,0 +1,126 @@
+"""What a program prints: for people, as CSV, as JSON, and that these agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import harness
+import pytest
+from harness import Session, json_of, measured, rows_of, works
+
+STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
+
+
+def test_bare_it_prints_what_is_understood_without_the_source(program: str) -> None:
+    done = measured(program)
+    assert done.out.startswith(f"{program}: ")
+    assert re.search(r"^500 records +average +stdev +min +p50 +p99 +max$", done.out, re.MULTILINE)
+    assert re.search(r"^ticks( +[\d.]+){6}$", done.out, re.MULTILINE)
+    assert re.search(r"^timer floor \d+ ticks", done.out, re.MULTILINE)
+    assert re.search(r"^evidence: (ok|disturbed)", done.out, re.MULTILINE)
+    for line in done.out.splitlines():
+        assert "iterations=" in line or len(line) <= 79, line
+
+
+def test_columns_stand_under_their_names(program: str) -> None:
+    lines = works(program).out.splitlines()
+    for above, below in zip(lines, lines[1:]):
+        if " records " in above:
+            ends = [match.end() for match in re.finditer(r"\S+", above)][2:]
+            assert [match.end() for match in re.finditer(r"\S+", below)][1:] == ends, f"{above}\n{below}"
+
+
+@pytest.mark.parametrize("iterations", ["1", "9", "10", "49", "50", "499", "500"])
+def test_a_quantile_that_is_not_supported_is_not_given(program: str, iterations: str) -> None:
+    n = int(iterations)
+    done = works(program, "--iterations", iterations, "--json")
+    for metric in json_of(done)["metrics"]:
+        series = metric["n"] // n
+        for name, tail in (("p50", 50), ("p90", 10), ("p99", 1)):
+            known = series * n * tail >= 500
+            assert (metric[name] is not None) == known, (name, metric)
+            assert (metric[f"{name}_ns"] is not None) == known, (name, metric)
+    if n == 1:
+        shown = works(program, "--iterations", "1")
+        assert "n/a" in shown.out or not re.search("^1 records", shown.out, re.MULTILINE)
+
+
+def test_json_is_one_object_with_the_promised_keys(program: str) -> None:
+    result = json_of(works(program, "--json"))
+    wanted = "program version parameters unit tsc_khz floor status reason evidence metrics".split()
+    assert set(wanted) <= set(result)
+    assert result["program"] == program
+    assert result["status"] in ("ok", "disturbed", "invalid")
+    assert bool(result["reason"]) == (result["status"] != "ok")
+    assert result["floor"] > 0
+    assert result["metrics"]
+    for metric in result["metrics"]:
+        assert metric["n"] % 500 == 0
+        for name in STATISTICS:
+            assert metric[f"{name}_ns"] == pytest.approx(metric[name] * 1e6 / result["tsc_khz"])
+        assert metric["min"] <= metric["p50"] <= metric["p90"] <= metric["p99"] <= metric["max"]
+        assert metric["min"] <= metric["mean"] <= metric["max"]
+    for worker in result["evidence"]["workers"]:
+        assert worker["pinned"] is True
+
+
+def test_json_and_the_recorded_row_agree(program: str, tmp_path: Path) -> None:
+    result = json_of(works(program, "--json", "--record", tmp_path))
+    session = Session(tmp_path)
+    rows = session.rows
+    assert result["tsc_khz"] == pytest.approx(session.info["tsc"]["khz"], rel=1e-10)
+    assert [row["metric"] for row in rows] == [metric["name"] for metric in result["metrics"]]
+    for row, metric in zip(rows, result["metrics"]):
+        assert row["benchmark"] == program
+        assert row["params"] == result["parameters"]
+        assert row["status"] == result["status"]
+        assert row["reason"] == result["reason"]
+        assert row["unit"] == result["unit"]
+        assert row["cpus"].split(";") == [str(cpu) for cpu in result["cpus"]]
+        assert row["placement"] == result["placement"]
+        assert int(row["floor"]) == result["floor"]
+        assert int(row["n"]) == metric["n"]
+        assert int(row["elapsed_ns"]) == result["elapsed_ns"]
+        for name in STATISTICS:
+            assert float(row[name]) == pytest.approx(metric[name], rel=1e-10), name
+
+
+def test_csv_is_the_recorded_row_but_for_where_its_samples_are(program: str, tmp_path: Path) -> None:
+    works(program, "--iterations", "50", "--record", tmp_path)
+    printed = rows_of(works(program, "--csv", "--record", tmp_path).out)
+    recorded = Session(tmp_path).rows[-len(printed) :]
+    header = (tmp_path / "runs.csv").read_text().splitlines()[0]
+    assert list(printed[0]) == header.split(",")
+    for row, kept in zip(printed, recorded):
+        assert int(kept["first_sample"]) > int(row["first_sample"])
+        for name in set(row) - {"first_sample", "check"}:
+            assert row[name] == kept[name], name
+
+
+def test_quiet_says_nothing(program: str, tmp_path: Path) -> None:
+    done = works(program, "--quiet", "--record", tmp_path)
+    assert done.out == ""
+    assert Session(tmp_path).rows
+
+
+def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> None:
+    common = {"iterations", "warmup"}
+    aside = set("cpus policy record label seed run order csv json quiet version help".split())
+    optional = {"dma-latency", "inject", "plant"}
+    parameters = json_of(works(program, "--iterations", "20", "--json"))["parameters"]
+    names = {pair.partition("=")[0] for pair in parameters.split(";")}
+    assert common <= names
+    own = set(harness.help_options(program)) - common - aside - optional
+    # What names a place or a patience shapes nothing.
+    assert own - names <= {"address", "device", "port", "wait-for"}, own - names
+
+
+def test_diagnostics_never_mix_with_data(program: str) -> None:
+    done = run_planted(program)
+    json_of(done)
+    assert done.err.startswith(f"{program}: invalid: ")
+
+
+def run_planted(program: str) -> harness.Done:
+    return harness.run(program, "--iterations", "50", "--plant", "unpinned", "--json")

@@ -1,0 +1,224 @@
+"""--record: what is on disk is what was measured, and what fails leaves the rest as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, Session, assert_one_line, command, path_of, run, works
+
+STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
+
+
+def thousandths(value: int) -> str:
+    return f"{value // 1000}.{value % 1000:03d}"
+
+
+def recomputed(samples: list[int]) -> dict[str, str]:
+    """The formulas of docs/record.md."""
+    n, total = len(samples), sum(samples)
+    squares = sum(x * x for x in samples)
+    spread = 0 if n == 1 else 10**6 * (n * squares - total**2) // (n * (n - 1))
+    ranked = sorted(samples)
+    row = {
+        "mean": thousandths(1000 * total // n),
+        "stddev": thousandths(math.isqrt(spread)),
+        "min": str(ranked[0]),
+        "max": str(ranked[-1]),
+    }
+    for percent in (50, 90, 99):
+        rank = -(-percent * n // 100)
+        row[f"p{percent}"] = str(ranked[rank - 1]) if n * (100 - percent) >= 500 else ""
+    return row
+
+
+def test_recording_twice_appends_and_rows_equal_their_samples(program: str, tmp_path: Path) -> None:
+    session = Session(tmp_path / "label" / "session")
+    for number in ("1", "2"):
+        numbers = ("--run", number, "--order", number)
+        works(program, "--quiet", *numbers, "--record", session.path)
+    text = (session.path / "runs.csv").read_text()
+    assert text.startswith("boot,order,benchmark,")
+    for line in text.splitlines()[1:]:
+        body, _, check = line.rpartition(",")
+        assert check == hashlib.sha256(body.encode()).hexdigest()[:16]
+    rows = session.rows
+    assert {row["run"] for row in rows} == {"1", "2"}
+    expected = 0
+    for row in rows:
+        assert int(row["first_sample"]) == expected
+        expected += int(row["n"])
+        again = recomputed(session.samples(row))
+        assert {name: row[name] for name in STATISTICS} == again
+        assert row["order"] == row["run"]
+        assert row["boot"] == session.info["boot_id"]
+        same = [other for other in rows if other["start_ns"] == row["start_ns"]]
+        assert len(same) == int(row["rows"])
+    samples = session.path / "samples" / f"{program}.u64"
+    assert samples.stat().st_size == 8 * expected
+
+
+def test_the_session_is_described_once(program: str, tmp_path: Path) -> None:
+    works(program, "--quiet", "--record", tmp_path, "--label", "stock", "--seed", "7")
+    before = (tmp_path / "session.json").read_bytes()
+    works(program, "--quiet", "--record", tmp_path)
+    assert (tmp_path / "session.json").read_bytes() == before
+    info = json.loads(before)
+    assert info["schema"] == 1
+    assert info["label"] == "stock"
+    assert info["seed"] == 7
+    binary = path_of(program).read_bytes()
+    assert info["programs"] == {program: hashlib.sha256(binary).hexdigest()}
+    release = os.uname().release
+    assert info["kernel_release"] == release
+    environment = tmp_path / "environment"
+    assert (environment / "proc/sys/kernel/osrelease").read_text().strip() == release
+
+
+@pytest.mark.parametrize("label", ["a b", "näher\n", '"quoted"', "../up", "%s%n", "x" * 300])
+def test_odd_labels_are_kept_as_they_are(label: str, tmp_path: Path) -> None:
+    works("pipes", "--quiet", "--record", tmp_path, "--label", label)
+    assert Session(tmp_path).info["label"] == label
+    assert [path.name for path in tmp_path.parent.glob("up*")] == []
+
+
+def test_another_label_is_refused(program: str, tmp_path: Path) -> None:
+    works(program, "--quiet", "--record", tmp_path, "--label", "stock")
+    before = (tmp_path / "runs.csv").read_bytes()
+    done = run(program, "--record", tmp_path, "--label", "rt")
+    assert_one_line(done, program, FAILED)
+    assert (tmp_path / "runs.csv").read_bytes() == before
+
+
+def edited(session: Path, **values: object) -> None:
+    file = session / "session.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"boot_id": "00000000-0000-0000-0000-000000000000"},
+        {"schema": 2},
+        {"programs": {"pipes": "0" * 64}},
+        {"tsc": None},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_a_session_of_another_boot_schema_or_build_is_refused(
+    values: dict[str, object], tmp_path: Path
+) -> None:
+    works("pipes", "--quiet", "--record", tmp_path)
+    edited(tmp_path, **values)
+    assert_one_line(run("pipes", "--record", tmp_path), "pipes", FAILED)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0"])
+def test_a_damaged_session_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "session.json").write_text(text)
+    assert_one_line(run("pipes", "--record", tmp_path), "pipes", FAILED)
+
+
+@pytest.mark.parametrize("place", ["", "/proc/nowhere", "/dev/null", "/dev/null/below"])
+def test_a_place_that_is_no_directory_is_refused(program: str, place: str) -> None:
+    assert_one_line(run(program, "--record", place), program, FAILED)
+
+
+def test_a_torn_row_is_left_alone_on_a_line_of_its_own(program: str, tmp_path: Path) -> None:
+    works(program, "--quiet", "--iterations", "20", "--record", tmp_path)
+    runs = tmp_path / "runs.csv"
+    whole = runs.read_bytes()
+    runs.write_bytes(whole[:-40])
+    works(program, "--quiet", "--iterations", "20", "--record", tmp_path)
+    after = runs.read_bytes()
+    assert after.startswith(whole[:-40] + b"\n")
+    assert after.endswith(b"\n")
+    assert after[len(whole) - 39 :].count(b"\n") >= int(whole.count(b"\n")) - 1
+
+
+def test_an_unwritable_directory_is_one_line(
+    program: str, published: Path, as_nobody: list[str | Path]
+) -> None:
+    closed = published / "closed"
+    closed.mkdir(mode=0o755)
+    for place in (closed, closed / "below"):
+        done = command([*as_nobody, published / program, "--record", place], cwd="/")
+        assert_one_line(done, program, FAILED)
+        assert os.strerror(13) in done.err
+
+
+# Fills the disk but for a little, so that appending stops short in the middle.
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size=2m klat "$1"
+program=$2 name=$3
+"$program" --quiet --iterations 20 --record "$1" || [ $? = 3 ]
+cp "$1/runs.csv" "$1/samples/$name.u64" "$4"
+head -c "$5" /dev/zero >"$1/spare"
+cat /dev/zero >"$1/filling" 2>/dev/null || :
+rm "$1/spare"
+status=0
+"$program" --iterations 20000 --warmup 1 --record "$1" || status=$?
+cmp "$1/runs.csv" "$4/runs.csv"
+cmp "$1/samples/$name.u64" "$4/$name.u64"
+rm "$1/filling"
+"$program" --quiet --iterations 20 --record "$1" || [ $? = 3 ]
+cp "$1/runs.csv" "$4"
+exit $status
+"""
+
+
+@pytest.mark.parametrize("spare", [0, 4096])
+def test_a_full_disk_is_one_line_and_loses_nothing(
+    program: str, spare: int, tmp_path: Path, root: None
+) -> None:
+    disk, copies = tmp_path / "disk", tmp_path / "copies"
+    disk.mkdir()
+    copies.mkdir()
+    script = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh"]
+    words = [*script, disk, path_of(program), program, copies, str(spare)]
+    done = command(words)
+    if done.status == harness.SKIPPED:
+        harness.lacking(done.err.strip())
+    assert done.status == FAILED, str(done)
+    last = done.err.splitlines()[-1]
+    assert last.startswith(f"{program}: cannot record into") and os.strerror(28) in last, str(done)
+    rows = harness.rows_of((copies / "runs.csv").read_text())
+    assert len({row["start_ns"] for row in rows}) == 2
+
+
+def test_files_made_under_sudo_belong_to_its_caller(
+    program: str, open_directory: Path, root: None
+) -> None:
+    session = open_directory / "made" / "by" / "sudo"
+    sudo = os.environ | {"SUDO_UID": "1234", "SUDO_GID": "2345"}
+    works(program, "--quiet", "--record", session, env=sudo)
+    made = [session, *session.parents[:2], *session.rglob("*")]
+    assert len(made) > 10
+    for path in made:
+        owner = path.lstat()
+        assert (owner.st_uid, owner.st_gid) == (1234, 2345), path
+
+
+def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
+    words = [str(path_of("pipes")), "--quiet", "--policy", "other", "--record", str(tmp_path)]
+    several = [subprocess.Popen(words, stderr=subprocess.DEVNULL) for _ in range(6)]
+    for process in several:
+        assert process.wait(60) in (MEASURED, harness.UNTRUSTED)
+    session = Session(tmp_path)
+    assert len(session.rows) == 6
+    places = sorted((int(row["first_sample"]), int(row["n"])) for row in session.rows)
+    assert places == [(500 * number, 500) for number in range(6)]
+    for row in session.rows:
+        assert recomputed(session.samples(row))["mean"] == row["mean"]
+
+
+def test_samples_are_little_endian() -> None:
+    assert sys.byteorder == "little", "the tests read samples as the programs write them"

@@ -1,0 +1,129 @@
+"""Help, version, and a command line that is wrong: one clear line, status 2, nothing measured."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, USAGE, assert_one_line, run
+
+NO_SUCH_CPU = "8000"
+
+
+def test_help_goes_to_stdout_within_79_columns(program: str) -> None:
+    done = run(program, "--help")
+    assert done.status == MEASURED
+    assert done.err == ""
+    assert done.out.startswith(f"Usage: {program} ")
+    for line in done.out.splitlines():
+        assert len(line) <= 79, line
+        assert line == line.rstrip(), repr(line)
+    for common in ("cpus", "iterations", "warmup", "policy", "record", "csv", "json", "version"):
+        assert f"--{common}" in done.out
+    assert "Exit status" in done.out
+
+
+def test_version_names_program_version_and_commit(program: str) -> None:
+    done = run(program, "--version")
+    assert done.status == MEASURED
+    assert done.err == ""
+    assert re.fullmatch(rf"{program} \(klat \d+\.\d+\.\d+, ([0-9a-f]{{12}}|unknown)\)\n", done.out)
+
+
+def test_help_counts_wherever_it_stands(program: str) -> None:
+    assert run(program, "--iterations", "5", "--help").out == run(program, "--help").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--no-such-option"],
+        ["--no-such-option=1"],
+        ["-x"],
+        ["stray"],
+        ["--json", "stray"],
+        [""],
+        ["--iterations"],
+        ["--iterations", ""],
+        ["--iterations", "0"],
+        ["--iterations", "-5"],
+        ["--iterations", "12x"],
+        ["--iterations", "1e3"],
+        ["--iterations", " 5"],
+        ["--iterations", "5\n"],
+        ["--iterations", "10000001"],
+        ["--iterations", "99999999999999999999999"],
+        ["--iterations", "\x1b[31mred"],
+        ["--warmup", "-1"],
+        ["--json=yes"],
+        ["--csv", "--json"],
+        ["--policy", "idle"],
+        ["--policy", "fifo:0"],
+        ["--policy", "fifo:100"],
+        ["--policy", "rr:5x"],
+        ["--policy", "other:1"],
+        ["--cpus", ""],
+        ["--cpus", "a"],
+        ["--cpus", "0-"],
+        ["--cpus", "1-0"],
+        ["--cpus", "0,,1"],
+        ["--cpus", "0x1"],
+        ["--cpus", "99999999999999999999"],
+        ["--cpus", NO_SUCH_CPU],
+        ["--plant", "nothing"],
+        ["--inject", "0"],
+        ["--dma-latency", "-1"],
+        ["--label"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line_and_status_2(program: str, words: list[str]) -> None:
+    assert_one_line(run(program, *words), program, USAGE)
+
+
+def test_a_cpu_that_does_not_exist_is_named(program: str) -> None:
+    assert f"CPU {NO_SUCH_CPU} " in run(program, "--cpus", NO_SUCH_CPU).err
+
+
+def test_the_wrong_count_of_cpus_is_refused(program: str) -> None:
+    cpus = ",".join(["0"] * 9)
+    assert_one_line(run(program, "--cpus", cpus), program, USAGE)
+
+
+def test_every_choice_refuses_another_word(program: str) -> None:
+    tried = 0
+    for name, rest in harness.help_options(program).items():
+        if "|" in rest.split(" ")[0]:
+            assert_one_line(run(program, f"--{name}", "neither"), program, USAGE)
+            tried += 1
+    assert tried or "|" not in run(program, "--help").out
+
+
+def test_every_range_refuses_what_is_past_its_ends(program: str) -> None:
+    tried = 0
+    for name, rest in harness.help_options(program).items():
+        found = re.search(r"\((-?\d+) to (\d+)", rest)
+        if found and name != "policy":
+            for value in (int(found[1]) - 1, int(found[2]) + 1):
+                assert_one_line(run(program, f"--{name}", str(value)), program, USAGE)
+            tried += 1
+    assert tried >= 2
+
+
+def test_no_line_is_long_whatever_was_typed(program: str) -> None:
+    done = run(program, "--iterations", "9" * 100000)
+    assert_one_line(done, program, USAGE)
+    assert len(done.err) < 1000
+
+
+def test_a_result_that_cannot_be_written_is_an_error(program: str) -> None:
+    with open("/dev/full", "wb") as full:
+        for option in ("--help", "--version"):
+            assert run(program, option, stdout=full).status == FAILED
+        done = run(program, "--iterations", "20", stdout=full)
+    if done.status == harness.SKIPPED:
+        harness.lacking(done.err.strip())
+    assert done.status == FAILED
+    assert os.strerror(28) in done.err

@@ -1,0 +1,80 @@
+"""Makes pytest items of the unit tests in C, so that one run, one report and one count hold all tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+UNITS = ROOT / "build" / "asan" / "unit"  # with sanitizers, which see more than the plain build
+LIMIT_SECONDS = 120
+
+
+class UnitFailed(Exception):
+    pass
+
+
+class UnitFile(pytest.File):
+    """A tests/unit/test_*.c, whose program runs once for all of its tests."""
+
+    _output: str | None = None
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for name in re.findall(r"^TEST\((\w+)\)$", self.path.read_text(), re.MULTILINE):
+            yield UnitTest.from_parent(self, name=name)
+
+    def output(self) -> str:
+        if self._output is None:
+            program = UNITS / self.path.stem
+            if not program.exists():
+                raise UnitFailed(f"{program} is not built: run them by 'make test'")
+            try:
+                done = subprocess.run(
+                    [program],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=LIMIT_SECONDS,
+                    env=os.environ | {"CMOCKA_MESSAGE_OUTPUT": "STDOUT"},
+                    errors="replace",
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise UnitFailed(f"{program} took more than {LIMIT_SECONDS} s") from None
+            self._output = f"{done.stdout}\nexit status {done.returncode}"
+            # Whatever the sanitizers found, all tests of the file are suspect.
+            if done.returncode and "FAILED TEST" not in done.stdout:
+                raise UnitFailed(self._output)
+        return self._output
+
+
+class UnitTest(pytest.Item):
+    parent: UnitFile
+
+    def runtest(self) -> None:
+        output = self.parent.output()
+        result = re.search(rf"^\[ +(OK|FAILED|SKIPPED) +\] {self.name}$", output, re.MULTILINE)
+        if result is None:
+            raise UnitFailed(f"{self.name} is not in the table of its main(), or crashed\n{output}")
+        if result[1] == "SKIPPED":
+            pytest.skip("this machine lacks what it needs")
+        if result[1] == "FAILED":
+            raise UnitFailed(output)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+        if isinstance(excinfo.value, UnitFailed):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo))
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> UnitFile | None:
+    if file_path.suffix == ".c" and file_path.name.startswith("test_"):
+        return UnitFile.from_parent(parent, path=file_path)
+    return None
