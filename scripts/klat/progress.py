@@ -16,6 +16,8 @@ _LINES = 20  # of a whole session, where there is no terminal
 _LINE_SECONDS = 1.0  # between them at least
 _ENOUGH_RUNS = 10  # before a time is guessed
 _NARROWEST_BAR = 8
+_REST_WIDTH = len("59 min 59 s left")
+_NAME_WIDTH = len("semaphore")
 
 
 def duration(seconds: float) -> str:
@@ -118,8 +120,10 @@ class Progress:
     def _draw(self, done: int, benchmark: str, left: float | None) -> None:
         width = self._width() - 1  # the last column would wrap on some terminals
         percent = 100 * done // max(1, self.total)
-        rest = "" if left is None else f"  {duration(left)} left"
-        text = f" {done}/{self.total}  {percent:3d} %{rest}  {benchmark}"
+        rest = "" if left is None else f"{duration(left)} left"
+        # Fixed widths, or the bar would jump.
+        count = f"{done:>{len(str(self.total))}}/{self.total}"
+        text = f" {count}  {percent:3d} %  {rest:>{_REST_WIDTH}}  {benchmark:<{_NAME_WIDTH}}"
         room = width - len(text) - 2
         bar = ""
         if room >= _NARROWEST_BAR:

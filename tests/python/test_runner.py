@@ -753,8 +753,18 @@ def test_the_bar_fits_80_columns_and_goes_away() -> None:
     follow(stream, 60, TERM="xterm", NO_COLOR="1")
     frames = re.split("[\r\n]", stream.getvalue().replace("\x1b[K", ""))
     assert max(map(len, frames)) <= 80
-    assert any(re.fullmatch(r"\[#+\.+\] 100/200 +50 % +1 h 40 min left +pipes", f) for f in frames)
+    assert any(
+        re.fullmatch(r"\[#+\.+\] 100/200 +50 % +1 h 40 min left +pipes *", f) for f in frames
+    )
     assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_bar_stays_as_long_as_it_is() -> None:
+    stream = Terminal(True)
+    follow(stream, 17, TERM="xterm", NO_COLOR="1")
+    bars = re.findall(r"\[[#.]+\]", stream.getvalue())
+    assert len(bars) == 200
+    assert len({len(bar) for bar in bars}) == 1
 
 
 def test_the_bar_is_redrawn_ten_times_a_second_at_most() -> None:
