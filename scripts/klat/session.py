@@ -338,6 +338,11 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> list[str]:
         header: list[str] = next(csv.reader([text], strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise SessionError(f"{where}: its first line is no CSV header ({error})") from error
+    known = ",".join(COLUMNS)
+    if text != known and known.startswith(text):
+        # The first run was killed while recording; later rows have their checksums to prove them.
+        problems.append("the header of runs.csv is torn: its rows are read as those of schema 1")
+        return list(COLUMNS)
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         shown = ", ".join(missing[:4]) + (", ..." if missing[4:] else "")

@@ -191,6 +191,19 @@ def test_an_unknown_column_is_said_and_the_rest_read(session_writer: SessionWrit
     assert "colour" in session.problems[0]
 
 
+@pytest.mark.parametrize("cut", [1, 9, 100])
+def test_a_torn_header_loses_no_run_recorded_after_it(
+    session_writer: SessionWriter, cut: int
+) -> None:
+    writer = session_writer()
+    header = writer.runs_csv.read_text()
+    writer.runs_csv.write_text(header[: -1 - cut] + "\n")
+    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1}
+    assert "header" in session.problems[0]
+
+
 def test_carriage_returns_of_rfc_4180_are_accepted(session_writer: SessionWriter) -> None:
     writer = session_writer()
     writer.run({"round_trip": SAMPLES})
