@@ -33,7 +33,7 @@
 struct klat_run;
 struct klat_worker;
 
-/* Options ------------------------------------------------------------------------------------------------------------------- */
+/* Options */
 
 enum klat_option_type {
 	KLAT_INTEGER, /* int64_t, checked against minimum and maximum */
@@ -57,7 +57,7 @@ struct klat_option {
 	bool unrecorded;            /* does not shape the measurement: stays out of the record's params */
 };
 
-/* Samples ------------------------------------------------------------------------------------------------------------------- */
+/* Samples */
 
 struct klat_metric {
 	const char *name;
@@ -73,7 +73,7 @@ uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 /* For configure(): this run records `metric`, with `series` samples an iteration. */
 void klat_use_metric(struct klat_run *run, int metric, int64_t series);
 
-/* Workers ------------------------------------------------------------------------------------------------------------------- */
+/* Workers */
 
 enum klat_priority {
 	KLAT_HIGH, /* the priority of --policy */
@@ -155,7 +155,7 @@ static inline void klat_spin(uint64_t ticks)
 		;
 }
 
-/* The counter --------------------------------------------------------------------------------------------------------------- */
+/* The counter */
 
 /*
  * Stamps after Intel's "How to Benchmark Code Execution Times" (324264) and the LFENCE semantics of both vendors: nothing measured
@@ -179,7 +179,7 @@ static inline uint64_t klat_tsc_end(struct klat_worker *worker)
 	return (uint64_t)high << 32 | low;
 }
 
-/* The run ------------------------------------------------------------------------------------------------------------------- */
+/* The run */
 
 enum klat_status {
 	KLAT_OK,
@@ -255,7 +255,7 @@ static inline void klat_inject(const struct klat_run *run, int64_t i)
 /* True where --plant asked for this fault, a deliberate spoiling that the evidence has to catch. */
 bool klat_planted(const struct klat_run *run, const char *fault);
 
-/* Evidence ------------------------------------------------------------------------------------------------------------------ */
+/* Evidence */
 
 /* A count of the program's own, for the record's evidence column. `name` must be a literal. */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
