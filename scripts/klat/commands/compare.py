@@ -15,13 +15,13 @@ _UNREADABLE = 2
 _NOT_COMPARABLE = 4
 
 _DESCRIPTION = """\
-Prints what two labels measured side by side, with the ratio of medians and of averages for each
-metric that both have. It states no verdict: a ratio does not say whether a difference is more
-than chance."""
+Prints what two labels measured side by side, with the ratio of medians and of
+averages for each metric that both have. It states no verdict: a ratio does
+not say whether a difference is more than chance."""
 
 _EPILOG = """\
-Exit status: 0 done; 2 usage, or something could not be read; 4 not comparable, for unit or mode
-differ."""
+Exit status: 0 done; 2 usage, or something could not be read; 4 not comparable,
+for unit or mode differ."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

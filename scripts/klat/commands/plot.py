@@ -9,9 +9,10 @@ from pathlib import Path
 _UNREADABLE = 2
 
 _DESCRIPTION = """\
-Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are distributed, how the
-runs went one after the other, and how a shootdown scales with its responders. Several labels
-are laid over each other; so are the sessions of a single one."""
+Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are
+distributed, how the runs went one after the other, and how a shootdown scales
+with its responders. Several labels are laid over each other; so are the
+sessions of a single one."""
 
 _EPILOG = """\
 files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, each .svg and .png

@@ -11,9 +11,9 @@ _UNREADABLE = 2
 _SHOWN = 20
 
 _DESCRIPTION = """\
-Prints what was measured: for each benchmark, placement and metric the average and standard
-deviation over runs, and the median, p99 and maximum over all samples. Sessions of one label
-are pooled."""
+Prints what was measured: for each benchmark, placement and metric the average
+and standard deviation over runs, and the median, p99 and maximum over all
+samples. Sessions of one label are pooled."""
 
 _EPILOG = """\
 Exit status: 0 done; 1 --verify found a row that its samples do not bear out;
