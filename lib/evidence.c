@@ -186,7 +186,7 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 
 void klat_verify_slept(struct klat_run *run, const char *role)
 {
-	int64_t slept = 0, workers = 0;
+	int64_t slept = 0, workers = 0, wanted;
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (!strcmp(run->workers[i].role, role)) {
@@ -194,9 +194,12 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 			workers++;
 		}
 	/* The last wait can end after the timed part of a worker that waits first and answers then. */
-	if (slept * 100 < 99 * (run->iterations - 1) * workers)
+	wanted = (run->iterations - 1) * workers;
+	if (slept * 100 < 90 * wanted)
 		klat_invalid(run, "the %s slept %lld times in %lld iterations", role, (long long)slept,
 			     (long long)(run->iterations * workers));
+	else if (slept * 100 < 99 * wanted)
+		klat_disturbed(run, "the %s was woken before it slept in some iterations", role);
 }
 
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)

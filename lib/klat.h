@@ -269,8 +269,9 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 
 /*
- * Invalid unless the role's switches reach 99 % of the iterations: it really slept for each. On one CPU a side that is preempted by
- * the one it woke need not sleep, so there all its switches count.
+ * The role has to have slept for every iteration: below 99 % of them it was held up so that the wake-up came first, which disturbs;
+ * below 90 % the run measured another event. On one CPU a side that is preempted by the one it woke need not sleep, so there all its
+ * switches count.
  */
 void klat_verify_slept(struct klat_run *run, const char *role);
 
