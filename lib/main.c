@@ -595,14 +595,11 @@ static void hold_signals(sigset_t *awaited, sigset_t *before)
 	sigprocmask(SIG_BLOCK, awaited, before);
 }
 
-int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
+static int live(struct klat_run *run, int argc, char **argv)
 {
-	struct klat_run *run = make_run(benchmark);
 	sigset_t awaited, before;
 	int session = -1;
 
-	if (!run)
-		return EXIT_FAILED;
 	if (klat_options_parse(run, &run->library->common, argc, argv))
 		return EXIT_USAGE;
 	if (inform(run))
@@ -627,4 +624,16 @@ int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
 	if (print(run))
 		return EXIT_FAILED;
 	return exit_status(run->library->status);
+}
+
+int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
+{
+	struct klat_run *run = make_run(benchmark);
+	int status;
+
+	if (!run)
+		return EXIT_FAILED;
+	status = live(run, argc, argv);
+	free(run->cpus);
+	return status;
 }
