@@ -52,8 +52,11 @@ class Traits:
     injected: Mapping[str, int] = field(default_factory=dict)
     # The system calls that iterations are made of.
     calls: frozenset[str] = frozenset()
+    traced_iterations: int = 300
     # Reasons for which this program's own planted faults are found out.
     faults: Mapping[str, str] = field(default_factory=dict)
+    # Ends a run whose other options let it wait for something outside.
+    bounded: tuple[str, ...] = ()
     # Under ThreadSanitizer, which handles signals late and maps memory as it goes.
     tsan: tuple[str, ...] = ()
 
@@ -88,8 +91,10 @@ TRAITS: dict[str, Traits] = {
         unprivileged=(MEASURED, SKIPPED),
         steady_iterations=10000,
         injected={"wakeup": 1, "send_to_read": 1},
-        calls=frozenset({"read", "sendto", "write", "clock_nanosleep", "poll", "ppoll", "futex"}),
+        calls=frozenset({"read", "sendto", "clock_nanosleep", "getrusage"}),
+        traced_iterations=60,
         faults={"yield": ""},
+        bounded=("--wait-for", "1"),
     ),
 }
 
@@ -247,17 +252,20 @@ class Session:
         return list(struct.unpack_from(f"<{n}Q", data, 8 * first))
 
 
-def descendants(pid: int) -> set[int]:
-    """Processes below `pid`, by way of every thread of each."""
+def children(pid: int) -> set[int]:
+    """Of every thread of the process."""
     found: set[int] = set()
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            words = children.read_text().split()
+            found.update(map(int, listed.read_text().split()))
         except OSError:
             continue
-        for child in map(int, words):
-            found |= {child} | descendants(child)
     return found
+
+
+def descendants(pid: int) -> set[int]:
+    found = children(pid)
+    return found.union(*map(descendants, found))
 
 
 def gone(pids: set[int], limit: float = 5) -> set[int]:

@@ -1,0 +1,191 @@
+"""However a run is ended, nothing of it is recorded, nobody is left behind, and the machine is as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, gone, path_of
+
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+
+
+def assert_nothing_recorded(session: Path) -> None:
+    assert not (session / "runs.csv").exists()
+    assert not list(session.glob("samples/*"))
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_ends_the_run_by_that_signal(
+    program: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    with Running(program, "--record", tmp_path) as running:
+        begun = time.monotonic()
+        running.process.send_signal(number)
+        done = running.end()
+        assert done.status == -number, str(done)
+        assert done.out == "", str(done)
+        assert done.err == f"{program}: interrupted, nothing recorded\n"
+        assert not gone(running.children)
+        assert time.monotonic() - begun < 2
+    assert_nothing_recorded(tmp_path)
+
+
+def test_ctrl_c_reaches_the_whole_group_and_is_told_once(program: str, tmp_path: Path) -> None:
+    with Running(program, "--record", tmp_path) as running:
+        os.killpg(running.process.pid, signal.SIGINT)
+        done = running.end()
+        assert done.status == -signal.SIGINT, str(done)
+        assert done.err == f"{program}: interrupted, nothing recorded\n"
+        assert not gone(running.children)
+    assert_nothing_recorded(tmp_path)
+
+
+def test_killing_the_supervisor_ends_the_measured_processes(program: str, tmp_path: Path) -> None:
+    with Running(program, "--record", tmp_path) as running:
+        assert running.children
+        running.process.kill()
+        assert running.end().status == -signal.SIGKILL
+        assert not gone(running.children)
+    assert_nothing_recorded(tmp_path)
+
+
+def test_killing_a_measured_process_is_an_error_that_is_recorded(program: str, tmp_path: Path) -> None:
+    with Running(program, "--record", tmp_path) as running:
+        os.kill(min(running.children), signal.SIGKILL)
+        done = running.end()
+        assert_one_line(done, program, FAILED)
+        assert "killed by signal 9" in done.err
+        assert not gone(running.children)
+    (row,) = harness.Session(tmp_path).rows
+    assert (row["status"], row["metric"], row["n"]) == ("error", "", "0")
+    assert not list(tmp_path.glob("samples/*"))
+
+
+def test_killing_a_peer_process_is_an_error(two_cpus: None) -> None:
+    with Running("pipes", "--peer", "process") as running:
+        (measured,) = harness.children(running.process.pid)
+        (peer,) = harness.children(measured)
+        os.kill(peer, signal.SIGKILL)
+        assert_one_line(running.end(), "pipes", FAILED)
+        assert not gone(running.children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) -> None:
+    ignore = f'trap "" {number.name[3:]}; exec "$@"'
+    words = ["sh", "-c", ignore, "sh", str(path_of("pipes")), "--iterations", "20000", "--cpus", "1,1"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(0.05)
+    for _ in range(5):
+        process.send_signal(number)
+    assert process.wait(30) in (MEASURED, UNTRUSTED)
+
+
+def test_a_child_that_the_caller_left_behind_is_no_worker() -> None:
+    """SIGCHLD ignored, and a stranger for a child, are both inherited by exec."""
+    words = ["sh", "-c", 'trap "" CHLD; sleep 0.02 & exec "$@"', "sh", path_of("pipes")]
+    assert command([*words, "--cpus", "1,1"]).status in (MEASURED, UNTRUSTED)
+
+
+def knobs() -> dict[str, bytes]:
+    """Everything of the machine that a program could have touched."""
+    found: dict[str, bytes] = {}
+    for pattern in (
+        "proc/sys/kernel/sched_*",
+        "proc/sys/kernel/timer_migration",
+        "proc/sys/kernel/numa_balancing",
+        "proc/sys/kernel/watchdog*",
+        "proc/sys/vm/*",
+        "proc/sys/net/ipv4/ip_forward",
+        "proc/sys/net/ipv4/conf/*/*",
+        "proc/irq/*/smp_affinity",
+        "sys/devices/system/cpu/cpu*/online",
+        "sys/devices/system/cpu/cpu*/cpufreq/scaling_*_freq",
+        "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        "sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+        "sys/kernel/mm/transparent_hugepage/enabled",
+    ):
+        for path in Path("/").glob(pattern):
+            try:
+                found[str(path)] = path.read_bytes()
+            except OSError:
+                pass
+    for path in ("/proc/mounts", "/proc/modules", "/dev/cpu_dma_latency"):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                found[path] = file.read(4) if path.startswith("/dev") else file.read(1 << 20)
+        except OSError:
+            pass
+    if "/proc/modules" in found:
+        # Which there are; their use counts are other people's affair.
+        lines = found["/proc/modules"].splitlines()
+        found["/proc/modules"] = b" ".join(sorted(line.split()[0] for line in lines))
+    for words in ("ip -o link", "ip -o address", "ip route show table all", "ip -6 route", "ip netns list"):
+        found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
+    return found
+
+
+def supervisor_killed(running: Running) -> None:
+    running.process.kill()
+
+
+def measured_killed(running: Running) -> None:
+    os.kill(min(running.children), signal.SIGKILL)
+
+
+def measured_crashed(running: Running) -> None:
+    os.kill(min(running.children), signal.SIGSEGV)
+
+
+def interrupted(running: Running) -> None:
+    os.killpg(running.process.pid, signal.SIGINT)
+
+
+def terminated(running: Running) -> None:
+    running.process.terminate()
+
+
+HOW: list[Callable[[Running], None]] = [
+    supervisor_killed,
+    measured_killed,
+    measured_crashed,
+    interrupted,
+    terminated,
+]
+
+
+@pytest.mark.parametrize("how", HOW, ids=lambda how: how.__name__)
+def test_the_machine_is_as_it_was(
+    program: str, how: Callable[[Running], None], root: None, real_time: None
+) -> None:
+    before = knobs()
+    assert len(before) > 10
+    with Running(program, "--dma-latency", "20") as running:
+        if "/dev/cpu_dma_latency" in before:
+            assert struct.unpack("i", knobs()["/dev/cpu_dma_latency"]) == (20,), "the test would see it"
+        how(running)
+        running.end()
+        assert not gone(running.children)
+
+    def attempt() -> str:
+        after = knobs()
+        return " ".join(path for path in before | after if before.get(path) != after.get(path))
+
+    harness.until(attempt)
+
+
+def test_the_machine_is_as_it_was_after_a_whole_run(program: str, root: None) -> None:
+    before = knobs()
+    harness.works(program, "--dma-latency", "0", "--quiet")
+    after = knobs()
+    assert [path for path in before | after if before.get(path) != after.get(path)] == []
+
+

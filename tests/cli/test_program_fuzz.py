@@ -1,0 +1,119 @@
+"""Random command lines: no crash, no hang, and the status that the words deserve."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+from pathlib import Path
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE
+
+TRIES = 60
+RUBBISH = [
+    *("", " ", "-", "--", "0x10", "1e9", "１", "nan", "+1", "\n", "\t1", "\x7f", "%s%n%p", "a" * 5000),
+    *("1;2", "'", '"', "$(true)", "../..", "-9223372036854775809", "18446744073709551616", "\udcff"),
+]
+
+
+class Line:
+    """A command line in the making, and whether some word of it has to be refused."""
+
+    def __init__(self, program: str, chance: random.Random, scratch: Path) -> None:
+        self.words: list[str] = []
+        self.must_be_refused = False
+        self.chance = chance
+        self.scratch = scratch
+        self.options = harness.help_options(program)
+
+    def add(self) -> None:
+        pick = self.chance.random()
+        if pick < 0.06:
+            self.words.append(self.chance.choice(["--nonsense", "-q", "stray", "--nonsense=3", "", "-"]))
+            self.must_be_refused = True
+            return
+        name = self.chance.choice(sorted(set(self.options) - {"help", "version"}))
+        rest = self.options[name]
+        argument = rest.split(" ")[0]
+        takes_value = "|" in argument or argument.isupper() or "/" in argument
+        if not takes_value:
+            # A value for a flag has to be refused.
+            wrong = self.chance.random() < 0.1
+            self.words.append(f"--{name}=1" if wrong else f"--{name}")
+            self.must_be_refused |= wrong
+            return
+        value, wrong = self.value(name, argument, rest)
+        self.words += [f"--{name}={value}"] if self.chance.random() < 0.5 else [f"--{name}", value]
+        self.must_be_refused |= wrong
+
+    def value(self, name: str, argument: str, rest: str) -> tuple[str, bool]:
+        """A value, and whether it is certainly wrong."""
+        wild = self.chance.random() < 0.25
+        limits = re.search(r"\((-?\d+) to (\d+)(?:; default (-?\d+))?", rest)
+        if name == "policy":
+            right = ["fifo", "rr", "other", "fifo:99", "rr:1", "fifo:60"]
+            return self.of(right, ["fifo:0", "other:3", "deadline", "rr:1x", *RUBBISH], wild)
+        if "|" in argument:
+            return self.of(argument.split("|"), ["nothing", *RUBBISH], wild)
+        if limits:
+            low, high = int(limits[1]), int(limits[2])
+            # Near the low end and at the default: the high end is often hours.
+            right = [str(low), str(low + 1), limits[3] or str(low)]
+            return self.of(right, [str(low - 1), str(high + 1), *RUBBISH], wild)
+        if name in ("run", "order", "seed", "inject"):
+            return self.of(["1", "2", "30"], ["-1", *RUBBISH], wild)
+        if name == "dma-latency":
+            return self.of(["0", "100"], ["-1", *RUBBISH], wild)
+        if name == "plant":
+            return self.of(["unpinned", "policy", "fault"], ["nothing", *RUBBISH], wild)
+        if name == "cpus":
+            return self.chance.choice(["0", "0,1", "1,1", "1-0", "0-1", "9000", "7", *RUBBISH]), False
+        if name == "record":
+            return self.chance.choice([str(self.scratch / "s"), "/proc/nowhere", ""]), False
+        # Texts of which the program is the judge; label and the like.
+        safe = [text for text in RUBBISH if "/" not in text]
+        return self.chance.choice(["name", *safe]), False
+
+    def of(self, right: list[str], wrong: list[str], wild: bool) -> tuple[str, bool]:
+        return self.chance.choice(wrong if wild else right), wild
+
+
+def fuzz(program: str, seed: int, tries: int, scratch: Path) -> None:
+    chance = random.Random(f"{program} {seed}")
+    seen: set[int] = set()
+    for _ in range(tries):
+        line = Line(program, chance, scratch)
+        for _ in range(chance.randrange(1, 6)):
+            line.add()
+        # The last of duplicates counts: whatever came before, the run is short.
+        last = ("--iterations", "6", "--warmup", "2", *harness.traits(program).bounded)
+        words = [*line.words, *last]
+        done = harness.run(program, *words, cwd=scratch, limit=30)
+        shown = f"seed {seed}: {shlex.join(words)}\n{done}"
+        assert done.status in (MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED), shown
+        if line.must_be_refused:
+            assert done.status == USAGE, shown
+        if done.status != MEASURED:
+            assert done.err.startswith(f"{program}: ") and done.err.endswith("\n"), shown
+        if done.status == USAGE:
+            assert done.err.count("\n") == 1 and done.out == "", shown
+        for text in done.err.splitlines():
+            assert text.startswith(f"{program}: ") and len(text) < 1200, shown
+        seen.add(done.status)
+    assert len(seen) >= 2, f"seed {seed}: always {seen}, so the search is too tame"
+
+
+def test_random_command_lines(program: str, tmp_path: Path) -> None:
+    """A new seed each day, so that the search goes on; KLAT_SEED repeats one."""
+    seed = int(os.environ.get("KLAT_SEED") or os.stat("/proc/self").st_ctime_ns // 86_400_000_000_000)
+    print(f"KLAT_SEED={seed}")
+    fuzz(program, seed, TRIES, tmp_path)
+
+
+@pytest.mark.slow
+def test_many_random_command_lines(program: str, tmp_path: Path) -> None:
+    for seed in range(20):
+        fuzz(program, seed, TRIES, tmp_path)

@@ -1,0 +1,79 @@
+"""The programs under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import harness
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, path_of, traits
+
+QUICK = ("--iterations", "200", "--warmup", "20")
+
+
+def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
+    # Newer kernels place mappings where ThreadSanitizer of older compilers has its shadow.
+    words = ["setarch", platform.machine(), "--addr-no-randomize"]
+    environment = os.environ | {
+        "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "TSAN_OPTIONS": "halt_on_error=1",
+    }
+    done = command([*words, path_of(program, variant), *arguments], env=environment, limit=60)
+    assert done.status in (MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED), str(done)
+    assert "Sanitizer" not in done.err and "runtime error" not in done.err, str(done)
+    return done
+
+
+def test_runs_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
+    for arguments in ([], ["--json"], ["--csv"], ["--record", tmp_path], ["--record", tmp_path, "--run", "2"]):
+        done = sanitized("asan", program, *QUICK, *arguments)
+        assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
+
+
+def test_every_choice_is_clean_under_address_sanitizer(program: str) -> None:
+    for name, rest in harness.help_options(program).items():
+        words = rest.split(" ")[0].split("|")
+        for word in words if len(words) > 1 else []:
+            done = sanitized("asan", program, *QUICK, f"--{name}", word)
+            assert done.status != FAILED, str(done)
+
+
+def test_refusals_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
+    (tmp_path / "session.json").write_text("{")
+    for words in (
+        ["--help"],
+        ["--version"],
+        ["--print-man"],
+        ["--print-completion"],
+        ["--nonsense"],
+        ["--iterations", "x"],
+        ["--cpus", "0-8191,0-8191"],
+        ["--cpus", "8191"],
+        ["--cpus", "," * 1000],
+        ["--policy", ":" * 1000],
+        ["--plant", "x" * 10000],
+        ["--record", ""],
+        ["--record", "x" * 10000],
+        ["--record", str(tmp_path)],
+        ["--label", "x" * 100000, "--record", str(tmp_path / "new")],
+    ):
+        sanitized("asan", program, *QUICK, *words)
+
+
+def test_runs_are_clean_under_thread_sanitizer(program: str) -> None:
+    done = sanitized("tsan", program, *QUICK, *traits(program).tsan)
+    assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
+    done = sanitized("tsan", program, *QUICK, *traits(program).steady, *traits(program).tsan)
+    assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
+
+
+def test_every_choice_is_clean_under_thread_sanitizer(program: str) -> None:
+    for name, rest in harness.help_options(program).items():
+        words = rest.split(" ")[0].split("|")
+        for word in words if len(words) > 1 else []:
+            # Signals reach a spinning thread some 40 ms late here.
+            quick = ("--iterations", "20", "--warmup", "2")
+            done = sanitized("tsan", program, *quick, f"--{name}", word)
+            assert done.status != FAILED, str(done)

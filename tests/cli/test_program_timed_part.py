@@ -1,0 +1,65 @@
+"""Between two stamps there is only what is measured: system calls, faults and memory, by counts that do not grow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import harness
+import pytest
+from harness import command, json_of, path_of, traits, works
+
+EXCESS = 8 << 20
+# What the supervising process does while it waits, once a second or whenever a child stops.
+WAITING = {"rt_sigtimedwait", "wait4", "restart_syscall"}
+# Futexes of the barriers before and after the timed part: a few more or less each time.
+FEW = 12
+
+
+def calls(program: str, iterations: int, report: Path) -> dict[str, int]:
+    options = ["--policy", "other", "--warmup", "10", "--iterations", str(iterations), "--quiet"]
+    words = ["strace", "--follow-forks", "--summary-only", "--output", report, path_of(program)]
+    done = command([*words, *options, *traits(program).steady], limit=60)
+    if done.status == harness.FAILED and "ptrace" in done.err.lower():
+        harness.lacking("this machine allows no ptrace")
+    assert done.status in (harness.MEASURED, harness.UNTRUSTED), str(done)
+    # "% time, seconds, usecs/call, calls, [errors], syscall"
+    lines = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) (?: *\d+)? *(\w+)$", report.read_text(), re.MULTILINE)
+    assert lines, report.read_text()
+    return {name: int(count) for count, name in lines if name != "total"}
+
+
+def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Path) -> None:
+    iterations = traits(program).traced_iterations
+    once = calls(program, iterations, tmp_path / "once")
+    twice = calls(program, 2 * iterations, tmp_path / "twice")
+    grown = {name for name in twice if twice[name] - once.get(name, 0) > FEW} - WAITING
+    known = traits(program).calls
+    if not known:
+        pytest.skip(f"nothing is written down of the calls that {program} times: {sorted(grown)}")
+    assert grown <= known, f"{grown - known} grew, too"
+    assert grown, "the measured calls must have grown, or the counts are not of this program"
+
+
+def test_memory_beyond_the_samples_stays_within_8_mib(program: str) -> None:
+    for options in (["--iterations", "500"], ["--iterations", "20000", *traits(program).steady]):
+        evidence = json_of(works(program, *options, "--json"))["evidence"]
+        assert evidence["sample_bytes"] > 0
+        assert evidence["memory_bytes"] > evidence["sample_bytes"], "or it was not measured"
+        excess = evidence["memory_bytes"] - evidence["sample_bytes"]
+        assert excess <= EXCESS, f"{excess / 2**20:.1f} MiB with {options}"
+
+
+def test_no_page_fault_in_the_timed_part(program: str, root: None) -> None:
+    def attempt() -> str:
+        evidence = json_of(works(program, "--json"))["evidence"]
+        if not evidence["counts"]["locked"]:
+            harness.lacking("memory cannot be locked here")
+        faults = {
+            f"{worker['role']}: {worker['minor_faults']}+{worker['major_faults']}"
+            for worker in evidence["workers"]
+            if worker["minor_faults"] + worker["major_faults"] and program != "tlbflush"
+        }
+        return " ".join(faults)
+
+    harness.until(attempt)
