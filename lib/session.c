@@ -140,6 +140,12 @@ static const char *preemption(const struct utsname *names)
 		if (strstr(line, word))
 			return models[i];
 	}
+	first_line("/proc/cmdline", line, sizeof(line));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+		snprintf(word, sizeof(word), "preempt=%s", models[i]);
+		if (strstr(line, word))
+			return models[i];
+	}
 	if (strstr(names->version, "PREEMPT_DYNAMIC"))
 		return "unknown";
 	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
