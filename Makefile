@@ -157,7 +157,7 @@ $(BUILD)/selfbench: tests/selfbench/bracket.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/new
+SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c) $(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
 .PHONY: lint
 lint:
@@ -171,9 +171,9 @@ MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
 $(BUILD)/man/klat-%.1: all
 	@mkdir -p $(@D)
 	$(Q)$(OUT:%=%/)$*/$* --print-man > $@
-$(BUILD)/man/klat.1: docs/klat.1
+$(BUILD)/man/klat.1: docs/klat.1 scripts/manual all
 	@mkdir -p $(@D)
-	$(Q)sed 's/@VERSION@/$(VERSION)/' $< > $@
+	$(Q)scripts/manual $(VERSION) $(PROGRAMS) > $@
 $(BUILD)/completion/klat: scripts/completion.bash all
 	@mkdir -p $(@D)
 	$(Q){ cat $<; for p in $(PROGRAMS); do $(OUT:%=%/)$$p/$$p --print-completion; done; } > $@

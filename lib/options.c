@@ -404,10 +404,19 @@ static void man_options(const struct klat_benchmark *benchmark, const struct kla
 	}
 }
 
+static bool is_called(const char *line, const char *name)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(line, name, length) && strchr(" \t\n", line[length]);
+}
+
 void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 {
-	fprintf(out, ".TH KLAT\\-%s 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", benchmark->name,
-		KLAT_VERSION, benchmark->name);
+	fputs(".TH KLAT\\-", out);
+	for (const char *c = benchmark->name; *c; c++)
+		fputc(toupper((unsigned char)*c), out);
+	fprintf(out, " 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", KLAT_VERSION, benchmark->name);
 	man_text(out, benchmark->summary);
 	fprintf(out, ".SH SYNOPSIS\n.B klat %s\n[\\fIOPTION\\fR]...\n.SH DESCRIPTION\n", benchmark->name);
 	man_text(out, benchmark->description);
@@ -428,7 +437,9 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 			char text[256];
 			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
 
-			snprintf(text, sizeof(text), "%.*s", (int)command, line);
+			/* Installed, a program is not on the path: klat starts it. */
+			snprintf(text, sizeof(text), "%s%.*s", is_called(line, benchmark->name) ? "klat " : "",
+				 (int)command, line);
 			man_text(out, text);
 			if (whole > command) {
 				snprintf(text, sizeof(text), "    %.*s", (int)(whole - command - 1),
@@ -439,6 +450,7 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 		}
 		fputs(".fi\n", out);
 	}
+	fputs(".SH \"SEE ALSO\"\n.BR klat (1)\n", out);
 }
 
 void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)

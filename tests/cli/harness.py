@@ -48,7 +48,7 @@ class Traits:
     # Options for the steadiest figures, in which an injected spin shows best.
     steady: tuple[str, ...] = ()
     steady_iterations: int = 2000
-    # How many times the injected spin is in a sample of the metric; 0 where it is not.
+    # How many times the injected spin is in a sample of the metric, where not once; 0 where it is not.
     injected: Mapping[str, int] = field(default_factory=dict)
     # The system calls that iterations are made of.
     calls: frozenset[str] = frozenset()
@@ -64,25 +64,23 @@ class Traits:
 TRAITS: dict[str, Traits] = {
     "pipes": Traits(
         steady=("--cpus", "1,1"),
-        injected={"round_trip": 1},
         calls=frozenset({"read", "write"}),
     ),
     "cv": Traits(
         steady=("--cpus", "1,1"),
-        injected={"handoff": 1, "round_trip": 2},
+        injected={"round_trip": 2},
         calls=frozenset({"futex"}),
     ),
     "tlbflush": Traits(
         on_one_cpu=MEASURED,
         steady=("--responders", "0", "--cpus", "1"),
-        injected={"initiator": 1},
+        injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
         faults={"sleep": "not delivered"},
     ),
     "timer": Traits(
         on_one_cpu=MEASURED,
         steady_iterations=20000,
-        injected={"delivery": 1, "lateness": 1, "return": 1},
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
         faults={"yield": "slept"},
         tsan=("--method", "nanosleep"),
@@ -90,7 +88,6 @@ TRAITS: dict[str, Traits] = {
     "network": Traits(
         unprivileged=(MEASURED, SKIPPED),
         steady_iterations=10000,
-        injected={"wakeup": 1, "send_to_read": 1},
         calls=frozenset({"read", "sendto", "clock_nanosleep", "getrusage"}),
         traced_iterations=60,
         faults={"yield": ""},

@@ -34,10 +34,10 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
         wrong = [
             line
             for row in session.rows
-            if (times := known.injected.get(row["metric"], 0))
+            if (times := known.injected.get(row["metric"], 1))
             and (line := unrecovered(session, row, times * ns))
         ]
-        assert any(known.injected.get(row["metric"], 0) for row in session.rows)
+        assert any(known.injected.get(row["metric"], 1) for row in session.rows)
         iterations += iterations // 2
         return "; ".join(wrong)
 
