@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The other machine's side of network --remote: numbered UDP datagrams at a steady pace. It times nothing. The pace is kept by absolute
- * times, so that the cost of sending does not add up; a datagram that is late by more than an interval shifts those after it, for
- * packets sent to catch up would reach the reader before it sleeps again.
+ * The other machine's side of network --remote: numbered UDP datagrams at a steady pace. It times
+ * nothing. The pace is kept by absolute times, so that the cost of sending does not add up; a
+ * datagram that is late by more than an interval shifts those after it, for packets sent to catch
+ * up would reach the reader before it sleeps again.
  */
 #include "datagram.h"
 
@@ -18,7 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_SENT = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum {
+	EXIT_SENT = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2
+};
 
 struct arguments {
 	struct in_addr to, source; /* INADDR_ANY when not given */
@@ -35,26 +40,27 @@ static const char usage[] =
 	"Usage: client --to ADDRESS [OPTION]...\n"
 	"Sends UDP datagrams to klat's network --remote on another machine.\n"
 	"\n"
-	"  --to ADDRESS      any address of the tun device's subnet but the device's own,\n"
+	"  --to ADDRESS      any address in the tun device's subnet but its own,\n"
 	"                    10.168.77.2 if network was given no --address\n"
 	"  --port N          UDP port (1 to 65535; default 7717)\n"
 	"  --count N         datagrams (1 to 1000000000; default 2000). Those that come\n"
 	"                    while nobody spins are not measured, about one in seven, so\n"
 	"                    send more than the iterations and the warm-up\n"
-	"  --interval US     microseconds from one to the next (0 to 10000000; default 1000)\n"
+	"  --interval US     microseconds between two (0 to 10000000; default 1000)\n"
 	"  --bytes N         data in each (24 to 1472; default 64)\n"
 	"  --source ADDRESS  send from this address of this machine\n"
 	"  --help            print this and stop\n"
 	"\n"
-	"This machine needs a route to the device's subnet through the one that measures,\n"
-	"and that one has to forward (network --help says more):\n"
+	"This machine needs a route to the device's subnet through the one that\n"
+	"measures, and that one has to forward (network --help says more):\n"
 	"  here, as root:    ip route add 10.168.77.0/24 via ROUTER\n"
 	"  there, as root:   sysctl net.ipv4.ip_forward=1; network --remote\n"
 	"  here:             client --to 10.168.77.2\n"
 	"\n"
 	"Exit status: 0 sent (what came of it, network tells); 1 failed; 2 usage.\n";
 
-static bool parse_number(const char *name, const char *text, int64_t minimum, int64_t maximum, int64_t *value)
+static bool parse_number(const char *name, const char *text, int64_t minimum, int64_t maximum,
+			 int64_t *value)
 {
 	char *end;
 
@@ -65,8 +71,8 @@ static bool parse_number(const char *name, const char *text, int64_t minimum, in
 		return false;
 	}
 	if (errno == ERANGE || *value < minimum || *value > maximum) {
-		fprintf(stderr, "client: --%s %s is out of range: %lld to %lld\n", name, text, (long long)minimum,
-			(long long)maximum);
+		fprintf(stderr, "client: --%s %s is out of range: %lld to %lld\n", name, text,
+			(long long)minimum, (long long)maximum);
 		return false;
 	}
 	return true;
@@ -84,13 +90,19 @@ static bool parse_address(const char *name, const char *text, struct in_addr *ad
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
 	static const struct option table[] = {
-		{ "to", required_argument, NULL, 't' },     { "port", required_argument, NULL, 'p' },
-		{ "count", required_argument, NULL, 'c' },  { "interval", required_argument, NULL, 'i' },
-		{ "bytes", required_argument, NULL, 'b' },  { "source", required_argument, NULL, 's' },
-		{ "help", no_argument, NULL, 'h' },         { NULL, 0, NULL, 0 },
+		{ "to", required_argument, NULL, 't' },
+		{ "port", required_argument, NULL, 'p' },
+		{ "count", required_argument, NULL, 'c' },
+		{ "interval", required_argument, NULL, 'i' },
+		{ "bytes", required_argument, NULL, 'b' },
+		{ "source", required_argument, NULL, 's' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 
-	*arguments = (struct arguments){ .port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64 };
+	*arguments = (struct arguments){
+		.port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64
+	};
 	opterr = 0;
 	for (;;) {
 		int at = optind, code = getopt_long(argc, argv, "+:", table, NULL);
@@ -99,7 +111,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 		switch (code) {
 		case -1:
 			if (optind < argc) {
-				fprintf(stderr, "client: unexpected argument '%s'; see --help\n", argv[optind]);
+				fprintf(stderr, "client: unexpected argument '%s'; see --help\n",
+					argv[optind]);
 				return EXIT_USAGE;
 			}
 			if (arguments->to.s_addr == htonl(INADDR_ANY)) {
@@ -120,10 +133,12 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 			valid = parse_number("count", optarg, 1, 1000000000, &arguments->count);
 			break;
 		case 'i':
-			valid = parse_number("interval", optarg, 0, 10000000, &arguments->interval_us);
+			valid = parse_number("interval", optarg, 0, 10000000,
+					     &arguments->interval_us);
 			break;
 		case 'b':
-			valid = parse_number("bytes", optarg, sizeof(struct datagram), DATAGRAM_LARGEST, &arguments->bytes);
+			valid = parse_number("bytes", optarg, sizeof(struct datagram),
+					     DATAGRAM_LARGEST, &arguments->bytes);
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -132,7 +147,9 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 			fprintf(stderr, "client: %s needs a value; see --help\n", argv[at]);
 			return EXIT_USAGE;
 		default:
-			fprintf(stderr, "client: unknown, ambiguous or misused option '%s'; see --help\n", argv[at]);
+			fprintf(stderr,
+				"client: unknown, ambiguous or misused option '%s'; see --help\n",
+				argv[at]);
 			return EXIT_USAGE;
 		}
 		if (!valid)
@@ -140,24 +157,32 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 	}
 }
 
-/* A connected socket: a missing route shows at once, and answers that refuse the datagrams are told to us. */
+/*
+ * A connected socket: a missing route shows at once, and answers that refuse the datagrams are told
+ * to us.
+ */
 static int open_socket(const struct arguments *arguments)
 {
 	struct sockaddr_in source = { .sin_family = AF_INET, .sin_addr = arguments->source };
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(arguments->port), .sin_addr = arguments->to };
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_port = htons(arguments->port),
+				  .sin_addr = arguments->to };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0) {
 		fprintf(stderr, "client: cannot make a UDP socket: %s\n", strerror(errno));
 		return -1;
 	}
-	if (arguments->source.s_addr != htonl(INADDR_ANY) && bind(fd, (struct sockaddr *)&source, sizeof(source))) {
+	if (arguments->source.s_addr != htonl(INADDR_ANY) &&
+	    bind(fd, (struct sockaddr *)&source, sizeof(source))) {
 		fprintf(stderr, "client: cannot send from that --source: %s\n", strerror(errno));
 		goto fail;
 	}
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to))) {
 		fprintf(stderr, "client: no way to that address: %s%s\n", strerror(errno),
-			errno == ENETUNREACH ? "; add a route through the machine that measures, see --help" : "");
+			errno == ENETUNREACH
+				? "; add a route through the machine that measures, see --help"
+				: "");
 		goto fail;
 	}
 	return fd;
@@ -185,8 +210,8 @@ static void sleep_until(int64_t ns)
 /* ICMP's answer to an earlier datagram, which send() returns in place of sending this one. */
 static bool is_refusal(int error)
 {
-	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
-	       error == EACCES || error == EPROTO || error == ENOPROTOOPT;
+	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+	       error == EHOSTDOWN || error == EACCES || error == EPROTO || error == ENOPROTOOPT;
 }
 
 static int send_one(int fd, const char *data, size_t size, struct result *result)
@@ -242,11 +267,13 @@ int main(int argc, char **argv)
 	err = send_all(fd, &arguments, &result);
 	close(fd);
 	inet_ntop(AF_INET, &arguments.to, to, sizeof(to));
-	printf("sent %lld datagrams of %lld bytes to %s:%lld in %.3f s, %lld of them late\n", (long long)result.sent,
-	       (long long)arguments.bytes, to, (long long)arguments.port, result.seconds, (long long)result.late);
+	printf("sent %lld datagrams of %lld bytes to %s:%lld in %.3f s, %lld of them late\n",
+	       (long long)result.sent, (long long)arguments.bytes, to, (long long)arguments.port,
+	       result.seconds, (long long)result.late);
 	if (result.refused)
-		fprintf(stderr, "client: %lld answers refused them, the last one: %s; is network --remote running, with this "
-				"--port and address, and is its machine forwarding?\n",
+		fprintf(stderr,
+			"client: %lld answers refused them, the last one: %s; is network --remote "
+			"running, for this address and --port, and is its machine forwarding?\n",
 			(long long)result.refused, strerror(result.refusal));
 	if (err)
 		fprintf(stderr, "client: cannot send: %s\n", strerror(-err));

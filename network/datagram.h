@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What network/client sends and network/network recognises among whatever else reaches its device. */
+/*
+ * What network/client sends and network/network recognises among whatever else reaches its device.
+ */
 #ifndef KLAT_NETWORK_DATAGRAM_H
 #define KLAT_NETWORK_DATAGRAM_H
 
@@ -9,7 +11,10 @@
 #define DATAGRAM_PORT 7717
 #define DATAGRAM_LARGEST 1472 /* one Ethernet frame: 1500 less the IPv4 and UDP headers */
 
-/* The beginning of every datagram's data, in network byte order but for `start`, which does not leave the machine. */
+/*
+ * The beginning of every datagram's data, in network byte order but for `start`, which does not
+ * leave the machine.
+ */
 struct datagram {
 	uint32_t magic;
 	uint32_t stream; /* tells one sender's numbering from another's */

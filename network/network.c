@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread of high priority (H) blocks in read() on a tun device; one of low priority (L) spins on the same CPU, noting the counter each
- * turn. Timed: L's last stamp to H's return from read(), which is interrupt, wake-up and preemption on one counter; and the client's
- * stamp before send() to the same return. Not timed: H's way back to sleep, the client's wait for L. The traps: a packet that comes
- * while L rests, or while H is still busy with another, preempts nobody, so the client waits for L's word that it spins, and L proves
- * afterwards, packet by packet, that it was preempted meanwhile. What else reaches the device (stray packets) is never a sample. A
- * datagram of this machine runs through the device in its sender's context: a reschedule interrupt wakes H, not a network card's.
+ * A thread of high priority (H) blocks in read() on a tun device; one of low priority (L) spins on
+ * the same CPU, noting the counter each turn. Timed: L's last stamp to H's return from read(),
+ * which is interrupt, wake-up and preemption on one counter; and the client's stamp before send()
+ * to the same return. Not timed: H's way back to sleep, the client's wait for L. The traps: a
+ * packet that comes while L rests, or while H is still busy with another, preempts nobody, so the
+ * client waits for L's word that it spins, and L proves afterwards, packet by packet, that it was
+ * preempted meanwhile. What else reaches the device (stray packets) is never a sample. A datagram
+ * of this machine runs through the device in its sender's context: a reschedule interrupt wakes H,
+ * not a network card's.
  */
 #include "klat.h"
 
@@ -31,16 +34,25 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of a datagram that is not answered in this many ticks, about 100 ms, nothing more is to be expected. */
+/*
+ * Of a datagram that is not answered in this many ticks, about 100 ms, nothing more is to be
+ * expected.
+ */
 #define LOST_TICKS (UINT64_C(1) << 28)
 #define MAX_ATTEMPTS 8
-/* The client's pause once L spins, in ticks: no shorter than several turns of L, and random lest the two fall into step. */
+/*
+ * The client's pause once L spins, in ticks: no shorter than several turns of L, and random lest
+ * the two fall into step.
+ */
 #define SETTLE_TICKS 4096
 #define SETTLE_RANDOM_BITS 14
 /* With --remote, turns of L between two looks at the clock: some 100 us. */
 #define TURNS 4096
 
-enum { WAKEUP, SEND_TO_READ };
+enum {
+	WAKEUP,
+	SEND_TO_READ
+};
 
 struct options {
 	bool remote;
@@ -66,21 +78,27 @@ struct state {
 	uint32_t stream, next;      /* whose numbering, and the number to follow */
 	int64_t strays, unspun;
 
-	int64_t lost KLAT_ALIGNED; /* counted by the client; with --remote by H, from holes in the numbering */
+	int64_t lost KLAT_ALIGNED; /* counted by the client; with --remote by H, from holes in the
+				      numbering */
 };
 
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "low-priority", "N", "priority of the thread that is preempted", KLAT_INTEGER, AT(low_priority), 1, 98, NULL,
-	  false },
-	{ "remote", NULL, "open the device among this machine's own interfaces and wait for network/client on another machine",
+	{ "low-priority", "N", "priority of the thread that is preempted", KLAT_INTEGER,
+	  AT(low_priority), 1, 98, NULL, false },
+	{ "remote", NULL,
+	  "open the device among this machine's own interfaces and wait for network/client on "
+	  "another machine",
 	  KLAT_FLAG, AT(remote), 0, 0, NULL, false },
-	{ "address", "A.B.C.D/N", "the device's address and subnet; packets to any other address of it reach the device "
+	{ "address", "A.B.C.D/N",
+	  "the device's address and subnet; packets to any other address of it reach the device "
 	  "(default 10.168.77.1/24)",
 	  KLAT_TEXT, AT(address), 0, 0, NULL, true },
-	{ "device", "NAME", "name of the tun device (default klat0)", KLAT_TEXT, AT(device), 0, 0, NULL, true },
+	{ "device", "NAME", "name of the tun device (default klat0)", KLAT_TEXT, AT(device), 0, 0,
+	  NULL, true },
 	{ "port", "N", "UDP port of the datagrams", KLAT_INTEGER, AT(port), 1, 65535, NULL, true },
-	{ "wait-for", "SECONDS", "with --remote, give up when no packet could be measured for this long", KLAT_INTEGER,
+	{ "wait-for", "SECONDS",
+	  "with --remote, give up when no packet could be measured for this long", KLAT_INTEGER,
 	  AT(wait_for), 1, 86400, NULL, true },
 };
 
@@ -94,7 +112,8 @@ static const struct options defaults = {
 
 static const struct klat_metric metrics[] = {
 	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU" },
-	[SEND_TO_READ] = { "send_to_read", "before send() to packet read, client's CPU to reader's" },
+	[SEND_TO_READ] = { "send_to_read",
+			   "before send() to packet read, client's CPU to reader's" },
 };
 
 /* Warm-up iterations are negative; generations begin at 1. */
@@ -103,9 +122,12 @@ static uint32_t generation_of(const struct klat_run *run, int64_t i)
 	return i + run->warmup + 1;
 }
 
-/* Configuration ------------------------------------------------------------------------------------------------------------- */
+/* Configuration ---------------------------------------------------------------------------- */
 
-/* The peer is the first address of the subnet that is not the device's own: a packet to it is routed to the device. */
+/*
+ * The peer is the first address of the subnet that is not the device's own: a packet to it is
+ * routed to the device.
+ */
 static int parse_address(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -116,23 +138,29 @@ static int parse_address(struct klat_run *run)
 	long bits;
 
 	if (!slash || slash - o->address >= (ptrdiff_t)sizeof(dotted))
-		return klat_usage(run, "--address is an IPv4 address and prefix such as %s, not '%s'", defaults.address,
-				  o->address);
+		return klat_usage(run,
+				  "--address is an IPv4 address and prefix such as %s, not '%s'",
+				  defaults.address, o->address);
 	memcpy(dotted, o->address, slash - o->address);
 	dotted[slash - o->address] = 0;
 	bits = strtol(slash + 1, &end, 10);
-	if (inet_pton(AF_INET, dotted, &state->address) != 1 || slash[1] < '0' || slash[1] > '9' || *end)
-		return klat_usage(run, "--address is an IPv4 address and prefix such as %s, not '%s'", defaults.address,
-				  o->address);
+	if (inet_pton(AF_INET, dotted, &state->address) != 1 || slash[1] < '0' || slash[1] > '9' ||
+	    *end)
+		return klat_usage(run,
+				  "--address is an IPv4 address and prefix such as %s, not '%s'",
+				  defaults.address, o->address);
 	if (bits < 8 || bits > 30)
-		return klat_usage(run, "--address %s: the prefix is out of range: 8 to 30", o->address);
+		return klat_usage(run, "--address %s: the prefix is out of range: 8 to 30",
+				  o->address);
 	address = ntohl(state->address.s_addr);
 	mask = ~UINT32_C(0) << (32 - bits);
-	if (address >> 24 == 0 || address >> 24 == 127 || address >> 24 >= 224 || !(address & ~mask) ||
-	    (address | mask) == ~UINT32_C(0))
-		return klat_usage(run, "--address %s is not the address of a host in its subnet", o->address);
+	if (address >> 24 == 0 || address >> 24 == 127 || address >> 24 >= 224 ||
+	    !(address & ~mask) || (address | mask) == ~UINT32_C(0))
+		return klat_usage(run, "--address %s is not the address of a host in its subnet",
+				  o->address);
 	state->netmask.s_addr = htonl(mask);
-	state->peer.s_addr = htonl((address & mask) + 1 == address ? address + 1 : (address & mask) + 1);
+	state->peer.s_addr =
+		htonl((address & mask) + 1 == address ? address + 1 : (address & mask) + 1);
 	return 0;
 }
 
@@ -144,13 +172,18 @@ static int configure(struct klat_run *run)
 	if (err)
 		return err;
 	/* '%' would ask the kernel to choose a number. */
-	if (!o->device[0] || strlen(o->device) >= IFNAMSIZ || strpbrk(o->device, "/%: \t\n") || o->device[0] == '.')
-		return klat_usage(run, "--device takes a name of at most %d characters, not '%s'", IFNAMSIZ - 1, o->device);
+	if (!o->device[0] || strlen(o->device) >= IFNAMSIZ || strpbrk(o->device, "/%: \t\n") ||
+	    o->device[0] == '.')
+		return klat_usage(run, "--device takes a name of at most %d characters, not '%s'",
+				  IFNAMSIZ - 1, o->device);
 	run->low_priority = o->low_priority;
 	klat_use_metric(run, WAKEUP, 1);
 	if (o->remote) {
 		run->cpu_count = 1;
-		/* The low-priority thread says what is wrong before the supervisor says only that nothing happens. */
+		/*
+		 * The low-priority thread says what is wrong before the supervisor says only that
+		 * nothing happens.
+		 */
 		run->patience = o->wait_for + 10;
 		return 0;
 	}
@@ -160,11 +193,13 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/* The device ---------------------------------------------------------------------------------------------------------------- */
+/* The device ------------------------------------------------------------------------------- */
 
 static void set_inet(struct sockaddr *to, struct in_addr address, int port)
 {
-	struct sockaddr_in inet = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = address };
+	struct sockaddr_in inet = { .sin_family = AF_INET,
+				    .sin_port = htons(port),
+				    .sin_addr = address };
 
 	memcpy(to, &inet, sizeof(inet));
 }
@@ -196,12 +231,15 @@ static int bring_up(struct klat_run *run)
 	strcpy(request.ifr_name, o->device);
 	set_inet(&request.ifr_addr, state->address, 0);
 	if (ioctl(state->socket_fd, SIOCSIFADDR, &request))
-		return klat_error(run, errno, "cannot give %s the address %s: %s", o->device, o->address, strerror(errno));
+		return klat_error(run, errno, "cannot give %s the address %s: %s", o->device,
+				  o->address, strerror(errno));
 	set_inet(&request.ifr_netmask, state->netmask, 0);
 	if (ioctl(state->socket_fd, SIOCSIFNETMASK, &request))
-		return klat_error(run, errno, "cannot give %s the subnet %s: %s", o->device, o->address, strerror(errno));
+		return klat_error(run, errno, "cannot give %s the subnet %s: %s", o->device,
+				  o->address, strerror(errno));
 	if (ioctl(state->socket_fd, SIOCGIFFLAGS, &request))
-		return klat_error(run, errno, "cannot read the flags of %s: %s", o->device, strerror(errno));
+		return klat_error(run, errno, "cannot read the flags of %s: %s", o->device,
+				  strerror(errno));
 	request.ifr_flags |= IFF_UP;
 	if (ioctl(state->socket_fd, SIOCSIFFLAGS, &request))
 		return klat_error(run, errno, "cannot bring %s up: %s", o->device, strerror(errno));
@@ -212,31 +250,42 @@ static int make_device(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	/* Exclusive: a device that is there already belongs to somebody else. It goes with its last descriptor. */
+	/*
+	 * Exclusive: a device that is there already belongs to somebody else. It goes with its last
+	 * descriptor.
+	 */
 	struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_TUN_EXCL };
 
 	state->tun_fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 	if (state->tun_fd < 0 && (errno == EACCES || errno == EPERM))
 		return klat_skip(run, "/dev/net/tun: %s; run as root", strerror(errno));
 	if (state->tun_fd < 0)
-		return klat_skip(run, "/dev/net/tun: %s; load the tun module (modprobe tun), or give the container the device",
+		return klat_skip(run,
+				 "/dev/net/tun: %s; load the tun module (modprobe tun), or give "
+				 "the container the device",
 				 strerror(errno));
 	strcpy(request.ifr_name, o->device);
 	/*
-	 * Unregistering a device waits for RCU, some 20 ms. A private one can be left to its namespace, which the kernel takes apart in
-	 * the background once nothing holds it.
+	 * Unregistering a device waits for RCU, some 20 ms. A private one can be left to its
+	 * namespace, which the kernel takes apart in the background once nothing holds it.
 	 */
 	if (!ioctl(state->tun_fd, TUNSETIFF, &request)) {
 		if (!o->remote && ioctl(state->tun_fd, TUNSETPERSIST, 1))
-			return klat_error(run, errno, "cannot leave %s to its namespace: %s", o->device, strerror(errno));
+			return klat_error(run, errno, "cannot leave %s to its namespace: %s",
+					  o->device, strerror(errno));
 		return 0;
 	}
 	if (errno == EPERM)
-		return klat_skip(run, "may not make a tun device (%s): run as root, or with CAP_NET_ADMIN", strerror(errno));
+		return klat_skip(
+			run, "may not make a tun device (%s): run as root, or with CAP_NET_ADMIN",
+			strerror(errno));
 	if (errno == EBUSY || errno == EEXIST)
-		return klat_error(run, errno, "there is a network device %s already; choose another name with --device",
-				  o->device);
-	return klat_error(run, errno, "cannot make the tun device %s: %s", o->device, strerror(errno));
+		return klat_error(
+			run, errno,
+			"there is a network device %s already; choose another name with --device",
+			o->device);
+	return klat_error(run, errno, "cannot make the tun device %s: %s", o->device,
+			  strerror(errno));
 }
 
 /* The device, and the client's socket, in the network namespace of the caller. */
@@ -257,11 +306,14 @@ static int open_device(struct klat_run *run)
 		return err;
 	set_inet(&peer, state->peer, o->port);
 	if (!o->remote && connect(state->socket_fd, &peer, sizeof(peer)))
-		return klat_error(run, errno, "no route to the device %s: %s", o->device, strerror(errno));
+		return klat_error(run, errno, "no route to the device %s: %s", o->device,
+				  strerror(errno));
 	return 0;
 }
 
-/* Root needs no user namespace of its own; anyone else is root in one, where the system lets them. */
+/*
+ * Root needs no user namespace of its own; anyone else is root in one, where the system lets them.
+ */
 static int enter_private_network(struct klat_run *run)
 {
 	int err;
@@ -271,12 +323,15 @@ static int enter_private_network(struct klat_run *run)
 	err = errno;
 	if (err == EPERM && !unshare(CLONE_NEWUSER | CLONE_NEWNET))
 		return 0;
-	return klat_skip(run, "may not make a network namespace (%s): run as root, or allow user namespaces", strerror(err));
+	return klat_skip(
+		run, "may not make a network namespace (%s): run as root, or allow user namespaces",
+		strerror(err));
 }
 
 /*
- * Through a child that shares the file table: it enters the namespaces, and the descriptors stay here. The measured process itself
- * keeps its namespaces, for in a user namespace it would lose what real-time priority and locked memory may rest on.
+ * Through a child that shares the file table: it enters the namespaces, and the descriptors stay
+ * here. The measured process itself keeps its namespaces, for in a user namespace it would lose
+ * what real-time priority and locked memory may rest on.
  */
 static int open_private_device(struct klat_run *run)
 {
@@ -290,11 +345,15 @@ static int open_private_device(struct klat_run *run)
 	if (waitpid(pid, &status, 0) < 0)
 		return klat_error(run, errno, "cannot wait for a process: %s", strerror(errno));
 	if (WIFSIGNALED(status))
-		return klat_error(run, EIO, "the process that makes the network was killed by signal %d", WTERMSIG(status));
+		return klat_error(run, EIO,
+				  "the process that makes the network was killed by signal %d",
+				  WTERMSIG(status));
 	return WEXITSTATUS(status) ? -EIO : 0; /* described by the child */
 }
 
-/* An interface of this machine that has addresses of the device's subnet would lose packets to it. */
+/*
+ * An interface of this machine that has addresses of the device's subnet would lose packets to it.
+ */
 static int check_overlap(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -303,7 +362,8 @@ static int check_overlap(struct klat_run *run)
 	int err = 0;
 
 	if (getifaddrs(&interfaces))
-		return klat_error(run, errno, "cannot list the network interfaces: %s", strerror(errno));
+		return klat_error(run, errno, "cannot list the network interfaces: %s",
+				  strerror(errno));
 	for (const struct ifaddrs *at = interfaces; at && !err; at = at->ifa_next) {
 		struct sockaddr_in address, netmask;
 		uint32_t common;
@@ -314,7 +374,9 @@ static int check_overlap(struct klat_run *run)
 		memcpy(&netmask, at->ifa_netmask, sizeof(netmask));
 		common = netmask.sin_addr.s_addr & state->netmask.s_addr;
 		if ((address.sin_addr.s_addr & common) == (state->address.s_addr & common))
-			err = klat_error(run, EADDRINUSE, "%s overlaps with the addresses of %s; choose others with --address",
+			err = klat_error(run, EADDRINUSE,
+					 "%s overlaps with the addresses of %s; choose others with "
+					 "--address",
 					 o->address, at->ifa_name);
 	}
 	freeifaddrs(interfaces);
@@ -331,14 +393,17 @@ static void announce_wait(const struct klat_run *run)
 	if (!isatty(STDERR_FILENO))
 		return;
 	inet_ntop(AF_INET, &state->peer, peer, sizeof(peer));
-	fprintf(stderr, "network: waiting on %s for up to %lld s; on the other machine: network/client --to %s --port %lld\n",
+	fprintf(stderr,
+		"network: waiting on %s for up to %lld s; on the other machine: network/client "
+		"--to %s --port %lld\n",
 		o->device, (long long)o->wait_for, peer, (long long)o->port);
 }
 
-/* H ------------------------------------------------------------------------------------------------------------------------- */
+/* H ---------------------------------------------------------------------------------------- */
 
 /* The datagram in an IPv4 packet from the device, or false for a stray. */
-static bool find_datagram(const struct options *o, const char *packet, size_t size, struct datagram *datagram)
+static bool find_datagram(const struct options *o, const char *packet, size_t size,
+			  struct datagram *datagram)
 {
 	struct iphdr ip;
 	struct udphdr udp;
@@ -349,7 +414,8 @@ static bool find_datagram(const struct options *o, const char *packet, size_t si
 	memcpy(&ip, packet, sizeof(ip));
 	header = ip.ihl * 4;
 	if (ip.version != 4 || header < sizeof(ip) || ip.protocol != IPPROTO_UDP ||
-	    (ntohs(ip.frag_off) & (IP_OFFMASK | IP_MF)) || size < header + sizeof(udp) + sizeof(*datagram))
+	    (ntohs(ip.frag_off) & (IP_OFFMASK | IP_MF)) ||
+	    size < header + sizeof(udp) + sizeof(*datagram))
 		return false;
 	memcpy(&udp, packet + header, sizeof(udp));
 	memcpy(datagram, packet + header + sizeof(udp), sizeof(*datagram));
@@ -372,14 +438,15 @@ static void follow_numbering(struct state *state, const struct datagram *datagra
 }
 
 /* Whether the packet that H has just read is the one for this generation. */
-static bool accept_packet(struct klat_run *run, uint32_t generation, const char *packet, size_t size, bool spun,
-			  struct datagram *datagram)
+static bool accept_packet(struct klat_run *run, uint32_t generation, const char *packet,
+			  size_t size, bool spun, struct datagram *datagram)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	if (!find_datagram(o, packet, size, datagram) ||
-	    (!o->remote && (ntohl(datagram->stream) != state->stream || ntohl(datagram->sequence) != generation))) {
+	    (!o->remote && (ntohl(datagram->stream) != state->stream ||
+			    ntohl(datagram->sequence) != generation))) {
 		__atomic_fetch_add(&state->strays, 1, __ATOMIC_RELAXED);
 		return false;
 	}
@@ -390,7 +457,10 @@ static bool accept_packet(struct klat_run *run, uint32_t generation, const char 
 	return spun;
 }
 
-/* Whether L has been spinning for this packet, and has had a turn since H last returned: H alone runs here now. */
+/*
+ * Whether L has been spinning for this packet, and has had a turn since H last returned: H alone
+ * runs here now.
+ */
 static bool low_spun(struct state *state, uint32_t generation, uint64_t last)
 {
 	bool turned = last != state->seen;
@@ -404,7 +474,8 @@ static int high(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	uint64_t *wakeup = klat_series(run, WAKEUP, 0), *send_to_read = klat_series(run, SEND_TO_READ, 0);
+	uint64_t *wakeup = klat_series(run, WAKEUP, 0),
+		 *send_to_read = klat_series(run, SEND_TO_READ, 0);
 
 	for (int64_t i = -run->warmup; i < run->iterations; i++) {
 		const uint32_t generation = generation_of(run, i);
@@ -435,7 +506,7 @@ static int high(struct klat_worker *worker)
 	return 0;
 }
 
-/* L ------------------------------------------------------------------------------------------------------------------------- */
+/* L ---------------------------------------------------------------------------------------- */
 
 static int64_t involuntary_switches(void)
 {
@@ -472,14 +543,15 @@ static int give_up(struct klat_worker *worker)
 	const struct state *state = worker->state;
 
 	return klat_error(worker->run, ETIMEDOUT,
-			  "no packet could be measured for %lld s, after %lld of %lld (%lld came while nobody spun, %lld were "
-			  "strays): %s",
-			  (long long)o->wait_for, (long long)(worker->iteration + worker->run->warmup),
+			  "no packet could be measured for %lld s, after %lld of %lld "
+			  "(%lld came while nobody spun, %lld were strays): %s",
+			  (long long)o->wait_for,
+			  (long long)(worker->iteration + worker->run->warmup),
 			  (long long)(worker->run->iterations + worker->run->warmup),
 			  (long long)__atomic_load_n(&state->unspun, __ATOMIC_RELAXED),
 			  (long long)__atomic_load_n(&state->strays, __ATOMIC_RELAXED),
-			  forwards() ? "is network/client sending, and is its route set?" :
-				       "net.ipv4.ip_forward is 0 here, see --help");
+			  forwards() ? "is network/client sending, and is its route set?"
+				     : "net.ipv4.ip_forward is 0 here, see --help");
 }
 
 /* Packets that come during the rest find nobody to preempt; H sees that by `resting`. */
@@ -494,8 +566,8 @@ static void rest_while_waiting(struct klat_worker *worker)
 }
 
 /*
- * Spin until H has read the packet. In the private network the client limits the wait; a remote one cannot, and may take so long that L
- * has to rest meanwhile.
+ * Spin until H has read the packet. In the private network the client limits the wait; a remote one
+ * cannot, and may take so long that L has to rest meanwhile.
  */
 static int spin_until_read(struct klat_worker *worker, uint32_t generation)
 {
@@ -505,7 +577,8 @@ static int spin_until_read(struct klat_worker *worker, uint32_t generation)
 	const int64_t deadline = now_s() + o->wait_for;
 	struct state *state = worker->state;
 
-	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation; turn++) {
+	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation;
+	     turn++) {
 		__atomic_store_n(&state->last, klat_tsc_begin(), __ATOMIC_RELAXED);
 		if (__builtin_expect(yields, 0))
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
@@ -542,7 +615,7 @@ static int low(struct klat_worker *worker)
 	return err;
 }
 
-/* The client ---------------------------------------------------------------------------------------------------------------- */
+/* The client ------------------------------------------------------------------------------- */
 
 static bool is_read(const struct state *state, uint32_t generation)
 {
@@ -554,8 +627,11 @@ static bool is_read(const struct state *state, uint32_t generation)
 	return true;
 }
 
-/* A repeated datagram carries a stamp of its own, so that it does not matter which of them H reads. */
-static int send_until_read(struct klat_worker *worker, struct datagram *datagram, uint32_t generation)
+/*
+ * A repeated datagram carries a stamp of its own, so that it does not matter which of them H reads.
+ */
+static int send_until_read(struct klat_worker *worker, struct datagram *datagram,
+			   uint32_t generation)
 {
 	struct state *state = worker->state;
 
@@ -568,14 +644,16 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 			return 0;
 		state->lost++;
 	}
-	return klat_error(worker->run, ETIMEDOUT, "%d datagrams in a row were not read", MAX_ATTEMPTS);
+	return klat_error(worker->run, ETIMEDOUT, "%d datagrams in a row were not read",
+			  MAX_ATTEMPTS);
 }
 
 static int client(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC), .stream = htonl(state->stream) };
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
+				     .stream = htonl(state->stream) };
 	uint32_t random = state->stream;
 	int err = 0;
 
@@ -587,7 +665,10 @@ static int client(struct klat_worker *worker)
 		err = klat_spin_until(&state->announced, generation);
 		if (err)
 			break;
-		/* The multiplier and increment of Numerical Recipes; the upper bits are the random ones. */
+		/*
+		 * The multiplier and increment of Numerical Recipes; the upper bits are the random
+		 * ones.
+		 */
 		random = random * 1664525 + 1013904223;
 		klat_spin(SETTLE_TICKS + (random >> (32 - SETTLE_RANDOM_BITS)));
 		err = send_until_read(worker, &datagram, generation);
@@ -596,7 +677,7 @@ static int client(struct klat_worker *worker)
 	return err;
 }
 
-/* The run ------------------------------------------------------------------------------------------------------------------- */
+/* The run ---------------------------------------------------------------------------------- */
 
 static int setup(struct klat_run *run)
 {
@@ -613,7 +694,10 @@ static int setup(struct klat_run *run)
 		return err;
 	if (o->remote)
 		announce_wait(run);
-	/* L first, for the library's planted faults spoil the first worker: H without its priority would just starve. */
+	/*
+	 * L first, for the library's planted faults spoil the first worker: H without its priority
+	 * would just starve.
+	 */
 	klat_worker_add(run, "low", 0, KLAT_LOW, low);
 	klat_worker_add(run, "high", 0, KLAT_HIGH, high);
 	if (!o->remote)
@@ -645,11 +729,15 @@ static int verify(struct klat_run *run)
 		klat_count(run, "unspun", state->unspun);
 	klat_verify_slept(run, "high");
 	if (state->preempted * 100 < run->iterations * 99)
-		klat_invalid(run, "the low-priority thread was seen spinning and preempted for %lld of %lld packets",
+		klat_invalid(run,
+			     "the low-priority thread was seen spinning and preempted for %lld of "
+			     "%lld packets",
 			     (long long)state->preempted, (long long)run->iterations);
 	if (involuntary < run->iterations)
-		klat_invalid(run, "the low-priority thread was preempted %lld times in all by %lld packets",
-			     (long long)involuntary, (long long)run->iterations);
+		klat_invalid(
+			run,
+			"the low-priority thread was preempted %lld times in all by %lld packets",
+			(long long)involuntary, (long long)run->iterations);
 	if (!o->remote && state->lost)
 		klat_disturbed(run, "datagrams had to be repeated");
 	return 0;
@@ -658,26 +746,35 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark network = {
 	.name = "network",
 	.summary = "tun transmit to wake-up of a reader that preempts",
-	.description =
-		"A thread of high priority blocks in read() on a tun device, one of low priority spins on the same CPU and notes the "
-		"counter each turn, and a client on another CPU sends UDP datagrams to the device. The low thread's last stamp to the "
-		"high thread's return from read() is interrupt, wake-up and preemption. All of it happens in a network namespace of "
-		"its own, so that no interface, route or address of the machine is touched. The packet runs through the device in the "
-		"client's context and the reader is woken by a reschedule interrupt, not by that of a network card.\n\n"
-		"With --remote the device is among the machine's own interfaces and the datagrams come from network/client on another "
-		"machine, through the network card and forwarding. The examples show the commands, with ROUTER for this machine's "
-		"address on the network that both share. What the kernel would drop on the way: everything while "
-		"net.ipv4.ip_forward is 0; with net.ipv4.conf.*.rp_filter=1, packets whose sender this machine reaches by another "
-		"interface than they came by (2 is the lenient setting); what the forward chain of a firewall does not accept. "
-		"The device is gone when the program ends, however it ends.\n\n"
-		"With --remote the low thread spins in bursts of 40 ms with rests of 6 ms. Packets that come while it rests "
-		"(\"unspun\") are counted and not measured, so that the client has to send some more than iterations and warm-up.\n\n"
-		"Evidence is, packet by packet, that the low thread spun, was switched out involuntarily, and that the high thread's "
-		"stamp lies between its own last and next one.",
+	.description = "A thread of high priority blocks in read() on a tun device, one of low "
+		       "priority spins on the same CPU and notes the counter each turn, and a "
+		       "client on another CPU sends UDP datagrams to the device. The low "
+		       "thread's last stamp to the high thread's return from read() is "
+		       "interrupt, wake-up and preemption. All of it happens in a network "
+		       "namespace of its own, so that no interface, route or address of the "
+		       "machine is touched. The packet runs through the device in the client's "
+		       "context and the reader is woken by a reschedule interrupt, not by that "
+		       "of a network card.\n\n"
+		       "With --remote the device is among the machine's own interfaces and the "
+		       "datagrams come from network/client on another machine, through the "
+		       "network card and forwarding. The examples show the commands, with "
+		       "ROUTER for this machine's address on the network that both share. What "
+		       "the kernel would drop on the way: everything while net.ipv4.ip_forward "
+		       "is 0; with net.ipv4.conf.*.rp_filter=1, packets whose sender this "
+		       "machine reaches by another interface than they came by (2 is the "
+		       "lenient setting); what the forward chain of a firewall does not "
+		       "accept. The device is gone when the program ends, however it ends.\n\n"
+		       "With --remote the low thread spins in bursts of 40 ms with rests of 6 "
+		       "ms. Packets that come while it rests (\"unspun\") are counted and not "
+		       "measured, so that the client has to send some more than iterations and "
+		       "warm-up.\n\n"
+		       "Evidence is, packet by packet, that the low thread spun, was switched "
+		       "out involuntarily, and that the high thread's stamp lies between its "
+		       "own last and next one.",
 	.examples = "network\tin a network of its own, two CPUs\n"
 		    "network --cpus 3,2\treader and spinning thread on CPU 3, client on CPU 2\n"
-		    "sysctl net.ipv4.ip_forward=1\there, as root, for --remote; note what it was before\n"
-		    "ip route add 10.168.77.0/24 via ROUTER\ton the other machine, as root: the way to the device\n"
+		    "sysctl net.ipv4.ip_forward=1\there, as root; note what it was before\n"
+		    "ip route add 10.168.77.0/24 via ROUTER\ton the other machine, as root\n"
 		    "network --remote\there, as root: waits up to 30 s for the first packet\n"
 		    "network/client --to 10.168.77.2\ton the other machine, meanwhile\n"
 		    "ip route del 10.168.77.0/24\ton the other machine, afterwards",

@@ -1,0 +1,495 @@
+"""network --remote over forwarding between network namespaces, network/client, and what network refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORK = ROOT / "network" / "network"
+CLIENT = ROOT / "network" / "client"
+MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED = range(5)
+LIMIT_SECONDS = 60
+TRIES = 4
+SUBNET, PEER, PORT = "10.168.77.0/24", "10.168.77.2", 7717
+HEADER = struct.Struct(">IIII8x")  # magic, stream, sequence, reserved, start
+MAGIC = 0x6B6C6174
+LARGEST = 1472
+
+# Far more than any run here takes, so that the sender never ends first.
+ENDLESS = ("--count", "200000", "--interval", "500")
+
+# In the other machine's place: every second number is missing.
+HOLED_SENDER = f"""
+import socket, struct, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for sequence in range(0, 400000, 2):
+    sender.sendto(struct.pack(">IIIIQ", {MAGIC}, 7, sequence, 0, 0), ("{PEER}", {PORT}))
+    time.sleep(0.0005)
+"""
+
+BURST_SENDER = f"""
+import socket, struct, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for sequence in range(0, 2000000):
+    sender.sendto(struct.pack(">IIIIQ", {MAGIC}, 8, sequence, 0, 0), ("{PEER}", {PORT}))
+    if sequence % 10 == 9:
+        time.sleep(0.001)
+"""
+
+# The right port, but nothing that the client would send.
+STRAY_SENDER = f"""
+import socket, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    sender.sendto(b"x" * 64, ("{PEER}", {PORT}))
+    time.sleep(0.002)
+"""
+
+
+def lacking(reason: str) -> None:
+    """This machine cannot show it: a skip, or a failure where it should be able to."""
+    if os.environ.get("KLAT_REQUIRE") == "1":
+        pytest.fail(f"KLAT_REQUIRE is set, and {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    if not NETWORK.exists() or not CLIENT.exists():
+        pytest.fail(
+            "network/network and network/client are not built: run the tests by 'make test'"
+        )
+
+
+@pytest.fixture
+def root() -> None:
+    if os.geteuid() != 0:
+        lacking("this test needs root")
+    if not Path("/dev/net/tun").exists():
+        lacking("this test needs /dev/net/tun")
+
+
+@pytest.fixture
+def two_cpus() -> tuple[int, int]:
+    """The measured CPU and another one."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        lacking("this test needs two CPUs")
+    return cpus[-1], cpus[0]
+
+
+def command(*words: str | Path, limit: float = LIMIT_SECONDS) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
+    )
+
+
+def must(*words: str | Path) -> str:
+    done = command(*words)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+def assert_one_line(
+    done: subprocess.CompletedProcess[str], status: int, program: str = "network"
+) -> str:
+    assert done.returncode == status, done
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"{program}: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@dataclass
+class Machines:
+    """Two network namespaces and the link between them; the first forwards what the second sends to the device."""
+
+    measuring: str
+    sending: str
+    cpu: int
+    other_cpu: int
+
+    def there(self, *words: str | Path) -> list[str]:
+        """A command line for the sending machine, which keeps off the measured CPU."""
+        where = ("ip", "netns", "exec", self.sending, "taskset", "-c", str(self.other_cpu))
+        return [*where, *map(str, words)]
+
+    def here(self, *arguments: str) -> list[str]:
+        """A command line of `network --remote` on the measuring machine."""
+        where = ("ip", "netns", "exec", self.measuring)
+        return [*where, str(NETWORK), "--remote", "--cpus", str(self.cpu), *arguments]
+
+    def interfaces(self) -> str:
+        """What a run must leave as it was."""
+        return must("ip", "-n", self.measuring, "-details", "addr") + must(
+            "ip", "-n", self.measuring, "route", "show", "table", "all"
+        )
+
+    def has_device(self, name: str = "klat0") -> bool:
+        return command("ip", "-n", self.measuring, "link", "show", name).returncode == 0
+
+    def forward(self, yes: bool) -> None:
+        must(
+            *("ip", "netns", "exec", self.measuring),
+            *("sysctl", "-qw", f"net.ipv4.ip_forward={int(yes)}"),
+        )
+
+    def measure(self, senders: Sequence[Sequence[Any]], *arguments: str) -> dict[str, Any]:
+        """A run with status 0 while the senders send; a noisy machine gets several tries at it."""
+        done = None
+        for _ in range(TRIES):
+            processes = [
+                subprocess.Popen(self.there(*words), stdout=subprocess.DEVNULL) for words in senders
+            ]
+            try:
+                done = command(*self.here("--json", "--wait-for", "10", *arguments))
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.wait()
+            if done.returncode == MEASURED:
+                break
+        assert done and done.returncode == MEASURED, done
+        result = json.loads(done.stdout)
+        assert isinstance(result, dict)
+        return result
+
+
+@pytest.fixture
+def machines(root: None, two_cpus: tuple[int, int]) -> Iterator[Machines]:
+    for tool in ("ip", "taskset", "sysctl"):
+        if not shutil.which(tool):
+            lacking(f"this test needs {tool}")
+    name = f"klat-{os.getpid()}"
+    pair = Machines(f"{name}-a", f"{name}-b", *two_cpus)
+    if command("ip", "netns", "add", pair.measuring).returncode:
+        lacking("this test needs to make network namespaces")
+    try:
+        must("ip", "netns", "add", pair.sending)
+        link = ("type", "veth", "peer", "name", "far", "netns", pair.sending)
+        must("ip", "-n", pair.measuring, "link", "add", "near", *link)
+        must("ip", "-n", pair.measuring, "addr", "add", "192.168.90.1/24", "dev", "near")
+        must("ip", "-n", pair.sending, "addr", "add", "192.168.90.2/24", "dev", "far")
+        # A new link's IPv6 addresses change by themselves for a while, which would be no doing of a run.
+        for namespace in (pair.measuring, pair.sending):
+            must(
+                "ip",
+                "netns",
+                "exec",
+                namespace,
+                "sysctl",
+                "-qw",
+                "net.ipv6.conf.all.disable_ipv6=1",
+            )
+        must("ip", "-n", pair.measuring, "link", "set", "near", "up")
+        must("ip", "-n", pair.sending, "link", "set", "far", "up")
+        must("ip", "-n", pair.sending, "route", "add", SUBNET, "via", "192.168.90.1")
+        pair.forward(True)
+        yield pair
+    finally:
+        for namespace in (pair.measuring, pair.sending):
+            command("ip", "netns", "del", namespace)
+
+
+def evidence(result: dict[str, Any]) -> dict[str, int]:
+    return dict(result["evidence"]["counts"])
+
+
+def test_packets_of_another_machine_are_forwarded_to_the_reader(machines: Machines) -> None:
+    before = machines.interfaces()
+    result = machines.measure([[CLIENT, "--to", PEER, *ENDLESS]])
+    assert result["status"] in ("ok", "disturbed")
+    assert [(m["name"], m["n"]) for m in result["metrics"]] == [("wakeup", 500)]
+    assert result["cpus"] == [machines.cpu]
+    assert {worker["role"] for worker in result["evidence"]["workers"]} == {"low", "high"}
+    counts = evidence(result)
+    assert counts["preempted"] >= 495 and counts["strays"] == 0
+    assert machines.interfaces() == before
+
+
+def test_strays_are_counted_and_are_no_samples(machines: Machines) -> None:
+    client = [CLIENT, "--to", PEER, *ENDLESS]
+    other_port = [CLIENT, "--to", PEER, "--port", str(PORT + 1), *ENDLESS]
+    result = machines.measure([client, other_port, [sys.executable, "-c", STRAY_SENDER]])
+    assert result["metrics"][0]["n"] == 500
+    assert evidence(result)["strays"] > 0
+
+
+def test_strays_alone_measure_nothing(machines: Machines) -> None:
+    sender = subprocess.Popen(machines.there(sys.executable, "-c", STRAY_SENDER))
+    try:
+        done = command(*machines.here("--wait-for", "1"))
+    finally:
+        sender.kill()
+        sender.wait()
+    assert "after 0 of 550" in assert_one_line(done, FAILED)
+
+
+def test_holes_in_the_numbering_are_lost_packets(machines: Machines) -> None:
+    result = machines.measure([[sys.executable, "-c", HOLED_SENDER]])
+    assert evidence(result)["lost"] >= 500
+
+
+def test_the_clients_own_numbering_has_no_holes(machines: Machines) -> None:
+    result = machines.measure([[CLIENT, "--to", PEER, "--bytes", str(LARGEST), *ENDLESS]])
+    assert evidence(result)["lost"] == 0
+
+
+def test_packets_that_preempt_nobody_are_not_measured(machines: Machines) -> None:
+    """Of ten that come at once, most find the reader still busy with the first."""
+    result = machines.measure([[sys.executable, "-c", BURST_SENDER]])
+    assert result["metrics"][0]["n"] == 500
+    assert evidence(result)["unspun"] > 500 and evidence(result)["preempted"] >= 495
+
+
+def test_without_forwarding_the_run_ends_and_says_why(machines: Machines) -> None:
+    machines.forward(False)
+    sender = subprocess.Popen(
+        machines.there(CLIENT, "--to", PEER, *ENDLESS),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        done = command(*machines.here("--wait-for", "1"))
+    finally:
+        sender.kill()
+        sender.wait()
+    assert "net.ipv4.ip_forward is 0" in assert_one_line(done, FAILED)
+
+
+def test_a_yielding_spinner_is_caught(machines: Machines) -> None:
+    for _ in range(TRIES):
+        with subprocess.Popen(
+            machines.there(CLIENT, "--to", PEER, *ENDLESS), stdout=subprocess.DEVNULL
+        ) as sender:
+            done = command(*machines.here("--plant", "yield", "--wait-for", "10", "--quiet"))
+            sender.kill()
+        if done.returncode != FAILED:
+            break
+    assert "preempted" in assert_one_line(done, UNTRUSTED)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_device_is_gone_however_the_run_ends(machines: Machines, ending: int) -> None:
+    before = machines.interfaces()
+    # `exec`ed by ip, so that the signal reaches the program itself.
+    with subprocess.Popen(machines.here(), stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 10
+        while not machines.has_device() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert machines.has_device()
+        running.send_signal(ending)
+        assert running.wait(10) == -ending
+    deadline = time.monotonic() + 10
+    while machines.has_device() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert machines.interfaces() == before
+
+
+def test_the_run_ends_when_the_device_is_taken_away(machines: Machines) -> None:
+    with subprocess.Popen(machines.here(), stderr=subprocess.PIPE, text=True) as running:
+        deadline = time.monotonic() + 10
+        while not machines.has_device() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        must("ip", "-n", machines.measuring, "link", "del", "klat0")
+        _, err = running.communicate(timeout=10)
+    assert running.returncode == FAILED and err.count("\n") == 1, err
+
+
+def test_a_device_or_subnet_of_somebody_else_is_left_alone(machines: Machines) -> None:
+    before = machines.interfaces()
+    taken = assert_one_line(command(*machines.here("--device", "near")), FAILED)
+    assert "near" in taken and "--device" in taken
+    overlapping = assert_one_line(command(*machines.here("--address", "192.168.90.77/16")), FAILED)
+    assert "near" in overlapping and "--address" in overlapping
+    assert machines.interfaces() == before
+
+
+def test_a_private_run_touches_no_interface(machines: Machines) -> None:
+    before = machines.interfaces()
+    inside = ("ip", "netns", "exec", machines.measuring)
+    private = [*inside, str(NETWORK), "--iterations", "10000000"]
+    with subprocess.Popen(private, stderr=subprocess.DEVNULL) as running:
+        time.sleep(0.3)
+        assert running.poll() is None
+        during = machines.interfaces()
+        running.kill()
+    assert during == before and machines.interfaces() == before
+
+
+def test_without_the_tun_device_the_run_is_skipped(root: None, two_cpus: tuple[int, int]) -> None:
+    # A network of its own as well, in which nobody else has a device.
+    without = ("unshare", "--mount", "--net")
+    if command(*without, "true").returncode:
+        lacking("this test needs to make namespaces")
+    script = 'mount -t tmpfs none /dev/net && exec "$0" "$@"'
+    for mode in ((), ("--remote",)):
+        done = command(*without, "sh", "-c", script, NETWORK, *mode)
+        assert "/dev/net/tun" in assert_one_line(done, SKIPPED)
+
+
+def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
+    root: None, two_cpus: tuple[int, int], tmp_path: Path
+) -> None:
+    if command("unshare", "--mount", "true").returncode or not shutil.which("setpriv"):
+        lacking("this test needs to make a mount namespace, and setpriv")
+    # The namespace's /dev/net/tun is open to all, as distributions have it; the program is where everyone can run it.
+    script = (
+        "mount -t tmpfs none /mnt && chmod 755 /mnt && cp $0 /mnt/network && mkdir /mnt/dev &&"
+        " mknod -m 666 /mnt/dev/tun c 10 200 && mount --bind /mnt/dev /dev/net &&"
+        ' exec setpriv --reuid 65534 --regid 65534 --clear-groups /mnt/network "$@"'
+    )
+    for _ in range(TRIES):
+        done = command("unshare", "--mount", "sh", "-c", script, NETWORK, "--json")
+        if done.returncode != UNTRUSTED:
+            break
+    if done.returncode == SKIPPED:
+        lacking(done.stderr.strip())
+    assert done.returncode == MEASURED, done
+    result = json.loads(done.stdout)
+    assert evidence(result)["preempted"] >= 495
+    assert {m["name"] for m in result["metrics"]} == {"wakeup", "send_to_read"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--address", "10.0.0.1"),
+        ("--address", "10.0.0/24"),
+        ("--address", "10.0.0.1/"),
+        ("--address", "10.0.0.1/24x"),
+        ("--address", "10.0.0.1/ 24"),
+        ("--address", "10.0.0.1/31"),
+        ("--address", "10.0.0.1/7"),
+        ("--address", "10.0.0.0/24"),
+        ("--address", "10.0.0.255/24"),
+        ("--address", "127.0.0.1/8"),
+        ("--address", "224.0.0.1/8"),
+        ("--address", "::1/64"),
+        ("--address", "1" * 300 + "/24"),
+        ("--device", ""),
+        ("--device", "a" * 16),
+        ("--device", "a/b"),
+        ("--device", ".."),
+        ("--device", "klat%d"),
+        ("--port", "0"),
+        ("--port", "65536"),
+        ("--wait-for", "0"),
+        ("--low-priority", "98"),
+        ("--remote", "--cpus", "0,0"),
+        ("--cpus", "0"),
+        ("--cpus", "0,0"),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_argument_is_one_line_and_status_2(arguments: tuple[str, ...]) -> None:
+    assert_one_line(command(NETWORK, *arguments), USAGE)
+
+
+# The client ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(5)
+        yield receiver
+
+
+def send_to(listener: socket.socket, *arguments: str) -> list[bytes]:
+    """What the client says that it sent, received."""
+    port = str(listener.getsockname()[1])
+    done = command(CLIENT, "--to", "127.0.0.1", "--port", port, *arguments)
+    assert done.returncode == 0 and done.stderr == "", done
+    return [listener.recv(65536) for _ in range(int(done.stdout.split()[1]))]
+
+
+@pytest.mark.parametrize("size", [HEADER.size, 64, LARGEST])
+def test_the_client_numbers_its_datagrams(listener: socket.socket, size: int) -> None:
+    arguments = ("--count", "100", "--interval", "0", "--bytes", str(size))
+    datagrams = send_to(listener, *arguments)
+    assert {len(datagram) for datagram in datagrams} == {size}
+    headers = [HEADER.unpack(datagram[: HEADER.size]) for datagram in datagrams]
+    assert [sequence for _, _, sequence, _ in headers] == list(range(100))
+    assert {magic for magic, *_ in headers} == {MAGIC}
+    again = HEADER.unpack(send_to(listener, "--count", "1")[0][: HEADER.size])
+    assert again[1] not in {stream for _, stream, *_ in headers}
+
+
+def test_the_client_never_sends_before_the_time(listener: socket.socket) -> None:
+    begun = time.monotonic()
+    send_to(listener, "--count", "50", "--interval", "2000")
+    assert time.monotonic() - begun >= 49 * 0.002
+
+
+def test_the_client_tells_of_refusals(listener: socket.socket) -> None:
+    port = str(listener.getsockname()[1])
+    listener.close()
+    done = command(CLIENT, "--to", "127.0.0.1", "--port", port, "--count", "20")
+    assert done.returncode == 0
+    assert "refused" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_the_client_says_when_there_is_no_route(machines: Machines) -> None:
+    done = command(*machines.there(CLIENT, "--to", "203.0.113.1"))
+    assert "route" in assert_one_line(done, FAILED, "client")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--to", "nonsense"),
+        ("--to", "0.0.0.0"),
+        ("--to", "::1"),
+        ("--to", PEER, "--port", "0"),
+        ("--to", PEER, "--port", "65536"),
+        ("--to", PEER, "--count", "0"),
+        ("--to", PEER, "--count", "12x"),
+        ("--to", PEER, "--count", "+12"),
+        ("--to", PEER, "--count", ""),
+        ("--to", PEER, "--count", "9" * 40),
+        ("--to", PEER, "--interval", "-1"),
+        ("--to", PEER, "--bytes", str(HEADER.size - 1)),
+        ("--to", PEER, "--bytes", str(LARGEST + 1)),
+        ("--to", PEER, "--source", "here"),
+        ("--to", PEER, "extra"),
+        ("--to",),
+        ("--unknown",),
+        ("-x",),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_argument_of_the_client_is_one_line_and_status_2(arguments: tuple[str, ...]) -> None:
+    assert_one_line(command(CLIENT, *arguments), USAGE, "client")
+
+
+def test_the_client_helps(listener: socket.socket) -> None:
+    done = command(CLIENT, "--help")
+    assert done.returncode == 0 and done.stderr == ""
+    assert all(len(line) < 80 for line in done.stdout.splitlines())
+    with open("/dev/full", "w") as full:
+        for words in (["--help"], ["--to", "127.0.0.1", "--count", "1", "--interval", "0"]):
+            words += ["--port", str(listener.getsockname()[1])]
+            failed = subprocess.run([CLIENT, *words], stdout=full, stderr=subprocess.PIPE)
+            assert failed.returncode == FAILED
