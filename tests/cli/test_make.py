@@ -1,0 +1,361 @@
+"""The Makefile, on copies of the tree: nothing here touches the tree that the tests run in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+import pytest
+from harness import PROGRAMS, ROOT, Done, command
+
+HELPERS = harness.makefile_list("HELPERS")
+STRANGER = 1234
+
+# A make above this one has no say in these.
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUNS", "LABEL", "SUDO_UID", "SUDO_GID")
+}
+
+
+def make(tree: Path, *words: str | Path, **options: object) -> Done:
+    environment = ENVIRONMENT | options.pop("environment", {})  # type: ignore[operator]
+    return command(["make", "-j2", *words], cwd=tree, env=environment, limit=180, **options)
+
+
+def copy_tree(target: Path) -> Path:
+    """As a clone would be, with what is not committed yet."""
+    listed = command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
+    if listed.status:
+        # No clone but an unpacked archive.
+        ignored = shutil.ignore_patterns("build", "__pycache__", ".git")
+        shutil.copytree(ROOT, target, ignore=ignored, dirs_exist_ok=True, symlinks=True)
+        return target
+    for name in filter(None, listed.out.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built copy."""
+    copy = copy_tree(tmp_path_factory.mktemp("tree"))
+    done = make(copy)
+    assert done.status == 0, str(done)
+    assert done.err == "", "built without a warning"
+    return copy
+
+
+def files_below(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if not file.is_dir()}
+
+
+def test_building_again_does_nothing(tree: Path) -> None:
+    done = make(tree)
+    assert (done.status, done.out, done.err) == (0, "", ""), str(done)
+
+
+def test_lines_are_short_unless_asked(tree: Path) -> None:
+    source = tree / "pipes" / "pipes.c"
+    source.touch()
+    done = make(tree)
+    assert done.out == "  CC      pipes/pipes\n", str(done)
+    source.touch()
+    assert " -o pipes/pipes pipes/pipes.c " in make(tree, "V=1").out
+
+
+def test_a_header_that_changes_rebuilds_what_includes_it(tree: Path) -> None:
+    (tree / "lib" / "internal.h").touch()
+    done = make(tree)
+    assert "lib/record.c" in done.out and "pipes/pipes" in done.out
+    (tree / "network" / "datagram.h").touch()
+    done = make(tree)
+    assert "network/network" in done.out and "pipes" not in done.out, str(done)
+
+
+def test_clang_builds_without_a_warning(tree: Path) -> None:
+    if not shutil.which("clang"):
+        harness.lacking("there is no clang")
+    done = make(tree, "OUT=build/clang", "CC=clang", "all")
+    assert (done.status, done.err) == (0, ""), str(done)
+    clang_built = tree / "build" / "clang" / "pipes" / "pipes"
+    assert command([clang_built, "--version"]).status == 0
+
+
+def test_static_programs_run_by_themselves(tree: Path) -> None:
+    done = make(tree, "OUT=build/static", "STATIC=1", "build/static/pipes/pipes")
+    assert (done.status, done.err) == (0, ""), str(done)
+    program = tree / "build" / "static" / "pipes" / "pipes"
+    assert "statically linked" in command(["ldd", program]).out + command(["ldd", program]).err or (
+        "not a dynamic executable" in command(["ldd", program]).err
+    )
+    assert command([program, "--cpus", "0,0"]).status in (harness.MEASURED, harness.UNTRUSTED)
+
+
+def test_a_variant_does_not_touch_the_programs(tree: Path) -> None:
+    before = {p: (tree / p / p).stat().st_mtime_ns for p in PROGRAMS}
+    done = make(tree, "OUT=build/plain", "CFLAGS=-O1", "build/plain/pipes/pipes")
+    assert done.status == 0, str(done)
+    assert {p: (tree / p / p).stat().st_mtime_ns for p in PROGRAMS} == before
+    assert make(tree).out == ""
+
+
+@pytest.fixture
+def picky_compiler(tmp_path: Path) -> Path:
+    """A compiler that finds no numa.h until `installed` is beside it."""
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'[ -e "{tmp_path}/installed" ] && exec cc "$@"\n'
+        'case "$*" in\n'
+        '*" -E "* | "-E "*) text=$(cat); case $text in *numa.h*) exit 1 ;; esac; exit 0 ;;\n'
+        "esac\n"
+        'echo "a flood of errors" >&2; exit 1\n'
+    )
+    compiler.chmod(0o755)
+    return compiler
+
+
+def test_a_missing_library_is_one_clear_line(tree: Path, picky_compiler: Path) -> None:
+    done = make(tree, "OUT=build/picky", f"CC={picky_compiler}")
+    ours = [line for line in done.err.splitlines() if not line.startswith("make")]
+    assert done.status == 2
+    assert ours == ["klat: missing: libnuma-dev; sudo make deps installs them"], str(done)
+    assert "flood" not in done.err
+
+
+def test_deps_does_nothing_where_nothing_is_missing(tree: Path, root: None) -> None:
+    """Without network, too."""
+    done = command(["unshare", "--net", "make", "deps", "test-deps"], cwd=tree, env=ENVIRONMENT)
+    assert (done.status, done.out, done.err) == (0, "", ""), str(done)
+
+
+def tools(path: Path, *names: str) -> str:
+    """A PATH with these commands alone."""
+    path.mkdir()
+    for name in names:
+        found = shutil.which(name)
+        assert found, name
+        (path / name).symlink_to(found)
+    return str(path)
+
+
+NEEDED = ("sh", "tr", "id", "mktemp", "rm", "cat", "grep", "ls", "gnuplot", "dirname", "touch")
+
+
+def test_deps_says_what_is_missing_and_installs_it(tmp_path: Path, picky_compiler: Path, root: None) -> None:
+    path = tools(tmp_path / "bin", *NEEDED)
+    for name, text in {
+        "apt-get": f'echo "$*" >>"{tmp_path}/log"\ncase "$*" in *" install "*) touch "{tmp_path}/installed" ;; esac',
+        "apt-cache": "echo Package: $2",
+    }.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": path}
+    picky_compiler.write_text(picky_compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}"))
+    done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
+    assert done.status == 0, str(done)
+    assert done.err == "klat: missing: libnuma-dev; installing\n"
+    update, install = (tmp_path / "log").read_text().splitlines()
+    assert update.endswith(" update")
+    assert install.endswith(" install -y --no-install-recommends libnuma-dev")
+
+
+def test_deps_that_cannot_install_says_why(tmp_path: Path, picky_compiler: Path, root: None) -> None:
+    path = tools(tmp_path / "bin", *NEEDED)
+    (tmp_path / "bin" / "apt-cache").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "apt-get").write_text('#!/bin/sh\necho "E: no such thing"; exit 100\n')
+    for name in ("apt-get", "apt-cache"):
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": path}
+    done = command([ROOT / "scripts" / "deps", "build"], env=environment)
+    assert done.status == 1
+    assert "E: no such thing" in done.err
+    assert done.err.splitlines()[-1] == "klat: could not install: libnuma-dev"
+
+
+def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Path) -> None:
+    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": tools(tmp_path / "bin", *NEEDED)}
+    done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
+    assert done.status == 1
+    (line,) = done.err.splitlines()
+    assert line.startswith("klat: missing: libnuma-dev (so Debian calls them)")
+
+
+def test_deps_as_an_ordinary_user_says_so(
+    open_directory: Path, picky_compiler: Path, as_nobody: list[str | Path]
+) -> None:
+    for source in (picky_compiler, ROOT / "scripts" / "deps"):
+        shutil.copy(source, open_directory / source.name)
+        (open_directory / source.name).chmod(0o755)
+    environment = ENVIRONMENT | {"CC": str(open_directory / "cc")}
+    words = [*as_nobody, open_directory / "deps", "build", "run"]
+    done = command(words, env=environment, cwd="/")
+    assert done.status == 1
+    assert done.err == "klat: missing: libnuma-dev; run this with sudo to install them\n"
+
+
+def test_what_root_builds_belongs_to_the_trees_owner(tmp_path: Path, root: None) -> None:
+    """And git's suspicion of another's tree reaches nobody's eyes, nor takes the commit away."""
+    copy = copy_tree(tmp_path)
+    for words in (["init", "-q"], ["add", "Makefile"]):
+        assert command(["git", *words], cwd=copy).status == 0
+    author = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    assert command(["git", *author, "commit", "-qm", "x"], cwd=copy).status == 0
+    commit = command(["git", "rev-parse", "--short=12", "HEAD"], cwd=copy).out.strip()
+    for path in [copy, *copy.rglob("*")]:
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+    done = make(copy, "all", environment={"SUDO_UID": str(STRANGER), "HOME": str(tmp_path)})
+    assert (done.status, done.err) == (0, ""), str(done)
+    made = [copy / "build", *(copy / "build").rglob("*"), *(copy / p / p for p in PROGRAMS)]
+    assert {path.stat().st_uid for path in made} == {STRANGER}
+    assert commit in command([copy / "pipes" / "pipes", "--version"]).out
+
+
+@pytest.fixture(scope="module")
+def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """DESTDIR of an installation into /opt/klat."""
+    target = tmp_path_factory.mktemp("installed")
+    done = make(tree, "install", f"DESTDIR={target}", "prefix=/opt/klat")
+    assert (done.status, done.err) == (0, ""), str(done)
+    yield target
+    (target / "opt/klat/share/klat/other").write_text("somebody else's")
+    done = make(tree, "uninstall", f"DESTDIR={target}", "prefix=/opt/klat")
+    assert (done.status, done.err) == (0, ""), str(done)
+    assert files_below(target) == {"opt/klat/share/klat/other"}, "uninstall takes what install made"
+    (target / "opt/klat/share/klat/other").unlink()
+    make(tree, "uninstall", f"DESTDIR={target}", "prefix=/opt/klat")
+    shared = {"bin", "share", "share/man", "share/man/man1", "share/bash-completion", "share/doc", "libexec"}
+    left = {str(path.relative_to(target / "opt/klat")) for path in (target / "opt/klat").rglob("*")}
+    assert left <= shared | {"share/bash-completion/completions"}
+
+
+def test_everything_is_installed_in_its_place(installed: Path) -> None:
+    there = files_below(installed / "opt/klat")
+    assert {"bin/klat", "share/klat/klat/cli.py", "share/doc/klat/record.md"} <= there
+    assert {f"libexec/klat/{program}" for program in PROGRAMS} <= there
+    assert {f"libexec/klat/{helper.replace('/', '-')}" for helper in HELPERS} <= there
+    assert {f"share/man/man1/klat-{program}.1" for program in PROGRAMS} <= there
+    assert {"share/man/man1/klat.1", "share/bash-completion/completions/klat"} <= there
+    assert not [name for name in there if "__pycache__" in name or "/tests/" in name]
+    for name in there:
+        mode = (installed / "opt/klat" / name).stat().st_mode
+        executable = name.startswith(("bin/", "libexec/"))
+        assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
+
+
+def test_installed_it_finds_its_parts_and_works_from_anywhere(installed: Path, tmp_path: Path) -> None:
+    klat = installed / "opt/klat/bin/klat"
+    link = tmp_path / "klat"
+    link.symlink_to(klat)
+    for words in ([klat, "--version"], [link, "--version"], [klat, "pipes", "--version"], [klat, "--help"]):
+        done = command(words, cwd="/")
+        assert (done.status, done.err) == (0, ""), str(done)
+    assert all(program in command([klat, "--help"]).out for program in PROGRAMS)
+    done = command([klat, "run", "pipes", "--runs", "1", "--output", tmp_path / "results"], cwd="/")
+    assert done.status in (harness.MEASURED, harness.UNTRUSTED), str(done)
+    assert command([klat, "summary", tmp_path / "results"]).status == 0
+
+
+def manuals(tree: Path) -> list[Path]:
+    assert make(tree, "man").status == 0
+    pages = sorted((tree / "build" / "man").glob("*.1"))
+    assert len(pages) == len(PROGRAMS) + 1
+    return pages
+
+
+def test_manuals_format_without_a_warning(tree: Path) -> None:
+    if not shutil.which("groff"):
+        harness.lacking("there is no groff")
+    for page in manuals(tree):
+        done = command(["groff", "-man", "-Tutf8", "-ww", "-rLL=79n", "-P-cbou", page])
+        assert (done.status, done.err) == (0, ""), str(done)
+        for line in done.out.splitlines():
+            # The commands' own help is shown as it is.
+            assert len(line) <= 79 or page.name == "klat.1" and len(line) <= 90, line
+        assert "EXIT STATUS" in done.out and "NAME" in done.out
+
+
+def test_manuals_tell_every_command_and_option(tree: Path) -> None:
+    for page in manuals(tree):
+        text = page.read_text().replace("\\-", "-")
+        if page.name == "klat.1":
+            listed = re.findall(r"^    (\w+) ", command([ROOT / "klat", "--help"]).out, re.MULTILINE)
+            assert {"run", "summary"} <= set(listed)
+            for name in listed:
+                assert f"klat {name}" in text
+        else:
+            for option in harness.help_options(page.stem.removeprefix("klat-")):
+                assert f"--{option}" in text, (page, option)
+
+
+COMPLETE = """
+source "$1"; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+_klat
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def completed(tree: Path, *words: str) -> set[str]:
+    assert make(tree, "completion").status == 0
+    file = tree / "build" / "completion" / "klat"
+    done = command(["bash", "-c", COMPLETE, "bash", file, tree / "klat", *words], cwd=tree)
+    assert done.err == "", str(done)
+    return set(done.out.split())
+
+
+def test_completion_knows_commands_programs_options_and_choices(tree: Path) -> None:
+    listed = set(re.findall(r"^    (\w+) ", command([ROOT / "klat", "--help"]).out, re.MULTILINE))
+    assert completed(tree, "") == listed | set(PROGRAMS) | {"--help", "--version"}
+    assert completed(tree, "pi") == {"pipes"}
+    assert completed(tree, "pipes", "--mode", "") == {"round-trip", "one-way"}
+    assert completed(tree, "run", "--ru") == {"--runs"}
+    assert completed(tree, "run", "pi") == {"pipes"}
+    for program in PROGRAMS:
+        options = {f"--{name}" for name in harness.help_options(program)}
+        assert completed(tree, program, "--") == options
+
+
+def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
+    copy = copy_tree(tmp_path)
+    done = make(copy, "new", "NAME=getppid")
+    assert done.status == 0, str(done)
+    listed = re.search(r"^PROGRAMS := (.*)$", (copy / "Makefile").read_text(), re.MULTILINE)
+    assert listed and listed[1].split() == sorted([*PROGRAMS, "getppid"])
+    changed = subprocess.run(["diff", "-q", ROOT / "Makefile", copy / "Makefile"], check=False, capture_output=True)
+    assert changed.returncode == 1
+    done = make(copy, "getppid/getppid")
+    assert (done.status, done.err) == (0, ""), str(done)
+    harness_result = command([copy / "getppid" / "getppid", "--json"])
+    assert harness_result.status in (harness.MEASURED, harness.UNTRUSTED), str(harness_result)
+    words = ["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/cli/test_getppid.py"]
+    done = command(["/usr/bin/python3", *words], cwd=copy)
+    assert done.status == 0, str(done)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "lib", "build", "run"])
+def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name: str, tree: Path) -> None:
+    before = (tree / "Makefile").read_bytes()
+    done = make(tree, "new", f"NAME={name}")
+    ours = [line for line in done.err.splitlines() if not line.startswith("make")]
+    assert done.status == 2 and len(ours) == 1 and ours[0].startswith("klat: "), str(done)
+    assert (tree / "Makefile").read_bytes() == before
+
+
+def test_clean_leaves_what_a_clone_has(tmp_path: Path) -> None:
+    copy = copy_tree(tmp_path)
+    before = files_below(copy)
+    assert make(copy, "pipes/pipes").status == 0
+    assert files_below(copy) > before
+    assert make(copy, "clean").status == 0
+    assert files_below(copy) == before
