@@ -93,11 +93,11 @@ def test_clang_builds_without_a_warning(tree: Path) -> None:
 
 def test_static_programs_run_by_themselves(tree: Path) -> None:
     done = make(tree, "OUT=build/static", "STATIC=1", "build/static/pipes/pipes")
-    assert (done.status, done.err) == (0, ""), str(done)
+    # The linker warns of what libnuma could do with a network address, which klat never asks of it.
+    assert done.status == 0 and "error" not in done.err, str(done)
+    assert not re.sub(r".*in function `affinity_ip':\n.*'getaddrinfo'.*\n", "", done.err), str(done)
     program = tree / "build" / "static" / "pipes" / "pipes"
-    assert "statically linked" in command(["ldd", program]).out + command(["ldd", program]).err or (
-        "not a dynamic executable" in command(["ldd", program]).err
-    )
+    assert b"/ld-linux" not in program.read_bytes()[:4096], "no interpreter"
     assert command([program, "--cpus", "0,0"]).status in (harness.MEASURED, harness.UNTRUSTED)
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bracket CPU ROUNDS: what klat's own stamps cost, in ticks, each against its bare counterpart in the same process, in turns. Prints one
- * line a round: median empty bracket, median bare pair, and for whole loops ticks per iteration with a sample recorded and without.
+ * bracket CPU ROUNDS: what klat's own stamps cost, in ticks, each against its bare counterpart in the same process, in turns. Prints the
+ * counter's kHz, then one line a round: empty bracket, bare pair, and for whole loops ticks per iteration with a sample recorded and without.
  */
 #include "internal.h"
 
@@ -19,20 +19,25 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static uint64_t median(void)
+/* Of the middle half: as robust as the median, and not held to whole quanta of the counter. */
+static double mean_of_middle(void)
 {
+	uint64_t sum = 0;
+
 	qsort(samples, COUNT, sizeof(*samples), compare);
-	return samples[COUNT / 2];
+	for (int i = COUNT / 4; i < 3 * COUNT / 4; i++)
+		sum += samples[i];
+	return sum / (COUNT / 2.0);
 }
 
-static uint64_t klat_bracket(struct klat_worker *worker)
+static double klat_bracket(struct klat_worker *worker)
 {
 	for (int i = 0; i < COUNT; i++) {
 		uint64_t begin = klat_tsc_begin();
 
 		samples[i] = klat_tsc_end(worker) - begin;
 	}
-	return median();
+	return mean_of_middle();
 }
 
 static inline uint64_t bare_begin(void)
@@ -51,14 +56,14 @@ static inline uint64_t bare_end(void)
 	return (uint64_t)high << 32 | low;
 }
 
-static uint64_t bare_bracket(void)
+static double bare_bracket(void)
 {
 	for (int i = 0; i < COUNT; i++) {
 		uint64_t begin = bare_begin();
 
 		samples[i] = bare_end() - begin;
 	}
-	return median();
+	return mean_of_middle();
 }
 
 /* As in a benchmark's body; from 1, for at 0 the evidence is taken. */
@@ -102,10 +107,10 @@ int main(int argc, char **argv)
 	memset(samples, 1, sizeof(samples));
 	printf("%.3f\n", tsc.khz);
 	for (int round = atoi(argv[2]); round > 0; round--) {
-		uint64_t ours = klat_bracket(&worker), bare = bare_bracket();
+		double ours = klat_bracket(&worker), bare = bare_bracket();
 		double with = recorded(&worker), without = unrecorded();
 
-		printf("%llu %llu %.4f %.4f\n", (unsigned long long)ours, (unsigned long long)bare, with, without);
+		printf("%.4f %.4f %.4f %.4f\n", ours, bare, with, without);
 	}
 	return worker.strayed ? 1 : 0;
 }
