@@ -88,8 +88,9 @@ void klat_tsc_calibrate(struct klat_tsc *tsc);
 uint64_t klat_tsc_floor(struct klat_worker *worker);
 /* Greatest common divisor of many counter increments. */
 int64_t klat_tsc_quantum(void);
-/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong cannot exclude. */
-int klat_tsc_offset_bound(int cpu_a, int cpu_b, uint64_t *bound);
+/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong, under this policy, cannot exclude. */
+struct klat_policy;
+int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound);
 /* "hardware", "virtual", "emulated" or "counted". */
 const char *klat_mode(void);
 /* "instructions" in counted mode, else "ticks". */

@@ -283,7 +283,7 @@ static int bound_offset(struct klat_run *run, uint64_t *bound)
 
 	if (!run->library->offset_wanted)
 		return 0;
-	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1], bound);
+	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1], &run->library->policy, bound);
 	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s", run->cpus[0],
 				run->cpus[run->cpu_count - 1], strerror(-err)) :
 		     0;

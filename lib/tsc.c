@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/perf_event.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -283,8 +284,9 @@ static void *ping(void *argument)
 	return NULL;
 }
 
-int klat_tsc_offset_bound(int cpu_a, int cpu_b, uint64_t *bound)
+int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound)
 {
+	const struct sched_param param = { .sched_priority = policy->priority };
 	struct ping_pong shared = { .cpu = cpu_b, .rounds = 200 };
 	struct ping own = { .shared = &shared, .cpu = cpu_a, .low = INT64_MIN, .high = INT64_MAX };
 	pthread_t ping_thread, pong_thread;
@@ -296,6 +298,10 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, uint64_t *bound)
 		return 0;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	/* Under load, threads that share the CPUs' time might never run at once, and each round would hold a context switch. */
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, policy->policy);
+	pthread_attr_setschedparam(&attributes, &param);
 	err = pthread_create(&pong_thread, &attributes, pong, &shared);
 	if (err)
 		goto out;

@@ -3,9 +3,12 @@
 #include "support.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+static const struct klat_policy fair = { .policy = SCHED_OTHER };
 
 static int64_t raw_ns(void)
 {
@@ -124,7 +127,7 @@ TEST(a_cpu_has_no_offset_to_itself)
 	int cpu;
 
 	assert_int_equal(allowed(&cpu, 1), 1);
-	assert_int_equal(klat_tsc_offset_bound(cpu, cpu, &bound), 0);
+	assert_int_equal(klat_tsc_offset_bound(cpu, cpu, &fair, &bound), 0);
 	assert_int_equal(bound, 0);
 }
 
@@ -135,7 +138,7 @@ TEST(an_offset_between_two_cpus_is_bounded)
 
 	if (allowed(cpus, 2) < 2)
 		skip();
-	assert_int_equal(klat_tsc_offset_bound(cpus[0], cpus[1], &bound), 0);
+	assert_int_equal(klat_tsc_offset_bound(cpus[0], cpus[1], &fair, &bound), 0);
 	/* A bound of 0 would say that the line crossed in no time. */
 	assert_true(bound > 0 && (int64_t)bound > 0);
 }
@@ -146,7 +149,7 @@ TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
 	int cpu;
 
 	assert_int_equal(allowed(&cpu, 1), 1);
-	assert_true(klat_tsc_offset_bound(cpu, 8190, &bound) < 0);
+	assert_true(klat_tsc_offset_bound(cpu, 8190, &fair, &bound) < 0);
 }
 
 int main(void)
