@@ -86,6 +86,8 @@ bool klat_tsc_invariant(void);
 void klat_tsc_calibrate(struct klat_tsc *tsc);
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_tsc_floor(struct klat_worker *worker);
+/* By how much klat_spin() lasts longer than it is asked to, mean, seen from outside. */
+uint64_t klat_spin_excess(void);
 /* Greatest common divisor of many counter increments. */
 int64_t klat_tsc_quantum(void);
 /* The largest |offset| in ticks between the counters of two CPUs that a ping-pong, under this policy, cannot exclude. */

@@ -482,6 +482,14 @@ static int judge(struct klat_run *run)
 	return run->benchmark->verify(run);
 }
 
+/* What to ask of klat_spin() for a spin of so many nanoseconds, 0 for none. */
+static uint64_t spin_of(const struct klat_run *run, int64_t ns)
+{
+	uint64_t ticks = ns * run->tsc_khz / 1e6, excess = ns ? klat_spin_excess() : 0;
+
+	return ns && ticks <= excess ? 1 : ticks - excess;
+}
+
 static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, const sigset_t *signals)
 {
 	struct klat_library *library = run->library;
@@ -502,7 +510,7 @@ static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, cons
 		return err;
 	if (library->common.inject_ns || run->benchmark->needs_frequency)
 		calibrate(run);
-	run->inject = library->common.inject_ns * run->tsc_khz / 1e6;
+	run->inject = spin_of(run, library->common.inject_ns);
 	err = bound_offset(run, &library->offset_before);
 	if (err)
 		return err;

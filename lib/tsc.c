@@ -233,6 +233,33 @@ uint64_t klat_tsc_floor(struct klat_worker *worker)
 	return floor;
 }
 
+uint64_t klat_spin_excess(void)
+{
+	uint64_t floor = UINT64_MAX, excess = 0;
+	const int lengths = 64;
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t begin = klat_tsc_begin(), bracket = klat_tsc_begin() - begin;
+
+		floor = bracket < floor ? bracket : floor;
+	}
+	/* A spin ends at one of its own readings, anywhere within a turn: the mean over lengths that differ by a tick. */
+	for (int length = 0; length < lengths; length++) {
+		uint64_t shortest = UINT64_MAX;
+
+		for (int i = 0; i < 20; i++) {
+			uint64_t begin = klat_tsc_begin(), bracket;
+
+			klat_spin(1000 + length);
+			bracket = klat_tsc_begin() - begin;
+			shortest = bracket < shortest ? bracket : shortest;
+		}
+		shortest -= 1000 + length;
+		excess += shortest > floor ? shortest - floor : 0;
+	}
+	return excess / lengths;
+}
+
 /*
  * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real time, so that the offset
  * o = (ponger's counter - pinger's) lies in [q - p2, q - p1]; every round narrows the interval.

@@ -87,7 +87,7 @@ TRAITS: dict[str, Traits] = {
     ),
     "network": Traits(
         unprivileged=(MEASURED, SKIPPED),
-        steady_iterations=10000,
+        steady_iterations=30000,
         calls=frozenset({"read", "sendto", "clock_nanosleep", "getrusage"}),
         traced_iterations=60,
         faults={"yield": ""},

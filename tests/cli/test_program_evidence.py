@@ -24,7 +24,8 @@ def injections() -> list[tuple[str, int]]:
 def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) -> None:
     """Median of odd samples less that of even ones, within the larger of 2 % and the floor."""
     known = traits(program)
-    iterations = known.steady_iterations
+    # A long spin shows among fewer samples.
+    iterations = known.steady_iterations if ns == 1000 else known.steady_iterations // 4
 
     def attempt() -> str:
         nonlocal iterations

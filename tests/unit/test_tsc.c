@@ -68,6 +68,40 @@ TEST(a_stamp_on_another_cpu_shows)
 	assert_int_not_equal(worker.strayed, 0);
 }
 
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The median excess over what was asked, the empty bracket taken off. */
+static double excess_of_spins(uint64_t shorter)
+{
+	static uint64_t brackets[2001], empty[2001];
+	const size_t count = KLAT_ARRAY_SIZE(brackets);
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t begin = klat_tsc_begin();
+
+		empty[i] = klat_tsc_begin() - begin;
+		begin = klat_tsc_begin();
+		klat_spin(3000 + i % 100 - shorter);
+		brackets[i] = klat_tsc_begin() - begin - i % 100;
+	}
+	qsort(brackets, count, sizeof(*brackets), compare);
+	qsort(empty, count, sizeof(*empty), compare);
+	return (double)brackets[count / 2] - empty[count / 2] - 3000;
+}
+
+TEST(a_spin_less_its_excess_lasts_as_long_as_was_asked)
+{
+	double as_is = excess_of_spins(0), corrected = excess_of_spins(klat_spin_excess());
+
+	assert_true(as_is > 0);
+	assert_true(fabs(corrected) < as_is / 2);
+}
+
 /* Against two clock readings of the test's own, 100 ms apart. */
 TEST(calibration_agrees_with_another_measure_within_50_ppm)
 {
@@ -158,6 +192,7 @@ int main(void)
 		cmocka_unit_test(the_floor_is_positive_and_in_whole_quanta),
 		cmocka_unit_test(stamps_do_not_run_backwards),
 		cmocka_unit_test(a_stamp_on_another_cpu_shows),
+		cmocka_unit_test(a_spin_less_its_excess_lasts_as_long_as_was_asked),
 		cmocka_unit_test(calibration_agrees_with_another_measure_within_50_ppm),
 		cmocka_unit_test(calibrations_repeat_within_50_ppm),
 		cmocka_unit_test(a_second_method_comes_with_its_name_and_difference),
