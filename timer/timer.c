@@ -217,11 +217,12 @@ static int stop_timer(struct clockwork *work)
 	}
 }
 
-/* The clock's word on how many periods a stretch took, whatever was counted; deadlines that nobody will serve now are missed. */
-static void end_stretch(struct clockwork *work)
+/*
+ * The clock's word on how many periods a stretch took that ended at `now`, whatever was counted; deadlines until then that nobody will
+ * serve are missed.
+ */
+static void end_stretch(struct clockwork *work, int64_t now)
 {
-	int64_t now = now_ns();
-
 	if (work->begun) {
 		work->periods += (now - work->begun) / work->period;
 		work->missed += now >= work->next ? (now - work->next) / work->period + 1 : 0;
@@ -354,6 +355,7 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 	struct handler *handler = work->handler;
 	bool counted = o->method == SIGNAL || o->method == TIMERFD;
 	int64_t missed = counted ? more : (int64_t)(late / ns_to_ticks(work->worker->run, work->period));
+	int64_t now = now_ns();
 	int err;
 
 	work->missed += missed;
@@ -363,7 +365,8 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 	handler->set = klat_tsc_begin();
 	if (!rested(work))
 		return 0;
-	end_stretch(work);
+	/* The rest is the program's own: what it slept through is neither served nor missed. */
+	end_stretch(work, now);
 	err = stop_timer(work);
 	drop_pending_alarm();
 	return err;
@@ -464,7 +467,7 @@ static int waiter(struct klat_worker *worker)
 			err = work.options->wait == SPIN ? spinner_sample(&work, i) : sleeper_sample(&work, i);
 	}
 	if (work.options->mode == PERIODIC && !err) {
-		end_stretch(&work);
+		end_stretch(&work, now_ns());
 		err = stop_timer(&work);
 	}
 	state->missed = work.missed;
