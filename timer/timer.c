@@ -346,18 +346,36 @@ static int block(struct clockwork *work, uint64_t *count)
 }
 
 /*
+ * How many deadlines of an interval timer the kernel passed over when it delivered the last one, which is when it goes on to the first
+ * still to come. What the clock says by now could be one too many, for the next may have come since then: so the kernel is asked which it
+ * waits for. It says that nothing is left of one that has fired and is pending, and a microsecond of one that is overdue.
+ */
+static int64_t passed_over(const struct clockwork *work, int64_t now)
+{
+	struct itimerval value;
+	int64_t left, ahead;
+
+	getitimer(ITIMER_REAL, &value);
+	left = value.it_value.tv_sec * INT64_C(1000000000) + value.it_value.tv_usec * 1000;
+	ahead = now - work->next + (left > 1000 ? left + work->period / 2 : left);
+	return ahead > work->period ? ahead / work->period - 1 : 0;
+}
+
+/*
  * Go on to the next deadline of a running timer. Further ones that passed before the last was served are missed: the kernel's own count
- * (`more`) where it keeps one, else as many as fit into the lateness.
+ * (`more`) where it keeps one, else what it goes on to, or for our own deadlines as many as fit into the lateness.
  */
 static int advance(struct clockwork *work, uint64_t late, int64_t more)
 {
 	const struct options *o = work->options;
 	struct handler *handler = work->handler;
-	bool counted = o->method == SIGNAL || o->method == TIMERFD;
-	int64_t missed = counted ? more : (int64_t)(late / ns_to_ticks(work->worker->run, work->period));
-	int64_t now = now_ns();
+	int64_t now = now_ns(), missed = more;
 	int err;
 
+	if (o->method == ITIMER)
+		missed = passed_over(work, now);
+	else if (o->method == NANOSLEEP)
+		missed = late / ns_to_ticks(work->worker->run, work->period);
 	work->missed += missed;
 	work->next += (1 + missed) * work->period;
 	handler->last_spin = 0;
