@@ -238,7 +238,8 @@ static void judge_throttling(struct klat_run *run)
 	uint64_t longest = 0;
 	double us;
 
-	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0)
+	/* A runtime of the whole period throttles nobody, as -1 does. */
+	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 || runtime >= period)
 		return;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (run->library->metrics[m].used && run->library->summaries[m].max > longest)
