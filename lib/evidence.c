@@ -211,6 +211,9 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role, worker->cpu);
 	if (!worker->pinned)
 		klat_invalid(run, "the %s was not held to CPU %d", worker->role, worker->cpu);
+	/* Only end stamps prove the CPU, and not every role takes one in every iteration. */
+	if (worker->migrations > 0)
+		klat_invalid(run, "the %s was moved between CPUs", worker->role);
 	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
 		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
