@@ -202,6 +202,14 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 		klat_disturbed(run, "the %s was woken before it slept in some iterations", role);
 }
 
+static bool alone_on_its_cpu(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
+			return false;
+	return true;
+}
+
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 {
 	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
@@ -218,6 +226,9 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
+	/* By a thread of higher priority, or by the kernel for the good of those of lower: some sample holds the time that took. */
+	if (policy != SCHED_OTHER && worker->involuntary > 0 && alone_on_its_cpu(run, worker))
+		klat_disturbed(run, "the %s was preempted", worker->role);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults, worker->role);
 }

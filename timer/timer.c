@@ -528,7 +528,7 @@ static int verify(struct klat_run *run)
 	} else if (worker->voluntary * 100 > run->iterations) {
 		klat_invalid(run, "the spinner slept");
 	} else if (worker->involuntary) {
-		klat_disturbed(run, "the spinner was preempted");
+		klat_disturbed(run, "the waiter was preempted");
 	}
 	return 0;
 }
