@@ -463,7 +463,12 @@ static void judge_offset(struct klat_run *run)
 	if (!library->offset_wanted)
 		return;
 	klat_count(run, "offset_bound", bound);
-	if (summary->p50_known && bound * 10 > summary->p50)
+	/* A counter that lags by more than the latency makes the difference negative. */
+	if (summary->max > INT64_MAX)
+		klat_invalid(run, "an end before its start: the counters of CPUs %d and %d differ by more than the latency",
+			     run->cpus[0], run->cpus[run->cpu_count - 1]);
+	/* Too few samples for a median: their mean. */
+	else if (bound * 10 > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000))
 		klat_invalid(run, "the counters of CPUs %d and %d may differ by more than a tenth of the median", run->cpus[0],
 			     run->cpus[run->cpu_count - 1]);
 }
