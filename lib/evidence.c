@@ -166,7 +166,10 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 	const struct klat_library *library = run->library;
 	int r = row_of(row);
 
-	return library->after.irq_present[r] ? library->after.irq[r][cpu] - library->before.irq[r][cpu] : -1;
+	if (!library->after.irq_present[r])
+		return -1;
+	/* The kernel counts in 32 bits, which a thousand ticks a second fill in 50 days. */
+	return (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
 }
 
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)

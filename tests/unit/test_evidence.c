@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* What the evidence that every program shares makes of a run. */
+#include "support.h"
+
+#include <sched.h>
+#include <string.h>
+
+static struct klat_run *run;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run();
+	run->tsc_khz = 2000000;
+	run->library->tsc.invariant = true;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	test_run_free(run);
+	return 0;
+}
+
+static void assert_judged(enum klat_status status, const char *reason)
+{
+	klat_evidence_judge(run);
+	assert_int_equal(run->library->status, status);
+	assert_non_null(strstr(run->library->reason, reason));
+}
+
+TEST(a_run_with_nothing_against_it_is_ok)
+{
+	assert_judged(KLAT_OK, "");
+	assert_string_equal(run->library->reason, "");
+}
+
+TEST(a_thread_that_was_moved_and_put_back_is_seen)
+{
+	run->workers[2].migrations = 2;
+	assert_judged(KLAT_INVALID, "the reader was moved");
+}
+
+TEST(an_unknown_number_of_migrations_is_none)
+{
+	run->workers[2].migrations = -1;
+	assert_judged(KLAT_OK, "");
+}
+
+TEST(a_real_time_thread_that_is_preempted_on_a_cpu_of_its_own_disturbs)
+{
+	run->workers[2].involuntary = 1;
+	assert_judged(KLAT_DISTURBED, "the reader was preempted");
+}
+
+TEST(workers_of_one_cpu_may_preempt_each_other)
+{
+	run->workers[0].involuntary = 1;
+	assert_judged(KLAT_OK, "");
+}
+
+TEST(an_ordinary_thread_may_be_preempted)
+{
+	run->library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
+	for (int i = 0; i < run->worker_count; i++) {
+		run->workers[i].priority = run->workers[i].priority_obtained = 0;
+		run->workers[i].policy_obtained = SCHED_OTHER;
+	}
+	run->workers[2].involuntary = 1;
+	assert_judged(KLAT_OK, "");
+}
+
+TEST(interrupt_counters_may_wrap)
+{
+	run->library->after.irq_present[KLAT_IRQ_TLB] = true;
+	run->library->before.irq[KLAT_IRQ_TLB][1] = UINT32_MAX - 1;
+	run->library->after.irq[KLAT_IRQ_TLB][1] = 548;
+	run->library->before.irq[KLAT_IRQ_TLB][3] = UINT32_MAX;
+	run->library->after.irq[KLAT_IRQ_TLB][3] = 2;
+	assert_int_equal(klat_interrupts(run, "TLB", 1), 550);
+	assert_int_equal(klat_interrupts_elsewhere(run, "TLB"), 3);
+	assert_int_equal(klat_interrupts(run, "RES", 1), -1);
+}
+
+#define EVIDENCE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		EVIDENCE_TEST(a_run_with_nothing_against_it_is_ok),
+		EVIDENCE_TEST(a_thread_that_was_moved_and_put_back_is_seen),
+		EVIDENCE_TEST(an_unknown_number_of_migrations_is_none),
+		EVIDENCE_TEST(a_real_time_thread_that_is_preempted_on_a_cpu_of_its_own_disturbs),
+		EVIDENCE_TEST(workers_of_one_cpu_may_preempt_each_other),
+		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),
+		EVIDENCE_TEST(interrupt_counters_may_wrap),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
