@@ -222,7 +222,7 @@ struct klat_library {
 	bool barrier_used;
 	int worker_capacity;
 	struct klat_snapshot before, after;
-	int64_t start_ns, elapsed_ns;
+	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
 	int64_t measured_memory; /* peak resident bytes of the measured process */
 };

@@ -314,7 +314,8 @@ static int measure(struct klat_run *run)
 	err = run->benchmark->setup(run);
 	if (!err)
 		err = klat_workers_run(run);
-	library->elapsed_ns = clock_ns(CLOCK_REALTIME) - library->start_ns;
+	/* Not the clock of start_ns, which somebody may set meanwhile. */
+	library->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - library->start_monotonic_ns;
 	if (run->benchmark->teardown)
 		run->benchmark->teardown(run);
 	if (latency_fd >= 0)
@@ -408,6 +409,7 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	pid_t pid;
 
 	library->start_ns = clock_ns(CLOCK_REALTIME);
+	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
 	pid = fork_measured(run, signals);
 	if (pid < 0)
 		return klat_error(run, errno, "cannot start the measured process: %s", strerror(errno));

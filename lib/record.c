@@ -141,7 +141,8 @@ static void steal_field(FILE *out, const struct klat_run *run)
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!used_before(run, i))
 			stolen += run->library->after.steal[run->cpus[i]] - run->library->before.steal[run->cpus[i]];
-	number_field(out, stolen * 1000 / sysconf(_SC_CLK_TCK));
+	/* Some hypervisors correct it downwards. */
+	number_field(out, stolen > 0 ? stolen * 1000 / sysconf(_SC_CLK_TCK) : 0);
 }
 
 static void evidence_fields(FILE *out, const struct klat_run *run)
