@@ -7,7 +7,7 @@ unit and mode; each is a boot, or a part of one, and their number is kept in sig
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -35,6 +35,8 @@ from klat.session import (
 from klat.statistics import P50, P90, P99
 
 P999 = Fraction(999, 1000)
+# Not among the options that a row records as params, for what was asked for may not be obtained.
+_POLICY = "policy"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class Measurement:
 
 @dataclass
 class Setting:
-    """One benchmark with one set of parameters at one placement."""
+    """One benchmark with one set of parameters, among them the policy obtained, at one
+    placement."""
 
     benchmark: str
     params: dict[str, str]
@@ -245,19 +248,49 @@ def _disagreements(label: Label) -> list[str]:
 def gather(sessions: Sequence[Session]) -> list[Setting]:
     """The settings of some sessions: the five programs in their order, others by name, then by
     params."""
-    settings: dict[tuple[str, str, str], Setting] = {}
+    settings: dict[tuple[str, str, str, str], Setting] = {}
+    policies: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for session in sessions:
+        for rows in session.runs():
+            if rows[0].usable:
+                policies[_what(rows[0])].add(_policy(rows[0]))
     for session in sessions:
         files = SampleFiles(session)
         for rows in session.runs():
             first = rows[0]
-            key = (first.benchmark, first.params, first.placement)
+            what, policy = _what(first), _policy(first)
+            # A run that does not count may be that because it lost its policy on the way.
+            if not first.usable and len(policies[what]) == 1:
+                (policy,) = policies[what]
+            key = (*what, policy)
             if key not in settings:
-                settings[key] = Setting(first.benchmark, parse_pairs(first.params), first.placement)
+                params = parse_pairs(first.params) | ({_POLICY: policy} if policy else {})
+                settings[key] = Setting(first.benchmark, params, first.placement)
             _count_run(settings[key], rows, files)
     for setting in settings.values():
         for measurement in setting.measurements.values():
             measurement.all_runs.sort(key=lambda run: run.row.start_ns)
     return _placed(sorted(settings.values(), key=_sort_key))
+
+
+def _what(row: Row) -> tuple[str, str, str]:
+    return (row.benchmark, row.params, row.placement)
+
+
+def _policy(row: Row) -> str:
+    """`fifo:50` where all roles have the same, else `rr:98/rr:19`, the higher first. Which role has
+    which, the program and its low-priority tell."""
+
+    def priority(policy: str) -> int:
+        number = policy.partition(":")[2]
+        return int(number) if number.isascii() and number.isdigit() else 0
+
+    obtained = sorted(set(parse_pairs(row.policy).values()))
+    return "/".join(sorted(obtained, key=priority, reverse=True))
+
+
+def _without_policy(setting: Setting) -> tuple[str, dict[str, str]]:
+    return (setting.benchmark, {k: v for k, v in setting.params.items() if k != _POLICY})
 
 
 def _count_run(setting: Setting, rows: Sequence[Row], files: SampleFiles) -> None:
@@ -283,7 +316,7 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
         same = [
             other
             for other in settings
-            if (other.benchmark, other.params) == (setting.benchmark, setting.params)
+            if _without_policy(other) == _without_policy(setting)
             and other is not setting
         ]
         if setting.measurements or len(same) != 1 or not same[0].measurements:

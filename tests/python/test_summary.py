@@ -157,6 +157,26 @@ def test_placements_are_never_pooled(session_writer: SessionWriter) -> None:
     assert [s.placement for s in label.settings] == ["one-cpu", "same-llc"]
 
 
+def test_policies_are_never_pooled(session_writer: SessionWriter) -> None:
+    writer = fill(session_writer())
+    writer.run({"round_trip": samples(9_000)}, policy="writer=other:0;reader=other:0")
+    writer.run({"round_trip": samples(9_000)}, policy="writer=fifo:19;reader=fifo:50")
+    (label,), _ = read_labels([writer.path])
+    runs = {s.params["policy"]: s.usable_runs for s in label.settings}
+    assert runs == {"fifo:50": 4, "fifo:50/fifo:19": 1, "other:0": 1}
+
+
+def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
+    session_writer: SessionWriter,
+) -> None:
+    writer = fill(session_writer())
+    lost = "writer=other:0;reader=fifo:50"
+    writer.run({"round_trip": samples(9_000)}, status="invalid", reason="no", policy=lost)
+    writer.run(status="error", reason="no", placement="", policy="")
+    (label,), _ = read_labels([writer.path])
+    assert [s.statuses.total() for s in label.settings] == [6]
+
+
 def test_only_params_that_differ_are_repeated(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
