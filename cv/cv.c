@@ -324,6 +324,7 @@ static int locker(struct klat_worker *worker)
 		uint64_t begin;
 
 		klat_iteration(worker, i);
+		klat_rest(worker);
 		begin = klat_tsc_begin();
 		pthread_mutex_lock(lock);
 		klat_inject(run, i);
