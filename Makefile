@@ -28,6 +28,9 @@ BINARIES := $(addprefix $(OUT:%=%/),$(foreach p,$(PROGRAMS),$(p)/$(p)) $(HELPERS
 ifeq ($(V),1)
 Q :=
 say = @:
+else ifneq ($(findstring s,$(firstword -$(MAKEFLAGS))),)
+Q := @
+say = @:
 else
 Q := @
 say = @printf '  %-7s %s\n'
@@ -64,7 +67,7 @@ help:
 	@echo 'make bench      deps, all, then runs each program $${RUNS:-500} times under LABEL, prints the table, draws the plots'
 	@echo 'make test       installs what the tests need, builds, runs them; test-slow: the slow ones'
 	@echo 'make selfbench  klat'\''s own speed, against its claims and against perf and cyclictest'
-	@echo 'make lint       formatters, type checker and shellcheck'
+	@echo 'make lint       formatters, type checker and shellcheck; make format'
 	@echo 'make install    into $${prefix:-/usr/local} below DESTDIR; uninstall'
 	@echo 'make new NAME=x scaffolds a benchmark with its test'
 	@echo 'make clean'
@@ -157,13 +160,20 @@ $(BUILD)/selfbench: tests/selfbench/bracket.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
+# What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c) $(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
-.PHONY: lint
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c scripts/templates/*.c) \
+	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
+PYTHON_SOURCES := klat scripts/klat scripts/templates tests
+.PHONY: lint format
+format:
+	$(Q)CC='$(CC)' scripts/deps --check lint
+	$(Q)clang-format -i $(C_SOURCES)
+	$(Q)$(PYTHON) -m black --quiet $(PYTHON_SOURCES)
 lint:
 	$(Q)CC='$(CC)' scripts/deps --check lint
 	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
-	$(Q)$(PYTHON) -m black --quiet --check --diff scripts/klat tests klat
+	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy
 	$(Q)shellcheck $(SHELL_SCRIPTS)
 

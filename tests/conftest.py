@@ -65,7 +65,9 @@ class UnitTest(pytest.Item):
         if result[1] == "FAILED":
             raise UnitFailed(output)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
+    ) -> str:
         if isinstance(excinfo.value, UnitFailed):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo))

@@ -225,7 +225,9 @@ def json_of(done: Done) -> dict[str, Any]:
 
 def rows_of(text: str) -> list[dict[str, str]]:
     rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    assert all(None not in row and None not in row.values() for row in rows), "rows of unequal width"
+    assert all(
+        None not in row and None not in row.values() for row in rows
+    ), "rows of unequal width"
     return rows
 
 
@@ -325,7 +327,10 @@ class Running:
     def end(self, limit: float = 10) -> Done:
         out, err = self.process.communicate(timeout=limit)
         return Done(
-            [str(word) for word in (self.process.args if isinstance(self.process.args, list) else [])],
+            [
+                str(word)
+                for word in (self.process.args if isinstance(self.process.args, list) else [])
+            ],
             self.process.returncode,
             out.decode(),
             err.decode(),

@@ -32,7 +32,9 @@ def make(tree: Path, *words: str | Path, **options: object) -> Done:
 
 def copy_tree(target: Path) -> Path:
     """As a clone would be, with what is not committed yet."""
-    listed = command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
+    listed = command(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT
+    )
     if listed.status:
         # No clone but an unpacked archive.
         ignored = shutil.ignore_patterns("build", "__pycache__", ".git")
@@ -152,7 +154,9 @@ def tools(path: Path, *names: str) -> str:
 NEEDED = ("sh", "tr", "id", "mktemp", "rm", "cat", "grep", "ls", "gnuplot", "dirname", "touch")
 
 
-def test_deps_says_what_is_missing_and_installs_it(tmp_path: Path, picky_compiler: Path, root: None) -> None:
+def test_deps_says_what_is_missing_and_installs_it(
+    tmp_path: Path, picky_compiler: Path, root: None
+) -> None:
     path = tools(tmp_path / "bin", *NEEDED)
     for name, text in {
         "apt-get": f'echo "$*" >>"{tmp_path}/log"\ncase "$*" in *" install "*) touch "{tmp_path}/installed" ;; esac',
@@ -161,7 +165,9 @@ def test_deps_says_what_is_missing_and_installs_it(tmp_path: Path, picky_compile
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": path}
-    picky_compiler.write_text(picky_compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}"))
+    picky_compiler.write_text(
+        picky_compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}")
+    )
     done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
     assert done.status == 0, str(done)
     assert done.err == "klat: missing: libnuma-dev; installing\n"
@@ -170,7 +176,9 @@ def test_deps_says_what_is_missing_and_installs_it(tmp_path: Path, picky_compile
     assert install.endswith(" install -y --no-install-recommends libnuma-dev")
 
 
-def test_deps_that_cannot_install_says_why(tmp_path: Path, picky_compiler: Path, root: None) -> None:
+def test_deps_that_cannot_install_says_why(
+    tmp_path: Path, picky_compiler: Path, root: None
+) -> None:
     path = tools(tmp_path / "bin", *NEEDED)
     (tmp_path / "bin" / "apt-cache").write_text("#!/bin/sh\n")
     (tmp_path / "bin" / "apt-get").write_text('#!/bin/sh\necho "E: no such thing"; exit 100\n')
@@ -184,7 +192,10 @@ def test_deps_that_cannot_install_says_why(tmp_path: Path, picky_compiler: Path,
 
 
 def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Path) -> None:
-    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": tools(tmp_path / "bin", *NEEDED)}
+    environment = ENVIRONMENT | {
+        "CC": str(picky_compiler),
+        "PATH": tools(tmp_path / "bin", *NEEDED),
+    }
     done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
     assert done.status == 1
     (line,) = done.err.splitlines()
@@ -234,7 +245,15 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert files_below(target) == {"opt/klat/share/klat/other"}, "uninstall takes what install made"
     (target / "opt/klat/share/klat/other").unlink()
     make(tree, "uninstall", f"DESTDIR={target}", "prefix=/opt/klat")
-    shared = {"bin", "share", "share/man", "share/man/man1", "share/bash-completion", "share/doc", "libexec"}
+    shared = {
+        "bin",
+        "share",
+        "share/man",
+        "share/man/man1",
+        "share/bash-completion",
+        "share/doc",
+        "libexec",
+    }
     left = {str(path.relative_to(target / "opt/klat")) for path in (target / "opt/klat").rglob("*")}
     assert left <= shared | {"share/bash-completion/completions"}
 
@@ -253,11 +272,18 @@ def test_everything_is_installed_in_its_place(installed: Path) -> None:
         assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
 
 
-def test_installed_it_finds_its_parts_and_works_from_anywhere(installed: Path, tmp_path: Path) -> None:
+def test_installed_it_finds_its_parts_and_works_from_anywhere(
+    installed: Path, tmp_path: Path
+) -> None:
     klat = installed / "opt/klat/bin/klat"
     link = tmp_path / "klat"
     link.symlink_to(klat)
-    for words in ([klat, "--version"], [link, "--version"], [klat, "pipes", "--version"], [klat, "--help"]):
+    for words in (
+        [klat, "--version"],
+        [link, "--version"],
+        [klat, "pipes", "--version"],
+        [klat, "--help"],
+    ):
         done = command(words, cwd="/")
         assert (done.status, done.err) == (0, ""), str(done)
     assert all(program in command([klat, "--help"]).out for program in PROGRAMS)
@@ -289,7 +315,9 @@ def test_manuals_tell_every_command_and_option(tree: Path) -> None:
     for page in manuals(tree):
         text = page.read_text().replace("\\-", "-")
         if page.name == "klat.1":
-            listed = re.findall(r"^    (\w+) ", command([ROOT / "klat", "--help"]).out, re.MULTILINE)
+            listed = re.findall(
+                r"^    (\w+) ", command([ROOT / "klat", "--help"]).out, re.MULTILINE
+            )
             assert {"run", "summary"} <= set(listed)
             for name in listed:
                 assert f"klat {name}" in text
@@ -332,7 +360,9 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
     assert done.status == 0, str(done)
     listed = re.search(r"^PROGRAMS := (.*)$", (copy / "Makefile").read_text(), re.MULTILINE)
     assert listed and listed[1].split() == sorted([*PROGRAMS, "getppid"])
-    changed = subprocess.run(["diff", "-q", ROOT / "Makefile", copy / "Makefile"], check=False, capture_output=True)
+    changed = subprocess.run(
+        ["diff", "-q", ROOT / "Makefile", copy / "Makefile"], check=False, capture_output=True
+    )
     assert changed.returncode == 1
     done = make(copy, "getppid/getppid")
     assert (done.status, done.err) == (0, ""), str(done)
@@ -343,7 +373,9 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
     assert done.status == 0, str(done)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "lib", "build", "run"])
+@pytest.mark.parametrize(
+    "name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "lib", "build", "run"]
+)
 def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name: str, tree: Path) -> None:
     before = (tree / "Makefile").read_bytes()
     done = make(tree, "new", f"NAME={name}")

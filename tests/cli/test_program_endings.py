@@ -57,7 +57,9 @@ def test_killing_the_supervisor_ends_the_measured_processes(program: str, tmp_pa
     assert_nothing_recorded(tmp_path)
 
 
-def test_killing_a_measured_process_is_an_error_that_is_recorded(program: str, tmp_path: Path) -> None:
+def test_killing_a_measured_process_is_an_error_that_is_recorded(
+    program: str, tmp_path: Path
+) -> None:
     with Running(program, "--record", tmp_path) as running:
         os.kill(min(running.children), signal.SIGKILL)
         done = running.end()
@@ -81,7 +83,17 @@ def test_killing_a_peer_process_is_an_error(two_cpus: None) -> None:
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) -> None:
     ignore = f'trap "" {number.name[3:]}; exec "$@"'
-    words = ["sh", "-c", ignore, "sh", str(path_of("pipes")), "--iterations", "20000", "--cpus", "1,1"]
+    words = [
+        "sh",
+        "-c",
+        ignore,
+        "sh",
+        str(path_of("pipes")),
+        "--iterations",
+        "20000",
+        "--cpus",
+        "1,1",
+    ]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     time.sleep(0.05)
     for _ in range(5):
@@ -128,7 +140,13 @@ def knobs() -> dict[str, bytes]:
         # Which there are; their use counts are other people's affair.
         lines = found["/proc/modules"].splitlines()
         found["/proc/modules"] = b" ".join(sorted(line.split()[0] for line in lines))
-    for words in ("ip -o link", "ip -o address", "ip route show table all", "ip -6 route", "ip netns list"):
+    for words in (
+        "ip -o link",
+        "ip -o address",
+        "ip route show table all",
+        "ip -6 route",
+        "ip netns list",
+    ):
         found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
     return found
 
@@ -170,7 +188,9 @@ def test_the_machine_is_as_it_was(
     assert len(before) > 10
     with Running(program, "--dma-latency", "20") as running:
         if "/dev/cpu_dma_latency" in before:
-            assert struct.unpack("i", knobs()["/dev/cpu_dma_latency"]) == (20,), "the test would see it"
+            assert struct.unpack("i", knobs()["/dev/cpu_dma_latency"]) == (
+                20,
+            ), "the test would see it"
         how(running)
         running.end()
         assert not gone(running.children)
@@ -187,5 +207,3 @@ def test_the_machine_is_as_it_was_after_a_whole_run(program: str, root: None) ->
     harness.works(program, "--dma-latency", "0", "--quiet")
     after = knobs()
     assert [path for path in before | after if before.get(path) != after.get(path)] == []
-
-

@@ -76,7 +76,11 @@ def test_a_planted_fault_is_caught(program: str, fault: str, real_time: None) ->
         if done.status == harness.SKIPPED:
             harness.lacking(done.err.strip())
         result = json_of(done)
-        if done.status == UNTRUSTED and result["status"] == "invalid" and (reason or "") in result["reason"]:
+        if (
+            done.status == UNTRUSTED
+            and result["status"] == "invalid"
+            and (reason or "") in result["reason"]
+        ):
             assert done.err == f"{program}: invalid: {result['reason']}\n"
             assert result["metrics"], "an invalid measurement is kept and shown"
             return ""

@@ -14,8 +14,32 @@ from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE
 
 TRIES = 60
 RUBBISH = [
-    *("", " ", "-", "--", "0x10", "1e9", "１", "nan", "+1", "\n", "\t1", "\x7f", "%s%n%p", "a" * 5000),
-    *("1;2", "'", '"', "$(true)", "../..", "-9223372036854775809", "18446744073709551616", "\udcff"),
+    *(
+        "",
+        " ",
+        "-",
+        "--",
+        "0x10",
+        "1e9",
+        "１",
+        "nan",
+        "+1",
+        "\n",
+        "\t1",
+        "\x7f",
+        "%s%n%p",
+        "a" * 5000,
+    ),
+    *(
+        "1;2",
+        "'",
+        '"',
+        "$(true)",
+        "../..",
+        "-9223372036854775809",
+        "18446744073709551616",
+        "\udcff",
+    ),
 ]
 
 
@@ -32,7 +56,9 @@ class Line:
     def add(self) -> None:
         pick = self.chance.random()
         if pick < 0.06:
-            self.words.append(self.chance.choice(["--nonsense", "-q", "stray", "--nonsense=3", "", "-"]))
+            self.words.append(
+                self.chance.choice(["--nonsense", "-q", "stray", "--nonsense=3", "", "-"])
+            )
             self.must_be_refused = True
             return
         name = self.chance.choice(sorted(set(self.options) - {"help", "version"}))
@@ -70,7 +96,10 @@ class Line:
         if name == "plant":
             return self.of(["unpinned", "policy", "fault"], ["nothing", *RUBBISH], wild)
         if name == "cpus":
-            return self.chance.choice(["0", "0,1", "1,1", "1-0", "0-1", "9000", "7", *RUBBISH]), False
+            return (
+                self.chance.choice(["0", "0,1", "1,1", "1-0", "0-1", "9000", "7", *RUBBISH]),
+                False,
+            )
         if name == "record":
             return self.chance.choice([str(self.scratch / "s"), "/proc/nowhere", ""]), False
         # Texts of which the program is the judge; label and the like.
@@ -108,7 +137,9 @@ def fuzz(program: str, seed: int, tries: int, scratch: Path) -> None:
 
 def test_random_command_lines(program: str, tmp_path: Path) -> None:
     """A new seed each day, so that the search goes on; KLAT_SEED repeats one."""
-    seed = int(os.environ.get("KLAT_SEED") or os.stat("/proc/self").st_ctime_ns // 86_400_000_000_000)
+    seed = int(
+        os.environ.get("KLAT_SEED") or os.stat("/proc/self").st_ctime_ns // 86_400_000_000_000
+    )
     print(f"KLAT_SEED={seed}")
     fuzz(program, seed, TRIES, tmp_path)
 

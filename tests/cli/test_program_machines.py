@@ -8,7 +8,17 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, assert_one_line, command, path_of, run, traits
+from harness import (
+    FAILED,
+    MEASURED,
+    SKIPPED,
+    UNTRUSTED,
+    assert_one_line,
+    command,
+    path_of,
+    run,
+    traits,
+)
 
 QUICK_SECONDS = 0.1
 
@@ -80,7 +90,9 @@ def test_one_cpu_is_enough_or_said_not_to_be(program: str) -> None:
         assert set(harness.json_of(done)["cpus"]) == {int(a_cpu())}
 
 
-@pytest.mark.parametrize("program", [p for p in harness.PROGRAMS if traits(p).on_one_cpu == SKIPPED])
+@pytest.mark.parametrize(
+    "program", [p for p in harness.PROGRAMS if traits(p).on_one_cpu == SKIPPED]
+)
 def test_a_skip_is_recorded_with_its_reason(program: str, tmp_path: Path) -> None:
     words = ["taskset", "--cpu-list", a_cpu(), path_of(program), "--record", tmp_path, "--run", "3"]
     for _ in range(2):

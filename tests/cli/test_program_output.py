@@ -28,7 +28,9 @@ def test_columns_stand_under_their_names(program: str) -> None:
     for above, below in zip(lines, lines[1:]):
         if " records " in above:
             ends = [match.end() for match in re.finditer(r"\S+", above)][2:]
-            assert [match.end() for match in re.finditer(r"\S+", below)][1:] == ends, f"{above}\n{below}"
+            assert [match.end() for match in re.finditer(r"\S+", below)][
+                1:
+            ] == ends, f"{above}\n{below}"
 
 
 @pytest.mark.parametrize("iterations", ["1", "9", "10", "49", "50", "499", "500"])
@@ -41,9 +43,13 @@ def test_a_quantile_that_is_not_supported_is_not_given(program: str, iterations:
             known = series * n * tail >= 500
             assert (metric[name] is not None) == known, (name, metric)
             assert (metric[f"{name}_ns"] is not None) == known, (name, metric)
-    if n == 1:
-        shown = works(program, "--iterations", "1")
-        assert "n/a" in shown.out or not re.search("^1 records", shown.out, re.MULTILINE)
+    shown = works(program, "--iterations", iterations).out
+    tables = re.findall(r"^(\d+) records .*\nticks +(.*)$", shown, re.MULTILINE)
+    assert len(tables) == len(json_of(done)["metrics"])
+    for count, figures in tables:
+        average, stdev, least, p50, p99, most = figures.split()
+        assert (p50 != "n/a", p99 != "n/a") == (int(count) >= 10, int(count) >= 500), shown
+        assert "n/a" not in (average, stdev, least, most)
 
 
 def test_json_is_one_object_with_the_promised_keys(program: str) -> None:
@@ -86,7 +92,9 @@ def test_json_and_the_recorded_row_agree(program: str, tmp_path: Path) -> None:
             assert float(row[name]) == pytest.approx(metric[name], rel=1e-10), name
 
 
-def test_csv_is_the_recorded_row_but_for_where_its_samples_are(program: str, tmp_path: Path) -> None:
+def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
+    program: str, tmp_path: Path
+) -> None:
     works(program, "--iterations", "50", "--record", tmp_path)
     printed = rows_of(works(program, "--csv", "--record", tmp_path).out)
     recorded = Session(tmp_path).rows[-len(printed) :]

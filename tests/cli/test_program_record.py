@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -205,6 +206,21 @@ def test_files_made_under_sudo_belong_to_its_caller(
     for path in made:
         owner = path.lstat()
         assert (owner.st_uid, owner.st_gid) == (1234, 2345), path
+
+
+def test_a_session_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    works("pipes", "--quiet", "--record", tmp_path)
+    before = (tmp_path / "runs.csv").read_bytes()
+    session = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(session, fcntl.LOCK_EX)
+    words = [str(path_of("pipes")), "--quiet", "--record", str(tmp_path)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        assert (tmp_path / "runs.csv").read_bytes() == before
+        os.close(session)
+        assert process.wait(30) in (MEASURED, harness.UNTRUSTED)
+    assert len(Session(tmp_path).rows) == 2
 
 
 def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:

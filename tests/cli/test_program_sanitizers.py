@@ -27,7 +27,13 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
 
 
 def test_runs_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
-    for arguments in ([], ["--json"], ["--csv"], ["--record", tmp_path], ["--record", tmp_path, "--run", "2"]):
+    for arguments in (
+        [],
+        ["--json"],
+        ["--csv"],
+        ["--record", tmp_path],
+        ["--record", tmp_path, "--run", "2"],
+    ):
         done = sanitized("asan", program, *QUICK, *arguments)
         assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
 

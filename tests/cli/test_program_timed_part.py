@@ -24,7 +24,9 @@ def calls(program: str, iterations: int, report: Path) -> dict[str, int]:
         harness.lacking("this machine allows no ptrace")
     assert done.status in (harness.MEASURED, harness.UNTRUSTED), str(done)
     # "% time, seconds, usecs/call, calls, [errors], syscall"
-    lines = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) (?: *\d+)? *(\w+)$", report.read_text(), re.MULTILINE)
+    lines = re.findall(
+        r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) (?: *\d+)? *(\w+)$", report.read_text(), re.MULTILINE
+    )
     assert lines, report.read_text()
     return {name: int(count) for count, name in lines if name != "total"}
 

@@ -51,7 +51,9 @@ def output_of(*words: str | Path) -> str:
         check=False,
     )
     if done.returncode not in (0, 3):
-        raise Unavailable((done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1])
+        raise Unavailable(
+            (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
+        )
     return done.stdout
 
 
@@ -78,7 +80,9 @@ def found(pattern: str, text: str) -> float:
     return float(match[1])
 
 
-def in_turns(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[list[float], list[float]]:
+def in_turns(
+    ours: Callable[[], float], theirs: Callable[[], float]
+) -> tuple[list[float], list[float]]:
     """ABBA, so that a drift of the machine falls on both."""
     a: list[float] = []
     b: list[float] = []
@@ -147,7 +151,12 @@ def timer_against_cyclictest() -> Figure:
 
 def seconds(*words: str | Path) -> float:
     begun = time.monotonic()
-    subprocess.run([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        [str(word) for word in words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     return time.monotonic() - begun
 
 
@@ -157,7 +166,9 @@ def fixed_cost() -> Figure:
     parts = []
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as scratch:
         for name in programs():
-            words = program(name, "--record", scratch, "--quiet", "--warmup", "0", "--iterations", "1")
+            words = program(
+                name, "--record", scratch, "--quiet", "--warmup", "0", "--iterations", "1"
+            )
             output_of(*words)
             times = [seconds(*words) for _ in range(4 * ROUNDS)]
             cost = 1000 * statistics.median(times)
@@ -175,13 +186,18 @@ def runner_share() -> Figure:
     few, many = 20, 20 + 20 * ROUNDS
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as scratch:
         output_of(ROOT / "klat", "run", "pipes", "--runs", "2", "--output", scratch)
-        within = session_seconds(["pipes"], many, scratch) - session_seconds(["pipes"], few, scratch)
+        within = session_seconds(["pipes"], many, scratch) - session_seconds(
+            ["pipes"], few, scratch
+        )
         within /= many - few
         alone = program("pipes", "--record", f"{scratch}/alone", "--quiet")
         output_of(*alone)
         by_itself = statistics.mean(seconds(*alone) for _ in range(many - few))
     share = 100 * (1 - by_itself / within)
-    return Figure(share, f"{share:.1f} % ({1000 * within:.1f} ms in a session, {1000 * by_itself:.1f} ms alone)")
+    return Figure(
+        share,
+        f"{share:.1f} % ({1000 * within:.1f} ms in a session, {1000 * by_itself:.1f} ms alone)",
+    )
 
 
 def bench_minutes() -> Figure:
@@ -194,7 +210,10 @@ def bench_minutes() -> Figure:
         reports = seconds(ROOT / "klat", "summary", f"{scratch}/long")
         reports += seconds(ROOT / "klat", "plot", f"{scratch}/long", "-o", f"{scratch}/plots")
     value = (long + (long - short) / 20 * 475 + reports) / 60
-    return Figure(value, f"{value:.1f} min (extrapolated from 25 runs each; {reports:.1f} s for table and plots)")
+    return Figure(
+        value,
+        f"{value:.1f} min (extrapolated from 25 runs each; {reports:.1f} s for table and plots)",
+    )
 
 
 def memory() -> Figure:
@@ -224,7 +243,10 @@ CLAIMS: list[tuple[str, float, Callable[[], Figure]]] = [
 
 def main() -> int:
     if os.geteuid() != 0:
-        print("selfbench: as an ordinary user, most of these have no real-time priority: run it by sudo", file=sys.stderr)
+        print(
+            "selfbench: as an ordinary user, most of these have no real-time priority: run it by sudo",
+            file=sys.stderr,
+        )
     wanted = sys.argv[1:]
     for claim, limit, measure in CLAIMS:
         if wanted and not any(word in claim for word in wanted):
@@ -234,7 +256,10 @@ def main() -> int:
         except (Unavailable, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
             print(f"{'n/a':6}{claim}\n      {error}", flush=True)
             continue
-        print(f"{'pass' if figure.value <= limit else 'short':6}{claim}\n      {figure.text}", flush=True)
+        print(
+            f"{'pass' if figure.value <= limit else 'short':6}{claim}\n      {figure.text}",
+            flush=True,
+        )
     print("no system call, fault or lock in the timed part: shown by counts, in make test")
     return 0
 

@@ -259,9 +259,12 @@ TEST(equal_samples_have_no_spread)
 TEST(a_spread_past_128_bits_is_not_given_rather_than_wrong)
 {
 	uint64_t samples[] = { 0, UINT64_MAX, 1, UINT64_MAX - 1 };
+	/* Their squares add up to 2^128: to nothing, in 128 bits. */
+	uint64_t wrapping[] = { 0, UINT64_C(1) << 63, UINT64_C(1) << 63, UINT64_C(1) << 63, UINT64_C(1) << 63 };
 
 	check(samples, KLAT_ARRAY_SIZE(samples));
 	assert_false(summary_of(samples, KLAT_ARRAY_SIZE(samples)).stddev_known);
+	assert_false(summary_of(wrapping, KLAT_ARRAY_SIZE(wrapping)).stddev_known);
 }
 
 TEST(a_spread_of_minutes_among_millions_is_given)
