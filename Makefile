@@ -165,16 +165,20 @@ SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new s
 C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
-.PHONY: lint format
-format:
-	$(Q)CC='$(CC)' scripts/deps --check lint
+.PHONY: format lint lint-deps lint-c lint-python lint-shell
+format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
 	$(Q)$(PYTHON) -m black --quiet $(PYTHON_SOURCES)
-lint:
+lint: lint-c lint-python lint-shell
+lint-c lint-python lint-shell: lint-deps
+lint-deps:
 	$(Q)CC='$(CC)' scripts/deps --check lint
+lint-c:
 	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
+lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy
+lint-shell:
 	$(Q)shellcheck $(SHELL_SCRIPTS)
 
 MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
