@@ -205,12 +205,13 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 		klat_disturbed(run, "the %s was woken before it slept in some iterations", role);
 }
 
-static bool alone_on_its_cpu(const struct klat_run *run, const struct klat_worker *worker)
+/* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs as long as a quantum of SCHED_RR. */
+static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
 {
 	for (int i = 0; i < run->worker_count; i++)
-		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
-			return false;
-	return true;
+		if (run->workers[i].cpu == worker->cpu && run->workers[i].priority > worker->priority)
+			return true;
+	return false;
 }
 
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
@@ -230,7 +231,7 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
 	/* By a thread of higher priority, or by the kernel for the good of those of lower: some sample holds the time that took. */
-	if (policy != SCHED_OTHER && worker->involuntary > 0 && alone_on_its_cpu(run, worker))
+	if (policy != SCHED_OTHER && worker->involuntary > 0 && !has_superior(run, worker))
 		klat_disturbed(run, "the %s was preempted", worker->role);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults, worker->role);

@@ -48,15 +48,22 @@ TEST(an_unknown_number_of_migrations_is_none)
 	assert_judged(KLAT_OK, "");
 }
 
-TEST(a_real_time_thread_that_is_preempted_on_a_cpu_of_its_own_disturbs)
+TEST(a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed)
 {
 	run->workers[2].involuntary = 1;
 	assert_judged(KLAT_DISTURBED, "the reader was preempted");
 }
 
-TEST(workers_of_one_cpu_may_preempt_each_other)
+TEST(nor_do_equals_on_one_cpu_preempt_each_other)
 {
 	run->workers[0].involuntary = 1;
+	assert_judged(KLAT_DISTURBED, "the writer was preempted");
+}
+
+TEST(a_worker_may_be_preempted_by_its_superior)
+{
+	run->workers[0].involuntary = 1;
+	run->workers[1].priority = run->workers[1].priority_obtained = 51;
 	assert_judged(KLAT_OK, "");
 }
 
@@ -91,8 +98,9 @@ int main(void)
 		EVIDENCE_TEST(a_run_with_nothing_against_it_is_ok),
 		EVIDENCE_TEST(a_thread_that_was_moved_and_put_back_is_seen),
 		EVIDENCE_TEST(an_unknown_number_of_migrations_is_none),
-		EVIDENCE_TEST(a_real_time_thread_that_is_preempted_on_a_cpu_of_its_own_disturbs),
-		EVIDENCE_TEST(workers_of_one_cpu_may_preempt_each_other),
+		EVIDENCE_TEST(a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed),
+		EVIDENCE_TEST(nor_do_equals_on_one_cpu_preempt_each_other),
+		EVIDENCE_TEST(a_worker_may_be_preempted_by_its_superior),
 		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),
 		EVIDENCE_TEST(interrupt_counters_may_wrap),
 	};
