@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hand-off between two threads: L lets H go, H lets L go. start1 and end2 are taken by L, end1 and start2 by H, each start before the
- * side lets the other go, each end when the wait is over and every lock that it took is free again. One hand-off is
- * ((end1-start1)+(end2-start2))/2, in which a constant offset between the two CPUs' counters cancels, for it is also
- * ((end2-start1)-(start2-end1))/2, each bracket of which is one CPU's. Not timed: what H does between its two stamps. The traps: a
- * wait without a predicate loses the wake-up that comes first, and a lock that its releaser can take again at once hands nothing over.
+ * A hand-off between two threads: L lets H go, H lets L go. start1 and end2 are taken by L, end1
+ * and start2 by H, each start before the side lets the other go, each end when the wait is over and
+ * every lock that it took is free again. One hand-off is
+ * ((end1-start1)+(end2-start2))/2, in which a constant offset between the two CPUs' counters
+ * cancels, for it is also
+ * ((end2-start1)-(start2-end1))/2, each bracket of which is one CPU's. Not timed: what H does
+ * between its two stamps. The traps: a wait without a predicate loses the wake-up that comes first,
+ * and a lock that its releaser can take again at once hands nothing over.
  */
 #include "klat.h"
 
@@ -16,9 +19,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HANDOFF, ROUND_TRIP, LOCK_UNLOCK };
-enum { CONTENDED, UNCONTENDED };
-enum { TO_HIGH, TO_LOW };
+enum {
+	HANDOFF,
+	ROUND_TRIP,
+	LOCK_UNLOCK
+};
+enum {
+	CONTENDED,
+	UNCONTENDED
+};
+enum {
+	TO_HIGH,
+	TO_LOW
+};
 
 struct options {
 	int64_t low_priority;
@@ -39,13 +52,15 @@ struct state {
 	sem_t low_entered, high_entered;
 	uint64_t end1 KLAT_ALIGNED, start2; /* H's stamps of this iteration */
 	int64_t mismatches;
-	int64_t contended; /* timed iterations in which H was seen to wait for L's lock before L freed it */
+	int64_t contended; /* timed iterations in which H was seen to wait for L's lock before L
+			      freed it */
 };
 
 /*
- * give() lets the waiter of a direction go, take() is that wait. For the locks, of which there are three, `turn` counts iterations: L
- * starts with 0 and 2, H with 1; in each turn L frees one that H waits for and then waits for the one that H holds, so that every lock is
- * handed over, and none is free for its releaser to take back.
+ * give() lets the waiter of a direction go, take() is that wait. For the locks, of which there are
+ * three, `turn` counts iterations: L starts with 0 and 2, H with 1; in each turn L frees one that H
+ * waits for and then waits for the one that H holds, so that every lock is handed over, and none is
+ * free for its releaser to take back.
  */
 struct primitive {
 	int (*init)(struct state *state);
@@ -54,21 +69,29 @@ struct primitive {
 	void (*take)(struct klat_run *run, int direction, uint32_t turn);
 };
 
-static const char *const primitive_names[] = { "cond", "futex", "mutex", "pi-mutex", "semaphore", NULL };
-enum { COND, FUTEX, MUTEX, PI_MUTEX, SEMAPHORE };
+static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
+					       "pi-mutex", "semaphore", NULL };
+enum {
+	COND,
+	FUTEX,
+	MUTEX,
+	PI_MUTEX,
+	SEMAPHORE
+};
 static const char *const contentions[] = { "contended", "none", NULL };
 static const char *const signals[] = { "held", "released", NULL };
 
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "primitive", "cond|futex|mutex|pi-mutex|semaphore", "what hands over", KLAT_CHOICE, AT(primitive), 0, 0,
-	  primitive_names, false },
-	{ "contention", "contended|none", "none: one thread takes and frees a mutex or pi-mutex", KLAT_CHOICE,
-	  AT(contention), 0, 0, contentions, false },
-	{ "signal", "held|released", "cond: signal with the mutex held, as POSIX wants for predictable scheduling, or after",
+	{ "primitive", "cond|futex|mutex|pi-mutex|semaphore", "what hands over", KLAT_CHOICE,
+	  AT(primitive), 0, 0, primitive_names, false },
+	{ "contention", "contended|none", "none: one thread takes and frees a mutex or pi-mutex",
+	  KLAT_CHOICE, AT(contention), 0, 0, contentions, false },
+	{ "signal", "held|released",
+	  "cond: signal with the mutex held, as POSIX wants for predictable scheduling, or after",
 	  KLAT_CHOICE, AT(signal), 0, 0, signals, false },
-	{ "low-priority", "N", "priority of L; H has that of --policy", KLAT_INTEGER, AT(low_priority), 1, 98, NULL,
-	  false },
+	{ "low-priority", "N", "priority of L; H has that of --policy", KLAT_INTEGER,
+	  AT(low_priority), 1, 98, NULL, false },
 };
 
 static const struct options defaults = { .low_priority = 19 };
@@ -207,8 +230,9 @@ static void take_lock(struct klat_run *run, int direction, uint32_t turn)
 }
 
 /*
- * Does somebody wait for the lock that L is about to free? glibc keeps the futex word in __data.__lock: 2 where a normal mutex has
- * waiters, FUTEX_WAITERS set where a priority-inheritance one has. Gives H up to about a millisecond to get there.
+ * Does somebody wait for the lock that L is about to free? glibc keeps the futex word in
+ * __data.__lock: 2 where a normal mutex has waiters, FUTEX_WAITERS set where a priority-inheritance
+ * one has. Gives H up to about a millisecond to get there.
  */
 static bool becomes_contended(struct klat_run *run, uint32_t turn)
 {
@@ -243,7 +267,8 @@ static int configure(struct klat_run *run)
 
 	if (o->contention == UNCONTENDED) {
 		if (!lock)
-			return klat_usage(run, "--contention none goes with --primitive mutex or pi-mutex");
+			return klat_usage(
+				run, "--contention none goes with --primitive mutex or pi-mutex");
 		run->cpu_count = 1;
 		klat_use_metric(run, LOCK_UNLOCK, 1);
 		return 0;
@@ -260,7 +285,8 @@ static int low(struct klat_worker *worker)
 	struct klat_run *run = worker->run;
 	const struct primitive *primitive = primitive_of(run);
 	struct state *state = worker->state;
-	uint64_t *handoff = klat_series(run, HANDOFF, 0), *round_trip = klat_series(run, ROUND_TRIP, 0);
+	uint64_t *handoff = klat_series(run, HANDOFF, 0),
+		 *round_trip = klat_series(run, ROUND_TRIP, 0);
 
 	if (primitive->enter)
 		primitive->enter(state, TO_LOW);
@@ -272,6 +298,9 @@ static int low(struct klat_worker *worker)
 		uint64_t start1, end1, start2, end2;
 
 		klat_iteration(worker, i);
+		/* Two threads that only wait for each other leave their one CPU no idle time. */
+		if (run->one_cpu)
+			klat_rest(worker);
 		if (primitive->enter && becomes_contended(run, turn) && i >= 0)
 			state->contended++;
 		start1 = klat_tsc_begin();
@@ -344,7 +373,8 @@ static int setup(struct klat_run *run)
 	if (!err && (sem_init(&state->low_entered, 0, 0) || sem_init(&state->high_entered, 0, 0)))
 		err = errno;
 	if (err)
-		return klat_error(run, err, "cannot make a %s: %s", primitive_names[o->primitive], strerror(err));
+		return klat_error(run, err, "cannot make a %s: %s", primitive_names[o->primitive],
+				  strerror(err));
 	if (o->contention == UNCONTENDED) {
 		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
 		return 0;
@@ -369,7 +399,8 @@ static int verify(struct klat_run *run)
 		if (state->contended * 100 < run->iterations * 99)
 			klat_invalid(run, "the lock was free in some hand-offs");
 	}
-	/* The kernel lets the waiter of a priority-inheritance lock spin while the owner runs on another CPU. */
+	/* The kernel lets the waiter of a priority-inheritance lock spin while the owner runs on
+	 * another CPU. */
 	if (o->primitive != PI_MUTEX || run->one_cpu) {
 		klat_verify_slept(run, "high");
 		klat_verify_slept(run, "low");
@@ -381,18 +412,25 @@ static const struct klat_benchmark cv = {
 	.name = "cv",
 	.summary = "condition-variable hand-off between two threads",
 	.description =
-		"L (low priority) lets H (high priority) go and waits; H goes on, lets L go and waits again: two condition "
-		"variables with predicates and two mutexes, or another primitive. Each side stamps its counter before it lets "
-		"the other go and after its own wait; one hand-off is ((end1-start1)+(end2-start2))/2, where start1 and end2 are "
-		"L's, end1 and start2 H's, so that an offset between the two counters cancels. The time that H takes between "
+		"L (low priority) lets H (high priority) go and waits; H goes on, lets L go and "
+		"waits again: two condition "
+		"variables with predicates and two mutexes, or another primitive. Each side stamps "
+		"its counter before it lets "
+		"the other go and after its own wait; one hand-off is "
+		"((end1-start1)+(end2-start2))/2, where start1 and end2 are "
+		"L's, end1 and start2 H's, so that an offset between the two counters cancels. The "
+		"time that H takes between "
 		"its own stamps is not in it.\n\n"
-		"Mutexes are handed over in a rotation of three, so that every acquisition waits for a release. Between two CPUs "
-		"the waiter of a pi-mutex spins in the kernel while the owner runs, and need not sleep: far fewer "
+		"Mutexes are handed over in a rotation of three, so that every acquisition waits "
+		"for a release. Between two CPUs "
+		"the waiter of a pi-mutex spins in the kernel while the owner runs, and need not "
+		"sleep: far fewer "
 		"nanoseconds, and another event. With "
 		"--contention none, one thread takes and frees a lock that nobody else wants.",
 	.examples = "cv\tcondition variables between two CPUs\n"
 		    "cv --primitive pi-mutex --cpus 1,1\tpriority-inheritance mutexes on one CPU\n"
-		    "cv --primitive mutex --contention none\tthe cost of an uncontended lock and unlock",
+		    "cv --primitive mutex --contention none\tthe cost of an uncontended lock and "
+		    "unlock",
 	.options = options,
 	.option_count = KLAT_ARRAY_SIZE(options),
 	.defaults = &defaults,

@@ -21,7 +21,8 @@ static void set_add(klat_cpu_set *set, int cpu)
 
 bool klat_cpu_in(const klat_cpu_set *set, int cpu)
 {
-	return cpu >= 0 && cpu < KLAT_MAX_CPU && (set->bits[cpu / WORD_BITS] >> cpu % WORD_BITS & 1);
+	return cpu >= 0 && cpu < KLAT_MAX_CPU &&
+	       (set->bits[cpu / WORD_BITS] >> cpu % WORD_BITS & 1);
 }
 
 int klat_cpu_weight(const klat_cpu_set *set)
@@ -149,9 +150,9 @@ static int first_of_list(const char *format, int cpu, int index, int otherwise)
 {
 	char line[4096];
 
-	return read_line(line, sizeof(line), format, cpu, index) && isdigit((unsigned char)line[0]) ?
-		       atoi(line) :
-		       otherwise;
+	return read_line(line, sizeof(line), format, cpu, index) && isdigit((unsigned char)line[0])
+		       ? atoi(line)
+		       : otherwise;
 }
 
 /* The last-level cache is the highest cache index that sysfs lists. */
@@ -160,8 +161,9 @@ static int last_level_cache(int cpu, int otherwise)
 	int cache = otherwise;
 
 	for (int index = 0; index < 8; index++) {
-		int first = first_of_list("/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu, index,
-					  -1);
+		int first =
+			first_of_list("/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
+				      cpu, index, -1);
 
 		if (first < 0)
 			break;
@@ -184,7 +186,8 @@ static struct place place_of(int cpu)
 	int *siblings, count;
 
 	place.core = cpu;
-	if (read_line(line, sizeof(line), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu, 0) &&
+	if (read_line(line, sizeof(line),
+		      "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu, 0) &&
 	    (count = klat_cpus_parse(line, &siblings)) > 0) {
 		place.core = siblings[0];
 		for (int i = 0; i < count; i++)
@@ -194,7 +197,8 @@ static struct place place_of(int cpu)
 	}
 	/* A guest may be told of no shared cache at all; its package stands in. */
 	place.cache = last_level_cache(
-		cpu, first_of_list("/sys/devices/system/cpu/cpu%d/topology/core_siblings_list", cpu, 0, place.node));
+		cpu, first_of_list("/sys/devices/system/cpu/cpu%d/topology/core_siblings_list", cpu,
+				   0, place.node));
 	return place;
 }
 
@@ -210,7 +214,8 @@ static int compare_candidates(const void *a, const void *b)
 	return x->rank != y->rank ? x->rank - y->rank : x->place.cpu - y->place.cpu;
 }
 
-/* How unwelcome a CPU is beside `anchor`: siblings last, CPU 0 and its core before them, then distance. */
+/* How unwelcome a CPU is beside `anchor`: siblings last, CPU 0 and its core before them, then
+ * distance. */
 static int rank_of(const struct place *place, const struct place *anchor)
 {
 	int distance = place->cache == anchor->cache ? 0 : place->node == anchor->node ? 1 : 2;
@@ -232,7 +237,8 @@ int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus)
 		if (klat_cpu_in(allowed, cpu))
 			candidates[found++].place = place_of(cpu);
 
-	/* One anchor per last-level cache is enough: CPUs behind one cache rank the others alike. */
+	/* One anchor per last-level cache is enough: CPUs behind one cache rank the others alike.
+	 */
 	for (int anchor = 0; anchor < available; anchor++) {
 		struct place at = candidates[anchor].place;
 		struct candidate *sorted;
@@ -267,11 +273,13 @@ int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus)
 
 const char *klat_cpus_relation(const int *cpus, int count)
 {
-	static const char *const names[] = { "one-cpu", "same-core", "same-llc", "same-node", "cross-node" };
+	static const char *const names[] = { "one-cpu", "same-core", "same-llc", "same-node",
+					     "cross-node" };
 	struct place first = place_of(cpus[0]);
 	int farthest = 0;
 
-	/* Sharing a core, cache or node is transitive, so comparing with the first finds the farthest pair. */
+	/* Sharing a core, cache or node is transitive, so comparing with the first finds the
+	 * farthest pair. */
 	for (int i = 1; i < count; i++) {
 		struct place other;
 		int distance;
@@ -279,10 +287,10 @@ const char *klat_cpus_relation(const int *cpus, int count)
 		if (cpus[i] == cpus[0])
 			continue;
 		other = place_of(cpus[i]);
-		distance = other.core == first.core   ? 1 :
-			   other.cache == first.cache ? 2 :
-			   other.node == first.node   ? 3 :
-							4;
+		distance = other.core == first.core     ? 1
+			   : other.cache == first.cache ? 2
+			   : other.node == first.node   ? 3
+							: 4;
 		if (distance > farthest)
 			farthest = distance;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict that every program shares. */
+/* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict
+ * that every program shares. */
 #include "internal.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ static char *read_file(const char *path)
 	return NULL;
 }
 
-/* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them. */
+/* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them.
+ */
 static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 {
 	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
@@ -83,8 +85,8 @@ static void parse_steal(struct klat_snapshot *snapshot, char *text)
 		long long steal;
 		int cpu;
 
-		if (sscanf(line, "cpu%d %*s %*s %*s %*s %*s %*s %*s %lld", &cpu, &steal) == 2 && cpu >= 0 &&
-		    cpu < KLAT_MAX_CPU)
+		if (sscanf(line, "cpu%d %*s %*s %*s %*s %*s %*s %*s %lld", &cpu, &steal) == 2 &&
+		    cpu >= 0 && cpu < KLAT_MAX_CPU)
 			snapshot->steal[cpu] = steal;
 	}
 }
@@ -193,23 +195,27 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (!strcmp(run->workers[i].role, role)) {
-			slept += run->workers[i].voluntary + (run->one_cpu ? run->workers[i].involuntary : 0);
+			slept += run->workers[i].voluntary +
+				 (run->one_cpu ? run->workers[i].involuntary : 0);
 			workers++;
 		}
-	/* The last wait can end after the timed part of a worker that waits first and answers then. */
+	/* The last wait can end after the timed part of a worker that waits first and answers then.
+	 */
 	wanted = (run->iterations - 1) * workers;
 	if (slept * 100 < 90 * wanted)
-		klat_invalid(run, "the %s slept %lld times in %lld iterations", role, (long long)slept,
-			     (long long)(run->iterations * workers));
+		klat_invalid(run, "the %s slept %lld times in %lld iterations", role,
+			     (long long)slept, (long long)(run->iterations * workers));
 	else if (slept * 100 < 99 * wanted)
 		klat_disturbed(run, "the %s was woken before it slept in some iterations", role);
 }
 
-/* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs as long as a quantum of SCHED_RR. */
+/* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs
+ * as long as a quantum of SCHED_RR. */
 static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
 {
 	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].cpu == worker->cpu && run->workers[i].priority > worker->priority)
+		if (run->workers[i].cpu == worker->cpu &&
+		    run->workers[i].priority > worker->priority)
 			return true;
 	return false;
 }
@@ -220,7 +226,8 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	int policy = run->library->policy.policy;
 
 	if (worker->strayed)
-		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role, worker->cpu);
+		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role,
+			     worker->cpu);
 	if (!worker->pinned)
 		klat_invalid(run, "the %s was not held to CPU %d", worker->role, worker->cpu);
 	/* Only end stamps prove the CPU, and not every role takes one in every iteration. */
@@ -230,11 +237,13 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
-	/* By a thread of higher priority, or by the kernel for the good of those of lower: some sample holds the time that took. */
+	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
+	 * sample holds the time that took. */
 	if (policy != SCHED_OTHER && worker->involuntary > 0 && !has_superior(run, worker))
 		klat_disturbed(run, "the %s was preempted", worker->role);
 	if (faults > 0)
-		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults, worker->role);
+		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
+			     worker->role);
 }
 
 /* Microseconds from /proc/sys/kernel; -1 where there is no such file. */
@@ -247,17 +256,19 @@ static int64_t sysctl_us(const char *name)
 }
 
 /*
- * A throttled real-time thread waits for the rest of the period: the longest sample then lasts about period - runtime, 50 ms by
- * default. Nothing else that a program times comes near it.
+ * A throttled real-time thread waits for the rest of the period: the longest sample then lasts
+ * about period - runtime, 50 ms by default. Nothing else that a program times comes near it.
  */
 static void judge_throttling(struct klat_run *run)
 {
-	int64_t period = sysctl_us("sched_rt_period_us"), runtime = sysctl_us("sched_rt_runtime_us");
+	int64_t period = sysctl_us("sched_rt_period_us"),
+		runtime = sysctl_us("sched_rt_runtime_us");
 	uint64_t longest = 0;
 	double us;
 
 	/* A runtime of the whole period throttles nobody, as -1 does. */
-	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 || runtime >= period)
+	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
+	    runtime >= period)
 		return;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (run->library->metrics[m].used && run->library->summaries[m].max > longest)
@@ -278,7 +289,8 @@ static void judge_machine(struct klat_run *run)
 		for (int j = 0; j < i && !counted; j++)
 			counted = run->cpus[j] == run->cpus[i];
 		if (!counted)
-			stolen += library->after.steal[run->cpus[i]] - library->before.steal[run->cpus[i]];
+			stolen += library->after.steal[run->cpus[i]] -
+				  library->before.steal[run->cpus[i]];
 	}
 	if (stolen > 0)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the modules of libklat share with each other and with no benchmark. One block per module, in the order of a run. */
+/* What the modules of libklat share with each other and with no benchmark. One block per module, in
+ * the order of a run. */
 #ifndef KLAT_INTERNAL_H
 #define KLAT_INTERNAL_H
 
@@ -54,13 +55,14 @@ int klat_cpus_online(klat_cpu_set *set);
 bool klat_cpu_in(const klat_cpu_set *set, int cpu);
 int klat_cpu_weight(const klat_cpu_set *set);
 /*
- * "2,3", "0-3", "1,1": in the order given, repetitions kept. Returns the count, or -EINVAL for text that is no list, -ERANGE for a CPU
- * number that cannot exist; *cpus is malloc'ed.
+ * "2,3", "0-3", "1,1": in the order given, repetitions kept. Returns the count, or -EINVAL for text
+ * that is no list, -ERANGE for a CPU number that cannot exist; *cpus is malloc'ed.
  */
 int klat_cpus_parse(const char *text, int **cpus);
 /*
- * Choose `count` CPUs of `allowed`: distinct physical cores before siblings, one last-level cache before one node before the rest, and
- * not CPU 0 (where interrupts and housekeeping gather) while there is a choice. -ENOSPC when there are too few.
+ * Choose `count` CPUs of `allowed`: distinct physical cores before siblings, one last-level cache
+ * before one node before the rest, and not CPU 0 (where interrupts and housekeeping gather) while
+ * there is a choice. -ENOSPC when there are too few.
  */
 int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus);
 /* "one-cpu", "same-core", "same-llc", "same-node" or "cross-node": the farthest pair. */
@@ -90,7 +92,8 @@ uint64_t klat_tsc_floor(struct klat_worker *worker);
 uint64_t klat_spin_excess(void);
 /* Greatest common divisor of many counter increments. */
 int64_t klat_tsc_quantum(void);
-/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong, under this policy, cannot exclude. */
+/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong, under this
+ * policy, cannot exclude. */
 struct klat_policy;
 int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound);
 /* "hardware", "virtual", "emulated" or "counted". */
@@ -125,7 +128,8 @@ struct klat_series {
 int klat_samples_map(struct klat_run *run);
 /* Fault the buffers into the calling process: a fork has none of the pages that are shared. */
 void klat_samples_prefault(const struct klat_run *run);
-/* First timed sample of the metric; count in *n. Series follow each other with `warmup` samples between: see klat_samples_copy(). */
+/* First timed sample of the metric; count in *n. Series follow each other with `warmup` samples
+ * between: see klat_samples_copy(). */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);
 
@@ -138,7 +142,13 @@ struct klat_irq_row {
 	int64_t *count; /* by CPU number, KLAT_MAX_CPU of them; NULL when the row is absent */
 };
 
-enum { KLAT_IRQ_RES, KLAT_IRQ_CAL, KLAT_IRQ_TLB, KLAT_IRQ_LOC, KLAT_IRQ_ROWS };
+enum {
+	KLAT_IRQ_RES,
+	KLAT_IRQ_CAL,
+	KLAT_IRQ_TLB,
+	KLAT_IRQ_LOC,
+	KLAT_IRQ_ROWS
+};
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 
 struct klat_snapshot {
@@ -150,9 +160,11 @@ struct klat_snapshot {
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
-/* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where absent. */
+/* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where
+ * absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
-/* What holds for every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs. */
+/* What holds for every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
+ */
 void klat_evidence_judge(struct klat_run *run);
 
 /* summary.c */
@@ -172,8 +184,8 @@ void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
 
 /* record.c, session.c, environment.c */
 /*
- * Open the session directory for recording, creating it when there is none, and take from it or give it the calibration. Returns a
- * directory descriptor, or -errno after klat_error().
+ * Open the session directory for recording, creating it when there is none, and take from it or
+ * give it the calibration. Returns a directory descriptor, or -errno after klat_error().
  */
 int klat_session_join(struct klat_run *run);
 /* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */

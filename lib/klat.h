@@ -2,17 +2,20 @@
 /*
  * klat.h - everything a benchmark needs from libklat.
  *
- * A benchmark fills in one struct klat_benchmark and calls klat_main(). The library does the rest: options and help, placement,
- * pinning, priorities, calibration, sample buffers, evidence, statistics, output and the record.
+ * A benchmark fills in one struct klat_benchmark and calls klat_main(). The library does the rest:
+ * options and help, placement, pinning, priorities, calibration, sample buffers, evidence,
+ * statistics, output and the record.
  *
- * Life of a run. The supervising process parses the options, calls configure(), places the CPUs, maps the shared memory and forks
- * the measured process. That one calls setup(), starts the workers that setup() added, waits for them and calls teardown(). The
- * supervisor then calls verify() on what it finds in the shared memory, and prints and records. A crash or a hang of the measured
- * process is therefore an error that is reported, its address space has only ever run on the CPUs of the measurement, and whatever
- * it holds of the machine (tun device, network namespace, latency request) is closed by the kernel with it.
+ * Life of a run. The supervising process parses the options, calls configure(), places the CPUs,
+ * maps the shared memory and forks the measured process. That one calls setup(), starts the workers
+ * that setup() added, waits for them and calls teardown(). The supervisor then calls verify() on
+ * what it finds in the shared memory, and prints and records. A crash or a hang of the measured
+ * process is therefore an error that is reported, its address space has only ever run on the CPUs
+ * of the measurement, and whatever it holds of the machine (tun device, network namespace, latency
+ * request) is closed by the kernel with it.
  *
- * Unless said otherwise, functions return 0 or -errno, times are ticks of the time-stamp counter, and errors have been described
- * with klat_error() or klat_skip() before they are returned.
+ * Unless said otherwise, functions return 0 or -errno, times are ticks of the time-stamp counter,
+ * and errors have been described with klat_error() or klat_skip() before they are returned.
  */
 #ifndef KLAT_H
 #define KLAT_H
@@ -43,8 +46,9 @@ enum klat_option_type {
 };
 
 /*
- * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion. The value lives at `offset` in the
- * program's own options struct, which starts as a copy of the benchmark's `defaults`.
+ * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion. The
+ * value lives at `offset` in the program's own options struct, which starts as a copy of the
+ * benchmark's `defaults`.
  */
 struct klat_option {
 	const char *name;
@@ -54,7 +58,7 @@ struct klat_option {
 	size_t offset;
 	int64_t minimum, maximum;
 	const char *const *choices; /* NULL-terminated */
-	bool unrecorded;            /* does not shape the measurement: stays out of the record's params */
+	bool unrecorded; /* does not shape the measurement: stays out of the record's params */
 };
 
 /* Samples */
@@ -65,8 +69,9 @@ struct klat_metric {
 };
 
 /*
- * The samples of one series: element i is timed iteration i, elements -warmup to -1 take the warm-up, so that the timed loop needs
- * no branch. `metric` indexes the benchmark's table; `series` is 0 but for metrics with several samples an iteration.
+ * The samples of one series: element i is timed iteration i, elements -warmup to -1 take the
+ * warm-up, so that the timed loop needs no branch. `metric` indexes the benchmark's table; `series`
+ * is 0 but for metrics with several samples an iteration.
  */
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 
@@ -81,9 +86,9 @@ enum klat_priority {
 };
 
 /*
- * One pinned real-time thread, or process, of the measurement. Lives in memory shared by all processes of the run. The body sees
- * `run`, `state`, `index` and `cpu`; the rest belongs to the library. It returns 0, or -errno, described or not, which ends the measured
- * process at once.
+ * One pinned real-time thread, or process, of the measurement. Lives in memory shared by all
+ * processes of the run. The body sees `run`, `state`, `index` and `cpu`; the rest belongs to the
+ * library. It returns 0, or -errno, described or not, which ends the measured process at once.
  */
 struct klat_worker {
 	struct klat_run *run;
@@ -108,14 +113,15 @@ struct klat_worker {
 	uint64_t floor;
 	int64_t expected_faults;
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* in the timed part */
-	int64_t migrations, wait_ns;                                /* -1 where the kernel does not tell */
-	int64_t rests;                                              /* voluntary switches of klat_rest(), not in `voluntary` */
+	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
+	int64_t rests;               /* voluntary switches of klat_rest(), not in `voluntary` */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
 
 /*
- * For setup(): add a worker on run->cpus[place]. Workers start together once setup() has returned, each pinned and at its priority
- * from its first instruction. `index` numbers the workers of a role.
+ * For setup(): add a worker on run->cpus[place]. Workers start together once setup() has returned,
+ * each pinned and at its priority from its first instruction. `index` numbers the workers of a
+ * role.
  */
 struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
 				    enum klat_priority priority,
@@ -127,8 +133,8 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 void klat_timed_part_begins(struct klat_worker *worker);
 
 /*
- * First statement of every iteration of a body, outside the stamps: notes where the timed part begins and that the worker still
- * makes progress.
+ * First statement of every iteration of a body, outside the stamps: notes where the timed part
+ * begins and that the worker still makes progress.
  */
 static inline void klat_iteration(struct klat_worker *worker, int64_t i)
 {
@@ -138,12 +144,14 @@ static inline void klat_iteration(struct klat_worker *worker, int64_t i)
 }
 
 /*
- * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a second), or the kernel parks it for
- * 50 ms. Called between iterations, this sleeps 6 ms whenever the caller has gone 40 ms without sleeping.
+ * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a
+ * second), or the kernel parks it for 50 ms. Called between iterations, this sleeps 6 ms whenever
+ * the caller has gone 40 ms without sleeping.
  */
 void klat_rest(struct klat_worker *worker);
 
-/* Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed (-ETIMEDOUT). */
+/* Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
+ * (-ETIMEDOUT). */
 int klat_spin_until(const uint32_t *word, uint32_t value);
 
 /* Spin for this many ticks. */
@@ -158,8 +166,9 @@ static inline void klat_spin(uint64_t ticks)
 /* The counter */
 
 /*
- * Stamps after Intel's "How to Benchmark Code Execution Times" (324264) and the LFENCE semantics of both vendors: nothing measured
- * starts before the first stamp or is still executing at the second. CPUID as the fence would trap in a virtual machine.
+ * Stamps after Intel's "How to Benchmark Code Execution Times" (324264) and the LFENCE semantics of
+ * both vendors: nothing measured starts before the first stamp or is still executing at the second.
+ * CPUID as the fence would trap in a virtual machine.
  */
 static inline uint64_t klat_tsc_begin(void)
 {
@@ -169,7 +178,8 @@ static inline uint64_t klat_tsc_begin(void)
 	return (uint64_t)high << 32 | low;
 }
 
-/* RDTSCP also tells the CPU it ran on, which proves for every sample that the thread is where it was pinned. */
+/* RDTSCP also tells the CPU it ran on, which proves for every sample that the thread is where it
+ * was pinned. */
 static inline uint64_t klat_tsc_end(struct klat_worker *worker)
 {
 	uint32_t low, high, aux;
@@ -192,7 +202,8 @@ enum klat_status {
 struct klat_benchmark {
 	const char *name;
 	const char *summary;     /* one line */
-	const char *description; /* paragraphs for --help and the man page: what is timed, what is not */
+	const char *description; /* paragraphs for --help and the man page: what is timed, what is
+				    not */
 	const char *examples;    /* lines "command\tcomment" */
 	const struct klat_option *options;
 	int option_count;
@@ -202,22 +213,25 @@ struct klat_benchmark {
 	int metric_count;
 	size_t state_size; /* of the state that workers share; zeroed */
 	int64_t iterations, warmup;
-	int policy;        /* SCHED_FIFO or SCHED_RR */
-	int high_priority; /* default of --policy's priority */
+	int policy;            /* SCHED_FIFO or SCHED_RR */
+	int high_priority;     /* default of --policy's priority */
 	bool distinct_cpus;    /* roles that spin for each other cannot share a CPU */
-	bool needs_frequency;  /* while it measures; the others leave the calibration for afterwards */
+	bool needs_frequency;  /* while it measures; the others leave the calibration for afterwards
+				*/
 	const char *faults[4]; /* what --plant offers besides the library's own */
 
 	/*
-	 * Check the options against each other, say how many CPUs the roles take (run->cpu_count) and which metrics are used.
-	 * Also in KLAT_LOW programs: set run->low_priority.
+	 * Check the options against each other, say how many CPUs the roles take (run->cpu_count)
+	 * and which metrics are used. Also in KLAT_LOW programs: set run->low_priority.
 	 */
 	int (*configure)(struct klat_run *run);
 	/* In the measured process: acquire what is needed, add the workers. */
 	int (*setup)(struct klat_run *run);
-	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(), klat_count(). */
+	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(),
+	 * klat_count(). */
 	int (*verify)(struct klat_run *run);
-	/* In the measured process, also after a failed setup(), but not after a failed body. Optional. */
+	/* In the measured process, also after a failed setup(), but not after a failed body.
+	 * Optional. */
 	void (*teardown)(struct klat_run *run);
 };
 
@@ -234,8 +248,10 @@ struct klat_run {
 	bool cpus_given; /* by --cpus, cpu_count of them */
 	bool one_cpu;    /* all places are the same CPU */
 	int low_priority;
-	int patience; /* seconds without an iteration after which the run is given up; configure() may raise it */
-	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency */
+	int patience;   /* seconds without an iteration after which the run is given up; configure()
+			   may raise it */
+	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency
+			 */
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
@@ -243,8 +259,8 @@ struct klat_run {
 };
 
 /*
- * --inject: a known spin on every odd iteration, placed by each program inside its timed path, so that anyone can see the program
- * recover it (medians of odd against even samples).
+ * --inject: a known spin on every odd iteration, placed by each program inside its timed path, so
+ * that anyone can see the program recover it (medians of odd against even samples).
  */
 static inline void klat_inject(const struct klat_run *run, int64_t i)
 {
@@ -263,25 +279,27 @@ void klat_count(struct klat_run *run, const char *name, int64_t value);
 void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
-/* Increase of a row of /proc/interrupts on a CPU over the run, warm-up included; -1 where there is no such row. */
+/* Increase of a row of /proc/interrupts on a CPU over the run, warm-up included; -1 where there is
+ * no such row. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 /* The same over every CPU that the run did not use. */
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 
 /*
- * The role has to have slept for every iteration: below 99 % of them it was held up so that the wake-up came first, which disturbs;
- * below 90 % the run measured another event. On one CPU a side that is preempted by the one it woke need not sleep, so there all its
- * switches count.
+ * The role has to have slept for every iteration: below 99 % of them it was held up so that the
+ * wake-up came first, which disturbs; below 90 % the run measured another event. On one CPU a side
+ * that is preempted by the one it woke need not sleep, so there all its switches count.
  */
 void klat_verify_slept(struct klat_run *run, const char *role);
 
 /*
- * For configure(): the stamps of two CPUs will be subtracted, so bound their counters' offset before and after, and call the run
- * invalid where the bound exceeds 10 % of the metric's median.
+ * For configure(): the stamps of two CPUs will be subtracted, so bound their counters' offset
+ * before and after, and call the run invalid where the bound exceeds 10 % of the metric's median.
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 
-/* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and -`error`. */
+/* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and
+ * -`error`. */
 int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_skip(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PRINTF(3, 4);

@@ -16,7 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
+enum {
+	EXIT_MEASURED = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_UNTRUSTED = 3,
+	EXIT_SKIPPED = 4
+};
 
 const char *klat_status_name(enum klat_status status)
 {
@@ -47,7 +53,8 @@ void klat_warn(const struct klat_run *run, const char *format, ...)
 }
 
 /* The gravest status wins; reasons of the same gravity gather, each once. */
-static void set_status(struct klat_run *run, enum klat_status status, const char *format, va_list arguments)
+static void set_status(struct klat_run *run, enum klat_status status, const char *format,
+		       va_list arguments)
 {
 	struct klat_library *library = run->library;
 	char reason[KLAT_REASON_SIZE];
@@ -62,16 +69,17 @@ static void set_status(struct klat_run *run, enum klat_status status, const char
 	if (strstr(library->reason, reason))
 		return;
 	length = strlen(library->reason);
-	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s", length ? "; " : "", reason);
+	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s",
+		 length ? "; " : "", reason);
 }
 
-#define SET_STATUS(status)                                \
-	do {                                              \
-		va_list arguments;                        \
-                                                          \
-		va_start(arguments, format);              \
-		set_status(run, status, format, arguments); \
-		va_end(arguments);                        \
+#define SET_STATUS(status)                                                                         \
+	do {                                                                                       \
+		va_list arguments;                                                                 \
+                                                                                                   \
+		va_start(arguments, format);                                                       \
+		set_status(run, status, format, arguments);                                        \
+		va_end(arguments);                                                                 \
 	} while (0)
 
 void klat_invalid(struct klat_run *run, const char *format, ...)
@@ -151,13 +159,16 @@ static size_t round_up(size_t size)
 /* Run, library, options and state, each on pages of its own, shared with the measured process. */
 static struct klat_run *make_run(const struct klat_benchmark *benchmark)
 {
-	size_t run_size = round_up(sizeof(struct klat_run)), library_size = round_up(sizeof(struct klat_library));
+	size_t run_size = round_up(sizeof(struct klat_run)),
+	       library_size = round_up(sizeof(struct klat_library));
 	size_t options_size = round_up(benchmark->options_size);
-	char *memory = map_shared(run_size + library_size + options_size + round_up(benchmark->state_size));
+	char *memory = map_shared(run_size + library_size + options_size +
+				  round_up(benchmark->state_size));
 	struct klat_run *run = (struct klat_run *)memory;
 
 	if (!memory) {
-		fprintf(stderr, "%s: cannot map shared memory: %s\n", benchmark->name, strerror(errno));
+		fprintf(stderr, "%s: cannot map shared memory: %s\n", benchmark->name,
+			strerror(errno));
 		return NULL;
 	}
 	run->benchmark = benchmark;
@@ -182,11 +193,14 @@ static int check_cpus(struct klat_run *run, const char *list)
 		return klat_usage(run, "--cpus takes a list such as 2,3 or 4-7, not '%s'", list);
 	for (int i = 0; i < run->cpu_count; i++) {
 		if (!klat_cpu_in(&online, run->cpus[i]))
-			return klat_usage(run, "--cpus: CPU %d does not exist or is offline (%d online)",
+			return klat_usage(run,
+					  "--cpus: CPU %d does not exist or is offline (%d online)",
 					  run->cpus[i], klat_cpu_weight(&online));
 		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
 			if (run->cpus[j] == run->cpus[i])
-				return klat_usage(run, "--cpus names CPU %d twice, and each role here spins on its own",
+				return klat_usage(run,
+						  "--cpus names CPU %d twice, and each role here "
+						  "spins on its own",
 						  run->cpus[i]);
 	}
 	run->cpus_given = true;
@@ -202,11 +216,14 @@ static int prepare(struct klat_run *run)
 
 	run->iterations = common->iterations;
 	run->warmup = common->warmup;
-	library->policy = (struct klat_policy){ run->benchmark->policy, run->benchmark->high_priority, false };
+	library->policy = (struct klat_policy){ run->benchmark->policy,
+						run->benchmark->high_priority, false };
 	if (common->policy) {
 		library->policy.asked = true;
 		if (klat_policy_parse(common->policy, &library->policy))
-			return klat_usage(run, "--policy is fifo, rr or other, with a priority of 1 to 99 for the first two, not '%s'",
+			return klat_usage(run,
+					  "--policy is fifo, rr or other, with a priority of 1 to "
+					  "99 for the first two, not '%s'",
 					  common->policy);
 	}
 	if (common->cpus) {
@@ -219,12 +236,13 @@ static int prepare(struct klat_run *run)
 	if (err)
 		return err;
 	if (run->cpus_given && given != run->cpu_count)
-		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d", run->cpu_count,
-				  run->cpu_count == 1 ? "" : "s", given);
+		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
+				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
 	if (run->low_priority && library->policy.policy != SCHED_OTHER &&
 	    run->low_priority >= library->policy.priority)
-		return klat_usage(run, "the low priority %d must be below the priority of --policy, %d", run->low_priority,
-				  library->policy.priority);
+		return klat_usage(run,
+				  "the low priority %d must be below the priority of --policy, %d",
+				  run->low_priority, library->policy.priority);
 	err = klat_options_params(run, common, library->params, sizeof(library->params));
 	return err ? klat_usage(run, "the options are too long to record") : 0;
 }
@@ -238,13 +256,15 @@ static int place(struct klat_run *run)
 	if (!run->cpus_given) {
 		err = klat_cpus_allowed(&allowed);
 		if (err)
-			return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
+			return klat_error(run, -err, "cannot read the affinity mask: %s",
+					  strerror(-err));
 		available = klat_cpu_weight(&allowed);
 		if (run->cpu_count > available)
-			return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
-					 run->benchmark->distinct_cpus ?
-						 "" :
-						 "; --cpus with a number repeated puts roles on one CPU");
+			return klat_skip(
+				run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+				run->benchmark->distinct_cpus
+					? ""
+					: "; --cpus with a number repeated puts roles on one CPU");
 		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
 		err = run->cpus ? klat_cpus_place(&allowed, run->cpu_count, run->cpus) : -ENOMEM;
 		if (err)
@@ -254,10 +274,13 @@ static int place(struct klat_run *run)
 	for (int i = 1; i < run->cpu_count; i++)
 		run->one_cpu = run->one_cpu && run->cpus[i] == run->cpus[0];
 	library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
-	/* A program adds at most one worker a place, and one more where two roles share the first. */
+	/* A program adds at most one worker a place, and one more where two roles share the first.
+	 */
 	library->worker_capacity = run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
-	return run->workers ? 0 : klat_error(run, errno, "cannot map shared memory: %s", strerror(errno));
+	return run->workers
+		       ? 0
+		       : klat_error(run, errno, "cannot map shared memory: %s", strerror(errno));
 }
 
 static int take_policy(struct klat_run *run)
@@ -268,9 +291,14 @@ static int take_policy(struct klat_run *run)
 	if (!err)
 		return 0;
 	if (policy->asked)
-		return klat_error(run, -err, "%s:%d refused: %s; run as root, raise RLIMIT_RTPRIO, or ask for --policy other",
-				  klat_policy_name(policy->policy), policy->priority, strerror(-err));
-	klat_warn(run, "%s:%d refused (%s): measuring under SCHED_OTHER, whose figures stand for themselves",
+		return klat_error(run, -err,
+				  "%s:%d refused: %s; run as root, raise RLIMIT_RTPRIO, or ask for "
+				  "--policy other",
+				  klat_policy_name(policy->policy), policy->priority,
+				  strerror(-err));
+	klat_warn(run,
+		  "%s:%d refused (%s): measuring under SCHED_OTHER, whose figures stand for "
+		  "themselves",
 		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;
@@ -283,10 +311,11 @@ static int bound_offset(struct klat_run *run, uint64_t *bound)
 
 	if (!run->library->offset_wanted)
 		return 0;
-	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1], &run->library->policy, bound);
-	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s", run->cpus[0],
-				run->cpus[run->cpu_count - 1], strerror(-err)) :
-		     0;
+	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1],
+				    &run->library->policy, bound);
+	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s",
+				run->cpus[0], run->cpus[run->cpu_count - 1], strerror(-err))
+		   : 0;
 }
 
 static void calibrate(struct klat_run *run)
@@ -304,11 +333,15 @@ static int measure(struct klat_run *run)
 	err = klat_memory_lock();
 	library->memory_locked = !err;
 	if (err)
-		klat_warn(run, "memory cannot be locked (%s): page faults are counted, not prevented", strerror(-err));
+		klat_warn(run,
+			  "memory cannot be locked (%s): page faults are counted, not prevented",
+			  strerror(-err));
 	if (library->common.dma_latency >= 0) {
 		latency_fd = klat_latency_hold(library->common.dma_latency);
 		if (latency_fd < 0)
-			return klat_error(run, -latency_fd, "cannot hold /dev/cpu_dma_latency: %s; run as root, or without --dma-latency",
+			return klat_error(run, -latency_fd,
+					  "cannot hold /dev/cpu_dma_latency: %s; run as root, or "
+					  "without --dma-latency",
 					  strerror(-latency_fd));
 	}
 	err = run->benchmark->setup(run);
@@ -324,8 +357,8 @@ static int measure(struct klat_run *run)
 }
 
 /*
- * The measured process, on the first CPU from its birth: the kernel remembers for each address space where it has run, and sends
- * TLB shootdowns there.
+ * The measured process, on the first CPU from its birth: the kernel remembers for each address
+ * space where it has run, and sends TLB shootdowns there.
  */
 static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
 {
@@ -357,10 +390,11 @@ static int64_t progress(const struct klat_run *run)
 }
 
 /*
- * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0; -ETIMEDOUT when no worker has made
- * progress for run->patience seconds.
+ * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0;
+ * -ETIMEDOUT when no worker has made progress for run->patience seconds.
  */
-static int wait_measured(struct klat_run *run, pid_t pid, const sigset_t *awaited, int *status, struct rusage *usage)
+static int wait_measured(struct klat_run *run, pid_t pid, const sigset_t *awaited, int *status,
+			 struct rusage *usage)
 {
 	const struct timespec second = { .tv_sec = 1 };
 	int64_t seen = INT64_MIN;
@@ -369,7 +403,8 @@ static int wait_measured(struct klat_run *run, pid_t pid, const sigset_t *awaite
 	for (;;) {
 		int signal = sigtimedwait(awaited, NULL, &second);
 
-		if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
+		if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+		    signal == SIGQUIT) {
 			kill(pid, SIGKILL);
 			wait4(pid, status, 0, usage);
 			return signal;
@@ -394,10 +429,13 @@ static void describe_hang(struct klat_run *run)
 		if (run->workers[i].iteration < slowest->iteration)
 			slowest = &run->workers[i];
 	if (run->worker_count)
-		klat_error(run, ETIMEDOUT, "no progress for %d s: the %s on CPU %d stands at iteration %lld", run->patience,
-			   slowest->role, slowest->cpu, (long long)slowest->iteration);
+		klat_error(run, ETIMEDOUT,
+			   "no progress for %d s: the %s on CPU %d stands at iteration %lld",
+			   run->patience, slowest->role, slowest->cpu,
+			   (long long)slowest->iteration);
 	else
-		klat_error(run, ETIMEDOUT, "no progress for %d s: set-up does not end", run->patience);
+		klat_error(run, ETIMEDOUT, "no progress for %d s: set-up does not end",
+			   run->patience);
 }
 
 /* Run the measurement in a process of its own. Does not return when a signal ends the program. */
@@ -412,7 +450,8 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
 	pid = fork_measured(run, signals);
 	if (pid < 0)
-		return klat_error(run, errno, "cannot start the measured process: %s", strerror(errno));
+		return klat_error(run, errno, "cannot start the measured process: %s",
+				  strerror(errno));
 	result = wait_measured(run, pid, awaited, &status, &usage);
 	if (result > 0) {
 		fprintf(stderr, "%s: interrupted, nothing recorded\n", run->benchmark->name);
@@ -425,8 +464,8 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	if (result)
 		describe_hang(run);
 	else if (WIFSIGNALED(status))
-		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)", WTERMSIG(status),
-				  strsignal(WTERMSIG(status)));
+		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
+				  WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) && library->status < KLAT_ERROR)
 		return klat_error(run, EIO, "a worker process ended with an error");
 	return library->status >= KLAT_ERROR ? -EIO : 0;
@@ -444,7 +483,8 @@ static int summarise(struct klat_run *run)
 			continue;
 		sorted = malloc(count * sizeof(*sorted));
 		if (!sorted)
-			return klat_error(run, ENOMEM, "out of memory for %lld samples", (long long)count);
+			return klat_error(run, ENOMEM, "out of memory for %lld samples",
+					  (long long)count);
 		klat_samples_copy(run, m, sorted);
 		klat_summarise(sorted, count, &library->summaries[m]);
 		free(sorted);
@@ -459,20 +499,24 @@ static void judge_offset(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	const struct klat_summary *summary = &library->summaries[library->offset_metric];
-	uint64_t bound = library->offset_before > library->offset_after ? library->offset_before :
-									   library->offset_after;
+	uint64_t bound = library->offset_before > library->offset_after ? library->offset_before
+									: library->offset_after;
 
 	if (!library->offset_wanted)
 		return;
 	klat_count(run, "offset_bound", bound);
 	/* A counter that lags by more than the latency makes the difference negative. */
 	if (summary->max > INT64_MAX)
-		klat_invalid(run, "an end before its start: the counters of CPUs %d and %d differ by more than the latency",
+		klat_invalid(run,
+			     "an end before its start: the counters of CPUs %d and %d differ by "
+			     "more than the latency",
 			     run->cpus[0], run->cpus[run->cpu_count - 1]);
 	/* Too few samples for a median: their mean. */
 	else if (bound * 10 > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000))
-		klat_invalid(run, "the counters of CPUs %d and %d may differ by more than a tenth of the median", run->cpus[0],
-			     run->cpus[run->cpu_count - 1]);
+		klat_invalid(run,
+			     "the counters of CPUs %d and %d may differ by more than a tenth of "
+			     "the median",
+			     run->cpus[0], run->cpus[run->cpu_count - 1]);
 }
 
 static int judge(struct klat_run *run)
@@ -591,8 +635,8 @@ static bool inform(const struct klat_run *run)
 }
 
 /*
- * Signals are taken in wait_measured() alone, so that a run is either recorded whole or not at all. One that the caller ignores (nohup)
- * stays ignored: blocked, it would become pending all the same.
+ * Signals are taken in wait_measured() alone, so that a run is either recorded whole or not at all.
+ * One that the caller ignores (nohup) stays ignored: blocked, it would become pending all the same.
  */
 static void hold_signals(sigset_t *awaited, sigset_t *before)
 {

@@ -11,33 +11,45 @@
 #define COMMON(field) offsetof(struct klat_common, field)
 
 static const struct klat_option common_options[] = {
-	{ "cpus", "LIST", "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
+	{ "cpus", "LIST",
+	  "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
 	  KLAT_TEXT, COMMON(cpus), 0, 0, NULL, true },
-	{ "iterations", "N", "timed iterations", KLAT_INTEGER, COMMON(iterations), 1, 10000000, NULL, false },
-	{ "warmup", "N", "iterations before the timed ones, not recorded", KLAT_INTEGER, COMMON(warmup), 0,
-	  10000000, NULL, false },
-	{ "policy", "POLICY", "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, while the "
+	{ "iterations", "N", "timed iterations", KLAT_INTEGER, COMMON(iterations), 1, 10000000,
+	  NULL, false },
+	{ "warmup", "N", "iterations before the timed ones, not recorded", KLAT_INTEGER,
+	  COMMON(warmup), 0, 10000000, NULL, false },
+	{ "policy", "POLICY",
+	  "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, while the "
 	  "default falls back to SCHED_OTHER with a warning",
 	  KLAT_TEXT, COMMON(policy), 0, 0, NULL, true },
-	{ "dma-latency", "US", "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle states",
+	{ "dma-latency", "US",
+	  "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle states",
 	  KLAT_INTEGER, COMMON(dma_latency), 0, 1000000000, NULL, false },
-	{ "record", "DIR", "append the run to this session, begun if there is none", KLAT_TEXT, COMMON(record), 0,
-	  0, NULL, true },
-	{ "label", "NAME", "with --record, name of the kernel under test when a session begins (default: its release)",
+	{ "record", "DIR", "append the run to this session, begun if there is none", KLAT_TEXT,
+	  COMMON(record), 0, 0, NULL, true },
+	{ "label", "NAME",
+	  "with --record, name of the kernel under test when a session begins (default: its "
+	  "release)",
 	  KLAT_TEXT, COMMON(label), 0, 0, NULL, true },
-	{ "seed", "N", "with --record, the plan's seed", KLAT_INTEGER, COMMON(seed), 0, INT64_MAX, NULL, true },
-	{ "run", "N", "with --record, number of this run", KLAT_INTEGER, COMMON(run), 0, INT64_MAX, NULL, true },
-	{ "order", "N", "with --record, its place in the plan", KLAT_INTEGER, COMMON(order), 0, INT64_MAX, NULL,
-	  true },
-	{ "csv", NULL, "print the rows of the record instead of the summary", KLAT_FLAG, COMMON(csv), 0, 0, NULL,
-	  true },
-	{ "json", NULL, "print one JSON object instead of the summary", KLAT_FLAG, COMMON(json), 0, 0, NULL, true },
-	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0, NULL, true },
-	{ "inject", "NS", "self-test: spin this long inside the timed path of every odd iteration", KLAT_INTEGER,
-	  COMMON(inject_ns), 1, 100000000, NULL, false },
-	{ "plant", "FAULT", "self-test: spoil the measurement on purpose, to see the evidence catch it", KLAT_TEXT,
+	{ "seed", "N", "with --record, the plan's seed", KLAT_INTEGER, COMMON(seed), 0, INT64_MAX,
+	  NULL, true },
+	{ "run", "N", "with --record, number of this run", KLAT_INTEGER, COMMON(run), 0, INT64_MAX,
+	  NULL, true },
+	{ "order", "N", "with --record, its place in the plan", KLAT_INTEGER, COMMON(order), 0,
+	  INT64_MAX, NULL, true },
+	{ "csv", NULL, "print the rows of the record instead of the summary", KLAT_FLAG,
+	  COMMON(csv), 0, 0, NULL, true },
+	{ "json", NULL, "print one JSON object instead of the summary", KLAT_FLAG, COMMON(json), 0,
+	  0, NULL, true },
+	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0,
+	  NULL, true },
+	{ "inject", "NS", "self-test: spin this long inside the timed path of every odd iteration",
+	  KLAT_INTEGER, COMMON(inject_ns), 1, 100000000, NULL, false },
+	{ "plant", "FAULT",
+	  "self-test: spoil the measurement on purpose, to see the evidence catch it", KLAT_TEXT,
 	  COMMON(plant), 0, 0, NULL, false },
-	{ "version", NULL, "print the version and stop", KLAT_FLAG, COMMON(version), 0, 0, NULL, true },
+	{ "version", NULL, "print the version and stop", KLAT_FLAG, COMMON(version), 0, 0, NULL,
+	  true },
 	{ "help", NULL, "print this and stop", KLAT_FLAG, COMMON(help), 0, 0, NULL, true },
 };
 
@@ -52,16 +64,19 @@ static const struct klat_option hidden_options[] = {
 
 static const char *const library_faults[] = { "unpinned", "policy", "fault" };
 
-/* Option `index` over the program's table, then the common one, then the hidden one; *base is the struct its offset counts from. */
+/* Option `index` over the program's table, then the common one, then the hidden one; *base is the
+ * struct its offset counts from. */
 static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
 {
 	if (index < benchmark->option_count)
 		return &benchmark->options[index];
 	index -= benchmark->option_count;
-	return index < COMMON_COUNT ? &common_options[index] : &hidden_options[index - COMMON_COUNT];
+	return index < COMMON_COUNT ? &common_options[index]
+				    : &hidden_options[index - COMMON_COUNT];
 }
 
-static int set_value(const struct klat_run *run, const struct klat_option *option, void *base, const char *text)
+static int set_value(const struct klat_run *run, const struct klat_option *option, void *base,
+		     const char *text)
 {
 	void *field = (char *)base + option->offset;
 	char *end;
@@ -123,7 +138,8 @@ static void list_faults(const struct klat_benchmark *benchmark, char *text, size
 	size_t length = 0;
 
 	for (size_t i = 0; fault_at(benchmark, i) && length < size; i++)
-		length += snprintf(text + length, size - length, "%s%s", i ? ", " : "", fault_at(benchmark, i));
+		length += snprintf(text + length, size - length, "%s%s", i ? ", " : "",
+				   fault_at(benchmark, i));
 }
 
 static int check_common(const struct klat_run *run, const struct klat_common *common)
@@ -155,7 +171,8 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	}
 	for (int i = 0; i < count; i++) {
 		table[i].name = option_at(benchmark, i)->name;
-		table[i].has_arg = option_at(benchmark, i)->argument ? required_argument : no_argument;
+		table[i].has_arg =
+			option_at(benchmark, i)->argument ? required_argument : no_argument;
 	}
 	*common = (struct klat_common){ .iterations = benchmark->iterations,
 					.warmup = benchmark->warmup,
@@ -175,11 +192,13 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 			goto out;
 		}
 		if (code == '?') {
-			klat_warn(run, "unknown, ambiguous or misused option '%s'; see --help", argv[at]);
+			klat_warn(run, "unknown, ambiguous or misused option '%s'; see --help",
+				  argv[at]);
 			goto out;
 		}
 		if (set_value(run, option_at(benchmark, index),
-			      index < benchmark->option_count ? run->options : (void *)common, optarg))
+			      index < benchmark->option_count ? run->options : (void *)common,
+			      optarg))
 			goto out;
 	}
 	if (optind < argc) {
@@ -245,7 +264,8 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 	return 0;
 }
 
-/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where the cursor is: at `column`. */
+/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
+ * the cursor is: at `column`. */
 static void print_wrapped(FILE *out, const char *text, int indent, int column)
 {
 	while (*text) {
@@ -293,14 +313,16 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 	} else if (!strcmp(option->name, "iterations") || !strcmp(option->name, "warmup")) {
 		fprintf(out, " (%lld to %lld; default %lld)", (long long)option->minimum,
 			(long long)option->maximum,
-			(long long)(option->name[0] == 'i' ? benchmark->iterations : benchmark->warmup));
+			(long long)(option->name[0] == 'i' ? benchmark->iterations
+							   : benchmark->warmup));
 	} else if (!strcmp(option->name, "policy")) {
 		fprintf(out, " (default %s:%d)", klat_policy_name(benchmark->policy),
 			benchmark->high_priority);
 	} else if (defaults && option->type == KLAT_INTEGER) {
 		int64_t value = *(const int64_t *)((const char *)defaults + option->offset);
 
-		fprintf(out, " (%lld to %lld", (long long)option->minimum, (long long)option->maximum);
+		fprintf(out, " (%lld to %lld", (long long)option->minimum,
+			(long long)option->maximum);
 		if (value >= option->minimum)
 			fprintf(out, "; default %lld", (long long)value);
 		fputc(')', out);
@@ -312,13 +334,14 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 	fclose(out);
 }
 
-static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options, int count,
-			 const void *defaults, FILE *out)
+static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
+			 int count, const void *defaults, FILE *out)
 {
 	for (int i = 0; i < count; i++) {
 		char text[640];
-		int column = fprintf(out, "  --%s%s%s", options[i].name, options[i].argument ? " " : "",
-				     options[i].argument ? options[i].argument : "");
+		int column =
+			fprintf(out, "  --%s%s%s", options[i].name, options[i].argument ? " " : "",
+				options[i].argument ? options[i].argument : "");
 
 		if (column > 22) {
 			fputc('\n', out);
@@ -330,7 +353,8 @@ static void help_options(const struct klat_benchmark *benchmark, const struct kl
 }
 
 static const char exit_statuses[] =
-	"0 measured; 1 failed; 2 usage; 3 measured, but the evidence says that the number is not to be trusted; "
+	"0 measured; 1 failed; 2 usage; 3 measured, but the evidence says that the number is not "
+	"to be trusted; "
 	"4 skipped, with the reason (too few CPUs, no device, no privilege).";
 
 void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
@@ -347,7 +371,8 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 	}
 	if (benchmark->option_count)
 		fputs("\nOptions of this program:\n", out);
-	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults, out);
+	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
+		     out);
 	fputs("\nOptions of every program:\n", out);
 	help_options(benchmark, common_options, COMMON_COUNT, NULL, out);
 	fputs("\nExit status:\n", out);
@@ -359,13 +384,15 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 
 			fprintf(out, "  %.*s\n", (int)command, line);
 			if (whole > command)
-				fprintf(out, "      %.*s\n", (int)(whole - command - 1), line + command + 1);
+				fprintf(out, "      %.*s\n", (int)(whole - command - 1),
+					line + command + 1);
 			line += whole + (line[whole] == '\n');
 		}
 	}
 }
 
-/* troff text: backslashes, and dots or quotes that begin a line, would be requests; every '-' is one that a user types. */
+/* troff text: backslashes, and dots or quotes that begin a line, would be requests; every '-' is
+ * one that a user types. */
 static void man_text(FILE *out, const char *text)
 {
 	bool line_begins = true;
@@ -386,8 +413,8 @@ static void man_text(FILE *out, const char *text)
 	fputc('\n', out);
 }
 
-static void man_options(const struct klat_benchmark *benchmark, const struct klat_option *options, int count,
-			const void *defaults, FILE *out)
+static void man_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
+			int count, const void *defaults, FILE *out)
 {
 	for (int i = 0; i < count; i++) {
 		char text[640];
@@ -416,9 +443,11 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 	fputs(".TH KLAT\\-", out);
 	for (const char *c = benchmark->name; *c; c++)
 		fputc(toupper((unsigned char)*c), out);
-	fprintf(out, " 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", KLAT_VERSION, benchmark->name);
+	fprintf(out, " 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", KLAT_VERSION,
+		benchmark->name);
 	man_text(out, benchmark->summary);
-	fprintf(out, ".SH SYNOPSIS\n.B klat %s\n[\\fIOPTION\\fR]...\n.SH DESCRIPTION\n", benchmark->name);
+	fprintf(out, ".SH SYNOPSIS\n.B klat %s\n[\\fIOPTION\\fR]...\n.SH DESCRIPTION\n",
+		benchmark->name);
 	man_text(out, benchmark->description);
 	fputs(".SH METRICS\n", out);
 	for (int i = 0; i < benchmark->metric_count; i++) {
@@ -426,7 +455,8 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 		man_text(out, benchmark->metrics[i].summary);
 	}
 	fputs(".SH OPTIONS\n", out);
-	man_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults, out);
+	man_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
+		    out);
 	fputs(".SS \"Options of every program\"\n", out);
 	man_options(benchmark, common_options, COMMON_COUNT, NULL, out);
 	fputs(".SH \"EXIT STATUS\"\n", out);
@@ -438,8 +468,9 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
 
 			/* Installed, a program is not on the path: klat starts it. */
-			snprintf(text, sizeof(text), "%s%.*s", is_called(line, benchmark->name) ? "klat " : "",
-				 (int)command, line);
+			snprintf(text, sizeof(text), "%s%.*s",
+				 is_called(line, benchmark->name) ? "klat " : "", (int)command,
+				 line);
 			man_text(out, text);
 			if (whole > command) {
 				snprintf(text, sizeof(text), "    %.*s", (int)(whole - command - 1),
@@ -457,8 +488,11 @@ void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
 {
 	int count = benchmark->option_count + COMMON_COUNT;
 
-	fprintf(out, "_klat_%s()\n{\n\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-		"\tcase \"$previous\" in\n", benchmark->name);
+	fprintf(out,
+		"_klat_%s()\n{\n\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" "
+		"previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+		"\tcase \"$previous\" in\n",
+		benchmark->name);
 	for (int i = 0; i < count; i++) {
 		const struct klat_option *option = option_at(benchmark, i);
 
@@ -471,7 +505,8 @@ void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
 				fprintf(out, "%s%s", c ? " " : "", option->choices[c]);
 			fputs("' -- \"$word\")", out);
 		} else if (!strcmp(option->name, "policy")) {
-			fputs("mapfile -t COMPREPLY < <(compgen -W 'fifo rr other' -- \"$word\")", out);
+			fputs("mapfile -t COMPREPLY < <(compgen -W 'fifo rr other' -- \"$word\")",
+			      out);
 		} else if (!strcmp(option->name, "record")) {
 			fputs("mapfile -t COMPREPLY < <(compgen -d -- \"$word\")", out);
 		} else if (!strcmp(option->name, "plant")) {
@@ -487,5 +522,6 @@ void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
 	fputs("\tesac\n\tmapfile -t COMPREPLY < <(compgen -W '", out);
 	for (int i = 0; i < count; i++)
 		fprintf(out, "%s--%s", i ? " " : "", option_at(benchmark, i)->name);
-	fprintf(out, "' -- \"$word\")\n}\ncomplete -F _klat_%s %s\n", benchmark->name, benchmark->name);
+	fprintf(out, "' -- \"$word\")\n}\ncomplete -F _klat_%s %s\n", benchmark->name,
+		benchmark->name);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a program prints: text for people, JSON for programs. Both show what the run holds and compute only nanoseconds. */
+/* What a program prints: text for people, JSON for programs. Both show what the run holds and
+ * compute only nanoseconds. */
 #include "internal.h"
 
 #include <errno.h>
@@ -66,8 +67,8 @@ static void print_policies(const struct klat_run *run, FILE *out)
 			continue;
 		last = worker->role;
 		priority = worker->priority_obtained;
-		fprintf(out, "%s%s %s:%d", i ? ", " : "", worker->role, klat_policy_name(worker->policy_obtained),
-			priority);
+		fprintf(out, "%s%s %s:%d", i ? ", " : "", worker->role,
+			klat_policy_name(worker->policy_obtained), priority);
 	}
 }
 
@@ -79,12 +80,13 @@ static void print_column(FILE *out, bool known, double value, int decimals)
 		fprintf(out, " %10s", "n/a");
 }
 
-static void print_statistics(const struct klat_run *run, const struct klat_summary *summary, double factor, int decimals,
-			     FILE *out)
+static void print_statistics(const struct klat_run *run, const struct klat_summary *summary,
+			     double factor, int decimals, FILE *out)
 {
 	(void)run;
 	print_column(out, true, (double)summary->mean_milli / 1e3 * factor, decimals);
-	print_column(out, summary->stddev_known, (double)summary->stddev_milli / 1e3 * factor, decimals);
+	print_column(out, summary->stddev_known, (double)summary->stddev_milli / 1e3 * factor,
+		     decimals);
 	print_column(out, true, summary->min * factor, decimals ? decimals - 1 : 0);
 	print_column(out, summary->p50_known, summary->p50 * factor, decimals ? decimals - 1 : 0);
 	print_column(out, summary->p99_known, summary->p99 * factor, decimals ? decimals - 1 : 0);
@@ -97,10 +99,12 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	const struct klat_summary *summary = &run->library->summaries[metric];
 	int column;
 
-	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name, run->benchmark->metrics[metric].summary);
+	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name,
+		run->benchmark->metrics[metric].summary);
 	column = fprintf(out, "%" PRId64 " records", summary->n);
 	/* The first column of figures ends in column 24. */
-	fprintf(out, " %*s %10s %10s %10s %10s %10s\n", 23 - column, "average", "stdev", "min", "p50", "p99", "max");
+	fprintf(out, " %*s %10s %10s %10s %10s %10s\n", 23 - column, "average", "stdev", "min",
+		"p50", "p99", "max");
 	fprintf(out, "%-13s", klat_unit());
 	print_statistics(run, summary, 1, 1, out);
 	if (time_means_something()) {
@@ -121,8 +125,9 @@ static void print_counts(const struct klat_run *run, FILE *out)
 		/* One responder stands for the crowd; the record has them all. */
 		if (worker->index)
 			continue;
-		snprintf(text, sizeof(text), "%s slept %" PRId64 ", preempted %" PRId64 ", faults %" PRId64, worker->role,
-			 worker->voluntary, worker->involuntary,
+		snprintf(text, sizeof(text),
+			 "%s slept %" PRId64 ", preempted %" PRId64 ", faults %" PRId64,
+			 worker->role, worker->voluntary, worker->involuntary,
 			 worker->minor_faults + worker->major_faults - worker->expected_faults);
 		if (column + 2 + (int)strlen(text) > 79)
 			column = fprintf(out, "\n  %s", text) - 1;
@@ -132,7 +137,8 @@ static void print_counts(const struct klat_run *run, FILE *out)
 	for (int i = 0; i < run->library->count_count; i++) {
 		char text[64];
 
-		snprintf(text, sizeof(text), "%s %" PRId64, run->library->counts[i].name, run->library->counts[i].value);
+		snprintf(text, sizeof(text), "%s %" PRId64, run->library->counts[i].name,
+			 run->library->counts[i].value);
 		if (column + 2 + (int)strlen(text) > 79)
 			column = fprintf(out, "\n  %s", text) - 1;
 		else
@@ -158,17 +164,19 @@ void klat_output_text(struct klat_run *run, FILE *out)
 			print_metric(run, m, out);
 	fprintf(out, "\ntimer floor %" PRIu64 " %s", library->floor, klat_unit());
 	if (time_means_something())
-		fprintf(out, " (%.0f ns); 1 tick = %.4f ns (%.3f MHz)", to_ns(run, library->floor), to_ns(run, 1),
-			run->tsc_khz / 1e3);
+		fprintf(out, " (%.0f ns); 1 tick = %.4f ns (%.3f MHz)", to_ns(run, library->floor),
+			to_ns(run, 1), run->tsc_khz / 1e3);
 	else
 		fprintf(out, "; %s mode: times are not times", klat_mode());
 	fputc('\n', out);
 	print_counts(run, out);
 	if (library->tsc.second_khz && fabs(library->tsc.difference_ppm) > 50)
-		fprintf(out, "the two calibrations of the counter differ by %.0f ppm\n", library->tsc.difference_ppm);
+		fprintf(out, "the two calibrations of the counter differ by %.0f ppm\n",
+			library->tsc.difference_ppm);
 }
 
-static json_t *statistic(const struct klat_run *run, json_t *object, const char *name, bool known, double value)
+static json_t *statistic(const struct klat_run *run, json_t *object, const char *name, bool known,
+			 double value)
 {
 	char ns[32];
 
@@ -187,7 +195,8 @@ static json_t *metric_object(const struct klat_run *run, int metric)
 				   (json_int_t)summary->n);
 
 	statistic(run, object, "mean", true, (double)summary->mean_milli / 1e3);
-	statistic(run, object, "stddev", summary->stddev_known, (double)summary->stddev_milli / 1e3);
+	statistic(run, object, "stddev", summary->stddev_known,
+		  (double)summary->stddev_milli / 1e3);
 	statistic(run, object, "min", true, summary->min);
 	statistic(run, object, "p50", summary->p50_known, summary->p50);
 	statistic(run, object, "p90", summary->p90_known, summary->p90);
@@ -198,24 +207,28 @@ static json_t *metric_object(const struct klat_run *run, int metric)
 
 static json_t *worker_object(const struct klat_worker *worker)
 {
-	return json_pack("{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "role", worker->role,
-			 "index", worker->index, "cpu", worker->cpu, "policy", klat_policy_name(worker->policy_obtained),
-			 "priority", worker->priority_obtained, "pinned", worker->pinned && !worker->strayed,
-			 "voluntary", (json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
-			 "minor_faults", (json_int_t)worker->minor_faults, "major_faults",
-			 (json_int_t)worker->major_faults, "migrations", (json_int_t)worker->migrations, "wait_ns",
-			 (json_int_t)worker->wait_ns, "floor", (json_int_t)worker->floor);
+	return json_pack(
+		"{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "role",
+		worker->role, "index", worker->index, "cpu", worker->cpu, "policy",
+		klat_policy_name(worker->policy_obtained), "priority", worker->priority_obtained,
+		"pinned", worker->pinned && !worker->strayed, "voluntary",
+		(json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
+		"minor_faults", (json_int_t)worker->minor_faults, "major_faults",
+		(json_int_t)worker->major_faults, "migrations", (json_int_t)worker->migrations,
+		"wait_ns", (json_int_t)worker->wait_ns, "floor", (json_int_t)worker->floor);
 }
 
 static json_t *evidence_object(struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
-	json_t *evidence = json_object(), *workers = json_array(), *counts = json_object(), *interrupts = json_object();
+	json_t *evidence = json_object(), *workers = json_array(), *counts = json_object(),
+	       *interrupts = json_object();
 
 	for (int i = 0; i < run->worker_count; i++)
 		json_array_append_new(workers, worker_object(&run->workers[i]));
 	for (int i = 0; i < library->count_count; i++)
-		json_object_set_new(counts, library->counts[i].name, json_integer(library->counts[i].value));
+		json_object_set_new(counts, library->counts[i].name,
+				    json_integer(library->counts[i].value));
 	for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
 		json_t *cpus = json_object();
 
@@ -224,7 +237,8 @@ static json_t *evidence_object(struct klat_run *run)
 
 			snprintf(cpu, sizeof(cpu), "%d", run->cpus[i]);
 			json_object_set_new(cpus, cpu,
-					    json_integer(klat_interrupts(run, klat_irq_names[row], run->cpus[i])));
+					    json_integer(klat_interrupts(run, klat_irq_names[row],
+									 run->cpus[i])));
 		}
 		json_object_set_new(interrupts, klat_irq_names[row], cpus);
 	}
@@ -232,8 +246,9 @@ static json_t *evidence_object(struct klat_run *run)
 	json_object_set_new(evidence, "counts", counts);
 	json_object_set_new(evidence, "interrupts", interrupts);
 	json_object_set_new(evidence, "smi",
-			    library->before.smi < 0 ? json_string("unavailable") :
-						      json_integer(library->after.smi - library->before.smi));
+			    library->before.smi < 0
+				    ? json_string("unavailable")
+				    : json_integer(library->after.smi - library->before.smi));
 	json_object_set_new(evidence, "memory_bytes", json_integer(library->measured_memory));
 	json_object_set_new(evidence, "sample_bytes", json_integer(library->samples_size));
 	return evidence;
@@ -251,13 +266,14 @@ int klat_output_json(struct klat_run *run, FILE *out)
 			json_array_append_new(metrics, metric_object(run, m));
 	for (int i = 0; i < run->cpu_count && run->cpus; i++)
 		json_array_append_new(cpus, json_integer(run->cpus[i]));
-	object = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:I, s:s, s:s, s:I, s:o, s:o}", "program",
-			   run->benchmark->name, "version", KLAT_VERSION, "parameters", library->params, "cpus", cpus,
-			   "placement", library->placement ? library->placement : "", "mode", klat_mode(), "unit",
-			   klat_unit(), "tsc_khz", run->tsc_khz, "floor", (json_int_t)library->floor, "status",
-			   klat_status_name(library->status), "reason", library->reason, "elapsed_ns",
-			   (json_int_t)library->elapsed_ns, "evidence", measured ? evidence_object(run) : json_object(),
-			   "metrics", metrics);
+	object = json_pack(
+		"{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:I, s:s, s:s, s:I, s:o, s:o}", "program",
+		run->benchmark->name, "version", KLAT_VERSION, "parameters", library->params,
+		"cpus", cpus, "placement", library->placement ? library->placement : "", "mode",
+		klat_mode(), "unit", klat_unit(), "tsc_khz", run->tsc_khz, "floor",
+		(json_int_t)library->floor, "status", klat_status_name(library->status), "reason",
+		library->reason, "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
+		measured ? evidence_object(run) : json_object(), "metrics", metrics);
 	err = object ? json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : -1;
 	fputc('\n', out);
 	json_decref(object);

@@ -14,8 +14,10 @@
 #define CHECK_DIGITS 16
 
 const char klat_record_header[] =
-	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,p50,p90,p99,max,floor,"
-	"cpus,placement,policy,voluntary,involuntary,minor_faults,major_faults,migrations,wait_ns,irq_res,irq_cal,"
+	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,"
+	"p50,p90,p99,max,floor,"
+	"cpus,placement,policy,voluntary,involuntary,minor_faults,major_faults,migrations,wait_ns,"
+	"irq_res,irq_cal,"
 	"irq_tlb,irq_loc,steal_ms,smi,evidence,start_ns,elapsed_ns,rows,check\n";
 
 /* RFC 4180: quoted where it must be, quotes doubled. A comma before every field but the first. */
@@ -66,7 +68,8 @@ static bool first_of_role(const struct klat_run *run, int index)
 	return true;
 }
 
-/* ",writer=1;reader=2", an int64_t of each worker added up over its role; empty where any is unknown (-1). */
+/* ",writer=1;reader=2", an int64_t of each worker added up over its role; empty where any is
+ * unknown (-1). */
 static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 {
 	char text[1024] = "";
@@ -88,8 +91,8 @@ static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 			}
 			sum += value;
 		}
-		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld", length ? ";" : "",
-				   run->workers[i].role, (long long)sum);
+		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld",
+				   length ? ";" : "", run->workers[i].role, (long long)sum);
 	}
 	field(out, text);
 }
@@ -101,8 +104,8 @@ static void policy_field(FILE *out, const struct klat_run *run)
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (first_of_role(run, i))
-			length += snprintf(text + length, sizeof(text) - length, "%s%s=%s:%d", length ? ";" : "",
-					   run->workers[i].role,
+			length += snprintf(text + length, sizeof(text) - length, "%s%s=%s:%d",
+					   length ? ";" : "", run->workers[i].role,
 					   klat_policy_name(run->workers[i].policy_obtained),
 					   run->workers[i].priority_obtained);
 	field(out, text);
@@ -123,7 +126,8 @@ static void irq_field(FILE *out, const struct klat_run *run, const char *row)
 		return;
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!used_before(run, i))
-			fprintf(out, "%d=%lld;", run->cpus[i], (long long)klat_interrupts(run, row, run->cpus[i]));
+			fprintf(out, "%d=%lld;", run->cpus[i],
+				(long long)klat_interrupts(run, row, run->cpus[i]));
 	fprintf(out, "other=%lld", (long long)klat_interrupts_elsewhere(run, row));
 }
 
@@ -140,7 +144,8 @@ static void steal_field(FILE *out, const struct klat_run *run)
 
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!used_before(run, i))
-			stolen += run->library->after.steal[run->cpus[i]] - run->library->before.steal[run->cpus[i]];
+			stolen += run->library->after.steal[run->cpus[i]] -
+				  run->library->before.steal[run->cpus[i]];
 	/* Some hypervisors correct it downwards. */
 	number_field(out, stolen > 0 ? stolen * 1000 / sysconf(_SC_CLK_TCK) : 0);
 }
@@ -220,7 +225,8 @@ static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t
 	number_field(out, rows);
 }
 
-static int append_checked(FILE *out, const struct klat_run *run, int metric, int64_t first, int rows)
+static int append_checked(FILE *out, const struct klat_run *run, int metric, int64_t first,
+			  int rows)
 {
 	char hash[SHA256_DIGEST_STRING_LENGTH], *row;
 	size_t size;
@@ -275,7 +281,8 @@ static int open_append(int directory, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* One write, synced; what does not fit is taken back, so that a full disk leaves the file as it was. */
+/* One write, synced; what does not fit is taken back, so that a full disk leaves the file as it
+ * was. */
 static int append_synced(int fd, const void *data, size_t size, off_t before)
 {
 	int err = klat_write_whole(fd, data, size);
@@ -346,7 +353,8 @@ static int append_rows(struct klat_run *run, int session, int64_t first)
 		free(rows);
 		return fd;
 	}
-	if (fstat(fd, &status) || (status.st_size && pread(fd, &last, 1, status.st_size - 1) != 1)) {
+	if (fstat(fd, &status) ||
+	    (status.st_size && pread(fd, &last, 1, status.st_size - 1) != 1)) {
 		err = -errno;
 	} else {
 		/* A torn last line stays, on a line of its own, for readers to see and ignore. */
@@ -373,7 +381,8 @@ static void take_back_samples(const struct klat_run *run, int session, int64_t f
 	if (fd < 0)
 		return;
 	if (ftruncate(fd, first * sizeof(uint64_t)))
-		klat_warn(run, "cannot shorten %s/%s: %s", run->library->common.record, name, strerror(errno));
+		klat_warn(run, "cannot shorten %s/%s: %s", run->library->common.record, name,
+			  strerror(errno));
 	close(fd);
 }
 
@@ -383,7 +392,8 @@ int klat_record_append(struct klat_run *run, int session)
 	int err = 0;
 
 	if (flock(session, LOCK_EX))
-		return klat_error(run, errno, "cannot lock %s: %s", run->library->common.record, strerror(errno));
+		return klat_error(run, errno, "cannot lock %s: %s", run->library->common.record,
+				  strerror(errno));
 	if (measured(run))
 		err = append_samples(run, session, &first);
 	if (!err) {
@@ -392,7 +402,8 @@ int klat_record_append(struct klat_run *run, int session)
 			take_back_samples(run, session, first);
 	}
 	flock(session, LOCK_UN);
-	return err ? klat_error(run, -err, "cannot record into %s: %s; nothing of this run was kept",
-				run->library->common.record, strerror(-err)) :
-		     0;
+	return err ? klat_error(run, -err,
+				"cannot record into %s: %s; nothing of this run was kept",
+				run->library->common.record, strerror(-err))
+		   : 0;
 }

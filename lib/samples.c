@@ -37,10 +37,13 @@ int klat_samples_map(struct klat_run *run)
 	library->samples = mmap(NULL, library->samples_size, PROT_READ | PROT_WRITE,
 				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (library->samples == MAP_FAILED)
-		return klat_error(run, errno, "cannot map %zu bytes of sample buffer: %s; fewer --iterations take less",
-				  library->samples_size, strerror(errno));
+		return klat_error(
+			run, errno,
+			"cannot map %zu bytes of sample buffer: %s; fewer --iterations take less",
+			library->samples_size, strerror(errno));
 	if (numa_available() >= 0 && numa_max_node() > 0)
-		numa_tonode_memory(library->samples, library->samples_size, klat_cpu_node(run->cpus[0]));
+		numa_tonode_memory(library->samples, library->samples_size,
+				   klat_cpu_node(run->cpus[0]));
 	/* The first touch places the pages and keeps faults out of the timed part. */
 	memset(library->samples, 0, library->samples_size);
 	next = library->samples;
@@ -80,5 +83,6 @@ int64_t klat_samples_count(const struct klat_run *run, int metric)
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out)
 {
 	for (int64_t s = 0; s < run->library->metrics[metric].series; s++)
-		memcpy(out + s * run->iterations, klat_series(run, metric, s), run->iterations * sizeof(*out));
+		memcpy(out + s * run->iterations, klat_series(run, metric, s),
+		       run->iterations * sizeof(*out));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Policies, memory locking and the latency request. Everything of the machine that is held here hangs on a thread or a descriptor of
- * the measured process, so that the kernel puts it back however that process ends. RT throttling is lived with, not switched off.
+ * Policies, memory locking and the latency request. Everything of the machine that is held here
+ * hangs on a thread or a descriptor of the measured process, so that the kernel puts it back
+ * however that process ends. RT throttling is lived with, not switched off.
  */
 #include "internal.h"
 
@@ -69,7 +70,8 @@ int klat_policy_try(int policy, int priority)
 	struct sched_param wanted = { .sched_priority = priority }, before;
 	int policy_before = sched_getscheduler(0);
 
-	if (policy_before < 0 || sched_getparam(0, &before) || sched_setscheduler(0, policy, &wanted))
+	if (policy_before < 0 || sched_getparam(0, &before) ||
+	    sched_setscheduler(0, policy, &wanted))
 		return -errno;
 	return sched_setscheduler(0, policy_before, &before) ? -errno : 0;
 }
@@ -117,12 +119,14 @@ void klat_rest(struct klat_worker *worker)
 	worker->spin_began = now_ms();
 }
 
-/* No PAUSE: in a guest, enough of them in a row hand the CPU to the hypervisor (pause-loop exiting). */
+/* No PAUSE: in a guest, enough of them in a row hand the CPU to the hypervisor (pause-loop
+ * exiting). */
 int klat_spin_until(const uint32_t *word, uint32_t value)
 {
 	uint64_t deadline = 0;
 
-	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0; turns++) {
+	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0;
+	     turns++) {
 		if (turns & 0xffff)
 			continue;
 		if (!deadline)

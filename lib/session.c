@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* session.json: who begins a session describes it; who joins it checks that it is still the same machine, boot and program. */
+/* session.json: who begins a session describes it; who joins it checks that it is still the same
+ * machine, boot and program. */
 #include "internal.h"
 
 #include <errno.h>
@@ -126,7 +127,8 @@ static json_t *cpu_model(void)
 	return model ? model : json_null();
 }
 
-/* The model in effect: a dynamic kernel tells it in debugfs only, the chosen word in parentheses, and at boot by preempt=. */
+/* The model in effect: a dynamic kernel tells it in debugfs only, the chosen word in parentheses,
+ * and at boot by preempt=. */
 static const char *preemption(const struct utsname *names)
 {
 	static const char *const models[] = { "full", "lazy", "voluntary", "none" };
@@ -157,9 +159,10 @@ static json_t *tsc_object(const struct klat_tsc *tsc)
 	json_t *method = tsc->second_khz ? json_string(tsc->second_method) : json_null();
 	json_t *difference = tsc->second_khz ? json_real(tsc->difference_ppm) : json_null();
 
-	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method", "clock_monotonic_raw",
-			 "uncertainty_ppm", tsc->uncertainty_ppm, "second_khz", second, "second_method", method,
-			 "difference_ppm", difference, "invariant", tsc->invariant, "quantum",
+	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
+			 "clock_monotonic_raw", "uncertainty_ppm", tsc->uncertainty_ppm,
+			 "second_khz", second, "second_method", method, "difference_ppm",
+			 difference, "invariant", tsc->invariant, "quantum",
 			 (json_int_t)tsc->quantum);
 }
 
@@ -181,13 +184,16 @@ static json_t *describe(struct klat_run *run)
 	boot_id(boot, sizeof(boot));
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_tsc_calibrate(&run->library->tsc);
-	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, s:s, s:s, s:o, s:{}}", "schema",
-			 KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit", KLAT_COMMIT, "label",
-			 common->label ? common->label : names.release, "seed", seed, "created", created, "machine_id",
-			 machine_id(), "boot_id", boot, "kernel_release", names.release, "kernel_version",
-			 names.version, "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
-			 (int)sysconf(_SC_NPROCESSORS_ONLN), "preemption", preemption(&names), "mode",
-			 klat_mode(), "unit", klat_unit(), "tsc", tsc_object(&run->library->tsc), "programs");
+	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
+			 "s:s, s:s, s:o, s:{}}",
+			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
+			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
+			 "seed", seed, "created", created, "machine_id", machine_id(), "boot_id",
+			 boot, "kernel_release", names.release, "kernel_version", names.version,
+			 "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
+			 (int)sysconf(_SC_NPROCESSORS_ONLN), "preemption", preemption(&names),
+			 "mode", klat_mode(), "unit", klat_unit(), "tsc",
+			 tsc_object(&run->library->tsc), "programs");
 }
 
 /* Whole or not at all: a draft, synced, then renamed over the old one. */
@@ -213,9 +219,9 @@ static int write_session(struct klat_run *run, int session, json_t *json)
 			err = -errno;
 	}
 	free(text);
-	return err ? klat_error(run, -err, "cannot write " SESSION_FILE " in %s: %s", run->library->common.record,
-				strerror(-err)) :
-		     0;
+	return err ? klat_error(run, -err, "cannot write " SESSION_FILE " in %s: %s",
+				run->library->common.record, strerror(-err))
+		   : 0;
 }
 
 static int read_tsc(struct klat_run *run, const json_t *json)
@@ -233,7 +239,9 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 		snprintf(tsc->second_method, sizeof(tsc->second_method), "%s",
 			 json_string_value(json_object_get(object, "second_method")));
 	if (!(tsc->khz > 0) || tsc->quantum < 1)
-		return klat_error(run, EINVAL, "%s/" SESSION_FILE " holds no calibration: record into another directory",
+		return klat_error(run, EINVAL,
+				  "%s/" SESSION_FILE
+				  " holds no calibration: record into another directory",
 				  run->library->common.record);
 	return 0;
 }
@@ -247,19 +255,24 @@ static int check_same(struct klat_run *run, const json_t *json)
 	char boot[64];
 
 	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
-		return klat_error(run, EINVAL, "%s/" SESSION_FILE " is not of schema %d: record into another directory", path,
-				  KLAT_SCHEMA);
+		return klat_error(run, EINVAL,
+				  "%s/" SESSION_FILE
+				  " is not of schema %d: record into another directory",
+				  path, KLAT_SCHEMA);
 	boot_id(boot, sizeof(boot));
 	if (!boot_then || strcmp(boot_then, boot))
-		return klat_error(run, EINVAL, "%s belongs to another boot, and a session is one boot: record into another directory",
+		return klat_error(run, EINVAL,
+				  "%s belongs to another boot, and a session is one boot: record "
+				  "into another directory",
 				  path);
 	if (label && (!label_then || strcmp(label, label_then)))
-		return klat_error(run, EINVAL, "%s is labelled '%s', not '%s'", path, label_then ? label_then : "",
-				  label);
+		return klat_error(run, EINVAL, "%s is labelled '%s', not '%s'", path,
+				  label_then ? label_then : "", label);
 	return 0;
 }
 
-/* The session's word of this program's hash: the same, none yet (then it is added), or another build. */
+/* The session's word of this program's hash: the same, none yet (then it is added), or another
+ * build. */
 static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
 {
 	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
@@ -267,14 +280,17 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 
 	if (!hash || !json_is_object(programs)) {
 		json_decref(hash);
-		return klat_error(run, EIO, "cannot hash /proc/self/exe for %s", run->library->common.record);
+		return klat_error(run, EIO, "cannot hash /proc/self/exe for %s",
+				  run->library->common.record);
 	}
 	known = json_object_get(programs, run->benchmark->name);
 	same = known && json_equal(known, hash);
 	if (known && !same) {
 		json_decref(hash);
-		return klat_error(run, EINVAL, "%s was begun with another build of %s: record into another directory",
-				  run->library->common.record, run->benchmark->name);
+		return klat_error(
+			run, EINVAL,
+			"%s was begun with another build of %s: record into another directory",
+			run->library->common.record, run->benchmark->name);
 	}
 	json_object_set_new(programs, run->benchmark->name, hash);
 	return fresh || !same ? write_session(run, session, json) : 0;
@@ -291,8 +307,8 @@ static json_t *load(struct klat_run *run, int session, bool *missing)
 		return NULL;
 	json = fd < 0 ? NULL : json_loadfd(fd, 0, &error);
 	if (!json)
-		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s", run->library->common.record,
-			   fd < 0 ? strerror(errno) : error.text);
+		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s",
+			   run->library->common.record, fd < 0 ? strerror(errno) : error.text);
 	if (fd >= 0)
 		close(fd);
 	return json;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics of one run in exact integer arithmetic, so that any reader of the samples arrives at the same digits. */
+/* Statistics of one run in exact integer arithmetic, so that any reader of the samples arrives at
+ * the same digits. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -32,8 +33,9 @@ static u128 integer_sqrt(u128 value)
 }
 
 /*
- * isqrt(floor(10^6 A / B)) with A = nQ - S^2 and B = n (n - 1), by quotient and remainder, for 10^6 A may pass 128 bits. A does not
- * change when all samples shift, so they are taken from the minimum.
+ * isqrt(floor(10^6 A / B)) with A = nQ - S^2 and B = n (n - 1), by quotient and remainder, for 10^6
+ * A may pass 128 bits. A does not change when all samples shift, so they are taken from the
+ * minimum.
  */
 static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
 {
@@ -61,7 +63,8 @@ static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
 	return true;
 }
 
-/* The sample of rank ceil(n percent / 100): the inverse of the empirical distribution (Hyndman and Fan 1996, type 1). */
+/* The sample of rank ceil(n percent / 100): the inverse of the empirical distribution (Hyndman and
+ * Fan 1996, type 1). */
 static bool quantile(const uint64_t *sorted, int64_t n, int percent, uint64_t *value)
 {
 	if (n * (100 - percent) < 500)
@@ -87,5 +90,6 @@ void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
 
 void klat_milli_text(u128 milli, char *text, size_t size)
 {
-	snprintf(text, size, "%llu.%03u", (unsigned long long)(milli / 1000), (unsigned int)(milli % 1000));
+	snprintf(text, size, "%llu.%03u", (unsigned long long)(milli / 1000),
+		 (unsigned int)(milli % 1000));
 }

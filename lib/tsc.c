@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The time-stamp counter: invariance, frequency, floor, granularity, offsets between CPUs, and how far time can be trusted. */
+/* The time-stamp counter: invariance, frequency, floor, granularity, offsets between CPUs, and how
+ * far time can be trusted. */
 #include "internal.h"
 
 #include <cpuid.h>
@@ -37,7 +38,8 @@ const char *klat_mode(void)
 	__cpuid(HYPERVISOR_LEAF, a, id[0], id[1], id[2]);
 	if (memcmp(id, "TCGTCGTCGTCG", sizeof(id)))
 		return "virtual";
-	/* Nothing inside an emulated guest tells whether its counter counts instructions: only who booted it knows. */
+	/* Nothing inside an emulated guest tells whether its counter counts instructions: only who
+	 * booted it knows. */
 	file = fopen("/proc/cmdline", "re");
 	if (file) {
 		counted = fgets(line, sizeof(line), file) && strstr(line, "klat.mode=counted");
@@ -74,7 +76,8 @@ static int64_t now_raw(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* A clock reading and the counter at its middle, from the tightest of several brackets; returns the bracket's width in ticks. */
+/* A clock reading and the counter at its middle, from the tightest of several brackets; returns the
+ * bracket's width in ticks. */
 static uint64_t read_pair(int64_t *ns, uint64_t *tsc)
 {
 	uint64_t best = UINT64_MAX;
@@ -118,7 +121,8 @@ static double khz_of_hypervisor(void)
 	return a;
 }
 
-/* The kernel's own conversion, in the mmap page of any perf event: ns = ticks * time_mult >> time_shift. */
+/* The kernel's own conversion, in the mmap page of any perf event: ns = ticks * time_mult >>
+ * time_shift. */
 static double khz_of_perf(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_SOFTWARE,
@@ -142,7 +146,8 @@ static double khz_of_perf(void)
 	return khz;
 }
 
-/* "tsc: Detected 2300.000 MHz TSC" or "… Refined TSC clocksource calibration: 2299.998 MHz", the later line winning. */
+/* "tsc: Detected 2300.000 MHz TSC" or "… Refined TSC clocksource calibration: 2299.998 MHz", the
+ * later line winning. */
 static double khz_of_kernel_log(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -214,7 +219,8 @@ void klat_tsc_calibrate(struct klat_tsc *tsc)
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(sources) && !tsc->second_khz; i++) {
 		tsc->second_khz = sources[i].khz();
 		if (tsc->second_khz)
-			snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", sources[i].name);
+			snprintf(tsc->second_method, sizeof(tsc->second_method), "%s",
+				 sources[i].name);
 	}
 	if (tsc->second_khz)
 		tsc->difference_ppm = 1e6 * (tsc->khz / tsc->second_khz - 1);
@@ -243,7 +249,8 @@ uint64_t klat_spin_excess(void)
 
 		floor = bracket < floor ? bracket : floor;
 	}
-	/* A spin ends at one of its own readings, anywhere within a turn: the mean over lengths that differ by a tick. */
+	/* A spin ends at one of its own readings, anywhere within a turn: the mean over lengths
+	 * that differ by a tick. */
 	for (int length = 0; length < lengths; length++) {
 		uint64_t shortest = UINT64_MAX;
 
@@ -261,8 +268,9 @@ uint64_t klat_spin_excess(void)
 }
 
 /*
- * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real time, so that the offset
- * o = (ponger's counter - pinger's) lies in [q - p2, q - p1]; every round narrows the interval.
+ * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real
+ * time, so that the offset o = (ponger's counter - pinger's) lies in [q - p2, q - p1]; every round
+ * narrows the interval.
  */
 struct ping_pong {
 	uint32_t turn KLAT_ALIGNED;
@@ -325,7 +333,8 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy
 		return 0;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
-	/* Under load, threads that share the CPUs' time might never run at once, and each round would hold a context switch. */
+	/* Under load, threads that share the CPUs' time might never run at once, and each round
+	 * would hold a context switch. */
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy->policy);
 	pthread_attr_setschedparam(&attributes, &param);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: started pinned and at their priority, released together, their evidence taken on their own thread. */
+/* Workers: started pinned and at their priority, released together, their evidence taken on their
+ * own thread. */
 #include "internal.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 					.migrations = -1,
 					.wait_ns = -1 };
 	if (library->policy.policy != SCHED_OTHER)
-		worker->priority = priority == KLAT_HIGH ? library->policy.priority : run->low_priority;
+		worker->priority =
+			priority == KLAT_HIGH ? library->policy.priority : run->low_priority;
 	return worker;
 }
 
@@ -49,7 +51,8 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 
 static void take_fault(void)
 {
-	volatile char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	volatile char *page =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (page != MAP_FAILED)
 		*page = 1;
@@ -74,7 +77,8 @@ static void timed_part_ends(struct klat_worker *worker)
 	struct rusage usage;
 
 	getrusage(RUSAGE_THREAD, &usage);
-	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - (worker->rests - worker->start_rests);
+	worker->voluntary =
+		usage.ru_nvcsw - worker->start_voluntary - (worker->rests - worker->start_rests);
 	worker->involuntary = usage.ru_nivcsw - worker->start_involuntary;
 	worker->minor_faults = usage.ru_minflt - worker->start_minor;
 	worker->major_faults = usage.ru_majflt - worker->start_major;
@@ -105,11 +109,13 @@ static void read_back(struct klat_worker *worker)
 	worker->priority_obtained = param.sched_priority;
 }
 
-/* The others may be waiting for this one, in a spin, a read or at the barrier: the run ends here, not when patience does. */
+/* The others may be waiting for this one, in a spin, a read or at the barrier: the run ends here,
+ * not when patience does. */
 static void fail(const struct klat_worker *worker)
 {
 	if (worker->run->library->status < KLAT_ERROR)
-		klat_error(worker->run, -worker->result, "the %s on CPU %d failed at iteration %lld: %s", worker->role,
+		klat_error(worker->run, -worker->result,
+			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
 			   worker->cpu, (long long)worker->iteration, strerror(-worker->result));
 	_exit(1);
 }
@@ -171,9 +177,11 @@ static bool pins(const struct klat_worker *worker)
 
 static int start_failed(struct klat_worker *worker, int error)
 {
-	return klat_error(worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->role,
-			  worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker), strerror(error),
-			  error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
+	return klat_error(
+		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->role,
+		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
+		strerror(error),
+		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
 }
 
 static int start_thread(struct klat_worker *worker)
@@ -200,7 +208,8 @@ static int start_thread(struct klat_worker *worker)
 	return err ? start_failed(worker, err) : 0;
 }
 
-/* The body's process dies with the measured one, and a crash of it ends that one: see on_child(). */
+/* The body's process dies with the measured one, and a crash of it ends that one: see on_child().
+ */
 static int start_process(struct klat_worker *worker)
 {
 	pid_t parent = getpid(), pid = fork();
@@ -287,12 +296,14 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	klat_samples_prefault(run);
-	/* A failure leaves workers at the barrier; they end with this process, which has nothing left to do. */
+	/* A failure leaves workers at the barrier; they end with this process, which has nothing
+	 * left to do. */
 	err = start_all(run);
 	if (err)
 		return err;
 	pthread_barrier_wait(&library->barrier);
-	/* Now that every stack exists. What the measured operation maps must not be locked, so nothing later is. */
+	/* Now that every stack exists. What the measured operation maps must not be locked, so
+	 * nothing later is. */
 	if (library->memory_locked)
 		klat_memory_lock();
 	klat_snapshot_take(&library->before, run);

@@ -1,24 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pipes between a writer and a reader. Timed, on every iteration: from before the write to after the answer is read (round trip), or
- * until the reader has the bytes (one-way). Not timed: making the pipes, the wait before the next one-way message. The trap: dividing
- * a whole loop by its count hides the distribution, and a reader that is still awake when the bytes come makes the pipe look fast;
- * so each round trip is stamped, and both sides must be seen to have slept.
+ * Two pipes between a writer and a reader. Timed, on every iteration: from before the write to
+ * after the answer is read (round trip), or until the reader has the bytes (one-way). Not timed:
+ * making the pipes, the wait before the next one-way message. The trap: dividing a whole loop by
+ * its count hides the distribution, and a reader that is still awake when the bytes come makes the
+ * pipe look fast; so each round trip is stamped, and both sides must be seen to have slept.
  */
 #include "klat.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUND_TRIP, ONE_WAY };
-enum { THREAD, PROCESS };
-enum { READ, EPOLL };
-enum { NONE, READER, WRITER };
+enum {
+	ROUND_TRIP,
+	ONE_WAY
+};
+enum {
+	THREAD,
+	PROCESS
+};
+enum {
+	READ,
+	EPOLL
+};
+enum {
+	NONE,
+	READER,
+	WRITER
+};
 
 struct options {
 	int64_t bytes, gap_us;
@@ -41,16 +55,19 @@ static const char *const sides[] = { "none", "reader", "writer", NULL };
 
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "bytes", "N", "bytes in each message", KLAT_INTEGER, AT(bytes), 1, MAX_BYTES, NULL, false },
-	{ "peer", "thread|process", "what the reader is", KLAT_CHOICE, AT(peer), 0, 0, peers, false },
-	{ "wait", "read|epoll", "how both sides wait", KLAT_CHOICE, AT(wait), 0, 0, waits, false },
-	{ "mode", "round-trip|one-way", "what is timed", KLAT_CHOICE, AT(mode), 0, 0, modes, false },
-	{ "higher", "none|reader|writer", "one-way: the side with the higher priority", KLAT_CHOICE, AT(higher), 0, 0,
-	  sides, false },
-	{ "low-priority", "N", "one-way: priority of the other side", KLAT_INTEGER, AT(low_priority), 1, 98, NULL,
+	{ "bytes", "N", "bytes in each message", KLAT_INTEGER, AT(bytes), 1, MAX_BYTES, NULL,
 	  false },
-	{ "gap", "US", "one-way: rest before each message, for the reader to fall asleep", KLAT_INTEGER, AT(gap_us), 0,
-	  1000000, NULL, false },
+	{ "peer", "thread|process", "what the reader is", KLAT_CHOICE, AT(peer), 0, 0, peers,
+	  false },
+	{ "wait", "read|epoll", "how both sides wait", KLAT_CHOICE, AT(wait), 0, 0, waits, false },
+	{ "mode", "round-trip|one-way", "what is timed", KLAT_CHOICE, AT(mode), 0, 0, modes,
+	  false },
+	{ "higher", "none|reader|writer", "one-way: the side with the higher priority", KLAT_CHOICE,
+	  AT(higher), 0, 0, sides, false },
+	{ "low-priority", "N", "one-way: priority of the other side", KLAT_INTEGER,
+	  AT(low_priority), 1, 98, NULL, false },
+	{ "gap", "US", "one-way: rest before each message, for the reader to fall asleep",
+	  KLAT_INTEGER, AT(gap_us), 0, 1000000, NULL, false },
 };
 
 static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
@@ -131,13 +148,17 @@ static int writer(struct klat_worker *worker)
 		uint64_t begin;
 
 		klat_iteration(worker, i);
+		/* Two threads that only wait for each other leave their one CPU no idle time. */
+		if (run->one_cpu)
+			klat_rest(worker);
 		if (o->mode == 1 && o->gap_us)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &gap, NULL);
 		begin = klat_tsc_begin();
 		state->start = begin;
 		err = send_message(state->there[1], state->bytes[0], o->bytes);
 		if (!err)
-			err = receive_message(state->back[0], epoll_fd, state->bytes[0], o->mode == 1 ? 1 : o->bytes);
+			err = receive_message(state->back[0], epoll_fd, state->bytes[0],
+					      o->mode == 1 ? 1 : o->bytes);
 		if (round_trip)
 			round_trip[i] = klat_tsc_end(worker) - begin;
 	}
@@ -159,7 +180,8 @@ static int reader(struct klat_worker *worker)
 		if (one_way)
 			one_way[i] = klat_tsc_end(worker) - state->start;
 		if (!err)
-			err = send_message(state->back[1], state->bytes[1], o->mode == 1 ? 1 : o->bytes);
+			err = send_message(state->back[1], state->bytes[1],
+					   o->mode == 1 ? 1 : o->bytes);
 	}
 	return err;
 }
@@ -172,8 +194,8 @@ static int setup(struct klat_run *run)
 	if (pipe(state->there) || pipe(state->back))
 		return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
 	klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH, writer);
-	klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH, reader)->process =
-		o->peer == PROCESS;
+	klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH, reader)
+		->process = o->peer == PROCESS;
 	return 0;
 }
 
@@ -187,17 +209,22 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark pipes = {
 	.name = "pipes",
 	.summary = "round trip over a pair of pipes between two CPUs",
-	.description =
-		"A writer sends a message through one pipe, a reader sends it back through another. Each round trip is timed "
-		"on the writer's CPU, from before write() to after read() returns; with --mode one-way, from before the "
-		"write to after the reader's read(), whose two stamps come from two counters, so that their offset is bounded "
-		"before and after.\n\n"
-		"Between two CPUs a round trip holds two wake-ups and, on an idle machine, two exits from an idle state; on "
-		"one CPU (--cpus 1,1) it holds two context switches. The figures are not comparable with each other, nor with "
-		"half of a round trip, which others print.",
-	.examples = "pipes\tthe round trip of one byte between two CPUs\n"
-		    "pipes --cpus 1,1\tbetween two threads of one CPU\n"
-		    "pipes --cpus 1,1 --mode one-way --higher reader\tthe reader preempts the writer",
+	.description = "A writer sends a message through one pipe, a reader sends it back through "
+		       "another. Each round trip is timed "
+		       "on the writer's CPU, from before write() to after read() returns; with "
+		       "--mode one-way, from before the "
+		       "write to after the reader's read(), whose two stamps come from two "
+		       "counters, so that their offset is bounded "
+		       "before and after.\n\n"
+		       "Between two CPUs a round trip holds two wake-ups and, on an idle machine, "
+		       "two exits from an idle state; on "
+		       "one CPU (--cpus 1,1) it holds two context switches. The figures are not "
+		       "comparable with each other, nor with "
+		       "half of a round trip, which others print.",
+	.examples =
+		"pipes\tthe round trip of one byte between two CPUs\n"
+		"pipes --cpus 1,1\tbetween two threads of one CPU\n"
+		"pipes --cpus 1,1 --mode one-way --higher reader\tthe reader preempts the writer",
 	.options = options,
 	.option_count = KLAT_ARRAY_SIZE(options),
 	.defaults = &defaults,

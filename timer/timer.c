@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A timer and the thread that waits for it. Three numbers: delivery, from the last stamp of a spinning thread to the signal handler
- * (interrupt and signal frame); return, from that stamp to the loop that sees the handler's flag (adds sigreturn); lateness, from the
- * deadline to the handler or to the return of the blocking call. Not timed: setting the timer. The traps: a timer so short that it fires
- * inside the call that sets it interrupts no spin, so such samples are counted; and a periodic timer that is served late swallows
- * periods, which are counted too, while lateness is taken from the first deadline that was missed.
+ * A timer and the thread that waits for it. Three numbers: delivery, from the last stamp of a
+ * spinning thread to the signal handler (interrupt and signal frame); return, from that stamp to
+ * the loop that sees the handler's flag (adds sigreturn); lateness, from the deadline to the
+ * handler or to the return of the blocking call. Not timed: setting the timer. The traps: a timer
+ * so short that it fires inside the call that sets it interrupts no spin, so such samples are
+ * counted; and a periodic timer that is served late swallows periods, which are counted too, while
+ * lateness is taken from the first deadline that was missed.
  */
 #include "klat.h"
 
@@ -20,12 +22,31 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { DELIVERY, LATENESS, RETURN };
-enum { SIGNAL, ITIMER, TIMERFD, NANOSLEEP };
-enum { AUTO, SPIN, READ, EPOLL, SLEEP };
-enum { ONE_SHOT, PERIODIC };
+enum {
+	DELIVERY,
+	LATENESS,
+	RETURN
+};
+enum {
+	SIGNAL,
+	ITIMER,
+	TIMERFD,
+	NANOSLEEP
+};
+enum {
+	AUTO,
+	SPIN,
+	READ,
+	EPOLL,
+	SLEEP
+};
+enum {
+	ONE_SHOT,
+	PERIODIC
+};
 
-/* A spinner with a far deadline sleeps until this long before it: spinning all the way would use up the real-time class. */
+/* A spinner with a far deadline sleeps until this long before it: spinning all the way would use up
+ * the real-time class. */
 #define SPIN_NS 1000000
 
 struct options {
@@ -66,14 +87,18 @@ static const char *const modes[] = { "one-shot", "periodic", NULL };
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
 	{ "method", "signal|itimer|timerfd|nanosleep",
-	  "timer_create() or setitimer() with SIGALRM, a timer descriptor, or clock_nanosleep() to a deadline", KLAT_CHOICE,
-	  AT(method), 0, 0, methods, false },
+	  "timer_create() or setitimer() with SIGALRM, a timer descriptor, or clock_nanosleep() to "
+	  "a deadline",
+	  KLAT_CHOICE, AT(method), 0, 0, methods, false },
 	{ "wait", "auto|spin|read|epoll|sleep",
-	  "how the thread waits: auto spins for signals, reads a timerfd, sleeps in nanosleep; read and epoll of a signal use a "
+	  "how the thread waits: auto spins for signals, reads a timerfd, sleeps in nanosleep; "
+	  "read and epoll of a signal use a "
 	  "signalfd",
 	  KLAT_CHOICE, AT(wait), 0, 0, waits, false },
-	{ "mode", "one-shot|periodic", "set anew for each sample, or running", KLAT_CHOICE, AT(mode), 0, 0, modes, false },
-	{ "period", "US", "time to the deadline, microseconds", KLAT_INTEGER, AT(period_us), 1, 10000000, NULL, false },
+	{ "mode", "one-shot|periodic", "set anew for each sample, or running", KLAT_CHOICE,
+	  AT(mode), 0, 0, modes, false },
+	{ "period", "US", "time to the deadline, microseconds", KLAT_INTEGER, AT(period_us), 1,
+	  10000000, NULL, false },
 };
 
 static const struct options defaults = { .period_us = 100 };
@@ -86,7 +111,9 @@ static const struct klat_metric metrics[] = {
 
 static int effective_wait(const struct options *o)
 {
-	static const int natural[] = { [SIGNAL] = SPIN, [ITIMER] = SPIN, [TIMERFD] = READ, [NANOSLEEP] = SLEEP };
+	static const int natural[] = {
+		[SIGNAL] = SPIN, [ITIMER] = SPIN, [TIMERFD] = READ, [NANOSLEEP] = SLEEP
+	};
 
 	return o->wait == AUTO ? natural[o->method] : o->wait;
 }
@@ -95,12 +122,13 @@ static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
 	int wait = effective_wait(o);
-	bool fits = o->method == NANOSLEEP ? wait == SLEEP :
-		    o->method == TIMERFD   ? wait == READ || wait == EPOLL :
-					     wait != SLEEP;
+	bool fits = o->method == NANOSLEEP ? wait == SLEEP
+		    : o->method == TIMERFD ? wait == READ || wait == EPOLL
+					   : wait != SLEEP;
 
 	if (!fits)
-		return klat_usage(run, "--method %s cannot --wait %s", methods[o->method], waits[wait]);
+		return klat_usage(run, "--method %s cannot --wait %s", methods[o->method],
+				  waits[wait]);
 	o->wait = wait;
 	run->cpu_count = 1;
 	run->patience += 2 * (o->period_us / 1000000);
@@ -143,7 +171,8 @@ static int64_t ticks_to_ns(const struct klat_run *run, int64_t ticks)
 /* A handler has no other way to its state; set before the first timer is. */
 static struct handler *the_handler;
 
-/* Leaves SIGALRM blocked where it returns to: a period shorter than a delivery would let the loop never go on. */
+/* Leaves SIGALRM blocked where it returns to: a period shorter than a delivery would let the loop
+ * never go on. */
 static void on_alarm(int signal, siginfo_t *info, void *context)
 {
 	struct handler *handler = the_handler;
@@ -158,10 +187,11 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 }
 
 /*
- * Lateness in ticks of what was stamped `at`: the clock is read now, between two stamps, and the ticks since `at` are taken off. Reading
- * the kernel's own clock afterwards assumes nothing of the counter's rate over the period. An interval timer's deadlines are
- * estimated early, never late, so one that seems to come before its deadline serves the one before: a period was taken for missed that was
- * not.
+ * Lateness in ticks of what was stamped `at`: the clock is read now, between two stamps, and the
+ * ticks since `at` are taken off. Reading the kernel's own clock afterwards assumes nothing of the
+ * counter's rate over the period. An interval timer's deadlines are estimated early, never late, so
+ * one that seems to come before its deadline serves the one before: a period was taken for missed
+ * that was not.
  */
 static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
@@ -186,7 +216,8 @@ static int set_timer(struct clockwork *work)
 	int64_t interval = o->mode == PERIODIC ? work->period : 0;
 	struct itimerspec absolute = { from_ns(interval), from_ns(work->next) };
 	struct itimerval relative = { { interval / 1000000000, interval / 1000 % 1000000 },
-				      { work->period / 1000000000, work->period / 1000 % 1000000 } };
+				      { work->period / 1000000000,
+					work->period / 1000 % 1000000 } };
 
 	switch (o->method) {
 	case SIGNAL:
@@ -218,8 +249,8 @@ static int stop_timer(struct clockwork *work)
 }
 
 /*
- * The clock's word on how many periods a stretch took that ended at `now`, whatever was counted; deadlines until then that nobody will
- * serve are missed.
+ * The clock's word on how many periods a stretch took that ended at `now`, whatever was counted;
+ * deadlines until then that nobody will serve are missed.
  */
 static void end_stretch(struct clockwork *work, int64_t now)
 {
@@ -231,9 +262,10 @@ static void end_stretch(struct clockwork *work, int64_t now)
 }
 
 /*
- * The deadline of a relative timer, from what the kernel says is left of it. The call that sets it can take longer than all that is
- * measured here (in a guest it programs the hypervisor's timer), so its begin and end would both be poor guesses; this one is at most
- * a microsecond and a short call early.
+ * The deadline of a relative timer, from what the kernel says is left of it. The call that sets it
+ * can take longer than all that is measured here (in a guest it programs the hypervisor's timer),
+ * so its begin and end would both be poor guesses; this one is at most a microsecond and a short
+ * call early.
  */
 static void anchor_itimer(struct clockwork *work)
 {
@@ -243,7 +275,8 @@ static void anchor_itimer(struct clockwork *work)
 	getitimer(ITIMER_REAL, &left);
 	/* Nothing is left of one that has fired. */
 	if (left.it_value.tv_sec || left.it_value.tv_usec > 1)
-		work->next = now + left.it_value.tv_sec * INT64_C(1000000000) + left.it_value.tv_usec * 1000;
+		work->next = now + left.it_value.tv_sec * INT64_C(1000000000) +
+			     left.it_value.tv_usec * 1000;
 	work->begun = work->next - work->period;
 }
 
@@ -262,7 +295,8 @@ static int begin_stretch(struct clockwork *work)
 	return err;
 }
 
-/* Hold SIGALRM off, or let it come: between two waits for a running timer it must not interrupt, but stay pending. */
+/* Hold SIGALRM off, or let it come: between two waits for a running timer it must not interrupt,
+ * but stay pending. */
 static int hold_alarm(bool hold)
 {
 	sigset_t alarm;
@@ -282,7 +316,8 @@ static void drop_pending_alarm(void)
 	sigtimedwait(&alarm, NULL, &at_once);
 }
 
-/* Whether klat_rest() slept: then a running timer has to begin anew, or the rest would count as lateness. */
+/* Whether klat_rest() slept: then a running timer has to begin anew, or the rest would count as
+ * lateness. */
 static bool rested(struct clockwork *work)
 {
 	int64_t rests = work->worker->rests;
@@ -346,9 +381,11 @@ static int block(struct clockwork *work, uint64_t *count)
 }
 
 /*
- * How many deadlines of an interval timer the kernel passed over when it delivered the last one, which is when it goes on to the first
- * still to come. What the clock says by now could be one too many, for the next may have come since then: so the kernel is asked which it
- * waits for. It says that nothing is left of one that has fired and is pending, and a microsecond of one that is overdue.
+ * How many deadlines of an interval timer the kernel passed over when it delivered the last one,
+ * which is when it goes on to the first still to come. What the clock says by now could be one too
+ * many, for the next may have come since then: so the kernel is asked which it waits for. It says
+ * that nothing is left of one that has fired and is pending, and a microsecond of one that is
+ * overdue.
  */
 static int64_t passed_over(const struct clockwork *work, int64_t now)
 {
@@ -362,8 +399,10 @@ static int64_t passed_over(const struct clockwork *work, int64_t now)
 }
 
 /*
- * Go on to the next deadline of a running timer. Further ones that passed before the last was served are missed: the kernel's own count
- * (`more`) where it keeps one, else what it goes on to, or for our own deadlines as many as fit into the lateness.
+ * Go on to the next deadline of a running timer. Further ones that passed before the last was
+ * served are missed: the kernel's own count
+ * (`more`) where it keeps one, else what it goes on to, or for our own deadlines as many as fit
+ * into the lateness.
  */
 static int advance(struct clockwork *work, uint64_t late, int64_t more)
 {
@@ -413,7 +452,9 @@ static int make_clockwork(struct clockwork *work)
 	if (o->wait != EPOLL)
 		return 0;
 	work->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	return work->epoll_fd < 0 || epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->fd, &readable) ? -errno : 0;
+	return work->epoll_fd < 0 || epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->fd, &readable)
+		       ? -errno
+		       : 0;
 }
 
 static int spinner_sample(struct clockwork *work, int64_t i)
@@ -432,7 +473,8 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 	klat_series(run, RETURN, 0)[i] = end - handler->from;
 	state->early += i >= 0 && handler->early;
 	if (work->options->mode == PERIODIC)
-		return advance(work, late, work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
+		return advance(work, late,
+			       work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
 	rested(work);
 	return 0;
 }
@@ -462,7 +504,8 @@ static int waiter(struct klat_worker *worker)
 	struct clockwork work = { .worker = worker,
 				  .options = run->options,
 				  .handler = &handler,
-				  .period = ((const struct options *)run->options)->period_us * 1000 };
+				  .period = ((const struct options *)run->options)->period_us *
+					    1000 };
 	struct state *state = worker->state;
 	int err;
 
@@ -476,13 +519,15 @@ static int waiter(struct klat_worker *worker)
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
 		if (work.options->mode == ONE_SHOT || !work.begun) {
-			/* The timer may fire inside the call that sets it, and is to be seen doing it. */
+			/* The timer may fire inside the call that sets it, and is to be seen doing
+			 * it. */
 			if (work.options->wait == SPIN)
 				hold_alarm(false);
 			err = begin_stretch(&work);
 		}
 		if (!err)
-			err = work.options->wait == SPIN ? spinner_sample(&work, i) : sleeper_sample(&work, i);
+			err = work.options->wait == SPIN ? spinner_sample(&work, i)
+							 : sleeper_sample(&work, i);
 	}
 	if (work.options->mode == PERIODIC && !err) {
 		end_stretch(&work, now_ns());
@@ -520,7 +565,8 @@ static int verify(struct klat_run *run)
 		klat_count(run, "missed", state->missed);
 		klat_count(run, "periods", state->periods);
 		if (unaccounted < -1 || unaccounted > 1)
-			klat_invalid(run, "%lld periods are unaccounted for", (long long)unaccounted);
+			klat_invalid(run, "%lld periods are unaccounted for",
+				     (long long)unaccounted);
 	}
 	if (o->wait != SPIN) {
 		if (!state->missed)
@@ -536,18 +582,24 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark timer = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
-	.description =
-		"One pinned thread waits for a timer. Spinning, it stamps its counter on every turn, so that delivery is what the "
-		"interrupt and the signal frame take, and return adds sigreturn. Lateness counts from the deadline, on the kernel's "
-		"clock, and is all that a blocking wait can tell; for setitimer(), whose deadline is relative, from what getitimer() says is left "
-		"of it, to the microsecond.\n\n"
-		"One-shot timers are set anew for each sample. Periodic ones run on: a period that passes unserved is counted as "
-		"missed, and lateness is taken from the first deadline not yet served, so that one long delay is not hidden by the "
-		"samples that it kept from happening. Under --policy other, timer slack (50 us by default) is part of the "
-		"lateness.",
-	.examples = "timer\tSIGALRM into a spinning thread\n"
-		    "timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
-		    "timer --method timerfd --wait epoll\tan event loop's timer",
+	.description = "One pinned thread waits for a timer. Spinning, it stamps its counter on "
+		       "every turn, so that delivery is what the "
+		       "interrupt and the signal frame take, and return adds sigreturn. Lateness "
+		       "counts from the deadline, on the kernel's "
+		       "clock, and is all that a blocking wait can tell; for setitimer(), whose "
+		       "deadline is relative, from what getitimer() says is left "
+		       "of it, to the microsecond.\n\n"
+		       "One-shot timers are set anew for each sample. Periodic ones run on: a "
+		       "period that passes unserved is counted as "
+		       "missed, and lateness is taken from the first deadline not yet served, so "
+		       "that one long delay is not hidden by the "
+		       "samples that it kept from happening. Under --policy other, timer slack (50 "
+		       "us by default) is part of the "
+		       "lateness.",
+	.examples =
+		"timer\tSIGALRM into a spinning thread\n"
+		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
+		"timer --method timerfd --wait epoll\tan event loop's timer",
 	.options = options,
 	.option_count = KLAT_ARRAY_SIZE(options),
 	.defaults = &defaults,

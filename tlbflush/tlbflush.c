@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An initiator removes pages that responders on other CPUs have in their TLBs. Timed: the system call on the initiator's CPU, and on each
- * responder the longest gap between two readings of its counter while that call runs, which is its interruption. Not timed: mapping and
- * touching. The trap: the kernel interrupts only CPUs that run a thread of the address space just then, so responders that sleep at a
- * barrier are not part of any shootdown (unless page tables are freed); so they spin in user mode, and /proc/interrupts has to show one
- * interrupt for each of them and iteration. Generations, not addresses, tell the responders of new pages, for an address comes back.
+ * An initiator removes pages that responders on other CPUs have in their TLBs. Timed: the system
+ * call on the initiator's CPU, and on each responder the longest gap between two readings of its
+ * counter while that call runs, which is its interruption. Not timed: mapping and touching. The
+ * trap: the kernel interrupts only CPUs that run a thread of the address space just then, so
+ * responders that sleep at a barrier are not part of any shootdown (unless page tables are freed);
+ * so they spin in user mode, and /proc/interrupts has to show one interrupt for each of them and
+ * iteration. Generations, not addresses, tell the responders of new pages, for an address comes
+ * back.
  */
 #include "klat.h"
 
@@ -23,10 +26,23 @@
 #define TABLE (512 * PAGE) /* what one page table maps */
 #define MAX_RESPONDERS 4095
 
-enum { INITIATOR, INTERRUPTION };
-enum { MUNMAP, MPROTECT, MADVISE };
-enum { RUNNING, SLEEPING };
-enum { KEPT, FREED };
+enum {
+	INITIATOR,
+	INTERRUPTION
+};
+enum {
+	MUNMAP,
+	MPROTECT,
+	MADVISE
+};
+enum {
+	RUNNING,
+	SLEEPING
+};
+enum {
+	KEPT,
+	FREED
+};
 
 struct options {
 	int64_t responders, pages;
@@ -48,16 +64,19 @@ static const char *const page_tables[] = { "kept", "freed", NULL };
 
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "responders", "N", "CPUs besides the initiator's (default: every other one)", KLAT_INTEGER, AT(responders), 0,
-	  MAX_RESPONDERS, NULL, false },
-	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs", KLAT_INTEGER, AT(pages), 1,
-	  65536, NULL, false },
+	{ "responders", "N", "CPUs besides the initiator's (default: every other one)",
+	  KLAT_INTEGER, AT(responders), 0, MAX_RESPONDERS, NULL, false },
+	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs",
+	  KLAT_INTEGER, AT(pages), 1, 65536, NULL, false },
 	{ "operation", "munmap|mprotect|madvise",
-	  "what is done to the pages: removed, made read-only (the purest flush), or given back (MADV_DONTNEED)", KLAT_CHOICE,
-	  AT(operation), 0, 0, operations, false },
-	{ "responder-state", "running|sleeping", "sleeping: the negative control, to which nothing is delivered",
-	  KLAT_CHOICE, AT(responder_state), 0, 0, responder_states, false },
-	{ "page-table", "kept|freed", "freed: nothing else is mapped near, so that munmap frees the page table too",
+	  "what is done to the pages: removed, made read-only (the purest flush), or given back "
+	  "(MADV_DONTNEED)",
+	  KLAT_CHOICE, AT(operation), 0, 0, operations, false },
+	{ "responder-state", "running|sleeping",
+	  "sleeping: the negative control, to which nothing is delivered", KLAT_CHOICE,
+	  AT(responder_state), 0, 0, responder_states, false },
+	{ "page-table", "kept|freed",
+	  "freed: nothing else is mapped near, so that munmap frees the page table too",
 	  KLAT_CHOICE, AT(page_table), 0, 0, page_tables, false },
 };
 
@@ -97,13 +116,15 @@ static int configure(struct klat_run *run)
 }
 
 /*
- * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and rest share page tables with them. Freed:
- * the beginning of an empty stretch of whole tables.
+ * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and
+ * rest share page tables with them. Freed: the beginning of an empty stretch of whole tables.
  */
 static char *find_place(const struct options *o)
 {
 	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
-	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *aligned;
+	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				 -1, 0),
+	     *aligned;
 
 	if (reservation == MAP_FAILED)
 		return NULL;
@@ -130,7 +151,8 @@ static void touch_pages(const struct options *o, char *pages)
 		*(volatile char *)(pages + page * PAGE) = 1;
 }
 
-/* How many faults first touches take is the kernel's affair; any other fault of the initiator is not expected. */
+/* How many faults first touches take is the kernel's affair; any other fault of the initiator is
+ * not expected. */
 static int64_t touch_counting_faults(const struct options *o, char *pages)
 {
 	struct rusage before, after;
@@ -211,7 +233,8 @@ static int initiator(struct klat_worker *worker)
 		err = await_touched(state, o->responders, generation);
 		if (err)
 			break;
-		/* From touching to watching their counters, responders take some ten ticks; to sleep they need longer. */
+		/* From touching to watching their counters, responders take some ten ticks; to
+		 * sleep they need longer. */
 		if (sleeping) {
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &fall_asleep, NULL);
 			worker->rests++;
@@ -222,12 +245,14 @@ static int initiator(struct klat_worker *worker)
 		klat_inject(run, i);
 		err = operate(o, pages);
 		samples[i] = klat_tsc_end(worker) - begin;
-		/* Restoring may flush as well: sleepers must not be awake for it, watchers must not have it in their gap. */
+		/* Restoring may flush as well: sleepers must not be awake for it, watchers must not
+		 * have it in their gap. */
 		if (sleeping && !err)
 			err = restore(o, pages);
 		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
 		if (sleeping)
-			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL,
+				NULL, 0);
 		else if (!err)
 			err = restore(o, pages);
 	}
@@ -239,7 +264,8 @@ static bool is_finished(struct state *state, uint32_t generation)
 	return (int32_t)(__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) - generation) >= 0;
 }
 
-/* The longest gap between consecutive counter readings until the operation is over, and once more for one that ends with it. */
+/* The longest gap between consecutive counter readings until the operation is over, and once more
+ * for one that ends with it. */
 static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t generation)
 {
 	uint64_t last = klat_tsc_end(worker), longest = 0;
@@ -260,7 +286,8 @@ static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t 
 static void sleep_until_finished(struct state *state, uint32_t generation)
 {
 	while (!is_finished(state, generation))
-		syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE, generation - 1, NULL, NULL, 0);
+		syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE, generation - 1, NULL, NULL,
+			0);
 }
 
 static int responder(struct klat_worker *worker)
@@ -280,7 +307,8 @@ static int responder(struct klat_worker *worker)
 		if (err)
 			break;
 		touch_pages(o, state->pages);
-		__atomic_store_n(&state->responders[worker->index].touched, generation, __ATOMIC_RELEASE);
+		__atomic_store_n(&state->responders[worker->index].touched, generation,
+				 __ATOMIC_RELEASE);
 		if (responders_sleep(run))
 			sleep_until_finished(state, generation);
 		else
@@ -302,7 +330,8 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-/* Samples in which the gap was an interruption and not just the loop: at least ten empty brackets. */
+/* Samples in which the gap was an interruption and not just the loop: at least ten empty brackets.
+ */
 static int64_t count_gaps(const struct klat_run *run, const struct klat_worker *worker)
 {
 	const uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
@@ -320,7 +349,8 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 
 	for (int64_t r = 0; r < o->responders; r++) {
 		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
-		int64_t delivered = klat_interrupts(run, "TLB", worker->cpu), seen = count_gaps(run, worker);
+		int64_t delivered = klat_interrupts(run, "TLB", worker->cpu),
+			seen = count_gaps(run, worker);
 
 		least = delivered < least ? delivered : least;
 		gaps = seen < gaps ? seen : gaps;
@@ -334,20 +364,24 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 	if (least < 0)
 		klat_invalid(run, "/proc/interrupts has no TLB row: delivery cannot be proved");
 	else if (reached < o->responders)
-		klat_invalid(run, "not delivered: %lld of %lld responders got the shootdowns (%lld of %lld at the least); a CPU "
+		klat_invalid(run,
+			     "not delivered: %lld of %lld responders got the shootdowns (%lld of "
+			     "%lld at the least); a CPU "
 			     "that broadcasts invalidations (INVLPGB) sends none",
-			     (long long)reached, (long long)o->responders, (long long)least, (long long)expected);
+			     (long long)reached, (long long)o->responders, (long long)least,
+			     (long long)expected);
 	if (o->responder_state == SLEEPING)
 		klat_verify_slept(run, "responder");
 	else if (gaps * 100 < run->iterations * 99)
-		klat_invalid(run, "a responder saw %lld interruptions in %lld iterations", (long long)gaps,
-			     (long long)run->iterations);
+		klat_invalid(run, "a responder saw %lld interruptions in %lld iterations",
+			     (long long)gaps, (long long)run->iterations);
 }
 
 static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	int64_t expected = run->warmup + run->iterations, elsewhere = klat_interrupts_elsewhere(run, "TLB");
+	int64_t expected = run->warmup + run->iterations,
+		elsewhere = klat_interrupts_elsewhere(run, "TLB");
 
 	klat_count(run, "elsewhere", elsewhere);
 	if (o->responders)
@@ -362,19 +396,25 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark tlbflush = {
 	.name = "tlbflush",
 	.summary = "munmap with a TLB shootdown of other CPUs",
-	.description =
-		"An initiator maps pages, responders on other CPUs write to them and go on spinning in user mode, and the initiator "
-		"unmaps them, which makes the kernel interrupt every responder and wait. Timed are the system call, and on each "
-		"responder the longest gap between two readings of its counter.\n\n"
-		"With --responders 0 the same call without a shootdown is timed: T(k) - T(0) is what k responders cost. Each count "
-		"needs a process of its own, because the kernel remembers where an address space has run: ./klat run tlbflush "
-		"--sweep tlbflush.responders=0..3 does that and ends in a table.\n\n"
-		"Evidence is the TLB row of /proc/interrupts: an interrupt for at least 99 % of the operations on each responder's "
-		"CPU, and about none elsewhere.",
+	.description = "An initiator maps pages, responders on other CPUs write to them and go on "
+		       "spinning in user mode, and the initiator "
+		       "unmaps them, which makes the kernel interrupt every responder and wait. "
+		       "Timed are the system call, and on each "
+		       "responder the longest gap between two readings of its counter.\n\n"
+		       "With --responders 0 the same call without a shootdown is timed: T(k) - "
+		       "T(0) is what k responders cost. Each count "
+		       "needs a process of its own, because the kernel remembers where an address "
+		       "space has run: ./klat run tlbflush "
+		       "--sweep tlbflush.responders=0..3 does that and ends in a table.\n\n"
+		       "Evidence is the TLB row of /proc/interrupts: an interrupt for at least 99 "
+		       "% of the operations on each responder's "
+		       "CPU, and about none elsewhere.",
 	.examples = "tlbflush\tone page, every other CPU a responder\n"
 		    "tlbflush --responders 0\tthe same without a shootdown\n"
-		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without freeing memory\n"
-		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, status 3",
+		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without "
+		    "freeing memory\n"
+		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, "
+		    "status 3",
 	.options = options,
 	.option_count = KLAT_ARRAY_SIZE(options),
 	.defaults = &defaults,

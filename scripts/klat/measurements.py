@@ -316,8 +316,7 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
         same = [
             other
             for other in settings
-            if _without_policy(other) == _without_policy(setting)
-            and other is not setting
+            if _without_policy(other) == _without_policy(setting) and other is not setting
         ]
         if setting.measurements or len(same) != 1 or not same[0].measurements:
             kept.append(setting)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One system call that does next to nothing. Timed: getppid(), from before it to after it. Not timed: anything else. The trap: glibc
- * caches some calls of this kind (getpid() once was one), so the call is made by number.
+ * One system call that does next to nothing. Timed: getppid(), from before it to after it. Not
+ * timed: anything else. The trap: glibc caches some calls of this kind (getpid() once was one), so
+ * the call is made by number.
  *
- * That is what a benchmark's opening comment says. Put your own event in place of this one; lib/klat.h has everything that you may use.
+ * That is what a benchmark's opening comment says. Put your own event in place of this one;
+ * lib/klat.h has everything that you may use.
  */
 #include "klat.h"
 
@@ -11,7 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CALL };
+enum {
+	CALL
+};
 
 struct options {
 	int64_t repeat;
@@ -70,7 +74,8 @@ static int verify(struct klat_run *run)
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
 
 	if (worker->voluntary)
-		klat_invalid(run, "a call that cannot sleep slept %lld times", (long long)worker->voluntary);
+		klat_invalid(run, "a call that cannot sleep slept %lld times",
+			     (long long)worker->voluntary);
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bracket CPU ROUNDS: what klat's own stamps cost, in ticks, each against its bare counterpart in the same process, in turns. Prints the
- * counter's kHz, then one line a round: empty bracket, bare pair, and for whole loops ticks per iteration with a sample recorded and without.
+ * bracket CPU ROUNDS: what klat's own stamps cost, in ticks, each against its bare counterpart in
+ * the same process, in turns. Prints the counter's kHz, then one line a round: empty bracket, bare
+ * pair, and for whole loops ticks per iteration with a sample recorded and without.
  */
 #include "internal.h"
 

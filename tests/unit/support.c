@@ -15,8 +15,10 @@ static const char *const choices[] = { "red", "green", "blue", NULL };
 
 #define AT(field) offsetof(struct test_options, field)
 static const struct klat_option options[] = {
-	{ "count", "N", "a number with a range", KLAT_INTEGER, AT(count), TEST_COUNT_MIN, TEST_COUNT_MAX, NULL, false },
-	{ "choice", "red|green|blue", "one of several words", KLAT_CHOICE, AT(choice), 0, 0, choices, false },
+	{ "count", "N", "a number with a range", KLAT_INTEGER, AT(count), TEST_COUNT_MIN,
+	  TEST_COUNT_MAX, NULL, false },
+	{ "choice", "red|green|blue", "one of several words", KLAT_CHOICE, AT(choice), 0, 0,
+	  choices, false },
 	{ "text", "TEXT", "anything", KLAT_TEXT, AT(text), 0, 0, NULL, true },
 	{ "flag", NULL, "on or off", KLAT_FLAG, AT(flag), 0, 0, NULL, false },
 };
@@ -32,7 +34,8 @@ static const struct klat_metric metrics[] = {
 const struct klat_benchmark test_benchmark = {
 	.name = "test",
 	.summary = "nothing is measured here",
-	.description = "A paragraph that is long enough to be wrapped at least once when it is printed to a terminal of "
+	.description = "A paragraph that is long enough to be wrapped at least once when it is "
+		       "printed to a terminal of "
 		       "eighty columns.\n\nAnd a second one.",
 	.examples = "test\tbare\ntest --flag\twith its flag",
 	.options = options,
@@ -103,7 +106,8 @@ char *test_directory(void)
 	const char *parent = getenv("TMPDIR");
 	char *path;
 
-	assert_true(asprintf(&path, "%s/klat-unit-XXXXXX", parent && *parent ? parent : "/tmp") > 0);
+	assert_true(asprintf(&path, "%s/klat-unit-XXXXXX", parent && *parent ? parent : "/tmp") >
+		    0);
 	assert_non_null(mkdtemp(path));
 	return path;
 }
@@ -207,6 +211,7 @@ void assert_one_line(const char *text)
 {
 	size_t length = strlen(text);
 
-	if (test_line_count(text) != 1 || text[length - 1] != '\n' || strncmp(text, "test: ", 6) || length > 300)
+	if (test_line_count(text) != 1 || text[length - 1] != '\n' || strncmp(text, "test: ", 6) ||
+	    length > 300)
 		fail_msg("not one clear line: '%s'", text);
 }

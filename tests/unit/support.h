@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the unit tests share: a run without a program, a directory of its own, and what was said on stderr. */
+/* What the unit tests share: a run without a program, a directory of its own, and what was said on
+ * stderr. */
 #ifndef KLAT_TEST_SUPPORT_H
 #define KLAT_TEST_SUPPORT_H
 
@@ -20,12 +21,18 @@ struct test_options {
 	bool flag;
 };
 
-enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
+enum {
+	TEST_COUNT_MIN = -5,
+	TEST_COUNT_MAX = 1000,
+	TEST_COUNT_DEFAULT = 7
+};
 
-/* A benchmark with one option of each type and the metrics "first", "second" (of several series) and "third". */
+/* A benchmark with one option of each type and the metrics "first", "second" (of several series)
+ * and "third". */
 extern const struct klat_benchmark test_benchmark;
 
-/* A run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer" and one "reader"; nothing is measured. */
+/* A run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer" and one
+ * "reader"; nothing is measured. */
 struct klat_run *test_run(void);
 void test_run_free(struct klat_run *run);
 
@@ -38,7 +45,8 @@ char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *data, size_t size);
 char *test_path(const char *directory, const char *name);
 
-/* Between the two, file descriptor 2 goes elsewhere; the second returns what was said, malloc'ed. */
+/* Between the two, file descriptor 2 goes elsewhere; the second returns what was said, malloc'ed.
+ */
 void test_stderr_begin(void);
 char *test_stderr_end(void);
 /* One whole line, not longer than a reader bears, beginning "test: ". */

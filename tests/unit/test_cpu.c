@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* CPU lists, and placement on machines that are not this one: fopen() of sysfs and libnuma are wrapped by the linker. */
+/* CPU lists, and placement on machines that are not this one: fopen() of sysfs and libnuma are
+ * wrapped by the linker. */
 #include "support.h"
 
 #include <errno.h>
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A machine of `cpus` CPUs whose threads, caches and nodes are numbered by functions of the CPU number. */
+/* A machine of `cpus` CPUs whose threads, caches and nodes are numbered by functions of the CPU
+ * number. */
 struct machine {
 	int cpus;
 	int (*core)(int cpu), (*cache)(int cpu), (*node)(int cpu);
@@ -23,7 +25,8 @@ static void list_sharing(char *text, size_t size, int cpu, int (*domain)(int))
 
 	for (int other = 0; other < machine->cpus; other++)
 		if (domain(other) == domain(cpu))
-			length += snprintf(text + length, size - length, "%s%d", length ? "," : "", other);
+			length += snprintf(text + length, size - length, "%s%d", length ? "," : "",
+					   other);
 	snprintf(text + length, size - length, "\n");
 }
 
@@ -60,7 +63,8 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 		snprintf(text, sizeof(text), "0-%d\n", machine->cpus - 1);
 		return open_text(text);
 	}
-	if (sscanf(path, "cpu%d/cache/index%d/%63s", &cpu, &index, name) == 3 && !strcmp(name, "shared_cpu_list")) {
+	if (sscanf(path, "cpu%d/cache/index%d/%63s", &cpu, &index, name) == 3 &&
+	    !strcmp(name, "shared_cpu_list")) {
 		/* Index 3 is the last level; the two first are the core's own. */
 		if (!machine->caches_shown || index > 3)
 			return NULL;
@@ -133,7 +137,8 @@ static const struct machine two_without_caches = { 2, itself, one, one, false };
 static const struct machine one_core_two_threads = { 2, one, one, one, true };
 static const struct machine four_cores_paired_caches = { 4, itself, pair, one, true };
 static const struct machine eight_on_two_nodes = { 8, itself, half_of_8, half_of_8, true };
-static const struct machine sixteen_threads = { 16, sibling_of_16, quarter_of_16, half_of_16, true };
+static const struct machine sixteen_threads = { 16, sibling_of_16, quarter_of_16, half_of_16,
+						true };
 
 static klat_cpu_set set_of(const int *cpus, int count)
 {
@@ -152,14 +157,14 @@ static klat_cpu_set all_of_machine(void)
 	return set;
 }
 
-#define assert_list(text, ...)                                                     \
-	do {                                                                       \
-		const int wanted[] = { __VA_ARGS__ };                              \
-		int *cpus, count = klat_cpus_parse(text, &cpus);                   \
-                                                                                   \
-		assert_int_equal(count, KLAT_ARRAY_SIZE(wanted));                  \
-		assert_memory_equal(cpus, wanted, sizeof(wanted));                 \
-		free(cpus);                                                        \
+#define assert_list(text, ...)                                                                     \
+	do {                                                                                       \
+		const int wanted[] = { __VA_ARGS__ };                                              \
+		int *cpus, count = klat_cpus_parse(text, &cpus);                                   \
+                                                                                                   \
+		assert_int_equal(count, KLAT_ARRAY_SIZE(wanted));                                  \
+		assert_memory_equal(cpus, wanted, sizeof(wanted));                                 \
+		free(cpus);                                                                        \
 	} while (0)
 
 TEST(lists_keep_order_and_repetition)
@@ -185,8 +190,9 @@ static void assert_no_list(const char *text, int error)
 
 TEST(what_is_no_list_is_refused)
 {
-	static const char *const texts[] = { "",    " ",   "a",   "1,",   ",1",   "1,,2", "-1",  "1-",	 "3-1",
-					     "1-2-3", "1 ", " 1",  "1;2",  "0x1",  "1.5",  "+1",  "1-a", "1,-2" };
+	static const char *const texts[] = { "",    " ",   "a",   "1,",    ",1",  "1,,2",
+					     "-1",  "1-",  "3-1", "1-2-3", "1 ",  " 1",
+					     "1;2", "0x1", "1.5", "+1",    "1-a", "1,-2" };
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
 		assert_no_list(texts[i], -EINVAL);
@@ -235,7 +241,8 @@ static void place(const struct machine *on, const klat_cpu_set *allowed, int cou
 
 TEST(one_role_avoids_cpu_0)
 {
-	static const struct machine *const machines[] = { &two, &two_without_caches, &four_cores_paired_caches,
+	static const struct machine *const machines[] = { &two, &two_without_caches,
+							  &four_cores_paired_caches,
 							  &eight_on_two_nodes, &sixteen_threads };
 	int cpu;
 

@@ -98,7 +98,8 @@ int main(void)
 		EVIDENCE_TEST(a_run_with_nothing_against_it_is_ok),
 		EVIDENCE_TEST(a_thread_that_was_moved_and_put_back_is_seen),
 		EVIDENCE_TEST(an_unknown_number_of_migrations_is_none),
-		EVIDENCE_TEST(a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed),
+		EVIDENCE_TEST(
+			a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed),
 		EVIDENCE_TEST(nor_do_equals_on_one_cpu_preempt_each_other),
 		EVIDENCE_TEST(a_worker_may_be_preempted_by_its_superior),
 		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),

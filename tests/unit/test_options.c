@@ -47,16 +47,16 @@ static int parse_list(const char *const *arguments)
 
 #define parse(...) parse_list((const char *const[]){ __VA_ARGS__, NULL })
 
-#define assert_refused(...)                                \
-	do {                                               \
-		assert_int_equal(parse(__VA_ARGS__), -EINVAL); \
-		assert_one_line(said);                     \
+#define assert_refused(...)                                                                        \
+	do {                                                                                       \
+		assert_int_equal(parse(__VA_ARGS__), -EINVAL);                                     \
+		assert_one_line(said);                                                             \
 	} while (0)
 
-#define assert_taken(...)                            \
-	do {                                         \
-		assert_int_equal(parse(__VA_ARGS__), 0); \
-		assert_string_equal(said, "");       \
+#define assert_taken(...)                                                                          \
+	do {                                                                                       \
+		assert_int_equal(parse(__VA_ARGS__), 0);                                           \
+		assert_string_equal(said, "");                                                     \
 	} while (0)
 
 static const struct test_options *options(void)
@@ -115,8 +115,9 @@ TEST(a_range_error_names_option_value_and_range)
 
 TEST(what_is_no_number_is_refused)
 {
-	static const char *const texts[] = { "",   "x",    "1x",  "1 ",  " 1",  "+1", "0x10", "1.0", "1e3",
-					     "--", "1,000", "１", "-",   "\n1", "1\n", "1-",  "\t1",  "nan" };
+	static const char *const texts[] = { "",     "x",   "1x",  "1 ", " 1",    "+1",
+					     "0x10", "1.0", "1e3", "--", "1,000", "１",
+					     "-",    "\n1", "1\n", "1-", "\t1",   "nan" };
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++) {
 		assert_refused("--count", texts[i]);
@@ -157,9 +158,9 @@ TEST(an_abbreviation_must_fit_one_option_only)
 	assert_int_equal(options()->count, 3);
 	assert_taken("--iter", "9");
 	assert_int_equal(common.iterations, 9);
-	assert_refused("--c", "3");   /* count, choice, cpus, csv */
-	assert_refused("--re");	      /* record, without its value */
-	assert_refused("--p", "rr");  /* policy, plant */
+	assert_refused("--c", "3");  /* count, choice, cpus, csv */
+	assert_refused("--re");      /* record, without its value */
+	assert_refused("--p", "rr"); /* policy, plant */
 }
 
 TEST(unknown_options_and_arguments_are_refused_by_name)
@@ -225,9 +226,12 @@ TEST(params_hold_all_that_shapes_the_measurement)
 {
 	assert_taken("--flag", "--text", "unrecorded", "--record", "elsewhere");
 	assert_string_equal(params(), "count=7;choice=green;flag=yes;iterations=500;warmup=50");
-	assert_taken("--count=-1", "--iterations=9", "--dma-latency=0", "--inject=5", "--plant=fault");
-	assert_string_equal(params(), "count=-1;choice=green;flag=yes;iterations=9;warmup=50;dma-latency=0;inject=5;"
-				      "plant=fault");
+	assert_taken("--count=-1", "--iterations=9", "--dma-latency=0", "--inject=5",
+		     "--plant=fault");
+	assert_string_equal(
+		params(),
+		"count=-1;choice=green;flag=yes;iterations=9;warmup=50;dma-latency=0;inject=5;"
+		"plant=fault");
 }
 
 TEST(params_that_do_not_fit_are_an_error)
@@ -265,8 +269,9 @@ TEST(help_fits_79_columns)
 	free(help);
 }
 
-static const char *const shown[] = { "--count",  "--choice", "--text",	     "--flag",	 "--cpus", "--iterations",
-				     "--warmup", "--policy", "--dma-latency", "--record", "--csv",  "--json" };
+static const char *const shown[] = { "--count",       "--choice",     "--text",   "--flag",
+				     "--cpus",        "--iterations", "--warmup", "--policy",
+				     "--dma-latency", "--record",     "--csv",    "--json" };
 
 TEST(help_has_every_option_with_range_and_default)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* runs.csv and samples/: what docs/record.md promises of every append, also of the one that fails. */
+/* runs.csv and samples/: what docs/record.md promises of every append, also of the one that fails.
+ */
 #include "support.h"
 
 #include <errno.h>
@@ -52,7 +53,8 @@ static void measure(void)
 
 		for (int64_t s = 0; s < count / run->iterations; s++)
 			for (int64_t i = -run->warmup; i < run->iterations; i++)
-				klat_series(run, metric, s)[i] = i < 0 ? 999999 : 1000 * metric + 100 * s + i;
+				klat_series(run, metric, s)[i] =
+					i < 0 ? 999999 : 1000 * metric + 100 * s + i;
 		klat_samples_copy(run, metric, sorted);
 		klat_summarise(sorted, count, &run->library->summaries[metric]);
 	}
@@ -95,7 +97,8 @@ static void free_columns(char **columns, int count)
 /* The named column of a row, malloc'ed. */
 static char *column(const char *row, const char *name)
 {
-	char *header = test_line(klat_record_header, 0), *names[MAX_COLUMNS], *columns[MAX_COLUMNS], *found = NULL;
+	char *header = test_line(klat_record_header, 0), *names[MAX_COLUMNS], *columns[MAX_COLUMNS],
+	     *found = NULL;
 	int count = split(header, names);
 
 	assert_int_equal(split(row, columns), count);
@@ -127,7 +130,8 @@ static void assert_rows_are_whole(const char *rows)
 	free(header);
 	assert_int_equal(rows[strlen(rows) - 1], '\n');
 	for (int i = 0; i < test_line_count(rows); i++) {
-		char *row = test_line(rows, i), hash[SHA256_DIGEST_STRING_LENGTH], *check = strrchr(row, ',');
+		char *row = test_line(rows, i), hash[SHA256_DIGEST_STRING_LENGTH],
+		     *check = strrchr(row, ',');
 		int count = split(row, columns);
 
 		assert_int_equal(count, width);
@@ -377,7 +381,8 @@ TEST(part_of_a_sample_is_passed_over)
 	free(text);
 }
 
-/* No file may grow past `limit` meanwhile: a write first stops short there, then fails, as on a full disk. */
+/* No file may grow past `limit` meanwhile: a write first stops short there, then fails, as on a
+ * full disk. */
 static int append_limited(rlim_t limit)
 {
 	struct rlimit before, now;

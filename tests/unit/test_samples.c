@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Where samples lie: the warm-up below index 0, series apart, and out of it in the order the record wants. */
+/* Where samples lie: the warm-up below index 0, series apart, and out of it in the order the record
+ * wants. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -52,7 +53,8 @@ TEST(series_and_warm_up_do_not_overlap)
 	for (int metric = 0; metric < 2; metric++)
 		for (int64_t s = 0; s < (metric ? 3 : 1); s++)
 			for (int64_t i = -run->warmup; i < run->iterations; i++)
-				assert_int_equal(klat_series(run, metric, s)[i], value_of(metric, s, i));
+				assert_int_equal(klat_series(run, metric, s)[i],
+						 value_of(metric, s, i));
 }
 
 TEST(the_buffer_holds_all_and_nothing_more)

@@ -30,9 +30,12 @@ TEST(policies_parse_with_and_without_priority)
 
 TEST(what_is_no_policy_is_refused)
 {
-	static const char *const texts[] = { "",       "FIFO",	  "fif",     "fifoo",	"fifo:",     "fifo:0",	 "fifo:100",
-					     "rr:-1",  "rr:1x",	  "rr: 1",   "rr:+1",	"other:1",   "other:0",	 "deadline",
-					     ":5",     "rr:5:5",  "rr:\n5",  "batch",	"rr:1 ",     "rr:99999999999999999999" };
+	static const char *const texts[] = {
+		"",       "FIFO",     "fif",     "fifoo",    "fifo:",
+		"fifo:0", "fifo:100", "rr:-1",   "rr:1x",    "rr: 1",
+		"rr:+1",  "other:1",  "other:0", "deadline", ":5",
+		"rr:5:5", "rr:\n5",   "batch",   "rr:1 ",    "rr:99999999999999999999"
+	};
 	struct klat_policy parsed;
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
@@ -49,7 +52,8 @@ TEST(names_and_policies_agree)
 
 		assert_int_equal(klat_policy_parse(names[i], &parsed), 0);
 		assert_string_equal(klat_policy_name(parsed.policy), names[i]);
-		assert_string_equal(klat_policy_name(parsed.policy | SCHED_RESET_ON_FORK), names[i]);
+		assert_string_equal(klat_policy_name(parsed.policy | SCHED_RESET_ON_FORK),
+				    names[i]);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* session.json: who begins it describes it, who joins it must be of the same boot, build, schema and label. */
+/* session.json: who begins it describes it, who joins it must be of the same boot, build, schema
+ * and label. */
 #include "support.h"
 
 #include <errno.h>
@@ -89,9 +90,10 @@ static void assert_refused(const char *word)
 
 TEST(a_new_session_is_described_in_full)
 {
-	static const char *const texts[] = { "klat_version",   "klat_commit",	 "label",	   "created",	"boot_id",
-					     "kernel_release", "kernel_version", "architecture",   "preemption", "mode",
-					     "unit" };
+	static const char *const texts[] = { "klat_version",   "klat_commit",  "label",
+					     "created",        "boot_id",      "kernel_release",
+					     "kernel_version", "architecture", "preemption",
+					     "mode",           "unit" };
 	json_t *json, *tsc;
 	struct stat status;
 	char *environment;
@@ -103,12 +105,15 @@ TEST(a_new_session_is_described_in_full)
 		if (!json_string_value(json_object_get(json, texts[i])))
 			fail_msg("no %s", texts[i]);
 	assert_true(json_is_null(json_object_get(json, "seed")));
-	assert_int_equal(json_integer_value(json_object_get(json, "cpus_online")), sysconf(_SC_NPROCESSORS_ONLN));
+	assert_int_equal(json_integer_value(json_object_get(json, "cpus_online")),
+			 sysconf(_SC_NPROCESSORS_ONLN));
 	tsc = json_object_get(json, "tsc");
 	assert_true(json_number_value(json_object_get(tsc, "khz")) > 0);
 	assert_true(json_integer_value(json_object_get(tsc, "quantum")) >= 1);
 	assert_true(json_is_boolean(json_object_get(tsc, "invariant")));
-	assert_int_equal(strlen(json_string_value(json_object_get(json_object_get(json, "programs"), "test"))), 64);
+	assert_int_equal(strlen(json_string_value(
+				 json_object_get(json_object_get(json, "programs"), "test"))),
+			 64);
 	environment = test_path(directory, "environment/proc/cmdline");
 	assert_int_equal(stat(environment, &status), 0);
 	free(environment);
@@ -240,7 +245,8 @@ TEST(any_valid_text_is_a_label)
 
 TEST(a_directory_that_cannot_be_made_is_refused)
 {
-	static const char *const names[] = { "", "/proc/nowhere/session", "/dev/null", "/dev/null/below" };
+	static const char *const names[] = { "", "/proc/nowhere/session", "/dev/null",
+					     "/dev/null/below" };
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
 		run->library->common.record = names[i];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics against the definitions of docs/record.md, worked out in 512-bit integers by schoolbook methods. */
+/* Statistics against the definitions of docs/record.md, worked out in 512-bit integers by
+ * schoolbook methods. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -135,7 +136,8 @@ static unsigned __int128 oracle_stddev(const uint64_t *samples, int64_t n)
 	return big_value(big_sqrt(big_divide(a, big_multiply(big_of(n), big_of(n - 1)))));
 }
 
-/* Rank ceil(q n) without sorting: the smallest sample with at least that many samples not above it. */
+/* Rank ceil(q n) without sorting: the smallest sample with at least that many samples not above it.
+ */
 static uint64_t oracle_quantile(const uint64_t *samples, int64_t n, int percent)
 {
 	uint64_t best = UINT64_MAX;
@@ -222,7 +224,8 @@ TEST(statistics_equal_big_integers_where_samples_are_latencies)
 		struct klat_summary summary;
 
 		for (int64_t i = 0; i < n; i++)
-			samples[i] = 5000 + random_bits() % 300 + (random_bits() % 50 ? 0 : random_bits() >> 24);
+			samples[i] = 5000 + random_bits() % 300 +
+				     (random_bits() % 50 ? 0 : random_bits() >> 24);
 		check(samples, n);
 		summary = summary_of(samples, n);
 		assert_true(summary.stddev_known);
@@ -260,7 +263,8 @@ TEST(a_spread_past_128_bits_is_not_given_rather_than_wrong)
 {
 	uint64_t samples[] = { 0, UINT64_MAX, 1, UINT64_MAX - 1 };
 	/* Their squares add up to 2^128: to nothing, in 128 bits. */
-	uint64_t wrapping[] = { 0, UINT64_C(1) << 63, UINT64_C(1) << 63, UINT64_C(1) << 63, UINT64_C(1) << 63 };
+	uint64_t wrapping[] = { 0, UINT64_C(1) << 63, UINT64_C(1) << 63, UINT64_C(1) << 63,
+				UINT64_C(1) << 63 };
 
 	check(samples, KLAT_ARRAY_SIZE(samples));
 	assert_false(summary_of(samples, KLAT_ARRAY_SIZE(samples)).stddev_known);
@@ -293,8 +297,9 @@ TEST(a_quantile_needs_five_samples_beyond_it)
 	static const struct {
 		int64_t n;
 		bool p50, p90, p99;
-	} cases[] = { { 9, false, false, false }, { 10, true, false, false }, { 49, true, false, false },
-		      { 50, true, true, false },  { 499, true, true, false }, { 500, true, true, true } };
+	} cases[] = { { 9, false, false, false }, { 10, true, false, false },
+		      { 49, true, false, false }, { 50, true, true, false },
+		      { 499, true, true, false }, { 500, true, true, true } };
 	uint64_t samples[500];
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(samples); i++)

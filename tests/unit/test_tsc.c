@@ -126,7 +126,10 @@ TEST(calibration_agrees_with_another_measure_within_50_ppm)
 		width = (middle_first - before) + (after - middle_last);
 		if (width < best) {
 			best = width;
-			khz = 1e6 * (middle_last / 2.0 + after / 2.0 - before / 2.0 - middle_first / 2.0) / (last - first);
+			khz = 1e6 *
+			      (middle_last / 2.0 + after / 2.0 - before / 2.0 -
+			       middle_first / 2.0) /
+			      (last - first);
 		}
 	}
 	assert_true(fabs(tsc.khz / khz - 1) < 50e-6);
