@@ -53,7 +53,8 @@ class Statistics:
     p99: int | None
     p999: int | None
     max: int | None
-    median_interval: tuple[float, float] | None  # 95 %, of the runs' medians
+    # 95 %, of the runs' medians. Within one boot only: runs of several are not independent.
+    median_interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Measurement:
         rows = [run.row for run in self.runs]
         samples = self.samples()
         median, p90, p99, p999 = statistics.quantiles(samples, (P50, P90, P99, P999))
+        boots = len({row.boot for row in rows})
         means = np.array([float(row.mean) for row in rows if row.mean is not None])
         medians = np.array([float(row.p50) for row in rows if row.p50 is not None])
         return Statistics(
@@ -102,7 +104,7 @@ class Measurement:
             p99=p99,
             p999=p999,
             max=int(samples.max()) if len(samples) else None,
-            median_interval=statistics.median_interval(medians),
+            median_interval=statistics.median_interval(medians) if boots == 1 else None,
         )
 
 

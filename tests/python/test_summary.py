@@ -337,6 +337,23 @@ def test_csv_and_json_agree_with_each_other(
     assert setting["reasons"] == [{"status": "invalid", "reason": "a, b", "count": 1}]
 
 
+def test_the_medians_interval_is_given_within_one_boot_only(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interval() -> str:
+        _, out, _ = summary(capsys, first.path.parent, "--format", "csv")
+        (row,) = csv.DictReader(io.StringIO(out))
+        return row["median_low"]
+
+    first = fill(session_writer("stock/1", label="stock"), runs=8)
+    assert interval()
+    fill(
+        session_writer("stock/2", label="stock", boot_id="99999999-2222-3333-4444-555555555555"),
+        runs=8,
+    )
+    assert interval() == ""
+
+
 def test_verify_accepts_what_is_recorded_and_names_what_is_not(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
