@@ -48,7 +48,11 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
 def unrecovered(session: Session, row: dict[str, str], ns: int) -> str:
     samples = session.samples(row)
     per_ns = session.info["tsc"]["khz"] / 1e6
-    difference = statistics.median(samples[1::2]) - statistics.median(samples[0::2])
+    # By stretches of 500, of which other work on the machine spoils some.
+    stretches = [samples[at : at + 500] for at in range(0, len(samples), 500)]
+    difference = statistics.median(
+        statistics.median(stretch[1::2]) - statistics.median(stretch[0::2]) for stretch in stretches
+    )
     tolerance = max(0.02 * ns * per_ns, int(row["floor"]))
     if abs(difference - ns * per_ns) <= tolerance:
         return ""
