@@ -39,10 +39,10 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
             and (line := unrecovered(session, row, times * ns))
         ]
         assert any(known.injected.get(row["metric"], 1) for row in session.rows)
-        iterations += iterations // 2
+        iterations += iterations // 4
         return "; ".join(wrong)
 
-    until(attempt)
+    until(attempt, tries=8)
 
 
 def unrecovered(session: Session, row: dict[str, str], ns: int) -> str:
