@@ -150,9 +150,12 @@ static inline void klat_iteration(struct klat_worker *worker, int64_t i)
  */
 void klat_rest(struct klat_worker *worker);
 
-/* Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
- * (-ETIMEDOUT). */
-int klat_spin_until(const uint32_t *word, uint32_t value);
+/*
+ * Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
+ * (-ETIMEDOUT). A worker rests meanwhile as by klat_rest(): two runs on the same CPUs could
+ * otherwise wait for each other's spinners. NULL where no worker waits, which does not rest.
+ */
+int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)

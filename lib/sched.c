@@ -121,7 +121,7 @@ void klat_rest(struct klat_worker *worker)
 
 /* No PAUSE: in a guest, enough of them in a row hand the CPU to the hypervisor (pause-loop
  * exiting). */
-int klat_spin_until(const uint32_t *word, uint32_t value)
+int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
 {
 	uint64_t deadline = 0;
 
@@ -129,6 +129,8 @@ int klat_spin_until(const uint32_t *word, uint32_t value)
 	     turns++) {
 		if (turns & 0xffff)
 			continue;
+		if (worker)
+			klat_rest(worker);
 		if (!deadline)
 			deadline = now_ms() + 2000;
 		else if (now_ms() > deadline)

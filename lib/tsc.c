@@ -286,7 +286,7 @@ static void *pong(void *argument)
 
 	shared->result = klat_cpu_pin(shared->cpu);
 	for (int round = 0; round < shared->rounds && !shared->result; round++) {
-		shared->result = klat_spin_until(&shared->turn, 2 * round + 1);
+		shared->result = klat_spin_until(NULL, &shared->turn, 2 * round + 1);
 		shared->stamp = klat_tsc_begin();
 		__atomic_store_n(&shared->turn, 2 * round + 2, __ATOMIC_RELEASE);
 	}
@@ -309,7 +309,7 @@ static void *ping(void *argument)
 		uint64_t before = klat_tsc_begin(), after;
 
 		__atomic_store_n(&shared->turn, 2 * round + 1, __ATOMIC_RELEASE);
-		own->result = klat_spin_until(&shared->turn, 2 * round + 2);
+		own->result = klat_spin_until(NULL, &shared->turn, 2 * round + 2);
 		after = klat_tsc_begin();
 		if ((int64_t)(shared->stamp - after) > own->low)
 			own->low = shared->stamp - after;

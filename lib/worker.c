@@ -116,7 +116,11 @@ static void fail(const struct klat_worker *worker)
 	if (worker->run->library->status < KLAT_ERROR)
 		klat_error(worker->run, -worker->result,
 			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
-			   worker->cpu, (long long)worker->iteration, strerror(-worker->result));
+			   worker->cpu, (long long)worker->iteration,
+			   worker->result == -ETIMEDOUT ? "it waited two seconds for another "
+							  "thread of the run; is anything else of "
+							  "real-time priority on these CPUs?"
+							: strerror(-worker->result));
 	_exit(1);
 }
 

@@ -662,7 +662,7 @@ static int client(struct klat_worker *worker)
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		err = klat_spin_until(&state->announced, generation);
+		err = klat_spin_until(worker, &state->announced, generation);
 		if (err)
 			break;
 		/*

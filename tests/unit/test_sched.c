@@ -95,11 +95,11 @@ TEST(spinning_ends_at_the_value_or_times_out)
 {
 	uint32_t word = 5;
 
-	assert_int_equal(klat_spin_until(&word, 5), 0);
-	assert_int_equal(klat_spin_until(&word, 4), 0);
+	assert_int_equal(klat_spin_until(NULL, &word, 5), 0);
+	assert_int_equal(klat_spin_until(NULL, &word, 4), 0);
 	word = 2; /* past the wrap, 3 after UINT32_MAX */
-	assert_int_equal(klat_spin_until(&word, UINT32_MAX), 0);
-	assert_int_equal(klat_spin_until(&word, 3), -ETIMEDOUT);
+	assert_int_equal(klat_spin_until(NULL, &word, UINT32_MAX), 0);
+	assert_int_equal(klat_spin_until(NULL, &word, 3), -ETIMEDOUT);
 }
 
 TEST(a_rest_is_counted_and_only_taken_when_due)
