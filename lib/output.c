@@ -113,7 +113,30 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	}
 }
 
-/* Names and numbers in as many lines as 79 columns make necessary. */
+/* One of several pieces, on the next line where column 79 would be passed; the column after it. */
+static int print_piece(FILE *out, int column, const char *separator, const char *text, int length,
+		       int indent)
+{
+	if (column + (int)strlen(separator) + length > 79)
+		return fprintf(out, "\n%*s%.*s", indent, "", length, text) - 1;
+	return column + fprintf(out, "%s%.*s", separator, length, text);
+}
+
+static void print_params(const char *params, FILE *out)
+{
+	int column = 0;
+
+	while (*params) {
+		int length = strcspn(params, ";");
+
+		column = print_piece(out, column, column ? " " : "", params, length, 0);
+		params += length;
+		params += *params == ';';
+	}
+	fputc('\n', out);
+}
+
+/* Names and numbers. */
 static void print_counts(const struct klat_run *run, FILE *out)
 {
 	int column = fprintf(out, "evidence: %s", klat_status_name(run->library->status));
@@ -129,20 +152,14 @@ static void print_counts(const struct klat_run *run, FILE *out)
 			 "%s slept %" PRId64 ", preempted %" PRId64 ", faults %" PRId64,
 			 worker->role, worker->voluntary, worker->involuntary,
 			 worker->minor_faults + worker->major_faults - worker->expected_faults);
-		if (column + 2 + (int)strlen(text) > 79)
-			column = fprintf(out, "\n  %s", text) - 1;
-		else
-			column += fprintf(out, "; %s", text);
+		column = print_piece(out, column, "; ", text, strlen(text), 2);
 	}
 	for (int i = 0; i < run->library->count_count; i++) {
 		char text[64];
 
 		snprintf(text, sizeof(text), "%s %" PRId64, run->library->counts[i].name,
 			 run->library->counts[i].value);
-		if (column + 2 + (int)strlen(text) > 79)
-			column = fprintf(out, "\n  %s", text) - 1;
-		else
-			column += fprintf(out, "; %s", text);
+		column = print_piece(out, column, "; ", text, strlen(text), 2);
 	}
 	fputc('\n', out);
 }
@@ -156,9 +173,7 @@ void klat_output_text(struct klat_run *run, FILE *out)
 	fprintf(out, " (%s); ", relation_text(library->placement));
 	print_policies(run, out);
 	fputc('\n', out);
-	for (const char *c = library->params; *c; c++)
-		fputc(*c == ';' ? ' ' : *c, out);
-	fputc('\n', out);
+	print_params(library->params, out);
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used)
 			print_metric(run, m, out);
