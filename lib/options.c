@@ -50,7 +50,8 @@ static const struct klat_option common_options[] = {
 	  COMMON(plant), 0, 0, NULL, false },
 	{ "version", NULL, "print the version and stop", KLAT_FLAG, COMMON(version), 0, 0, NULL,
 	  true },
-	{ "help", NULL, "print this and stop", KLAT_FLAG, COMMON(help), 0, 0, NULL, true },
+	{ "help", NULL, "print this and stop; so does -h", KLAT_FLAG, COMMON(help), 0, 0, NULL,
+	  true },
 };
 
 /* For the build only; left out of every help text. */
@@ -184,7 +185,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 		int at = optind;
 
 		index = -1;
-		code = getopt_long(argc, argv, "+:", table, &index);
+		code = getopt_long(argc, argv, "+:h", table, &index);
 		if (code == -1)
 			break;
 		if (code == ':') {
@@ -195,6 +196,10 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 			klat_warn(run, "unknown, ambiguous or misused option '%s'; see --help",
 				  argv[at]);
 			goto out;
+		}
+		if (code == 'h') {
+			common->help = true;
+			continue;
 		}
 		if (set_value(run, option_at(benchmark, index),
 			      index < benchmark->option_count ? run->options : (void *)common,

@@ -34,6 +34,7 @@ def test_version_names_program_version_and_commit(program: str) -> None:
 
 def test_help_counts_wherever_it_stands(program: str) -> None:
     assert run(program, "--iterations", "5", "--help").out == run(program, "--help").out
+    assert run(program, "-h").out == run(program, "--help").out
 
 
 @pytest.mark.parametrize(
