@@ -114,11 +114,11 @@ def test_what_only_one_side_has_is_listed_and_never_paired(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = fill(session_writer("stock/1")), fill(session_writer("rt/1", label="rt"))
-    a.run({"handoff": samples(9_000)}, benchmark="cv", params="primitive=cond")
+    a.run({"handoff": samples(9_000)}, benchmark="cv", params="primitive=cond;warmup=5")
     b.run({"handoff": samples(9_000)}, benchmark="cv", params="primitive=futex")
     b.run({"round_trip": samples(9_000)}, placement="one-cpu")
     _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert "only in A: cv handoff same-llc primitive=cond" in out
+    assert "only in A: cv handoff same-llc primitive=cond warmup=5" in out
     assert "only in B: cv handoff same-llc primitive=futex" in out
     assert "only in B: pipes round_trip one-cpu" in out
     assert out.count("  round_trip\n") == 1

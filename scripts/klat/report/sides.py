@@ -40,7 +40,9 @@ def sides(
 
 def _key(key: Key) -> str:
     benchmark, params, placement, metric = key
-    return printable(" ".join(f"{benchmark} {metric} {placement} {params}".split()))
+    return printable(
+        " ".join(f"{benchmark} {metric} {placement} {params.replace(';', ' ')}".split())
+    )
 
 
 def _pairs(a: Label, b: Label, pairs: Sequence[Pair]) -> Iterator[str]:
