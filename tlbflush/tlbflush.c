@@ -368,7 +368,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 	else if (reached < o->responders)
 		klat_invalid(run,
 			     "not delivered: %lld of %lld responders got the shootdowns (%lld of "
-			     "%lld at the least); a hypervisor leaves out CPUs that it has "
+			     "%lld at the least): a hypervisor leaves out CPUs that it has "
 			     "preempted, and a CPU with INVLPGB broadcasts instead",
 			     (long long)reached, (long long)o->responders, (long long)least,
 			     (long long)expected);

@@ -300,7 +300,10 @@ def _count_run(setting: Setting, rows: Sequence[Row], files: SampleFiles) -> Non
     worst = max(rows, key=lambda row: STATUSES.index(row.status))
     setting.statuses[worst.status] += 1
     if worst.status != "ok":
-        reasons = [part.strip() for part in worst.reason.split(";") if part.strip()]
+        # A run that measured nothing has one reason, which may say after a semicolon what to do.
+        whole = worst.status in ("error", "skipped")
+        parts = [worst.reason] if whole else worst.reason.split(";")
+        reasons = [part.strip() for part in parts if part.strip()]
         setting.reasons += [(worst.status, r) for r in reasons or ["no reason was recorded"]]
     if worst.floor is not None:
         setting.floors.append(worst.floor)

@@ -108,7 +108,7 @@ def test_disturbed_runs_count_and_invalid_ones_do_not(
     writer.run({"round_trip": samples(1_000)})
     writer.run({"round_trip": samples(3_000)}, status="disturbed", reason="30 ms stolen")
     writer.run({"round_trip": samples(900_000)}, status="invalid", reason="reader moved")
-    writer.run(status="error", reason="killed by signal 9")
+    writer.run(status="error", reason="refused: denied; run as root")
     writer.run(status="skipped", reason="needs 2 CPUs")
     _, out, _ = summary(capsys, writer.path)
     average, _, _, _, maximum = figures(out, "round_trip", "ticks")
@@ -119,7 +119,7 @@ def test_disturbed_runs_count_and_invalid_ones_do_not(
         "1 ok, 1 disturbed, 1 invalid, 1 error, 1 skipped",
         "1 disturbed: 30 ms stolen",
         "1 invalid: reader moved",
-        "1 error: killed by signal 9",
+        "1 error: refused: denied; run as root",
         "1 skipped: needs 2 CPUs",
     ):
         assert text in out
