@@ -64,7 +64,7 @@ static const char *const page_tables[] = { "kept", "freed", NULL };
 
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "responders", "N", "CPUs besides the initiator's (default: every other one)",
+	{ "responders", "N", "CPUs besides the initiator's; by default every other one",
 	  KLAT_INTEGER, AT(responders), 0, MAX_RESPONDERS, NULL, false },
 	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs",
 	  KLAT_INTEGER, AT(pages), 1, 65536, NULL, false },

@@ -21,7 +21,7 @@ not say whether a difference is more than chance."""
 
 _EPILOG = """\
 Exit status: 0 done; 2 usage, or something could not be read; 4 not comparable,
-for unit or mode differ."""
+as unit or mode differs."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,7 +15,8 @@ with its responders. Several labels are laid over each other; so are the
 sessions of a single one."""
 
 _EPILOG = """\
-files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, each .svg and .png
+files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, each .svg and
+.png
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
