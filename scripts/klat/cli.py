@@ -84,7 +84,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
         programs.require(word)
     else:
         raise KlatError(f"there is no command or program {word!r}{_like(word, names)}")
-    parsed = parser.parse_args(arguments)
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest:
+        parser.prog += f" {word}" if word in names else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     status: int = parsed.func(parsed)
     return status
 

@@ -90,6 +90,10 @@ def test_bad_input_is_refused_with_status_2_in_one_line(klat: Klat, words: list[
     assert not (klat.directory / "results").exists()
 
 
+def test_an_argument_too_many_is_told_by_its_command(klat: Klat) -> None:
+    assert klat("doctor", "extra").stderr.startswith("klat doctor: ")
+
+
 def test_a_slip_of_the_finger_is_met_with_a_suggestion(klat: Klat) -> None:
     assert "did you mean 'doctor'?" in klat("docter").stderr
     assert "did you mean 'tlbflush'?" in klat("tlbflsh").stderr
