@@ -189,7 +189,7 @@ $(BUILD)/man/klat-%.1: all
 	$(Q)$(OUT:%=%/)$*/$* --print-man > $@
 $(BUILD)/man/klat.1: docs/klat.1 scripts/manual all
 	@mkdir -p $(@D)
-	$(Q)scripts/manual $(VERSION) $(PROGRAMS) > $@
+	$(Q)OUT='$(OUT)' scripts/manual $(VERSION) $(PROGRAMS) > $@
 $(BUILD)/completion/klat: scripts/completion.bash all
 	@mkdir -p $(@D)
 	$(Q){ cat $<; for p in $(PROGRAMS); do $(OUT:%=%/)$$p/$$p --print-completion; done; } > $@
