@@ -164,7 +164,13 @@ def read_facts(session: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
-        raise KlatError(f"{session}: has no {FACTS}, so klat run did not begin it") from None
+        below = sorted(session.glob(f"*/{FACTS}"))
+        why = (
+            f"holds sessions and is none: name one, such as {below[-1].parent}"
+            if below
+            else f"has no {FACTS}, so klat run did not begin it"
+        )
+        raise KlatError(f"{session}: {why}") from None
     except OSError as error:
         raise _cannot("read", path, error) from error
     except ValueError:

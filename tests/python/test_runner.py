@@ -485,6 +485,12 @@ def refused(klat: Klat, session: str, *words: str) -> str:
     return done.stderr
 
 
+def test_a_label_that_is_to_be_resumed_is_answered_with_a_session_of_it(klat: Klat) -> None:
+    assert klat("run", "--runs", "1").returncode == 0
+    done = klat("run", "--resume", str(klat.session().parent))
+    assert done.returncode == 2 and str(klat.session()) in done.stderr, done.stderr
+
+
 def test_resuming_refuses_an_edited_plan(klat: Klat) -> None:
     session = interrupted(klat)
     plan = Path(session) / "plan.csv"
