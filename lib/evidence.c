@@ -275,7 +275,7 @@ static void judge_throttling(struct klat_run *run)
 			longest = run->library->summaries[m].max;
 	us = longest * 1e3 / run->tsc_khz;
 	if (us > 0.8 * (period - runtime))
-		klat_disturbed(run, "a sample as long as real-time throttling");
+		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
 }
 
 static void judge_machine(struct klat_run *run)

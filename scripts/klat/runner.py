@@ -263,7 +263,8 @@ class Runner:
             message = lines[-1] if lines else f"{run.benchmark}: status {status}, without a message"
         self._tally.failures[message] += 1
         self._tally.warnings.update(lines[:-1])
-        if any(text in message for text in _DISK_FULL):
+        # Neither another run nor --resume would fare better.
+        if status == USAGE or any(text in message for text in _DISK_FULL):
             raise KlatError(message, status=USAGE)
         for key in keys:
             before, times = self._failing.get(key, (None, 0))
@@ -271,8 +272,7 @@ class Runner:
             self._failing[key] = ((status, message), times)
             if times == _FAILURES_ALIKE:
                 raise KlatError(
-                    f"{times} runs in succession failed alike: {message}",
-                    status=USAGE if status == USAGE else FAILED,
+                    f"{times} runs in succession failed alike: {message}", status=FAILED
                 )
 
     def _conclude(self, stopped: Stopped | KlatError | None) -> int:

@@ -205,7 +205,7 @@ def test_a_failure_without_a_record_is_told(klat: Klat) -> None:
     assert "2 of 4 runs recorded: 2 ok" in done.stderr
 
 
-@pytest.mark.parametrize(("behaviour", "status"), [("fail", 1), ("usage", 2), ("crash", 1)])
+@pytest.mark.parametrize(("behaviour", "status"), [("fail", 1), ("crash", 1)])
 def test_a_program_that_cannot_work_is_not_started_500_times(
     klat: Klat, behaviour: str, status: int
 ) -> None:
@@ -214,6 +214,14 @@ def test_a_program_that_cannot_work_is_not_started_500_times(
     assert done.returncode == status
     assert "failed alike" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat: Klat) -> None:
+    done = klat("run", "pipes", "--runs", "2", "--option", "pipes.behave=usage")
+    assert len(klat.starts()) == 1
+    assert done.returncode == 2
+    assert "--resume" not in done.stderr
+    assert not list((klat.directory / "results").glob("*/*"))
 
 
 def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(klat: Klat) -> None:
