@@ -220,6 +220,19 @@ static bool has_superior(const struct klat_run *run, const struct klat_worker *w
 	return false;
 }
 
+/*
+ * Real-time threads wait for their CPU only until it has left its idle state. More than 10 us for
+ * each iteration and a tick's length in all is somebody else's doing, as when the kernel's
+ * deadline server runs ordinary tasks before it lets a real-time one on.
+ */
+static bool was_kept_waiting(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
+			return false;
+	return worker->wait_ns > 4000000 + 10000 * (run->warmup + run->iterations);
+}
+
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 {
 	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
@@ -241,6 +254,8 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	 * sample holds the time that took. */
 	if (policy != SCHED_OTHER && worker->involuntary > 0 && !has_superior(run, worker))
 		klat_disturbed(run, "the %s was preempted", worker->role);
+	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
+		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->role);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
 			     worker->role);

@@ -78,6 +78,22 @@ TEST(an_ordinary_thread_may_be_preempted)
 	assert_judged(KLAT_OK, "");
 }
 
+TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long)
+{
+	const int64_t allowed = 4000000 + 10000 * (run->warmup + run->iterations);
+
+	run->workers[2].wait_ns = allowed;
+	assert_judged(KLAT_OK, "");
+	run->workers[2].wait_ns = allowed + 1;
+	assert_judged(KLAT_DISTURBED, "the reader was kept waiting");
+}
+
+TEST(workers_of_one_cpu_wait_for_each_other)
+{
+	run->workers[0].wait_ns = 1000000000;
+	assert_judged(KLAT_OK, "");
+}
+
 TEST(interrupt_counters_may_wrap)
 {
 	run->library->after.irq_present[KLAT_IRQ_TLB] = true;
@@ -103,6 +119,8 @@ int main(void)
 		EVIDENCE_TEST(nor_do_equals_on_one_cpu_preempt_each_other),
 		EVIDENCE_TEST(a_worker_may_be_preempted_by_its_superior),
 		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),
+		EVIDENCE_TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long),
+		EVIDENCE_TEST(workers_of_one_cpu_wait_for_each_other),
 		EVIDENCE_TEST(interrupt_counters_may_wrap),
 	};
 
