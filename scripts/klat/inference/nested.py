@@ -1,0 +1,110 @@
+"""Measurements nested in levels: samples in runs, runs in boots, boots of a kernel.
+
+A *tree* of depth 1 is a sequence of numbers, one of depth k a sequence of trees of depth k - 1. For
+a kernel: a list of boots, each the list of its runs' logs. Branches may differ in size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Tree = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level, the lowest first. Variances are None where no branch has two members.
+
+    `observed` is S^2, the variance of the means of this level's members around the mean of their
+    branch; `own` is T^2, what of it is due to this level alone. An estimate of T^2 may be negative:
+    the level then adds nothing that could be seen.
+    """
+
+    members: int
+    freedom: int
+    observed: float | None
+    own: float | None
+
+
+@dataclass
+class _Sums:
+    squares: float = 0.0
+    freedom: int = 0
+    members: int = 0
+    # How often T^2 of each lower level is in `squares`.
+    lower: list[float] | None = None
+
+
+def branch_means(tree: Tree) -> list[float]:
+    """Of each branch of the highest level, the mean of the means below it."""
+    return [_mean(branch) for branch in tree]
+
+
+def _mean(tree: Any) -> float:
+    if isinstance(tree, (int, float)):
+        return float(tree)
+    return mean([_mean(branch) for branch in tree])
+
+
+def mean(values: Sequence[float]) -> float:
+    """Equal values have exactly that mean, which a rounded sum would not give."""
+    first = values[0]
+    return first + math.fsum(value - first for value in values) / len(values)
+
+
+def variance(values: Sequence[float]) -> float:
+    """With n - 1; exactly 0 for equal values. At least two values."""
+    centre = mean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+
+
+def variance_components(tree: Tree, depth: int) -> list[Level]:
+    """S^2 and T^2 of each level, the lowest first.
+
+    Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), section 6:
+    T_1^2 = S_1^2 and T_i^2 = S_i^2 - S_{i-1}^2 / r_{i-1}. Where branches differ in size the same
+    unweighted means are used, and what is taken off is the expectation of what the lower levels
+    contribute to them (Searle, Casella and McCulloch, Variance Components, 1992, section 3.6, gives
+    the principle); with equal sizes both are the same number, and both are unbiased.
+    """
+    sums = [_Sums(lower=[0.0] * level) for level in range(depth)]
+    _descend(tree, depth, sums)
+    levels: list[Level] = []
+    for found in sums:
+        if not found.freedom:
+            levels.append(Level(found.members, 0, None, None))
+            continue
+        observed = found.squares / found.freedom
+        own: float | None = observed
+        for below, times in zip(levels, found.lower or ()):
+            if times and below.own is None:
+                own = None
+                break
+            assert own is not None
+            own -= times / found.freedom * (below.own or 0.0)
+        levels.append(Level(found.members, found.freedom, observed, own))
+    return levels
+
+
+def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[float]]:
+    """The mean of the tree, and how much each lower level's T^2 is in the variance of that mean."""
+    if depth == 1:
+        means = [float(value) for value in tree]
+        inside = [[] for _ in means]  # type: list[list[float]]
+    else:
+        below = [_descend(branch, depth - 1, sums) for branch in tree]
+        means, inside = [m for m, _ in below], [v for _, v in below]
+    size = len(means)
+    own = sums[depth - 1]
+    own.members += size
+    lower = [math.fsum(v[k] for v in inside) / size for k in range(depth - 1)]
+    if size > 1:
+        own.squares += (size - 1) * variance(means)
+        own.freedom += size - 1
+        assert own.lower is not None
+        for k in range(depth - 1):
+            own.lower[k] += (size - 1) * lower[k]
+    return mean(means), [share / size for share in lower] + [1 / size]

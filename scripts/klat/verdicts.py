@@ -1,0 +1,388 @@
+"""From the runs of two sides, unit by unit, to verdicts. Pure functions: no files, no printing.
+
+A *unit* is what is independent of everything else on its side: a boot or, where two settings take
+turns within one boot, a block of runs. What makes the units is no matter here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from klat.inference import bootstrap, multiplicity, permutation
+from klat.inference.means import Difference, combined, from_intervals, paired, welch
+from klat.inference.nested import Level, branch_means, mean, variance, variance_components
+from klat.inference.permutation import Permutation
+from klat.inference.power import (
+    MOST_RUNS,
+    MOST_UNITS,
+    Design,
+    power_of_difference,
+    power_of_equivalence,
+    smallest,
+)
+from klat.statistics import lag1_autocorrelation
+
+Interval = tuple[float, float]
+
+
+class Verdict(str, Enum):
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    INCONCLUSIVE = "inconclusive"
+    NOT_IDENTIFIABLE = "kernel effect not identifiable"
+    NOT_COMPARABLE = "not comparable"
+
+
+class Method(str, Enum):
+    WELCH = "Welch over units"
+    PAIRED = "Student over pairs of units"
+    RUNS = "Welch over the runs of one unit a side"
+    SAMPLES = "order statistics of the samples of one run a side"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the verdict is held to. `correction` is holm or bh."""
+
+    margin: float = 0.02
+    alpha: float = 0.05
+    correction: str = "holm"
+    seed: int = 1
+    power: float = 0.8  # at which boots that would settle it are counted
+    cross_checks: bool = True
+
+    @property
+    def log_margin(self) -> float:
+        """The margin as a difference of logs: a ratio of 1.02 up, of 1/1.02 down."""
+        return math.log1p(self.margin)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The logs of the runs of one unit, in order of start. Units of the two sides with the same
+    `pair`, which is not empty, were taken beside each other."""
+
+    name: str
+    logs: tuple[float, ...]
+    pair: str = ""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One estimand of one metric on one side.
+
+    `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
+    interval of the one run, where there is only one and its samples were read.
+    """
+
+    units: tuple[Unit, ...]
+    resolution: float = 0.0
+    sampled: Interval | None = None
+
+    @property
+    def runs(self) -> int:
+        return sum(len(unit.logs) for unit in self.units)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One side. `value` is the geometric mean over units of their runs' geometric means; `run` and
+    `unit` are the variance components of the logs (Kalibera and Jones's S^2 and T^2)."""
+
+    units: int
+    runs: int
+    value: float | None
+    run: Level | None
+    unit: Level | None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """What would settle an inconclusive verdict at the stated power, were the estimates the truth:
+    so many units a side with runs as now, or so many runs in each unit with units as now. None
+    where nothing up to `MOST_UNITS` or `MOST_RUNS` would."""
+
+    units: int | None
+    runs: int | None
+    power: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known of one estimand, NEW over BASE. `verdict` is None where nothing was tested.
+
+    `p` is of no difference, `p_adjusted` over the family, `p_same` of a difference of at least the
+    margin (not adjusted: to say `same` of all of many needs each of them at alpha, no more). The
+    interval has level 1 - alpha for this one ratio.
+    """
+
+    base: Spread
+    new: Spread
+    method: Method
+    ratio: float | None
+    interval: Interval | None
+    p: float | None
+    p_adjusted: float | None
+    p_same: float | None
+    freedom: float | None
+    resolution: float
+    permutation: Permutation | None
+    bootstrap: Interval | None
+    verdict: Verdict | None
+    beyond: bool
+    settle: Settle | None
+    reason: str
+    unpaired: int = 0  # units left out of a paired analysis, for their partner is missing
+    cautions: tuple[str, ...] = ()
+
+
+def judge(
+    pairs: Sequence[tuple[Observed, Observed]], rules: Rules, obstacles: Sequence[str] = ()
+) -> list[Judgement]:
+    """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for one, its
+    units stand for no kernel: it is described and not tested."""
+    told = list(obstacles) or [""] * len(pairs)
+    drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, told)]
+    tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
+    adjust = multiplicity.CORRECTIONS[rules.correction]
+    adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])
+    for i, p in zip(tested, adjusted):
+        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), pairs[i])
+    return drafts
+
+
+def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
+    """The same without a test: ratio and interval, for what the verdict does not rest on."""
+    found = _draft(base, new, rules, obstacle, False)
+    return replace(found, verdict=None, settle=None)
+
+
+def spread(side: Observed) -> Spread:
+    units = [unit.logs for unit in side.units if unit.logs]
+    if not units:
+        return Spread(0, 0, None, None, None)
+    run, unit = variance_components(units, 2)
+    return Spread(len(units), side.runs, math.exp(mean(branch_means(units))), run, unit)
+
+
+def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bool) -> Judgement:
+    sides = spread(base), spread(new)
+    blank = Judgement(
+        *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
+        None, None, Verdict.INCONCLUSIVE, False, None, "",
+    )  # fmt: skip
+    for name, side in zip(("BASE", "NEW"), sides):
+        if not side.runs:
+            return replace(blank, reason=f"no run of {name} has this figure")
+    pairs, unpaired = _pairs(base, new)
+    if obstacle or min(sides[0].units, sides[1].units) < 2:
+        return _within_units(base, new, rules, blank, obstacle or _few(sides))
+    if pairs:
+        differences = [b - a for a, b in pairs]
+        found = paired(differences, blank.resolution)
+        method = Method.PAIRED
+        if found is None:
+            return _within_units(base, new, rules, blank, "only one pair of units is complete")
+    else:
+        a, b = _means(base), _means(new)
+        found = welch(a, b, blank.resolution)
+        method = Method.WELCH
+        unpaired = 0
+    assert found is not None
+    draft = _estimated(blank, method, found, rules)
+    if check:
+        draft = replace(draft, p=found.p_different(), p_same=found.p_within(rules.log_margin))
+    if check and rules.cross_checks:
+        level = 1 - rules.alpha
+        if pairs:
+            shuffled = permutation.signs(differences, rules.seed)
+            drawn = bootstrap.mean_of_pairs(differences, level, rules.seed)
+        else:
+            shuffled = permutation.two_sides(a, b, rules.seed)
+            drawn = bootstrap.difference_of_means(a, b, level, rules.seed)
+        draft = replace(draft, permutation=shuffled, bootstrap=_exp(drawn))
+    return replace(draft, unpaired=unpaired)
+
+
+def _few(sides: Sequence[Spread]) -> str:
+    one = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
+    who = "each side is one boot" if len(one) == 2 else f"{one[0]} is one boot"
+    return f"{who}, so the kernel's effect cannot be told from the boot's"
+
+
+def _means(side: Observed) -> list[float]:
+    return branch_means([unit.logs for unit in side.units])
+
+
+def _pairs(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
+    """The means of paired units, and how many units have no partner. Units of one side with the
+    same pair are one, so that an ABBA block in which drift cancels may be a pair. No pairs where a
+    unit declares none."""
+    units = [unit for side in (base, new) for unit in side.units]
+    if not all(unit.pair for unit in units):
+        return [], 0
+    means: list[dict[str, list[float]]] = []
+    for side in (base, new):
+        found: dict[str, list[float]] = {}
+        for unit, value in zip(side.units, _means(side)):
+            found.setdefault(unit.pair, []).append(value)
+        means.append(found)
+    shared = [pair for pair in means[0] if pair in means[1]]
+    lone = sum(unit.pair not in shared for unit in units)
+    return [(mean(means[0][pair]), mean(means[1][pair])) for pair in shared], lone
+
+
+def _estimated(blank: Judgement, method: Method, found: Difference, rules: Rules) -> Judgement:
+    return replace(
+        blank,
+        method=method,
+        ratio=math.exp(found.value),
+        interval=_exp(found.interval(1 - rules.alpha)),
+        freedom=found.freedom,
+    )
+
+
+def _exp(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+
+
+def _within_units(
+    base: Observed, new: Observed, rules: Rules, blank: Judgement, reason: str
+) -> Judgement:
+    """The difference of these very boots, from their runs or, of one run, from its samples."""
+    blank = replace(blank, verdict=Verdict.NOT_IDENTIFIABLE, reason=reason)
+    centres = [mean(_means(side)) for side in (base, new)]
+    blank = replace(blank, ratio=math.exp(centres[1] - centres[0]))
+    squares = [_run_level(side) for side in (base, new)]
+    one, two = squares
+    if one and two:
+        found = combined(centres[0], *one, centres[1], *two, blank.resolution)
+        return _estimated(blank, Method.RUNS, found, rules)
+    if base.sampled and new.sampled and base.runs == new.runs == 1:
+        reach = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
+        return replace(blank, method=Method.SAMPLES, interval=_exp(reach))
+    return blank
+
+
+def _run_level(side: Observed) -> tuple[float, float] | None:
+    """Squared error and degrees of freedom of the mean of these units, from runs alone.
+
+    Runs of a boot follow one another, so those that tell as much independently are counted, for a
+    first-order autoregression; a negative correlation is no licence.
+    """
+    import numpy as np
+
+    square, freedom = 0.0, []
+    for unit in side.units:
+        n = len(unit.logs)
+        if n < 2:
+            return None
+        r = max(0.0, lag1_autocorrelation(np.array(unit.logs))) if n > 4 else 0.0
+        effective = max(2.0, n * (1 - r) / (1 + r))
+        share = variance(unit.logs) / effective
+        square += share / len(side.units) ** 2
+        freedom.append(effective - 1)
+    return square, sum(freedom)
+
+
+def _decide(
+    draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, Observed]
+) -> Judgement:
+    """`same` goes first: what is shown to lie within the margin is by the user's word no change,
+    also where it is no chance."""
+    assert draft.ratio is not None and draft.interval is not None
+    assert draft.p_adjusted is not None and draft.p_same is not None
+    if draft.p_same <= rules.alpha:
+        decided = replace(draft, verdict=Verdict.SAME)
+    elif draft.p_adjusted <= rules.alpha:
+        low, high = draft.interval
+        beyond = low > 1 + rules.margin or high < 1 / (1 + rules.margin)
+        verdict = Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER
+        decided = replace(draft, verdict=verdict, beyond=beyond)
+    else:
+        reason = _why_not(draft, rules)
+        settle = _settle(draft, rules, family, pair) if rules.cross_checks else None
+        decided = replace(draft, verdict=Verdict.INCONCLUSIVE, settle=settle, reason=reason)
+    return replace(decided, cautions=_cautions(decided, rules))
+
+
+def _why_not(draft: Judgement, rules: Rules) -> str:
+    assert draft.interval is not None and draft.p is not None
+    if 2 * draft.resolution >= rules.log_margin:
+        return "the counter's granularity is coarse beside this figure and the margin"
+    if draft.p <= rules.alpha:
+        return "the difference does not survive the correction for so many tests"
+    return "the interval holds both no change and more than the margin"
+
+
+def _cautions(draft: Judgement, rules: Rules) -> tuple[str, ...]:
+    """Where a cross-check disagrees that could have agreed."""
+    if draft.verdict not in (Verdict.FASTER, Verdict.SLOWER):
+        return ()
+    found = []
+    check = draft.permutation
+    if check and check.smallest <= rules.alpha < check.p:
+        found.append(f"the permutation test disagrees: p = {check.p:.3f}")
+    if draft.bootstrap and draft.bootstrap[0] <= 1 <= draft.bootstrap[1]:
+        found.append("the bootstrap disagrees: its interval holds 1")
+    return tuple(found)
+
+
+def settling_power(design: Design, effect: float, rules: Rules, family: int) -> float:
+    """The chance of faster, slower or same, with the correction at its hardest."""
+    alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
+    different = power_of_difference(design, effect, alpha)
+    same = power_of_equivalence(design, effect, rules.log_margin, rules.alpha)
+    return max(different, same)
+
+
+def _settle(draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, Observed]) -> Settle:
+    assert draft.ratio is not None
+    effect = math.log(draft.ratio)
+    design = _design(draft, pair)
+
+    def by_units(count: int) -> bool:
+        more = replace(design, units=count)
+        return settling_power(more, effect, rules, family) >= rules.power
+
+    now = min(draft.base.units, draft.new.units)
+    units = smallest(by_units, now + 1, MOST_UNITS)
+    return Settle(units, _settling_runs(draft, rules, family, effect, design), rules.power)
+
+
+def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
+    if draft.method is Method.PAIRED:
+        pairs, _ = _pairs(*pair)
+        return Design(len(pairs), variance([b - a for a, b in pairs]), pairs=True)
+    base, new = draft.base.unit, draft.new.unit
+    assert base and new and base.observed is not None and new.observed is not None
+    return Design(min(draft.base.units, draft.new.units), base.observed, new.observed)
+
+
+def _settling_runs(
+    draft: Judgement, rules: Rules, family: int, effect: float, design: Design
+) -> int | None:
+    """Runs per unit: they thin the runs' share of the variance between units, and only that."""
+    observed = [design.variance_a, design.variance_b]
+    runs: list[float] = []
+    for side in (draft.base, draft.new):
+        if side.run is None or side.run.own is None:
+            return None
+        runs.append(side.run.own)
+    shares = [own * side.units / side.runs for own, side in zip(runs, (draft.base, draft.new))]
+    if design.pairs:
+        runs, shares = [sum(runs), 0.0], [sum(shares), 0.0]
+    units = [max(0.0, whole - share) for whole, share in zip(observed, shares)]
+    now = max(draft.base.runs // draft.base.units, draft.new.runs // draft.new.units)
+
+    def by_runs(count: int) -> bool:
+        a, b = (unit + run / count for unit, run in zip(units, runs))
+        more = replace(design, variance_a=a, variance_b=b)
+        return settling_power(more, effect, rules, family) >= rules.power
+
+    return smallest(by_runs, now + 1, MOST_RUNS)
