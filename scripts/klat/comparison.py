@@ -1,89 +1,462 @@
-"""Compares what two kernels measured. Pure functions: no files, no printing.
-
-For now the comparison is two summaries and the ratios between them; a ratio is no verdict.
-"""
+"""Compares what kernels measured. `Comparison` holds all that a report prints: reports compute
+nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-# Benchmark, params, placement, metric: what has to be the same on both sides.
-Key = tuple[str, str, str, str]
+from klat import estimands
+from klat.comparability import (
+    SETTINGS,
+    Condition,
+    disagreements,
+    kernels_within,
+)
+from klat.environment import Difference, differences, recorded_differences
+from klat.errors import KlatError
+from klat.estimands import Estimand
+from klat.inference.proportion import clustered
+from klat.session import printable
+from klat.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Side,
+    Units,
+    exceedances,
+    observe,
+    read_side,
+    told,
+)
+from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge
+
+NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE = range(5)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Of one metric on one side, all in the same unit. None where there are too few runs or
-    samples."""
+class Options:
+    """What was asked for. `metrics` empty means all; `tested` are the estimands that verdicts are
+    given on; `threshold` is in nanoseconds, or in the unit where time means nothing."""
 
+    rules: Rules = Rules()
+    tested: tuple[Estimand, ...] = (estimands.MEDIAN,)
+    metrics: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    threshold: float | None = None
+
+    @property
+    def shown(self) -> tuple[Estimand, ...]:
+        """Median first, the tested ones before the others."""
+        return tuple(dict.fromkeys((*self.tested, *estimands.SHOWN)))
+
+
+@dataclass(frozen=True)
+class SideInfo:
+    """What heads a report of one side."""
+
+    path: str
+    label: str
+    kernel: str
+    kernel_version: str
+    preemption: str
+    cpu_model: str
+    mode: str
+    unit: str
+    boots: int
+    sessions: int
+    runs: str  # by status, as text
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest sample of one side, with what it is the largest of; no interval is honest for it.
+
+    With a threshold: how many samples and runs exceed it, and the interval of the share of runs.
+    """
+
+    maximum: float | None
+    samples: int
     runs: int
-    average: float | None
-    stdev: float | None
-    median: float | None
-    p99: float | None
-    max: float | None
+    samples_above: int | None = None
+    runs_above: int | None = None
+    share: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One metric on both sides, with B over A."""
+class Result:
+    """One estimand of a cell."""
 
-    key: Key
-    a: Figures
-    b: Figures
-    ratio_of_medians: float | None
-    ratio_of_averages: float | None
+    estimand: str
+    tested: bool
+    judgement: Judgement
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.judgement.verdict
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One metric of one benchmark with one set of params at one placement, on both sides.
+
+    `refused` names what keeps it from being compared, and then there are no results; `accepted`
+    what differs and was allowed.
+    """
+
+    benchmark: str
+    params: str
+    placement: str
+    metric: str
+    unit: str
+    base_runs: str
+    new_runs: str
+    refused: tuple[Condition, ...]
+    accepted: tuple[Condition, ...]
+    results: tuple[Result, ...]
+    base_worst: Worst
+    new_worst: Worst
+
+    @property
+    def key(self) -> Key:
+        return (self.benchmark, self.params, self.placement, self.metric)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Of the tested estimands, or that the cell is not comparable."""
+        if self.refused:
+            return [Verdict.NOT_COMPARABLE]
+        return [r.verdict for r in self.results if r.tested and r.verdict]
+
+
+@dataclass(frozen=True)
+class Against:
+    """BASE against one NEW. `unit_noun` is what inference rests on, a boot or a block; `subject`,
+    what a verdict is about, the kernel or the setting within one boot."""
+
+    base: SideInfo
+    new: SideInfo
+    unit_noun: str
+    subject: str
+    refused: tuple[Condition, ...]
+    accepted: tuple[Condition, ...]
+    cautions: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    cells: tuple[Cell, ...]
+    only_base: tuple[Key, ...]
+    only_new: tuple[Key, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What both sides measured, and what only one did."""
+    """All of it. `family` is the number of tests that the correction is over."""
 
-    pairs: list[Pair]
-    only_a: list[Key]
-    only_b: list[Key]
+    options: Options
+    against: tuple[Against, ...]
+    family: int
+    problems: tuple[str, ...]
+
+    @property
+    def verdicts(self) -> Counter[Verdict]:
+        return Counter(v for a in self.against for c in a.cells for v in c.verdicts)
+
+    @property
+    def status(self) -> int:
+        """1 where anything is slower; else 4 where anything could not be compared, or nothing was;
+        else 3 where anything stays open; else 0.
+
+        Any `slower` is a regression: the correction over the family keeps the chance of a false one
+        at alpha for the whole comparison, and what lies within the margin is `same`.
+        """
+        found = self.verdicts
+        if found[Verdict.SLOWER]:
+            return REGRESSION
+        if not found or found[Verdict.NOT_COMPARABLE]:
+            return NOT_COMPARABLE
+        if any(not against.cells for against in self.against):
+            return NOT_COMPARABLE
+        if found[Verdict.INCONCLUSIVE] or found[Verdict.NOT_IDENTIFIABLE]:
+            return INCONCLUSIVE
+        return NO_REGRESSION
 
 
-def obstacles(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    """Why two sides can't be compared at all, one sentence each; `a` and `b` are their
-    session.json."""
-    reasons = {
-        "unit": "figures in different units have no ratio",
-        "mode": "the counter means another thing in each",
-    }
-    return [
-        f"{key} is {a.get(key)} in A and {b.get(key)} in B: {reason}"
-        for key, reason in reasons.items()
-        if a.get(key) != b.get(key)
-    ]
+def compare_paths(base: Path, news: Sequence[Path], options: Options) -> Comparison:
+    """Read the sides and compare them. SessionError or KlatError where one cannot be read."""
+    return compare(read_side(base), [read_side(new) for new in news], options)
 
 
-def ratio(a: float | None, b: float | None) -> float | None:
-    """b over a; None where either is missing or a is 0."""
-    return b / a if a and b is not None else None
-
-
-def compare(
-    a: Mapping[Key, Figures], b: Mapping[Key, Figures], tick_of_b: float = 1.0
-) -> Comparison:
-    """Pair what both sides have. `tick_of_b` is how long a tick of B is in ticks of A, so that
-    the ratios are those of times where the counters' frequencies differ."""
-    pairs = []
-    for key, one in a.items():
-        if key not in b:
-            continue
-        two = b[key]
-        medians, averages = ratio(one.median, two.median), ratio(one.average, two.average)
-        pairs.append(
-            Pair(
-                key,
-                one,
-                two,
-                None if medians is None else medians * tick_of_b,
-                None if averages is None else averages * tick_of_b,
-            )
+def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
+    """The correction is over every test of BASE against every NEW."""
+    _check_metrics([base, *news], options)
+    opened = [_open(base, new, options) for new in news]
+    tests = [e for o in opened for _, entries in o.cells for e in entries if e.to_judge]
+    judged = judge([e.pair for e in tests], options.rules, [e.obstacle for e in tests])
+    for entry, judgement in zip(tests, judged):
+        entry.judgement = judgement
+    against = tuple(
+        replace(
+            o.against,
+            cells=tuple(
+                replace(cell, results=tuple(entry.result() for entry in entries))
+                for cell, entries in o.cells
+            ),
         )
-    only_a = [key for key in a if key not in b]
-    only_b = [key for key in b if key not in a]
-    return Comparison(pairs, only_a, only_b)
+        for o in opened
+    )
+    family = sum(judgement.p is not None for judgement in judged)
+    problems = dict.fromkeys(problem for side in (base, *news) for problem in side.problems)
+    return Comparison(options, against, family, tuple(problems))
+
+
+def _check_metrics(sides: Sequence[Side], options: Options) -> None:
+    known = dict.fromkeys(key[3] for side in sides for key in side.cells)
+    for metric in options.metrics:
+        if metric not in known:
+            raise KlatError(
+                f"no side has the metric {metric!r}; there are {', '.join(map(printable, known))}"
+            )
+
+
+@dataclass
+class _Entry:
+    """A result on its way. `pair` is empty on both sides where there is nothing to judge."""
+
+    estimand: Estimand
+    tested: bool
+    pair: tuple[Observed, Observed]
+    obstacle: str
+    judgement: Judgement | None = None
+
+    @property
+    def to_judge(self) -> bool:
+        return self.tested and self.judgement is None
+
+    def result(self) -> Result:
+        assert self.judgement is not None
+        return Result(self.estimand.name, self.tested, self.judgement)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    against: Against  # without its cells
+    cells: list[tuple[Cell, list[_Entry]]]  # each cell without its results
+
+
+def _open(base: Side, new: Side, options: Options) -> _Opened:
+    units = _units(base, new)
+    refused, accepted = _obstacles(base, new, units, options)
+    wanted = [
+        {k: c for k, c in side.cells.items() if not options.metrics or k[3] in options.metrics}
+        for side in (base, new)
+    ]
+    keys = [key for key in wanted[0] if key in wanted[1]]
+    against = Against(
+        base=_info(base),
+        new=_info(new),
+        unit_noun=units.base.noun,
+        subject=units.subject,
+        refused=refused,
+        accepted=accepted,
+        cautions=tuple(_cautions(base, new, units)),
+        differences=tuple(_differences(base, new)),
+        cells=(),
+        only_base=tuple(key for key in wanted[0] if key not in wanted[1]),
+        only_new=tuple(key for key in wanted[1] if key not in wanted[0]),
+    )
+    cells = [
+        _open_cell(key, wanted[0][key], wanted[1][key], against, units, base.unit, options)
+        for key in keys
+    ]
+    return _Opened(against, cells)
+
+
+def _info(side: Side) -> SideInfo:
+    info = side.sessions[0].info
+    statuses: Counter[str] = Counter()
+    for session in side.sessions:
+        for rows in session.runs():
+            statuses[rows[0].status] += 1
+    return SideInfo(
+        path=printable(str(side.path)),
+        label=side.name,
+        kernel=printable(str(info.get("kernel_release") or "unknown")),
+        kernel_version=printable(str(info.get("kernel_version") or "unknown")),
+        preemption=printable(str(info.get("preemption") or "unknown")),
+        cpu_model=printable(" ".join(str(info.get("cpu_model") or "unknown CPU").split())),
+        mode=side.sessions[0].mode,
+        unit=side.unit,
+        boots=len(side.boots),
+        sessions=len(side.sessions),
+        runs=told(statuses),
+    )
+
+
+@dataclass(frozen=True)
+class _SideUnits:
+    """How both sides are made into units, and what a verdict on them is about. `obstacle` says why
+    they stand for nothing, where they do."""
+
+    base: Units
+    new: Units
+    subject: str = "kernel"
+    obstacle: str = ""
+    caution: str = ""
+
+
+def _units(base: Side, new: Side) -> _SideUnits:
+    """Boots, unless both sides declare that they took turns; boots that both sides share are pairs,
+    where all are and there are two of them at least."""
+    shared = set(base.boots) & set(new.boots)
+    subject = "setting" if shared else "kernel"
+    declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
+    if declared[0] == declared[1] and len(declared[0]) == 1 and "" not in declared[0]:
+        noun = "block" if shared else "boot"
+        return _SideUnits(_in_pairs(base, noun), _in_pairs(new, noun), subject)
+    boots = Units()
+    if not shared:
+        return _SideUnits(boots, boots)
+    if len(shared) > 1 and shared == set(base.boots) == set(new.boots):
+        pairs = Units(pairs={(boot, ""): boot for boot in shared})
+        caution = (
+            "both sides were measured in the same boots, each of which is a pair; a drift within"
+            " them counts as a difference, unless the order changed from boot to boot"
+        )
+        return _SideUnits(pairs, pairs, subject, caution=caution)
+    obstacle = "both sides were measured in one boot and declare no blocks that took turns"
+    if len(base.boots) > 1 or len(new.boots) > 1:
+        obstacle = "some boots are on both sides, so the sides are not independent"
+    return _SideUnits(boots, boots, subject, obstacle)
+
+
+def _in_pairs(side: Side, noun: str) -> Units:
+    keys = {key for cell in side.cells.values() for key in cell.units}
+    # A run outside every pair is a unit without partner, and is counted as such.
+    return Units(noun, True, {key: key[1] or f"none in boot {key[0]}" for key in keys})
+
+
+def _obstacles(
+    base: Side, new: Side, units: _SideUnits, options: Options
+) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
+    found = disagreements([s.values for s in base.sources], [s.values for s in new.sources])
+    for side in (base, new):
+        known = {(condition.key, condition.base) for condition in found}
+        found += [c for c in kernels_within(side.sessions) if (c.key, c.base) not in known]
+    if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
+        if not any(condition.key == "mode" for condition in found):
+            why = "a side is emulated without counting instructions, so its times mean nothing"
+            found.append(Condition("mode", "mode", "emulated", "emulated", why))
+    under_test = SETTINGS if units.subject == "setting" and units.base.by_pair else frozenset()
+    found = [condition for condition in found if condition.key not in under_test]
+    return _split(found, options)
+
+
+def _split(
+    found: Sequence[Condition], options: Options
+) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
+    """Refused and accepted."""
+    accepted = tuple(condition for condition in found if condition.key in options.allow)
+    return tuple(condition for condition in found if condition not in accepted), accepted
+
+
+def _differences(base: Side, new: Side) -> list[Difference]:
+    one, two = base.sessions[0], new.sessions[0]
+    found = recorded_differences(one.info, two.info)
+    return found + differences(one.path / "environment", two.path / "environment")
+
+
+def _cautions(base: Side, new: Side, units: _SideUnits) -> list[str]:
+    found = [units.caution] if units.caution else []
+    kernels = [
+        [side.sessions[0].info.get(k) for k in ("kernel_release", "kernel_version", "preemption")]
+        for side in (base, new)
+    ]
+    if kernels[0] == kernels[1] and units.subject == "kernel":
+        found.append("both sides ran the same kernel: release, version and preemption agree")
+    bare = [
+        name
+        for name, side in (("BASE", base), ("NEW", new))
+        if any(("environment", "the directory environment") in s.values for s in side.sources)
+    ]
+    if bare:
+        found.append(
+            f"the environment of {' and '.join(bare)} was not captured, so that governor, idle"
+            " states, mitigations and the like could not be held against each other"
+        )
+    return found
+
+
+def _open_cell(
+    key: Key, base: CellRuns, new: CellRuns, against: Against, units: _SideUnits, unit: str,
+    options: Options,
+) -> tuple[Cell, list[_Entry]]:  # fmt: skip
+    both = bool(base.units and new.units)
+    unlike = disagreements([_joined(base)], [_joined(new)]) if both else []
+    refused, accepted = _split(unlike, options)
+    cell = Cell(
+        *key,
+        unit=unit,
+        base_runs=told(base.statuses),
+        new_runs=told(new.statuses),
+        refused=against.refused + refused,
+        accepted=accepted,
+        results=(),
+        base_worst=_worst(base, units.base, options),
+        new_worst=_worst(new, units.new, options),
+    )
+    if cell.refused:
+        return cell, []
+    entries = []
+    for estimand in options.shown:
+        tested = estimand in options.tested
+        try:
+            pair = observe(base, estimand, units.base), observe(new, estimand, units.new)
+        except NoLogarithm:
+            nothing = Observed(()), Observed(())
+            judgement = describe(*nothing, options.rules)
+            reason = f"the {estimand.name} of a run is 0, of which there is no ratio"
+            verdict = Verdict.INCONCLUSIVE if tested else None
+            judgement = replace(judgement, reason=reason, verdict=verdict)
+            entries.append(_Entry(estimand, tested, nothing, "", judgement))
+            continue
+        entry = _Entry(estimand, tested, pair, units.obstacle)
+        if not both:
+            entry.judgement = _uncounted(describe(*pair, options.rules), tested, base, new)
+        elif not tested:
+            entry.judgement = describe(*pair, options.rules, units.obstacle)
+        entries.append(entry)
+    return cell, entries
+
+
+def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
+    """Of a cell without runs that count on a side."""
+    told_of = []
+    for name, cell in (("BASE", base), ("NEW", new)):
+        if not cell.units:
+            (why, _), *_ = cell.reasons.most_common(1)
+            told_of.append(f"no run of {name} counts: {told(cell.statuses)} ({printable(why)})")
+    verdict = Verdict.INCONCLUSIVE if tested else None
+    return replace(blank, reason="; ".join(told_of), verdict=verdict)
+
+
+def _joined(cell: CellRuns) -> dict[tuple[str, str], str]:
+    return {name: " and ".join(values) for name, values in cell.values.items()}
+
+
+def _worst(cell: CellRuns, units: Units, options: Options) -> Worst:
+    runs = cell.runs
+    found = Worst(
+        maximum=max((r.row.max * r.source.scale for r in runs if r.row.max is not None), default=None),
+        samples=sum(run.row.n or 0 for run in runs),
+        runs=len(runs),
+    )  # fmt: skip
+    if options.threshold is None or not runs:
+        return found
+    above = exceedances(cell, options.threshold, units)
+    return replace(
+        found,
+        samples_above=above.samples,
+        runs_above=sum(above.runs),
+        share=clustered(above.runs, above.of_runs, 1 - options.rules.alpha),
+    )

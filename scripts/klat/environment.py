@@ -47,7 +47,7 @@ def differences(a: Path, b: Path) -> list[Difference]:
     """What differs between the environment directories of two sessions, by name. Files that hold
     counters are left out; per-CPU files are told once for all CPUs. What can't be read counts as
     absent."""
-    one, two = _captured(a), _captured(b)
+    one, two = captured(a), captured(b)
     found: list[Difference] = []
     for name in sorted({*one, *two}):
         left, right = one.get(name, {}), two.get(name, {})
@@ -66,7 +66,7 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     found = []
     for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
         if a.get(key) != b.get(key):
-            found.append(Difference(key, _short(a.get(key)), _short(b.get(key))))
+            found.append(Difference(key, short(a.get(key)), short(b.get(key))))
     one, two = (x.get("programs") if isinstance(x.get("programs"), dict) else {} for x in (a, b))
     assert one is not None and two is not None
     other = [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
@@ -78,13 +78,14 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     return found
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value in at most 60 harmless characters."""
     text = ABSENT if value is None else printable(" ".join(str(value).split()))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _whole(values: Mapping[str, str]) -> str:
-    return _short(values[""]) if list(values) == [""] else "present"
+    return short(values[""]) if list(values) == [""] else "present"
 
 
 def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[Difference]:
@@ -93,13 +94,14 @@ def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator
         keys.sort(key=lambda key: (not _TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
-        yield Difference(printable(shown), _short(one.get(key)), _short(two.get(key)))
+        yield Difference(printable(shown), short(one.get(key)), short(two.get(key)))
     if keys[8:]:
         yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
 
 
-def _captured(root: Path) -> dict[str, dict[str, str]]:
-    """Of each file, its values by key; a file that is one value has the key ''."""
+def captured(root: Path) -> dict[str, dict[str, str]]:
+    """Of each file below an environment directory, its values by key; a file that is one value has
+    the key ''. A file of every CPU is one, `cpu*` in its name and its different values as one."""
     found: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, set[str]] = {}
     for directory, names, files in os.walk(root):

@@ -10,30 +10,26 @@ from klat.session import Row
 from klat.statistics import P50, P90, P99
 
 _PERCENT = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,4})?)", re.ASCII)
-_ROWS = {P50: "p50", P90: "p90", P99: "p99"}
 
 
 @dataclass(frozen=True)
 class Estimand:
-    """`q` is None for the mean."""
+    """`q` is None for the mean; `column` is where runs.csv holds it, empty where it does not, so
+    that samples have to be read."""
 
     name: str
     q: Fraction | None
-
-    @property
-    def in_rows(self) -> bool:
-        """Whether runs.csv holds it, so that samples need not be read."""
-        return self.q is None or self.q in _ROWS
+    column: str = ""
 
     def of_row(self, row: Row) -> float | None:
         """What the row says, in ticks; None where its n does not support it."""
-        found = row.mean if self.q is None else getattr(row, _ROWS[self.q])
+        found = getattr(row, self.column)
         return None if found is None else float(found)
 
 
-MEDIAN = Estimand("median", P50)
-MEAN = Estimand("mean", None)
-SHOWN = (MEDIAN, MEAN, Estimand("p90", P90), Estimand("p99", P99))
+MEDIAN = Estimand("median", P50, "p50")
+MEAN = Estimand("mean", None, "mean")
+SHOWN = (MEDIAN, MEAN, Estimand("p90", P90, "p90"), Estimand("p99", P99, "p99"))
 
 
 def parse(text: str) -> Estimand:
@@ -45,4 +41,5 @@ def parse(text: str) -> Estimand:
     q = Fraction(match[1]) / 100 if match else Fraction(0)
     if not match or not 0 < q < 1:
         raise ValueError(f"{text!r} is not median, mean or a percentile such as p90 or p99.9")
-    return MEDIAN if q == P50 else Estimand(f"p{match[1]}", q)
+    known = [estimand for estimand in SHOWN if estimand.q == q]
+    return known[0] if known else Estimand(f"p{match[1]}", q)

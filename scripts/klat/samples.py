@@ -39,6 +39,30 @@ class SampleFiles:
             )
         return held[row.first_sample : end]
 
+    def read(self, row: Row) -> Samples:
+        """The same in memory of their own, for samples that are looked at once: pages of a map
+        would stay with the process, gigabytes of them. SessionError as `of()`."""
+        if not row.n:
+            return np.empty(0, dtype=np.uint64)
+        assert row.first_sample is not None  # klat.session refuses such rows
+        path = self._named(row.benchmark)
+        try:
+            found = np.fromfile(path, dtype="<u8", count=row.n, offset=row.first_sample * _WIDTH)
+        except OSError as error:
+            raise SessionError(
+                f"{printable(str(path))}: {error.strerror or error}; the rows of"
+                f" {printable(row.benchmark)} point to samples that cannot be read"
+            ) from error
+        if len(found) != row.n:
+            return self.of(row)  # which says what is missing
+        return found
+
+    def _named(self, benchmark: str) -> Path:
+        # A name from a file must not lead out of the session.
+        if Path(benchmark).name != benchmark:
+            raise SessionError(f"'{printable(benchmark)}' is not the name of a benchmark")
+        return self._path(benchmark)
+
     def _path(self, benchmark: str) -> Path:
         return self._session.path / "samples" / f"{benchmark}.u64"
 
@@ -48,10 +72,7 @@ class SampleFiles:
         return self._maps[benchmark]
 
     def _open(self, benchmark: str) -> Samples:
-        path = self._path(benchmark)
-        # A name from a file must not lead out of the session.
-        if Path(benchmark).name != benchmark:
-            raise SessionError(f"'{printable(benchmark)}' is not the name of a benchmark")
+        path = self._named(benchmark)
         try:
             count = path.stat().st_size // _WIDTH
             if count == 0:

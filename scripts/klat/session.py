@@ -101,6 +101,8 @@ _INTEGERS = frozenset(
 _THOUSANDTHS = frozenset({"mean", "stddev"})
 _DECIMALS = frozenset({"steal_ms"})
 
+_TYPED = tuple(sorted(_REQUIRED_INTEGERS | _INTEGERS | _THOUSANDTHS | _DECIMALS, key=COLUMNS.index))
+
 _INTEGER = re.compile(r"[0-9]{1,20}", re.ASCII)
 _THOUSANDTH = re.compile(r"[0-9]{1,20}\.[0-9]{3}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,9})?", re.ASCII)
@@ -377,10 +379,13 @@ def _parse_row(line: bytes, header: Sequence[str], info: dict[str, Any], number:
         raise _BadRow("is not CSV in UTF-8") from error
     if len(values) != len(header):
         raise _BadRow(f"has {len(values)} fields where the header has {len(header)}")
-    text = dict(zip(header, values))
-    typed: dict[str, Any] = {name: _convert(name, text[name]) for name in COLUMNS}
+    typed: dict[str, Any] = dict(zip(header, values))
+    for name in _TYPED:
+        typed[name] = _convert(name, typed[name])
+    if len(header) != len(COLUMNS):
+        typed = {name: typed[name] for name in COLUMNS}
     if typed["status"] not in STATUSES:
-        raise _BadRow(f"status is '{printable(text['status'])[:20]}', which is not known")
+        raise _BadRow(f"status is '{printable(typed['status'])[:20]}', which is not known")
     if typed["boot"] != info["boot_id"]:
         raise _BadRow("was recorded in another boot than the session")
     if typed["unit"] != info["unit"]:

@@ -77,12 +77,14 @@ class Observed:
     """One estimand of one metric on one side.
 
     `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
-    interval of the one run, where there is only one and its samples were read.
+    interval of the one run, where there is only one and its samples were read. `noun` is what a
+    unit is called.
     """
 
     units: tuple[Unit, ...]
     resolution: float = 0.0
     sampled: Interval | None = None
+    noun: str = "boot"
 
     @property
     def runs(self) -> int:
@@ -181,13 +183,15 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
             return replace(blank, reason=f"no run of {name} has this figure")
     pairs, unpaired = _pairs(base, new)
     if obstacle or min(sides[0].units, sides[1].units) < 2:
-        return _within_units(base, new, rules, blank, obstacle or _few(sides))
+        return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
     if pairs:
         differences = [b - a for a, b in pairs]
         found = paired(differences, blank.resolution)
         method = Method.PAIRED
         if found is None:
-            return _within_units(base, new, rules, blank, "only one pair of units is complete")
+            return _within_units(
+                base, new, rules, blank, f"only one pair of {base.noun}s is complete"
+            )
     else:
         a, b = _means(base), _means(new)
         found = welch(a, b, blank.resolution)
@@ -209,10 +213,10 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     return replace(draft, unpaired=unpaired)
 
 
-def _few(sides: Sequence[Spread]) -> str:
+def _few(sides: Sequence[Spread], noun: str) -> str:
     one = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
-    who = "each side is one boot" if len(one) == 2 else f"{one[0]} is one boot"
-    return f"{who}, so the kernel's effect cannot be told from the boot's"
+    who = "each side is" if len(one) == 2 else f"{one[0]} is"
+    return f"{who} one {noun}, so what is under test cannot be told from the {noun}"
 
 
 def _means(side: Observed) -> list[float]:

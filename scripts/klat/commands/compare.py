@@ -1,100 +1,171 @@
-"""`klat compare`: what two kernels measured, side by side."""
+"""`klat compare`: whether a kernel is faster or slower than another, by how much, how surely."""
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from klat.comparison import Figures, Key
-    from klat.measurements import Label
-
-_UNREADABLE = 2
-_NOT_COMPARABLE = 4
+from typing import Any
 
 _DESCRIPTION = """\
-Prints what two labels measured side by side, with the ratio of medians and of
-averages for each metric that both have. It states no verdict: a ratio does
-not say whether a difference is more than chance."""
+Says for each benchmark, metric, placement and parameter set that BASE and NEW
+have in common whether NEW is faster, slower, or the same within the margin;
+or that the data does not tell, and what would. Each argument is a session, or
+a label, whose sessions are its boots. Several NEW are each held against BASE.
+"""
 
 _EPILOG = """\
-Exit status: 0 done; 2 usage, or something could not be read; 4 not comparable,
-as unit or mode differs."""
+The boot is the unit: runs of a boot are averaged, and boots are compared. With
+one boot a side the kernel's effect cannot be told from the boot's, and that is
+the verdict. Sessions that share their boot are one boot.
+
+verdicts:
+  same          two one-sided tests at alpha each show less than the margin;
+                said of a difference beyond chance too
+  faster        otherwise, where the difference is no chance at alpha after
+  slower        the correction over all tests; "beyond the margin" where all
+                of the interval is
+  inconclusive  neither; with the boots or runs that would settle it
+  kernel effect not identifiable    one boot on a side
+  not comparable                    a condition differs; each is named
+
+conditions that have to agree, and that --allow takes by name:
+{keys}
+  unit (cannot be allowed)
+
+Exit status: 0 no regression: all same or faster; 1 regression: something is
+slower; 2 usage, or something could not be read; 3 inconclusive: nothing is
+slower, and something stays open; 4 not comparable: nothing is slower, and
+something was refused, or there is nothing in common.
+"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "compare",
-        help="print what two kernels measured side by side",
+        help="say whether a kernel is faster or slower than another",
         description=_DESCRIPTION,
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(keys=_keys()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    for side in "AB":
-        parser.add_argument(
-            side.lower(), metavar=side, type=Path, help="a session, or a label with its sessions"
-        )
+    add = parser.add_argument
+    add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")
+    add("new", metavar="NEW", type=Path, nargs="+", help="the same")
+    add("--margin", type=_share, default=0.02, metavar="M", help="no change at all (default: 2%%)")
+    add("--alpha", type=_share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
+    add(
+        "--quantile",
+        action="append",
+        metavar="Q",
+        help="what the verdict is on: median, mean, p90, p99.9; repeatable (default: median)",
+    )
+    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
+    add(
+        "--threshold",
+        type=_time,
+        metavar="T",
+        help="count what exceeds it: 50us, 20000ns, 1ms; a bare number where there is no time",
+    )
+    add(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="compare although this condition differs; repeatable",
+    )
+    add("--seed", type=_seed, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add(
+        "--format",
+        choices=("text", "json", "csv", "markdown"),
+        default="text",
+        help="default: text",
+    )
     parser.set_defaults(func=run)
 
 
-def _say(line: str) -> None:
-    print(f"klat compare: {line}", file=sys.stderr)
+def _keys() -> str:
+    import textwrap
+
+    from klat.comparability import ALLOWABLE
+
+    return textwrap.fill(" ".join(ALLOWABLE), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)  # fmt: skip
+
+
+def _share(text: str) -> float:
+    """`2%` or `0.02`."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)", text, re.ASCII)
+    value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share between 0 and 1, such as 2% or 0.02"
+        )
+    return value
+
+
+_NANOSECONDS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def _time(text: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|)", text, re.ASCII)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 50us, 20000ns or 1ms")
+    return float(match[1]) * _NANOSECONDS[match[2]]
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2^63 - 1")
+    return int(text)
+
+
+def _options(args: argparse.Namespace) -> Any:
+    from klat.comparability import ALLOWABLE
+    from klat.comparison import Options
+    from klat.errors import KlatError
+    from klat.estimands import MEDIAN, parse
+    from klat.verdicts import Rules
+
+    for key in args.allow:
+        if key not in ALLOWABLE:
+            raise KlatError(f"--allow {key}: is not one of {', '.join(ALLOWABLE)}")
+    try:
+        tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))
+    except ValueError as error:
+        raise KlatError(f"--quantile: {error}") from None
+    return Options(
+        rules=Rules(args.margin, args.alpha, args.correction, args.seed),
+        tested=tested or (MEDIAN,),
+        metrics=tuple(dict.fromkeys(args.metric)),
+        allow=tuple(dict.fromkeys(args.allow)),
+        threshold=args.threshold,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.comparison import compare, obstacles
-    from klat.environment import differences, recorded_differences
-    from klat.report.sides import sides
+    from klat.comparison import compare_paths
 
-    a, b = _one_label(args.a), _one_label(args.b)
-    reasons = obstacles(a.info, b.info)
-    for reason in reasons:
-        _say(f"not comparable: {reason}")
-    if reasons:
-        return _NOT_COMPARABLE
-    failures: dict[str, None] = {}  # each once, in order
-    tick_of_b = a.khz / b.khz if a.khz and b.khz else 1.0
-    found = compare(_figures(a, failures), _figures(b, failures), tick_of_b)
-    captured = recorded_differences(a.info, b.info)
-    captured += differences(*(label.sessions[0].path / "environment" for label in (a, b)))
-    for line in sides(a, b, found, captured):
-        print(line)
+    found = compare_paths(args.base, args.new, _options(args))
+    for problem in found.problems:
+        print(f"klat compare: {problem}", file=sys.stderr)
+    if args.format == "text":
+        from klat.report.verdicts import verdicts
+
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        for line in verdicts(found, colour):
+            print(line)
+    elif args.format == "markdown":
+        from klat.report.verdict_tables import markdown
+
+        for line in markdown(found):
+            print(line)
+    else:
+        from klat.report.verdict_tables import write_csv, write_json
+
+        (write_csv if args.format == "csv" else write_json)(found, sys.stdout)
     sys.stdout.flush()
-    for failure in failures:
-        _say(failure)
-    return _UNREADABLE if failures else 0
-
-
-def _one_label(path: Path) -> Label:
-    from klat.errors import KlatError
-    from klat.measurements import read_labels
-
-    labels, problems = read_labels([path])
-    for problem in problems:
-        _say(problem)
-    if len(labels) > 1:
-        names = ", ".join(f"{label.name} (Linux {label.kernel})" for label in labels[:4])
-        raise KlatError(
-            f"{path}: holds {len(labels)} kernels under test, {names}; give one of them"
-        )
-    return labels[0]
-
-
-def _figures(label: Label, failures: dict[str, None]) -> dict[Key, Figures]:
-    from klat.comparison import Figures
-    from klat.report.sides import setting_key
-    from klat.report.text import guarded_statistics
-
-    found = {}
-    for setting in label.settings:
-        for measurement in setting.measurements.values():
-            if not measurement.runs:
-                continue
-            s = guarded_statistics(measurement, lambda reason: failures.setdefault(reason))
-            if s:
-                key = (*setting_key(setting), measurement.metric)
-                found[key] = Figures(s.runs, s.average, s.stdev, s.median, s.p99, s.max)
-    return found
+    return found.status

@@ -1,0 +1,141 @@
+"""Which conditions of two sides have to agree before their figures may be compared.
+
+A condition is a key with a value in each session. What makes the kernel under test itself, its
+release, version, configuration and preemption model, is not among them, for that is what a
+comparison is about; within one side it has to agree like the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klat.environment import ABSENT, captured, short
+from klat.session import Session, printable
+
+# Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
+RECORDED = {
+    "machine": "machine_id",
+    "architecture": "architecture",
+    "cpu": "cpu_model",
+    "cpus-online": "cpus_online",
+    "mode": "mode",
+    "unit": "unit",
+}
+_CPUS = r"sys/devices/system/cpu/"
+FILES = {
+    "microcode": rf"{_CPUS}cpu\*/microcode/version|proc/cpuinfo microcode",
+    "mitigations": rf"{_CPUS}vulnerabilities/.*|proc/cmdline mitigations",
+    "governor": rf"{_CPUS}(cpu\*/cpufreq/|cpufreq/boost|intel_pstate/no_turbo).*",
+    "idle": rf"{_CPUS}(cpuidle/|cpu\*/cpuidle/).*|sys/module/(haltpoll|intel_idle|processor)/.*"
+    r"|proc/cmdline (idle|cpuidle\..*|intel_idle\..*|processor\.max_cstate)",
+    "clocksource": r"sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "isolation": rf"{_CPUS}(isolated|nohz_full)",
+    "smt": rf"{_CPUS}smt/control",
+}
+_FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
+# A kernel that does not know a vulnerability has no file for it, and some show no microcode.
+_WHERE_BOTH = frozenset({"microcode", "mitigations"})
+RUN = ("load",)
+ROWS = ("program", "cpus", "policy", "dma-latency")
+WITHIN_SIDE = {
+    "kernel-release": "kernel_release",
+    "kernel-version": "kernel_version",
+    "preemption": "preemption",
+}
+ALLOWABLE = tuple(sorted({*RECORDED, *FILES, *RUN, *ROWS, *WITHIN_SIDE, "environment"} - {"unit"}))
+# What a set-up command can change within a boot: where both settings declare that they took turns
+# in one boot, these are what is under test.
+SETTINGS = frozenset({"governor", "idle", "smt", "isolation", "clocksource", "load", "mitigations"})
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A key that does not agree. `name` is the file or field, `base` and `new` short texts, each
+    with every value of its side; `why` is in place of them where the values agree and are no good.
+    """
+
+    key: str
+    name: str
+    base: str
+    new: str
+    why: str = ""
+
+    def sentence(self) -> str:
+        if self.why:
+            return f"{self.key}: {self.why}"
+        if self.base == self.new:
+            return f"{self.key}: the boots of a side differ in {self.name}: {self.base}"
+        return f"{self.key}: {self.name} is {self.base} in BASE and {self.new} in NEW"
+
+
+Values = dict[tuple[str, str], str]
+
+
+def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
+    """Of one session, by (key, name). `facts` is run.json, or empty."""
+    found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
+    found["load", "the background load"] = _text(facts.get("load") or "none")
+    files = captured(session.path / "environment")
+    for file, values in files.items():
+        for part, value in values.items():
+            name = f"{file} {part}".rstrip()
+            for key, pattern in _FILES.items():
+                if pattern.fullmatch(name):
+                    found[key, name] = value
+    if not files:
+        found["environment", "the directory environment"] = ABSENT
+    return found
+
+
+def of_kernel(session: Session) -> Values:
+    """What makes the kernel under test, by (key, name)."""
+    return {(key, name): _text(session.info.get(name)) for key, name in WITHIN_SIDE.items()}
+
+
+def _text(value: object) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
+    """What is not the same in all sessions of both sides, each key once, by its first name."""
+    found: dict[str, Condition] = {}
+    every = [*base, *new]
+    names = dict.fromkeys(name for values in every for name in values)
+    uncaptured = any(("environment", "the directory environment") in values for values in every)
+    for key, name in names:
+        if uncaptured and key in FILES:
+            continue  # nothing is known on one side; that is said once, not for each file
+        held = [[v.get((key, name)) for v in side] for side in (base, new)]
+        if key in _WHERE_BOTH:
+            held = [[v for v in side if v is not None] for side in held]
+            if not all(held):
+                continue
+        texts = [_several(ABSENT if v is None else v for v in side) for side in held]
+        if len({v for side in held for v in side}) > 1 and key not in found:
+            found[key] = Condition(key, printable(name), *texts)
+    return sorted(found.values(), key=lambda condition: condition.key)
+
+
+def kernels_within(sessions: Sequence[Session]) -> list[Condition]:
+    """Where the sessions of one side are not of one kernel."""
+    values = [of_kernel(session) for session in sessions]
+    return disagreements(values, values)
+
+
+def _several(values: Iterable[str]) -> str:
+    return " | ".join(short(value) for value in dict.fromkeys(values))
+
+
+def read_run_facts(path: Path) -> dict[str, Any]:
+    """run.json of a session; empty where there is none that can be read."""
+    import json
+
+    try:
+        facts = json.loads((path / "run.json").read_bytes().decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}

@@ -1,0 +1,174 @@
+"""A comparison for other programs, and for a page: JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from enum import Enum
+from fractions import Fraction
+from typing import Any, TextIO
+
+from klat.comparison import Against, Cell, Comparison, Result
+from klat.report import wording
+from klat.session import printable
+from klat.verdicts import Verdict
+
+COLUMNS = (
+    "base new benchmark params placement metric unit estimand tested verdict beyond_margin ratio"
+    " low high p p_adjusted p_same method freedom permutation_p base_value new_value base_units"
+    " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
+    " new_samples_above settle_units settle_runs reason"
+).split()
+
+
+def write_json(comparison: Comparison, out: TextIO) -> None:
+    """The dataclasses of klat.comparison, key by key, with verdicts counted and the status."""
+    document = {
+        "status": comparison.status,
+        "meaning": wording.MEANINGS[comparison.status],
+        "verdicts": {v.value: n for v in Verdict if (n := comparison.verdicts[v])},
+        **_plain(comparison),
+    }
+    json.dump(document, out, indent=2, allow_nan=False)
+    out.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_csv(comparison: Comparison, out: TextIO) -> None:
+    """One line per estimand of a cell; a cell that is not comparable is one line with its
+    reasons."""
+    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for against in comparison.against:
+        for cell in against.cells:
+            shared = _cell(against, cell)
+            if cell.refused:
+                reasons = "; ".join(condition.sentence() for condition in cell.refused)
+                refused = {"verdict": Verdict.NOT_COMPARABLE.value, "reason": reasons}
+                writer.writerow(shared | refused)
+            for result in cell.results:
+                writer.writerow(shared | _result(result))
+
+
+def _cell(against: Against, cell: Cell) -> dict[str, Any]:
+    return {
+        "base": against.base.label,
+        "new": against.new.label,
+        "benchmark": printable(cell.benchmark),
+        "params": printable(cell.params),
+        "placement": printable(cell.placement),
+        "metric": printable(cell.metric),
+        "unit": cell.unit,
+        "base_max": cell.base_worst.maximum,
+        "new_max": cell.new_worst.maximum,
+        "base_samples": cell.base_worst.samples,
+        "new_samples": cell.new_worst.samples,
+        "base_samples_above": cell.base_worst.samples_above,
+        "new_samples_above": cell.new_worst.samples_above,
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    j = result.judgement
+    low, high = j.interval or (None, None)
+    return {
+        "estimand": result.estimand,
+        "tested": int(result.tested),
+        "verdict": j.verdict.value if j.verdict else "",
+        "beyond_margin": int(j.beyond) if j.verdict else "",
+        "ratio": j.ratio,
+        "low": low,
+        "high": high,
+        "p": j.p,
+        "p_adjusted": j.p_adjusted,
+        "p_same": j.p_same,
+        "method": j.method.value,
+        "freedom": j.freedom,
+        "permutation_p": j.permutation.p if j.permutation else None,
+        "base_value": j.base.value,
+        "new_value": j.new.value,
+        "base_units": j.base.units,
+        "new_units": j.new.units,
+        "base_runs": j.base.runs,
+        "new_runs": j.new.runs,
+        "settle_units": j.settle.units if j.settle else None,
+        "settle_runs": j.settle.runs if j.settle else None,
+        "reason": j.reason,
+    }
+
+
+def markdown(comparison: Comparison) -> Iterator[str]:
+    """The lines: a verdict table for each NEW, then what was refused, and what differs."""
+    for against in comparison.against:
+        yield f"## {_cellular(against.base.label)} against {_cellular(against.new.label)}"
+        yield ""
+        yield f"- BASE {_cellular(wording.side(against.base))}"
+        yield f"- NEW {_cellular(wording.side(against.new))}"
+        for condition in against.refused:
+            yield f"- **not comparable**: {_cellular(condition.sentence())}"
+        for condition in against.accepted:
+            yield f"- allowed, though it differs: {_cellular(condition.sentence())}"
+        for caution in against.cautions:
+            yield f"- note: {_cellular(caution)}"
+        yield ""
+        if against.cells:
+            yield "| benchmark | metric | estimand | BASE | NEW | NEW/BASE | interval | verdict |"
+            yield "|---|---|---|---:|---:|---:|---|---|"
+            for cell in against.cells:
+                yield from _rows(cell, against, comparison)
+        else:
+            yield "BASE and NEW have no benchmark, params, placement and metric in common."
+        yield ""
+        for name, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
+            for key in keys:
+                yield f"- only in {name}: {_cellular(wording.setting(key))}: {_cellular(key[3])}"
+        if against.differences:
+            yield "BASE and NEW differ in:"
+            yield ""
+            for found in against.differences:
+                yield f"- {_cellular(found.name)}: {_cellular(found.a)} / {_cellular(found.b)}"
+            yield ""
+    for line in wording.terms(comparison):
+        yield line
+    meaning = wording.MEANINGS[comparison.status]
+    yield ""
+    yield f"**{wording.tally(comparison)}: {meaning}** (status {comparison.status})"
+
+
+def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    where = [_cellular(wording.setting(cell)), _cellular(cell.metric)]
+    if cell.refused:
+        why = "; ".join(condition.sentence() for condition in cell.refused)
+        texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
+        yield f"| {' | '.join(texts)} |"
+    for result in cell.results:
+        j = result.judgement
+        word = wording.verdict(j)
+        why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
+        told = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
+        values = [f"{wording.figure(s.value)} {cell.unit}" for s in (j.base, j.new)]
+        yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), told])} |"
+
+
+def _cellular(text: str) -> str:
+    """Text that breaks no table and starts no markup."""
+    shown = printable(text)
+    for mark in "\\`*_|<>[]":
+        shown = shown.replace(mark, f"\\{mark}")
+    return shown

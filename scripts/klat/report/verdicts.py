@@ -1,0 +1,190 @@
+"""A comparison as text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from klat.comparison import Against, Cell, Comparison, Result
+from klat.report import wording
+from klat.session import printable
+from klat.verdicts import Verdict
+
+WIDTH = 100
+
+_COLOURS = {
+    Verdict.SAME: "36",
+    Verdict.FASTER: "32",
+    Verdict.SLOWER: "31",
+    Verdict.INCONCLUSIVE: "33",
+    Verdict.NOT_IDENTIFIABLE: "33",
+    Verdict.NOT_COMPARABLE: "35",
+}
+
+
+def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
+    """The lines; `colour` only for a terminal."""
+    for against in comparison.against:
+        yield from _against(against, comparison, colour)
+        yield ""
+    for line in wording.terms(comparison):
+        yield from _wrapped(line, "")
+    meaning = wording.MEANINGS[comparison.status]
+    yield f"{wording.tally(comparison)}: {meaning} (status {comparison.status})"
+
+
+def _paint(text: str, verdict: Verdict, colour: bool) -> str:
+    return f"\033[1;{_COLOURS[verdict]}m{text}\033[0m" if colour else text
+
+
+def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    rest = " " * len(first) if rest is None else rest
+    return textwrap.wrap(
+        printable(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
+
+
+def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
+    yield from _wrapped(wording.side(against.base), "BASE  ")
+    yield from _wrapped(wording.side(against.new), "NEW   ")
+    yield ""
+    for condition in against.refused:
+        line, *more = _wrapped(condition.sentence(), "not comparable  ", "    ")
+        word = "not comparable"
+        yield _paint(word, Verdict.NOT_COMPARABLE, colour) + line[len(word) :]
+        yield from more
+    if against.refused:
+        keys = " ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit")
+        if keys:
+            yield from _wrapped(f"to compare all the same: {keys}", "    ")
+        yield ""
+    for condition in against.accepted:
+        yield from _wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
+    for caution in against.cautions:
+        yield from _wrapped(f"note: {caution}", "", "    ")
+    if against.accepted or against.cautions:
+        yield ""
+    if not against.cells:
+        yield "BASE and NEW have no benchmark, params, placement and metric in common."
+    elif not against.refused:
+        yield from _overview(against, colour)
+        yield from _cells(against, comparison, colour)
+    for name, keys_of in (("BASE", against.only_base), ("NEW", against.only_new)):
+        for key in keys_of:
+            yield from _wrapped(f"{wording.setting(key)}: {key[3]}", f"only in {name}: ", "    ")
+    if against.differences:
+        yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
+        for found in against.differences:
+            yield from _wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
+
+
+def _overview(against: Against, colour: bool) -> Iterator[str]:
+    """One line for each verdict, before everything else; only where there are several."""
+    lines: list[tuple[Verdict, str, tuple[str, str], str]] = []
+    for cell in against.cells:
+        name = wording.setting(cell).replace(cell.benchmark, f"{cell.benchmark} {cell.metric}", 1)
+        if cell.refused:
+            refused = Verdict.NOT_COMPARABLE
+            lines.append((refused, refused.value, ("", ""), name))
+        for result in (r for r in cell.results if r.tested and r.verdict):
+            j = result.judgement
+            several = sum(r.tested for r in cell.results) > 1
+            what = f"{result.estimand} of {name}" if several else name
+            assert j.verdict
+            lines.append((j.verdict, wording.verdict(j), wording.ratio(j), what))
+    if len(lines) < 2:
+        return
+    widths = [max(map(len, column)) for column in ([w for _, w, _, _ in lines],
+              [r[0] for *_, r, _ in lines], [r[1] for *_, r, _ in lines])]  # fmt: skip
+    for verdict, word, (ratio, interval), name in lines:
+        figures = f"{ratio:>{widths[1]}}  {interval:>{widths[2]}}  "
+        first = f"{word:{widths[0]}}  {figures}"
+        line, *rest = _wrapped(name, first, " " * min(len(first), 40))
+        yield _paint(word, verdict, colour) + line[len(word) :]
+        yield from rest
+    yield ""
+
+
+def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
+    tables = [_table(cell, comparison) for cell in against.cells]
+    rows = [row for table in tables for row in table]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
+    last = ""
+    for cell, table in zip(against.cells, tables):
+        title = wording.setting(cell)
+        if title != last:
+            yield from _wrapped(title, "", "    ")
+            last = title
+        yield from _cell(cell, against, comparison, colour)
+        for row in table:
+            texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
+            yield from ("    " + "  ".join(texts)).rstrip().splitlines()
+        yield from _below(cell, against, comparison)
+        yield ""
+
+
+def _cell(
+    cell: Cell, against: Against, comparison: Comparison, colour: bool
+) -> Iterator[str]:  # fmt: skip
+    metric = printable(cell.metric)
+    if cell.refused:
+        refused = Verdict.NOT_COMPARABLE
+        yield f"  {metric}: {_paint(refused.value, refused, colour)}"
+        for condition in cell.refused:
+            yield from _wrapped(condition.sentence(), "    ", "      ")
+        keys = " ".join(f"--allow {condition.key}" for condition in cell.refused)
+        yield from _wrapped(f"to compare all the same: {keys}", "    ")
+        return
+    for result in (r for r in cell.results if r.tested):
+        verdict = result.verdict
+        assert verdict is not None
+        word = _paint(wording.verdict(result.judgement), verdict, colour)
+        yield f"  {metric}, {result.estimand}: {word}"
+        for sentence in wording.explanations(result, against, comparison):
+            yield from _wrapped(sentence, "    ", "      ")
+
+
+def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
+    if not cell.results:
+        return []
+    unit = printable(cell.unit)
+    p_name = "p" if comparison.family < 2 else "p adjusted"
+    rows = [["", f"BASE {unit}", f"NEW {unit}", "NEW/BASE", "interval", p_name]]
+    rows += [_row(result) for result in cell.results]
+    base, new = cell.base_worst.maximum, cell.new_worst.maximum
+    rows.append(["max", wording.figure(base), wording.figure(new), "", "", ""])
+    return rows
+
+
+def _row(result: Result) -> list[str]:
+    j = result.judgement
+    figures = [wording.figure(j.base.value), wording.figure(j.new.value)]
+    return [result.estimand, *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]
+
+
+def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    if not cell.results:
+        return
+    first = cell.results[0].judgement
+    base, new = cell.base_worst, cell.new_worst
+    yield from _wrapped(f"max of {base.samples:,} and {new.samples:,} samples", "    ", "      ")
+    threshold = comparison.options.threshold
+    if threshold is not None:
+        for name, found in (("BASE", base), ("NEW", new)):
+            text = f"above {wording.figure(threshold)} {cell.unit}, {name}: "
+            yield from _wrapped(text + wording.exceedance(found), "    ", "      ")
+    if first.base.units and first.new.units:
+        yield from _wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
+    for result in cell.results:
+        if result.tested and (text := wording.checks(result.judgement)):
+            yield from _wrapped(f"{result.estimand}: {text}", "    ", "      ")
+    for condition in cell.accepted:
+        text = f"allowed, though it differs: {condition.sentence()}"
+        yield from _wrapped(text, "    ", "      ")
+    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
+        if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
+            yield from _wrapped(f"runs of {name}: {runs}", "    ", "      ")

@@ -1,0 +1,191 @@
+"""How a verdict and its figures are put into words, the same in every form of report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
+from klat.report.numbers import MISSING, plural
+from klat.sides import Key
+from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
+
+
+def verdict(judgement: Judgement) -> str:
+    """One word, or a few."""
+    if judgement.verdict is None:
+        return ""
+    return f"{judgement.verdict.value}{' beyond the margin' if judgement.beyond else ''}"
+
+
+def percent(share: float) -> str:
+    """0.02 as `2 %`, with the digits that matter."""
+    return f"{100 * share:.3g} %"
+
+
+def setting(cell: Cell | Key) -> str:
+    """Benchmark, placement and params in one line."""
+    benchmark, params, placement, _ = cell.key if isinstance(cell, Cell) else cell
+    return " ".join(f"{benchmark} {placement} {params.replace(';', ' ')}".split())
+
+
+def figure(value: float | None) -> str:
+    """A time or a count, with a decimal where it is small."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+
+
+def ratio(judgement: Judgement) -> tuple[str, str]:
+    """Ratio and interval, with more digits the narrower the interval is."""
+    if judgement.ratio is None:
+        return MISSING, ""
+    digits = 3
+    if judgement.interval:
+        width = judgement.interval[1] - judgement.interval[0]
+        digits = min(6, max(3, 1 - math.floor(math.log10(width)))) if width > 1e-9 else 6
+        if judgement.interval[1] >= 100:
+            digits = 1
+        low, high = judgement.interval
+        return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+    return f"{judgement.ratio:.{digits}f}", "no interval"
+
+
+def p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def side(info: SideInfo) -> str:
+    sessions = "" if info.sessions == info.boots else f" in {plural(info.sessions, 'session')}"
+    return (
+        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; mode {info.mode};"
+        f" {plural(info.boots, 'boot')}{sessions}, runs: {info.runs}"
+    )
+
+
+def terms(comparison: Comparison) -> Iterator[str]:
+    """What the figures mean and the verdicts are held to."""
+    rules = comparison.options.rules
+    correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
+    yield (
+        f"NEW/BASE above 1: NEW takes longer. Intervals of {percent(1 - rules.alpha)} each; margin"
+        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}, by {correction} over"
+        f" {plural(comparison.family, 'test')}; seed {rules.seed}."
+    )
+    if rules.correction == "bh":
+        yield (
+            "With bh, alpha bounds the share of false ones among faster and slower, and not the"
+            " chance of any."
+        )
+
+
+def explanations(result: Result, against: Against, comparison: Comparison) -> Iterator[str]:
+    """Sentences below a result: the reason for what was not decided, and what would."""
+    j = result.judgement
+    noun = against.unit_noun
+    if j.verdict is Verdict.NOT_IDENTIFIABLE:
+        yield j.reason
+        if j.ratio is not None:
+            what = f"these two {noun}s" if j.base.units == j.new.units == 1 else f"these {noun}s"
+            how = {
+                Method.RUNS: f"interval from the runs within the {noun}s",
+                Method.SAMPLES: "interval from the samples of one run a side",
+            }.get(j.method, "one run a side, so no interval")
+            yield f"shown is the difference of {what}, {how}: it says nothing of other {noun}s"
+        if against.subject == "kernel":
+            yield "at least 2 boots a side are needed, and 5 are a start; see klat plan"
+    elif j.verdict is Verdict.INCONCLUSIVE:
+        yield j.reason
+        if j.settle:
+            yield settle(j.settle, j, noun)
+    elif j.verdict is Verdict.SAME and j.p_adjusted is not None:
+        if j.p_adjusted <= comparison.options.rules.alpha and j.ratio != 1:
+            word = "longer" if (j.ratio or 1) > 1 else "shorter"
+            yield f"NEW is {word} by more than chance, and by less than the margin"
+    if j.unpaired:
+        yield f"{plural(j.unpaired, noun)} left out: no partner on the other side"
+    yield from j.cautions
+
+
+def settle(found: Settle, j: Judgement, noun: str) -> str:
+    """How many units or runs it would take."""
+    chance = f"with a chance of {percent(found.power)}, were these estimates the truth"
+    units = f"{found.units:,} {noun}s a side (now {j.base.units} and {j.new.units})"
+    runs = f"{found.runs or 0:,} runs in each {noun}"
+    if found.units and found.runs:
+        return f"would be settled by {units}, or by {runs}, {chance}"
+    if found.units:
+        return f"would be settled by {units}, {chance}; more runs in each {noun} would not do"
+    if found.runs:
+        return f"would be settled by {runs}, {chance}"
+    return f"no number of {noun}s up to 1,000 would settle it: the difference is about the margin"
+
+
+def spreads(j: Judgement, noun: str) -> str:
+    """The variance components, as standard deviations of the logs, which are relative ones."""
+
+    def told(found: Spread) -> str:
+        if found.run is None or found.unit is None:
+            return MISSING
+        run = deviation(found.run.own)
+        unit = deviation(found.unit.own)
+        return f"runs {run}, {noun}s {unit}"
+
+    return f"variation (T): BASE {told(j.base)}; NEW {told(j.new)}"
+
+
+def deviation(own: float | None) -> str:
+    if own is None:
+        return MISSING
+    return percent(math.sqrt(own)) if own > 0 else "none seen"
+
+
+def checks(j: Judgement) -> str:
+    """The cross-checks of a tested result; empty without any."""
+    parts = []
+    if j.p is not None:
+        parts.append(f"{j.method.value}, {j.freedom:.1f} degrees of freedom")
+    if j.permutation:
+        kind = "exact" if j.permutation.exact else "drawn"
+        parts.append(
+            f"permutation p {p_value(j.permutation.p)} ({kind},"
+            f" {j.permutation.arrangements:,} arrangements, at best {j.permutation.smallest:.2g})"
+        )
+    if j.bootstrap:
+        parts.append(f"bootstrap {j.bootstrap[0]:.3f} to {j.bootstrap[1]:.3f}")
+    return "; ".join(parts)
+
+
+def worst(found: Worst) -> str:
+    return f"{figure(found.maximum)} of {found.samples:,} samples"
+
+
+def exceedance(found: Worst) -> str:
+    """Above the threshold: samples, then the share of runs with its interval."""
+    if found.runs_above is None or found.share is None:
+        return MISSING
+    samples = "n/a" if found.samples_above is None else f"{found.samples_above:,}"
+    low, high = found.share
+    rate = ""
+    if found.samples_above is not None and found.samples:
+        rate = f" ({found.samples_above / found.samples:.2g})"
+    return (
+        f"{samples} of {found.samples:,} samples{rate}, in {found.runs_above:,} of"
+        f" {plural(found.runs, 'run')} ({100 * low:.3g} to {100 * high:.3g} %)"
+    )
+
+
+def tally(comparison: Comparison) -> str:
+    """`2 slower, 1 same`."""
+    found = comparison.verdicts
+    return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v]) or "nothing compared"
+
+
+MEANINGS = {
+    0: "no regression",
+    1: "regression",
+    3: "inconclusive",
+    4: "not comparable",
+}

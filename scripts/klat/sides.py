@@ -1,0 +1,335 @@
+"""The two sides of a comparison as read: their sessions, and of each metric its runs by unit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from klat import statistics
+from klat.comparability import Values, conditions, read_run_facts
+from klat.errors import KlatError
+from klat.estimands import Estimand
+from klat.inference.nested import mean
+from klat.inference.within import run_quantile
+from klat.programs import CORE
+from klat.samples import SampleFiles, Samples
+from klat.session import (
+    STATUSES,
+    Row,
+    Session,
+    SessionError,
+    find_sessions,
+    printable,
+    read_session,
+)
+from klat.verdicts import Observed, Unit
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What run.json may declare under `pairing`: that runs were taken in turns with those of
+    another label. `experiment` names the whole, the same on both sides; `pairs` holds the pair of
+    each run as (first order, last order, pair), or one pair for all runs."""
+
+    experiment: str
+    pairs: tuple[tuple[int, int, str], ...] | str
+
+    @staticmethod
+    def of(facts: dict[str, Any]) -> Pairing | None:
+        declared = facts.get("pairing")
+        if not isinstance(declared, dict) or not declared.get("experiment"):
+            return None
+        experiment = str(declared["experiment"])
+        if "pair" in declared:
+            return Pairing(experiment, str(declared["pair"]))
+        pairs = declared.get("pairs")
+        if not isinstance(pairs, list):
+            return None
+        try:
+            spans = tuple((int(first), int(last), str(pair)) for first, last, pair in pairs)
+        except (TypeError, ValueError):
+            return None
+        return Pairing(experiment, spans)
+
+    def of_order(self, order: int) -> str:
+        """The pair of the run at that place of the plan; empty where it is in none."""
+        if isinstance(self.pairs, str):
+            return self.pairs
+        for first, last, pair in self.pairs:
+            if first <= order <= last:
+                return pair
+        return ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One session with what is needed to read its runs."""
+
+    session: Session
+    files: SampleFiles
+    values: Values
+    pairing: Pairing | None
+
+    @cached_property
+    def scale(self) -> float:
+        """What a tick is multiplied by: nanoseconds where time means something."""
+        return 1e6 / self.session.khz if self.session.khz else 1.0
+
+    @cached_property
+    def step(self) -> float:
+        """By how much the counter's granularity may round a sample, in the scaled unit. Instructions
+        are counted, not rounded."""
+        return self.session.quantum * self.scale if self.session.unit == "ticks" else 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    row: Row
+    source: Source
+
+    def value(self, estimand: Estimand) -> float | None:
+        """In the side's unit; None where the run does not support it."""
+        if estimand.column:
+            found = estimand.of_row(self.row)
+        else:
+            assert estimand.q is not None
+            (found,) = statistics.quantiles(self.samples(), [estimand.q])
+        return None if found is None else found * self.source.scale
+
+    def samples(self) -> Samples:
+        """Read into memory, not mapped: what is done with is given back at once."""
+        return self.source.files.read(self.row)
+
+
+# Benchmark, params without what is a condition, placement, metric.
+Key = tuple[str, str, str, str]
+UnitKey = tuple[str, str]  # boot, pair
+
+
+@dataclass
+class CellRuns:
+    """One metric on one side."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # of the runs that do not count
+    units: dict[UnitKey, list[Run]] = field(default_factory=dict)
+    values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for unit in self.units.values() for run in unit]
+
+
+@dataclass
+class Side:
+    """All sessions of one label, which are its boots or parts of them."""
+
+    path: Path
+    sources: list[Source]
+    cells: dict[Key, CellRuns]
+    problems: list[str]
+
+    @property
+    def sessions(self) -> list[Session]:
+        return [source.session for source in self.sources]
+
+    @property
+    def name(self) -> str:
+        return printable(self.sessions[0].label)
+
+    @property
+    def boots(self) -> list[str]:
+        return list(dict.fromkeys(session.boot_id for session in self.sessions))
+
+    @property
+    def unit(self) -> str:
+        """Of every figure: ns, ticks where ticks are no time, or instructions."""
+        first = self.sessions[0]
+        return "ns" if first.khz else first.unit
+
+
+def read_side(path: Path) -> Side:
+    """SessionError where there is no session or none with a run; KlatError where several labels
+    are."""
+    sessions = [read_session(found) for found in find_sessions(path)]
+    problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
+    held = [session for session in sessions if session.rows]
+    if not held:
+        first = problems[0] if problems else f"{printable(str(path))}: no run in it"
+        raise SessionError(f"{first}; there is nothing to compare")
+    labels = list(dict.fromkeys(printable(session.label) for session in held))
+    if len(labels) > 1:
+        shown = ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
+        raise KlatError(
+            f"{printable(str(path))}: holds {len(labels)} labels, {shown}; give one of them"
+        )
+    sources = []
+    for session in sorted(held, key=lambda s: (str(s.info.get("created")), str(s.path))):
+        facts = read_run_facts(session.path)
+        sources.append(
+            Source(session, SampleFiles(session), conditions(session, facts), Pairing.of(facts))
+        )
+    return Side(path, sources, _cells(sources), problems)
+
+
+def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
+    cells: dict[Key, CellRuns] = {}
+    for source in sources:
+        programs = source.session.info.get("programs")
+        programs = programs if isinstance(programs, dict) else {}
+        split: dict[str, tuple[str, str]] = {}
+        for row in source.session.rows:
+            if not row.metric:
+                continue
+            if row.params not in split:
+                split[row.params] = _condition_of(row.params)
+            params, latency = split[row.params]
+            key = (row.benchmark, params, row.placement, row.metric)
+            cell = cells.get(key)
+            if cell is None:
+                cell = cells[key] = CellRuns()
+            cell.statuses[row.status] += 1
+            if not row.usable:
+                cell.reasons[row.reason or "no reason was recorded"] += 1
+                continue
+            found = cell.values
+            found.setdefault(("cpus", "the CPUs used"), {})[row.cpus] = None
+            found.setdefault(("policy", "the policy obtained"), {})[row.policy] = None
+            found.setdefault(("dma-latency", "the DMA latency held"), {})[latency] = None
+            build = str(programs.get(row.benchmark))[:12]
+            found.setdefault(("program", f"the build of {row.benchmark}"), {})[build] = None
+            pair = source.pairing.of_order(row.order) if source.pairing else ""
+            cell.units.setdefault((row.boot, pair), []).append(Run(row, source))
+    for cell in cells.values():
+        for runs in cell.units.values():
+            runs.sort(key=lambda run: run.row.start_ns)
+    return dict(sorted(cells.items(), key=lambda item: _order(item[0])))
+
+
+def _condition_of(params: str) -> tuple[str, str]:
+    """The params without the DMA latency that was held, and that: it is a condition of the run."""
+    latency = "not held"
+    kept = []
+    for item in params.split(";"):
+        name, _, value = item.partition("=")
+        if name == "dma-latency":
+            latency = value
+        else:
+            kept.append(item)
+    return ";".join(kept), latency
+
+
+def _order(key: Key) -> tuple[object, ...]:
+    """The five programs first; numbers by value, so that responders=10 follows responders=9."""
+    benchmark, params, placement, metric = key
+    values = [item.partition("=")[2] for item in params.split(";")]
+    numbers = [(0, float(v), "") if v.isascii() and v.isdigit() else (1, 0.0, v) for v in values]
+    place = CORE.index(benchmark) if benchmark in CORE else len(CORE)
+    return (place, benchmark, numbers, placement, metric)
+
+
+class NoLogarithm(Exception):
+    """A run's figure is 0, of which there is no ratio."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """How runs of a side are gathered into units: by boot, or by boot and declared pair. `pairs`
+    gives the pair of each unit that has a partner on the other side."""
+
+    noun: str = "boot"
+    by_pair: bool = False
+    pairs: Mapping[UnitKey, str] = field(default_factory=dict)
+
+    def of(self, cell: CellRuns) -> dict[UnitKey, list[Run]]:
+        if self.by_pair:
+            return cell.units
+        boots: dict[UnitKey, list[Run]] = {}
+        for (boot, _), runs in cell.units.items():
+            boots.setdefault((boot, ""), []).extend(runs)
+        return boots
+
+
+def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
+    """What a cell's runs say of one estimand, as logs.
+
+    Where all there is is one run, its samples are read for an interval. NoLogarithm where a run's
+    figure is 0.
+    """
+    observed = []
+    values: list[float] = []
+    for key, runs in units.of(cell).items():
+        found = [value for run in runs if (value := run.value(estimand)) is not None]
+        if not found:
+            continue
+        if min(found) <= 0:
+            raise NoLogarithm
+        values += found
+        logs = tuple(math.log(value) for value in found)
+        observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
+    sampled = _sampled(cell.runs[0], estimand) if len(values) == 1 == len(cell.runs) else None
+    resolution = _resolution(cell.runs, values) if estimand.q is not None else 0.0
+    return Observed(tuple(observed), resolution, sampled, units.noun)
+
+
+def _resolution(runs: Sequence[Run], values: Sequence[float]) -> float:
+    """How far, as a log, the counter's granularity may have rounded all the values together. None
+    of it where they differ by more than a step: their noise carries them across it, and their mean
+    resolves more than a step."""
+    if not values:
+        return 0.0
+    step = max(run.source.step for run in runs)
+    return 0.0 if max(values) - min(values) > step * 1.001 else math.log1p(step / 2 / mean(values))
+
+
+def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
+    if estimand.q is None:
+        return None
+    try:
+        found = run_quantile(run.samples(), estimand.q)
+    except SessionError:
+        return None  # the row alone still gives the figure
+    if found is None or found.interval is None or not found.interval[0]:
+        return None
+    low, high = found.interval
+    return math.log(low * run.source.scale), math.log(high * run.source.scale)
+
+
+@dataclass(frozen=True)
+class Exceedances:
+    """Samples above a threshold: how many of each unit's runs have one, and how many there are."""
+
+    runs: tuple[int, ...]  # by unit, those with at least one
+    of_runs: tuple[int, ...]  # by unit, all
+    samples: int | None  # None where the samples cannot be read
+    of_samples: int
+
+
+def exceedances(cell: CellRuns, threshold: float, units: Units) -> Exceedances:
+    """`threshold` in the side's unit. Only runs whose maximum is above it are read."""
+    hit, every, counted, total = [], [], 0, 0
+    readable = True
+    for runs in units.of(cell).values():
+        above = [run for run in runs if (run.row.max or 0) * run.source.scale > threshold]
+        hit.append(len(above))
+        every.append(len(runs))
+        total += sum(run.row.n or 0 for run in runs)
+        for run in above:
+            try:
+                limit = np.uint64(min(threshold / run.source.scale, 2.0**63))
+                counted += int(np.count_nonzero(run.samples() > limit))
+            except SessionError:
+                readable = False
+    return Exceedances(tuple(hit), tuple(every), counted if readable else None, total)
+
+
+def told(statuses: Counter[str]) -> str:
+    """`5 ok, 1 invalid`."""
+    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])
