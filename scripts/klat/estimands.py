@@ -41,5 +41,5 @@ def parse(text: str) -> Estimand:
     q = Fraction(match[1]) / 100 if match else Fraction(0)
     if not match or not 0 < q < 1:
         raise ValueError(f"{text!r} is not median, mean or a percentile such as p90 or p99.9")
-    known = [estimand for estimand in SHOWN if estimand.q == q]
-    return known[0] if known else Estimand(f"p{match[1]}", q)
+    recorded = [estimand for estimand in SHOWN if estimand.q == q]
+    return recorded[0] if recorded else Estimand(f"p{match[1]}", q)
