@@ -286,7 +286,9 @@ def _resolution(runs: Sequence[Run], values: Sequence[float]) -> float:
     if not values:
         return 0.0
     step = max(run.source.step for run in runs)
-    return 0.0 if max(values) - min(values) > step * 1.001 else math.log1p(step / 2 / mean(values))
+    if max(values) - min(values) > step * 1.001:
+        return 0.0
+    return -math.log1p(-min(0.5, step / 2 / mean(values)))  # downwards, where a step is longer
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:

@@ -1,284 +1,593 @@
+"""`klat compare`, on sessions written from docs/record.md alone."""
+
 from __future__ import annotations
 
-import gzip
+import csv
+import io
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from conftest import SessionWriter, SyntheticSession
 
 from klat.cli import main
-from klat.comparison import Figures, compare, obstacles, ratio
-from klat.environment import ABSENT, Difference, differences, recorded_differences
+
+RT = {"kernel_release": "6.1.0-rt", "preemption": "rt"}
 
 
-def samples(median: int, n: int = 630) -> list[int]:
-    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
+def samples(median: float, n: int = 600) -> list[int]:
+    """Around the median on both sides, one sample of a hundred four times as long."""
+    body = [max(0, round(median) + 7 * ((i * 8) % 21 - 10)) for i in range(n)]
+    return [4 * x if i % 100 == 99 else x for i, x in enumerate(body)]
 
 
-def fill(writer: SyntheticSession, median: int = 52_000, runs: int = 3) -> SyntheticSession:
-    for run in range(1, runs + 1):
-        writer.run({"round_trip": samples(median)}, run=run)
-    return writer
+class Lab:
+    """Makes the boots of a label."""
+
+    def __init__(self, writer: SessionWriter, root: Path) -> None:
+        self._writer = writer
+        self.root = root / "results"
+
+    def __call__(
+        self,
+        label: str,
+        ratio: float = 1.0,
+        boots: int = 5,
+        runs: int = 4,
+        seed: int | None = None,
+        noise: float = 0.002,
+        environment: dict[str, str] | None = None,
+        facts: dict[str, Any] | None = None,
+        run: dict[str, Any] | None = None,
+        prefix: str = "",
+        **info: Any,
+    ) -> Path:
+        draw = np.random.default_rng(sum(map(ord, label)) if seed is None else seed)
+        for boot in range(boots):
+            boot_id = info.get("boot_id") or f"{prefix or label}-boot-{boot}"
+            session = self._writer(
+                f"{label}/{boot}", **{"label": label, **info, "boot_id": boot_id}
+            )
+            self.environment(session, environment or {})
+            if facts:
+                (session.path / "run.json").write_text(json.dumps(facts))
+            shift = draw.normal(0, noise)
+            for number in range(1, runs + 1):
+                centre = 52_000 * ratio * np.exp(shift + draw.normal(0, noise))
+                session.run(
+                    {"round_trip": samples(centre)}, run=number, order=number, **(run or {})
+                )
+        return self.root / label
+
+    def environment(self, session: SyntheticSession, files: dict[str, str]) -> None:
+        kept = {"sys/devices/system/cpu/cpuidle/current_driver": "none", **files}
+        for name, text in kept.items():
+            path = session.path / "environment" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
 
-def klat_compare(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+@pytest.fixture
+def lab(session_writer: SessionWriter, tmp_path: Path) -> Lab:
+    return Lab(session_writer, tmp_path)
+
+
+Told = tuple[int, str, str]
+
+
+def klat_compare(capsys: pytest.CaptureFixture[str], *args: object) -> Told:
     status = main(["compare", *map(str, args)])
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     return status, out, err
 
 
-def row(out: str, name: str) -> list[str]:
-    return next(line.split()[1:] for line in out.splitlines() if line.split()[:1] == [name])
+def words(text: str) -> str:
+    return " ".join(text.split())
 
 
-def test_both_sides_stand_beside_each_other_with_their_ratios(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = fill(session_writer("stock/1"), 52_000)
-    b = fill(session_writer("rt/1", label="rt", preemption="rt"), 65_000)
-    status, out, err = klat_compare(capsys, a.path, b.path)
-    assert (status, err) == (0, "")
-    assert row(out, "median") == ["52,000", "20,000", "65,000", "25,000", "1.250"]
-    assert row(out, "average") == ["52,000", "20,000", "65,000", "25,000", "1.250"]
-    assert row(out, "p99") == ["52,260", "20,100", "65,260", "25,100"]
-    assert "A ticks" in out and "B ns" in out
-    assert max(map(len, out.splitlines())) <= 80
-
-
-def test_ratios_are_of_times_where_the_counters_differ_in_frequency(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = fill(session_writer("stock/1"), 52_000)
-    tsc = dict(a.info["tsc"], khz=5_200_000)
-    b = fill(session_writer("rt/1", label="rt", tsc=tsc), 52_000)
-    _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert row(out, "median") == ["52,000", "20,000", "52,000", "10,000", "0.500"]
+# Verdicts and statuses
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("ratio", "status", "said"),
     [
-        ({"mode": "emulated"}, ["mode is virtual in A and emulated in B"]),
-        (
-            {"mode": "counted", "unit": "instructions"},
-            ["unit is ticks in A and instructions in B", "mode is virtual in A and counted in B"],
-        ),
+        (1.0, 0, "round_trip, median: same"),
+        (1.2, 1, "round_trip, median: slower beyond the margin"),
+        (0.8, 0, "round_trip, median: faster beyond the margin"),
     ],
 )
-def test_what_is_not_comparable_is_refused_with_each_difference_named(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, str],
-    named: list[str],
+def test_the_verdict_and_the_status_follow_the_kernel(
+    lab: Lab, capsys: pytest.CaptureFixture[str], ratio: float, status: int, said: str
 ) -> None:
-    a = fill(session_writer("stock/1"))
-    b = fill(session_writer("rt/1", label="rt", **change))
-    status, out, err = klat_compare(capsys, a.path, b.path)
-    assert (status, out) == (4, "")
-    assert err.count("\n") == len(named)
-    assert all(text in err for text in named)
+    found = klat_compare(capsys, lab("stock"), lab("rt", ratio, **RT))
+    assert (found[0], found[2]) == (status, "")
+    assert said in found[1] and f"(status {status})" in found[1]
 
 
-def test_it_says_that_it_gives_no_verdict(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+def test_too_few_boots_for_the_noise_are_inconclusive_with_what_would_settle_it(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = fill(session_writer("stock/1")), fill(session_writer("rt/1", label="rt"))
-    _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert "no verdict" in out
-    assert not re.search(r"faster|slower|significant|regression", out)
+    status, out, _ = klat_compare(capsys, lab("stock", noise=0.03, boots=3), lab("rt", boots=3, noise=0.03, **RT))  # fmt: skip
+    assert status == 3
+    assert "round_trip, median: inconclusive" in out
+    assert re.search(r"would be settled by [\d,]+ boots a side \(now 3 and 3\)", words(out))
+
+
+def test_one_boot_a_side_shows_the_difference_of_the_boots_and_blames_no_kernel(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock", boots=1), lab("rt", 1.5, boots=1, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3
+    assert "kernel effect not identifiable" in out
+    assert "shown is the difference of these two boots" in words(out)
+    assert re.search(r"median .* 1\.\d+ +1\.\d+ to 1\.\d+$", out, re.MULTILINE)
+    assert "slower" not in out and "faster" not in out
+
+
+def test_two_sessions_of_one_boot_are_one_boot(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = lab("stock", boots=4, boot_id="the-same")
+    status, out, _ = klat_compare(capsys, stock, lab("rt", 1.5, **RT))
+    assert status == 3
+    assert "1 boot in 4 sessions" in out
+    assert "BASE is one boot" in out
+
+
+def test_one_run_only_has_an_interval_from_its_samples(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one: dict[str, Any] = {"boots": 1, "runs": 1, "noise": 0}
+    stock, rt = lab("stock", **one), lab("rt", 1.5, **one, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3 and "samples of one run a side" in words(out)
+    document = json.loads(klat_compare(capsys, stock, rt, "--format", "json")[1])
+    median = document["against"][0]["cells"][0]["results"][0]["judgement"]
+    assert median["interval"][0] < 1.5 < median["interval"][1]
+
+
+def test_identical_boots_are_judged_exactly(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {"mode": "counted", "unit": "instructions"}
+    stock = lab("stock", noise=0, **counted)
+    rt = lab("rt", 1.1, noise=0, **counted, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 1 and "slower beyond the margin" in out
+    assert "1.100000 to 1.100000" in out and "BASE instructions" in out
+    assert klat_compare(capsys, stock, lab("again", noise=0, **counted))[0] == 0
+
+
+def test_a_difference_below_the_counters_granularity_is_not_claimed(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    for label, ticks in (("stock", 338), ("rt", 364)):
+        for boot in range(5):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(1, 4):
+                session.run({"call": [ticks] * 100}, run=run)
+    status, out, _ = klat_compare(capsys, lab.root / "stock", lab.root / "rt")
+    assert status == 3 and "granularity" in out
+
+
+def test_the_margin_decides_what_is_the_same(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.05, **RT)
+    assert klat_compare(capsys, stock, rt)[0] == 1
+    for margin in ("10%", "0.1"):
+        status, out, _ = klat_compare(capsys, stock, rt, "--margin", margin)
+        assert status == 0 and "margin 10 %" in out
+        assert "longer by more than chance, and by less than the margin" in words(out)
+
+
+def test_several_kernels_are_each_held_against_the_first_under_one_correction(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt, new = lab("stock"), lab("rt", 1.2, **RT), lab("next", kernel_release="6.2")
+    status, out, _ = klat_compare(capsys, stock, rt, new)
+    assert status == 1 and "by Holm over 2 tests" in words(out)
+    assert out.count("BASE  stock") == 2 and "1 same, 1 slower: regression" in out  # fmt: skip
+
+
+def test_verdicts_on_other_estimands_are_asked_for(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
+    args = ("--quantile", "p99", "--quantile", "mean", "--quantile", "p95", "--format", "json")
+    _, out, _ = klat_compare(capsys, stock, rt, *args)
+    results = json.loads(out)["against"][0]["cells"][0]["results"]
+    tested = [r["estimand"] for r in results if r["tested"]]
+    assert tested == ["p99", "mean", "p95"]
+    assert all(r["judgement"]["verdict"] == "slower" for r in results if r["tested"])
+    values = {r["estimand"]: r["judgement"]["base"]["value"] for r in results}
+    assert values["median"] <= values["p90"] <= values["p95"] <= values["p99"]
+    assert all(r["judgement"]["verdict"] is None for r in results if not r["tested"])
+
+
+def test_the_times_are_compared_where_counters_differ_in_frequency(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tsc = {"khz": 5_200_000.0, "quantum": 26}
+    status, out, _ = klat_compare(capsys, lab("stock"), lab("rt", 2.0, tsc=tsc, **RT))
+    assert status == 0 and "round_trip, median: same" in out
+
+
+def test_invalid_runs_are_in_no_verdict_and_counted(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    spoiled = session_writer("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
+    lab.environment(spoiled, {})
+    spoiled.run({"round_trip": samples(900_000)}, status="invalid", reason="moved")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 0 and "runs of NEW: 20 ok, 1 invalid" in out
+
+
+def test_only_invalid_runs_leave_it_open_and_say_why(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", run={"status": "invalid", "reason": "moved"}, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3
+    assert "no run of NEW counts: 20 invalid (moved)" in words(out)
+
+
+def test_a_run_of_zero_ticks_has_no_ratio(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = klat_compare(capsys, lab("stock"), lab("rt", 0.0, **RT))
+    assert status == 3 and "is 0, of which there is no ratio" in words(out)
+
+
+def test_exceedances_are_counted_and_the_maximum_has_no_interval(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.5, **RT)
+    _, out, _ = klat_compare(capsys, stock, rt, "--threshold", "100us")
+    text = words(out)
+    assert "above 100,000 ns, BASE: 0 of 12,000 samples (0), in 0 of 20 runs (0 to 16.8 %)" in text
+    assert "above 100,000 ns, NEW: 120 of 12,000 samples (0.01), in 20 of 20 runs (83.2 to 100 %)" in text  # fmt: skip
+    (line,) = [
+        line for line in out.splitlines() if line.split()[:1] == ["max"] and "of" not in line
+    ]
+    assert " to " not in line and "max of 12,000 and 12,000 samples" in out
+
+
+def test_rows_suffice_where_samples_are_lost(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
+    for path in rt.glob("*/samples/*.u64"):
+        path.unlink()
+    assert klat_compare(capsys, stock, rt)[0] == 1
+    status, out, err = klat_compare(capsys, stock, rt, "--quantile", "p95")
+    assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*pipes\.u64.*\n", err)
+
+
+# Refusal
+
+CPU = "sys/devices/system/cpu"
+UNLIKE: list[tuple[str, dict[str, Any]]] = [
+    ("machine", {"machine_id": "other"}),
+    ("cpu", {"cpu_model": "Other CPU"}),
+    ("architecture", {"architecture": "aarch64"}),
+    ("cpus-online", {"cpus_online": 80}),
+    ("mode", {"mode": "hardware"}),
+    ("program", {"programs": {"pipes": "11" * 32}}),
+    ("load", {"facts": {"load": "stress-ng"}}),
+    ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),
+    ("cpus", {"run": {"cpus": "writer=3;reader=2"}}),
+    ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),
+    ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
+    ("idle", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}}),
+    ("idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
+    ("clocksource", {"environment": {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet"}}),
+    ("isolation", {"environment": {f"{CPU}/nohz_full": "1"}}),
+    ("smt", {"environment": {f"{CPU}/smt/control": "off"}}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("boots", "said"),
-    [((1, 1), "A and B have one boot each"), ((2, 1), "B has one boot"), ((2, 2), None)],
+    ("key", "change"), UNLIKE, ids=[f"{k}-{i}" for i, (k, _) in enumerate(UNLIKE)]
 )
-def test_one_boot_is_said_to_confuse_kernel_and_boot(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    boots: tuple[int, int],
-    said: str | None,
+def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
+    lab: Lab, capsys: pytest.CaptureFixture[str], key: str, change: dict[str, Any]
 ) -> None:
-    for label, count in zip(("stock", "rt"), boots):
-        for boot in range(count):
-            fill(session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}"))
-    _, out, _ = klat_compare(capsys, *(tmp_path / "results" / name for name in ("stock", "rt")))
-    text = " ".join(out.split())
-    assert ("cannot be told from that of the boot" in text) is (said is not None)
-    assert said is None or said in text
+    stock, rt = lab("stock"), lab("rt", 1.2, **RT, **change)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4
+    assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in out
+    assert "slower" not in out
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", key)
+    assert status == 1
+    assert f"allowed, though it differs: {key}: " in words(out)
 
 
-def test_what_only_one_side_has_is_listed_and_never_paired(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+BOTH: list[tuple[str, str]] = [
+    ("mitigations", f"{CPU}/vulnerabilities/spectre_v2"),
+    ("microcode", f"{CPU}/cpu0/microcode/version"),
+]
+
+
+@pytest.mark.parametrize(("key", "file"), BOTH)
+def test_what_older_kernels_do_not_tell_is_held_against_none_of_them(
+    lab: Lab, capsys: pytest.CaptureFixture[str], key: str, file: str
 ) -> None:
-    a, b = fill(session_writer("stock/1")), fill(session_writer("rt/1", label="rt"))
-    a.run({"handoff": samples(9_000)}, benchmark="cv", params="primitive=cond;warmup=5")
-    b.run({"handoff": samples(9_000)}, benchmark="cv", params="primitive=futex")
-    b.run({"round_trip": samples(9_000)}, placement="one-cpu")
-    _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert "only in A: cv handoff same-llc primitive=cond warmup=5" in out
-    assert "only in B: cv handoff same-llc primitive=futex" in out
-    assert "only in B: pipes round_trip one-cpu" in out
-    assert out.count("  round_trip\n") == 1
+    one, other = {file: "Mitigation: " + "x" * 80 + " a"}, {file: "Mitigation: " + "x" * 80 + " b"}
+    stock, rt = lab("stock", environment=one), lab("rt", environment=other, **RT)
+    assert klat_compare(capsys, stock, rt)[0] == 4
+    silent = lab("silent", **RT)
+    status, out, _ = klat_compare(capsys, stock, silent)
+    assert status == 0 and file.replace("cpu0", "cpu*") in out
 
 
-def test_nothing_in_common_is_said(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+def test_the_unit_cannot_be_allowed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock = lab("stock")
+    rt = lab("rt", mode="counted", unit="instructions", **RT)
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", "mode")
+    assert status == 4 and "unit is ticks in BASE and instructions in NEW" in out
+    status, _, err = klat_compare(capsys, stock, rt, "--allow", "unit")
+    assert status == 2 and "--allow unit" in err
+
+
+def test_a_unit_clash_within_a_label_is_refused(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
 ) -> None:
-    a = fill(session_writer("stock/1"))
-    b = session_writer("rt/1", label="rt")
-    b.run({"handoff": samples(9_000)}, benchmark="cv", params="")
-    status, out, _ = klat_compare(capsys, a.path, b.path)
-    assert status == 0 and "no benchmark, params and placement in common" in out
-
-
-def test_invalid_runs_are_counted_and_in_no_ratio(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = fill(session_writer("stock/1")), fill(session_writer("rt/1", label="rt"))
-    b.run({"round_trip": samples(900_000)}, status="invalid", reason="moved")
-    _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert "B: 4 runs: 3 ok, 1 invalid" in out
-    assert row(out, "average")[-1] == "1.000"
-
-
-def test_several_kernels_behind_one_path_are_refused_by_name(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    a = fill(session_writer("stock/1"))
-    fill(session_writer("rt/1", label="rt"))
-    status, out, err = klat_compare(capsys, tmp_path / "results", a.path)
-    assert (status, out) == (2, "")
-    assert "holds 2 kernels under test, rt" in err and "stock" in err
-
-
-@pytest.mark.parametrize("kind", ["missing", "empty"])
-def test_a_side_that_cannot_be_read_is_one_line(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
-) -> None:
-    a = fill(session_writer("stock/1"))
-    b = session_writer("rt/1").path if kind == "empty" else tmp_path / "missing"
-    status, out, err = klat_compare(capsys, a.path, b)
-    assert (status, out) == (2, "")
-    assert re.fullmatch(r"klat compare: .+\n", err)
-
-
-def test_a_cut_samples_file_is_status_2_and_spares_the_rest(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = fill(session_writer("stock/1")), fill(session_writer("rt/1", label="rt"))
-    for writer in (a, b):
-        writer.run({"handoff": samples(9_000)}, benchmark="cv", params="")
-    b.samples_file("pipes").write_bytes(b"")
-    status, out, err = klat_compare(capsys, a.path, b.path)
-    assert status == 2
-    assert "pipes.u64: holds 0 samples" in err
-    assert "handoff" in out and "only in A: pipes" in out
-
-
-def test_a_ratio_needs_two_values() -> None:
-    assert ratio(2.0, 5.0) == 2.5
-    assert ratio(None, 5.0) is None and ratio(5.0, None) is None
-    assert ratio(0.0, 5.0) is None
-    few = Figures(1, 10.0, None, None, None, 12.0)
-    key = ("pipes", "", "one-cpu", "round_trip")
-    (pair,) = compare({key: few}, {key: few}).pairs
-    assert (pair.ratio_of_medians, pair.ratio_of_averages) == (None, 1.0)
-
-
-def test_equal_sides_have_no_obstacle() -> None:
-    info = {"unit": "ticks", "mode": "virtual"}
-    assert obstacles(info, dict(info)) == []
-
-
-# The environment
-
-
-def write(root: Path, **files: str | bytes) -> Path:
-    for name, content in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return root
-
-
-def test_the_environment_differs_by_value_and_by_presence(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", proc__sys__vm__swappiness="60\n", sys__kernel__realtime="1\n")
-    b = write(tmp_path / "b", proc__sys__vm__swappiness="10\n")
-    assert differences(a, b) == [
-        Difference("proc/sys/vm/swappiness", "60", "10"),
-        Difference("sys/kernel/realtime", "1", ABSENT),
-    ]
-    assert differences(a, a) == []
-
-
-def test_counters_are_no_differences(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", proc__interrupts="1", proc__loadavg="1", proc__stat="1")
-    b = write(tmp_path / "b", proc__interrupts="2", proc__loadavg="2", proc__stat="2")
-    assert differences(a, b) == []
-
-
-def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", proc__cmdline="BOOT_IMAGE=/a quiet isolcpus=1\n")
-    b = write(tmp_path / "b", proc__cmdline="BOOT_IMAGE=/b isolcpus=2 quiet nohz_full=1\n")
-    assert differences(a, b) == [
-        Difference("proc/cmdline isolcpus", "1", "2"),
-        Difference("proc/cmdline nohz_full", ABSENT, "1"),
-    ]
-
-
-def test_a_setting_of_every_cpu_is_told_once(tmp_path: Path) -> None:
-    a, b = tmp_path / "a", tmp_path / "b"
-    for cpu in range(8):
-        for root, governor in ((a, "powersave"), (b, "performance")):
-            name = f"sys__devices__system__cpu__cpu{cpu}__cpufreq__scaling_governor"
-            write(root, **{name: governor})
-    (found,) = differences(a, b)
-    assert found.name == "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-    assert (found.a, found.b) == ("powersave", "performance")
-
-
-def test_kernel_configurations_are_compared_in_either_form(tmp_path: Path) -> None:
-    a = write(tmp_path / "a")
-    (a / "boot").mkdir(parents=True)
-    lines = ["CONFIG_HZ=250", *(f"CONFIG_A{i}=y" for i in range(20))]
-    (a / "boot" / "config-6.1.0").write_text("\n".join(lines))
-    b = write(tmp_path / "b")
-    (b / "proc").mkdir(parents=True)
-    packed = gzip.compress(b"CONFIG_HZ=1000\nCONFIG_PREEMPT_RT=y\n# CONFIG_A1 is not set\n")
-    (b / "proc" / "config.gz").write_bytes(packed)
-    found = differences(a, b)
-    assert found[0] == Difference("kernel configuration HZ", "250", "1000")
-    assert found[1] == Difference("kernel configuration PREEMPT_RT", ABSENT, "y")
-    assert len(found) == 9 and "14 more" in found[-1].name
-
-
-@pytest.mark.parametrize("content", [b"\xff\x00\x1b[31m", b"x" * 10_000])
-def test_odd_files_are_told_shortly_and_harmlessly(tmp_path: Path, content: bytes) -> None:
-    a = write(tmp_path / "a", proc__sys__kernel__watchdog=content)
-    (a / "proc" / "config.gz").write_bytes(content)
-    (a / "loop").symlink_to(a)
-    (found,) = [d for d in differences(a, tmp_path / "missing") if "watchdog" in d.name]
-    assert found.b == ABSENT
-    assert len(found.a) <= 60 and found.a.isprintable()
-
-
-def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path: Path) -> None:
-    a, b = tmp_path / "a", tmp_path / "b"
-    (a / "proc").mkdir(parents=True)
-    (a / "proc" / "config.gz").write_bytes(gzip.compress(b"CONFIG_A=y\n" * 2_000_000))
-    assert len(differences(a, b)) <= 1
-
-
-def test_another_machine_or_build_is_said(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = fill(session_writer("stock/1"))
-    b = fill(
-        session_writer("rt/1", label="rt", machine_id=None, programs={"pipes": "11" * 32, "cv": ""})
+    stock, rt = lab("stock"), lab("rt", **RT)
+    odd = session_writer(
+        "rt/odd", label="rt", boot_id="x", mode="counted", unit="instructions", **RT
     )
-    assert [d.name for d in recorded_differences(a.info, b.info)] == ["machine_id", "program pipes"]
-    _, out, _ = klat_compare(capsys, a.path, b.path)
-    assert "machine_id: 6d61 | absent" in out
+    odd.run({"round_trip": samples(9)})
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4 and "unit: " in out
+
+
+def test_two_kernels_under_one_label_are_refused(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    odd = session_writer("rt/odd", label="rt", boot_id="x", kernel_release="6.9", preemption="rt")
+    lab.environment(odd, {})
+    odd.run({"round_trip": samples(52_000)})
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4
+    assert "boots of a side differ in kernel_release: 6.1.0-rt | 6.9" in words(out)
+
+
+def test_times_of_an_emulator_are_refused(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock", mode="emulated"), lab("rt", mode="emulated", **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4 and "mean nothing" in words(out)
+
+
+def test_the_kernel_itself_is_listed_and_not_refused(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = lab("stock", environment={"boot/config-6.1.0": "CONFIG_HZ=250\n"})
+    rt = lab("rt", environment={"boot/config-6.1.0-rt": "CONFIG_HZ=1000\n"}, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 0 and "kernel configuration HZ: 250 | 1000" in out
+
+
+def test_a_policy_that_differs_spares_the_other_benchmarks(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", run={"policy": "other"}, **RT)
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            session = SyntheticSession.__new__(SyntheticSession)
+            session.path, session.start_ns = lab.root / label / str(boot), 1_800_000_000_000_000_000
+            session.info = json.loads((session.path / "session.json").read_text())
+            session.run({"handoff": samples(9_000 + boot)}, benchmark="cv", params="")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4
+    assert "handoff, median: same" in out and "round_trip: not comparable" in out
+
+
+# Shared boots
+
+
+def test_one_shared_boot_without_blocks_tells_nothing(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock", boots=1, prefix="x"), lab("rt", 1.5, boots=1, prefix="x")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3 and "in one boot and declare no blocks" in words(out)
+
+
+def test_a_boot_on_both_sides_among_others_is_no_independent_side(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock", boots=3, prefix="x"), lab("rt", 1.5, boots=4, prefix="x")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3 and "some boots are on both sides" in words(out)
+
+
+def test_boots_shared_by_both_sides_are_pairs(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock = lab("stock", boots=6, prefix="x", seed=1, noise=0.004)
+    rt = lab("rt", 1.05, boots=6, prefix="x", seed=2, noise=0.004)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 1
+    assert "Student over pairs" in out and "each of which is a pair" in words(out)
+
+
+def blocks(experiment: str) -> dict[str, Any]:
+    """Runs 1 and 2 were in the first block, 3 and 4 in the second, and so on."""
+    pairs = [[2 * i + 1, 2 * i + 2, f"block {i}"] for i in range(6)]
+    return {"pairing": {"experiment": experiment, "pairs": pairs}}
+
+
+def test_declared_blocks_of_one_boot_tell_of_the_setting(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
+    idle = {f"{CPU}/cpuidle/current_governor": "menu"}
+    a, b = lab("a", **shared), lab("b", 1.1, environment=idle, **shared)
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 1 and "slower beyond the margin" in out
+    assert "Student over pairs of units, 5.0 degrees of freedom" in words(out)
+    assert "current_governor: absent | menu" in words(out)
+    other = lab("c", 1.1, **{**shared, "facts": blocks("another")})
+    assert klat_compare(capsys, a, other)[0] == 3
+
+
+def test_boots_taken_in_declared_turns_are_pairs(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.1, **RT)
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            facts = {"pairing": {"experiment": "e", "pair": boot}}
+            (lab.root / label / str(boot) / "run.json").write_text(json.dumps(facts))
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 1 and "Student over pairs of units, 4.0 degrees" in words(out)
+
+
+# Reports
+
+
+def big(lab: Lab) -> tuple[Path, Path]:
+    return lab("stock"), lab("rt", 1.2, environment={"proc/cmdline": "isolcpus=1 " * 20}, **RT)
+
+
+def test_the_text_fits_into_100_columns_and_has_no_colour_in_a_file(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = klat_compare(capsys, *big(lab))
+    assert max(map(len, out.splitlines())) <= 100
+    assert "\033" not in out
+
+
+def test_a_terminal_gets_colour_unless_it_is_not_wanted(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = big(lab)
+    plain = klat_compare(capsys, *sides)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = klat_compare(capsys, *sides)[1]
+    assert "\033[1;31mslower beyond the margin\033[0m" in coloured
+    assert re.sub(r"\033\[[0-9;]*m", "", coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert klat_compare(capsys, *sides)[1] == plain
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
+def test_same_input_and_seed_give_the_same_bytes(
+    lab: Lab, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    sides = big(lab)
+    first = klat_compare(capsys, *sides, "--format", form, "--seed", 5)
+    assert first == klat_compare(capsys, *sides, "--format", form, "--seed", 5)
+    assert first[1] and first[0] == 1
+
+
+def test_json_holds_the_verdict_and_all_it_rests_on(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = klat_compare(capsys, *big(lab), "--format", "json")
+    document = json.loads(out)
+    assert document["status"] == 1 and document["verdicts"] == {"slower": 1}
+    (against,) = document["against"]
+    (cell,) = against["cells"]
+    median = cell["results"][0]["judgement"]
+    assert median["verdict"] == "slower" and median["beyond"] is True
+    assert median["interval"][0] < median["ratio"] < median["interval"][1]
+    assert median["base"]["run"]["own"] is not None and median["permutation"]["exact"] is True
+    assert against["base"]["label"] == "stock" and cell["base_worst"]["samples"] == 12_000
+
+
+def test_csv_has_a_line_for_each_estimand(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = klat_compare(capsys, *big(lab), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["estimand"] for row in rows] == ["median", "mean", "p90", "p99"]
+    assert rows[0]["verdict"] == "slower" and rows[0]["beyond_margin"] == "1"
+    assert float(rows[0]["low"]) < float(rows[0]["ratio"]) < float(rows[0]["high"])
+    assert rows[1]["verdict"] == ""
+    refused = lab("other", machine_id="x", **RT)
+    _, out, _ = klat_compare(capsys, lab.root / "stock", refused, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["verdict"] == "not comparable" and "machine" in row["reason"]
+
+
+def test_markdown_tables_stay_tables_whatever_the_names_hold(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = {"params": "text=a|b*c<script>"}
+    stock, rt = lab("stock", run=run), lab("rt", 1.2, run=run, **RT)
+    _, out, _ = klat_compare(capsys, stock, rt, "--format", "markdown")
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    assert "**slower beyond the margin**" in out and "<script>" not in out
+
+
+def test_what_only_one_side_has_is_listed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock"), lab("rt", run={"placement": "one-cpu"}, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4 and "have no benchmark, params, placement and metric in common" in out
+    assert "only in BASE: pipes same-llc" in out and "only in NEW: pipes one-cpu" in out
+
+
+# Bad input
+
+
+def test_bad_input_is_one_sentence_and_status_2(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter, tmp_path: Path
+) -> None:
+    stock = lab("stock")
+    lab("two/a"), lab("two/b")
+    newer = session_writer("newer/1")
+    newer.info["schema"] = 2
+    newer.write_info()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for path, said in (
+        (tmp_path / "missing", "no such directory"),
+        (empty, "holds no session"),
+        (session_writer("bare/1").path, "nothing to compare"),
+        (newer.path, "use a newer klat"),
+        (lab.root / "two", "holds 2 labels, two/a, two/b"),
+        (stock / "0" / "runs.csv", "is a file"),
+    ):
+        for sides in ((stock, path), (path, stock)):
+            status, out, err = klat_compare(capsys, *sides)
+            assert (status, out) == (2, "")
+            assert re.fullmatch(r"klat compare: [^\n]+\n", err) and said in err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--margin", "0"],
+        ["--margin", "nan"],
+        ["--alpha", "1"],
+        ["--quantile", "p100"],
+        ["--quantile", "max"],
+        ["--metric", "speed"],
+        ["--threshold", "fast"],
+        ["--seed", "-1"],
+        ["--allow", "everything"],
+        ["--correction", "none"],
+    ],
+)
+def test_usage_errors_are_one_line(
+    lab: Lab, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    status, out, err = klat_compare(capsys, lab("stock", boots=2), lab("rt", boots=2), *args)
+    assert (status, out) == (2, "") and err.count("\n") == 1
+
+
+def test_torn_and_spoiled_rows_are_left_out_and_told(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    runs = rt / "0" / "runs.csv"
+    lines = runs.read_text().splitlines(keepends=True)
+    lines[1] = re.sub(r",ok,", ",nan,", lines[1])
+    runs.write_text("".join(lines)[:-30])
+    status, out, err = klat_compare(capsys, stock, rt)
+    assert status == 0 and "18 ok" in out
+    assert "checksum" in err and "torn last line" in err
+
+
+def test_a_metric_can_be_chosen(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    assert "over 1 test;" in words(klat_compare(capsys, stock, rt, "--metric", "round_trip")[1])

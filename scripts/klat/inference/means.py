@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from klat.inference.nested import mean, variance
 
+# Logs of equal numbers may differ by so much.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -53,7 +56,7 @@ class Difference:
         from scipy.special import stdtr
 
         if not self.error:
-            return 0.0 if distance < 0 else 1.0
+            return 0.0 if distance < -_ROUNDING else 1.0
         return float(stdtr(self.freedom, distance / self.error))
 
 

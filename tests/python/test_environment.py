@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from conftest import SessionWriter
+
+from klat.environment import ABSENT, Difference, differences, recorded_differences
+
+
+def write(root: Path, **files: str | bytes) -> Path:
+    for name, content in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+def test_the_environment_differs_by_value_and_by_presence(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", proc__sys__vm__swappiness="60\n", sys__kernel__realtime="1\n")
+    b = write(tmp_path / "b", proc__sys__vm__swappiness="10\n")
+    assert differences(a, b) == [
+        Difference("proc/sys/vm/swappiness", "60", "10"),
+        Difference("sys/kernel/realtime", "1", ABSENT),
+    ]
+    assert differences(a, a) == []
+
+
+def test_counters_are_no_differences(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", proc__interrupts="1", proc__loadavg="1", proc__stat="1")
+    b = write(tmp_path / "b", proc__interrupts="2", proc__loadavg="2", proc__stat="2")
+    assert differences(a, b) == []
+
+
+def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", proc__cmdline="BOOT_IMAGE=/a quiet isolcpus=1\n")
+    b = write(tmp_path / "b", proc__cmdline="BOOT_IMAGE=/b isolcpus=2 quiet nohz_full=1\n")
+    assert differences(a, b) == [
+        Difference("proc/cmdline isolcpus", "1", "2"),
+        Difference("proc/cmdline nohz_full", ABSENT, "1"),
+    ]
+
+
+def test_a_setting_of_every_cpu_is_told_once(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for cpu in range(8):
+        for root, governor in ((a, "powersave"), (b, "performance")):
+            name = f"sys__devices__system__cpu__cpu{cpu}__cpufreq__scaling_governor"
+            write(root, **{name: governor})
+    (found,) = differences(a, b)
+    assert found.name == "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    assert (found.a, found.b) == ("powersave", "performance")
+
+
+def test_kernel_configurations_are_compared_in_either_form(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    (a / "boot").mkdir(parents=True)
+    lines = ["CONFIG_HZ=250", *(f"CONFIG_A{i}=y" for i in range(20))]
+    (a / "boot" / "config-6.1.0").write_text("\n".join(lines))
+    b = write(tmp_path / "b")
+    (b / "proc").mkdir(parents=True)
+    packed = gzip.compress(b"CONFIG_HZ=1000\nCONFIG_PREEMPT_RT=y\n# CONFIG_A1 is not set\n")
+    (b / "proc" / "config.gz").write_bytes(packed)
+    found = differences(a, b)
+    assert found[0] == Difference("kernel configuration HZ", "250", "1000")
+    assert found[1] == Difference("kernel configuration PREEMPT_RT", ABSENT, "y")
+    assert len(found) == 9 and "14 more" in found[-1].name
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00\x1b[31m", b"x" * 10_000])
+def test_odd_files_are_told_shortly_and_harmlessly(tmp_path: Path, content: bytes) -> None:
+    a = write(tmp_path / "a", proc__sys__kernel__watchdog=content)
+    (a / "proc" / "config.gz").write_bytes(content)
+    (a / "loop").symlink_to(a)
+    (found,) = [d for d in differences(a, tmp_path / "missing") if "watchdog" in d.name]
+    assert found.b == ABSENT
+    assert len(found.a) <= 60 and found.a.isprintable()
+
+
+def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    (a / "proc").mkdir(parents=True)
+    (a / "proc" / "config.gz").write_bytes(gzip.compress(b"CONFIG_A=y\n" * 2_000_000))
+    assert len(differences(a, b)) <= 1
+
+
+def test_another_machine_or_build_is_a_difference(session_writer: SessionWriter) -> None:
+    a = session_writer("stock/1")
+    b = session_writer("rt/1", label="rt", machine_id=None, programs={"pipes": "11" * 32, "cv": ""})
+    assert [d.name for d in recorded_differences(a.info, b.info)] == ["machine_id", "program pipes"]

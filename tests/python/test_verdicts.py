@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from klat.verdicts import Method, Observed, Rules, Unit, Verdict, describe, judge
+
+RULES = Rules()
+
+
+def side(
+    seed: int, boots: int = 6, runs: int = 5, ratio: float = 1.0, boot: float = 0.003
+) -> Observed:
+    """Boots of a kernel that is `ratio` as slow, with 1 % of noise between runs."""
+    draw = np.random.default_rng(seed)
+    units = []
+    for name in range(boots):
+        centre = math.log(5_000 * ratio) + draw.normal(0, boot)
+        units.append(Unit(f"{seed}-{name}", tuple(draw.normal(centre, 0.01, runs))))
+    return Observed(tuple(units))
+
+
+def constant(value: float, boots: int = 4, runs: int = 3) -> Observed:
+    return Observed(tuple(Unit(str(boot), (math.log(value),) * runs) for boot in range(boots)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "beyond"),
+    [
+        (1.0, Verdict.SAME, False),
+        (1.01, Verdict.SAME, False),
+        (1.10, Verdict.SLOWER, True),
+        (1.0 / 1.10, Verdict.FASTER, True),
+        (1.025, Verdict.SLOWER, False),
+    ],
+)
+def test_the_verdict_follows_the_ratio(ratio: float, verdict: Verdict, beyond: bool) -> None:
+    (found,) = judge([(side(1), side(2, ratio=ratio))], RULES)
+    assert (found.verdict, found.beyond) == (verdict, beyond)
+    assert found.ratio == pytest.approx(ratio, rel=0.01)
+    assert found.interval and found.interval[0] < found.ratio < found.interval[1]
+    assert found.method is Method.WELCH
+
+
+def test_no_evidence_is_not_sameness() -> None:
+    (found,) = judge([(side(1, 3, boot=0.05), side(2, 3, boot=0.05))], RULES)
+    assert found.p is not None and found.p > 0.05
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_runs_of_one_boot_are_never_evidence_on_the_kernel() -> None:
+    for sides in ((1, 1), (1, 6), (6, 1)):
+        (found,) = judge([(side(1, sides[0], 500), side(2, sides[1], 500, 1.5))], RULES)
+        assert found.verdict is Verdict.NOT_IDENTIFIABLE
+        assert (found.p, found.p_adjusted) == (None, None)
+        assert found.ratio and found.interval and found.method is Method.RUNS
+        assert "one boot" in found.reason
+
+
+def test_the_interval_of_one_boot_each_is_that_of_its_runs() -> None:
+    base, new = side(1, 1, 40), side(2, 1, 40, 1.1)
+    (found,) = judge([(base, new)], RULES)
+    spread = np.std(base.units[0].logs, ddof=1) / math.sqrt(40)
+    assert found.interval
+    width = math.log(found.interval[1] / found.interval[0])
+    assert width == pytest.approx(2 * 2 * math.sqrt(2) * spread, rel=0.5)
+
+
+def test_drifting_runs_of_one_boot_tell_less() -> None:
+    drift = tuple(8.5 + 0.001 * i + 0.0001 * (i % 2) for i in range(40))
+    shuffled = tuple(np.random.default_rng(1).permutation(drift))
+    widths = []
+    for logs in (drift, shuffled):
+        found = describe(Observed((Unit("a", logs),)), Observed((Unit("b", logs),)), RULES)
+        assert found.interval
+        widths.append(math.log(found.interval[1] / found.interval[0]))
+    assert widths[0] > 2 * widths[1]
+
+
+def test_one_run_each_has_the_interval_of_its_samples_and_no_verdict() -> None:
+    base = Observed((Unit("a", (math.log(100),)),), sampled=(math.log(98), math.log(103)))
+    new = Observed((Unit("b", (math.log(120),)),), sampled=(math.log(117), math.log(122)))
+    (found,) = judge([(base, new)], RULES)
+    assert found.verdict is Verdict.NOT_IDENTIFIABLE and found.method is Method.SAMPLES
+    assert found.interval and found.interval[0] < 1.2 < found.interval[1]
+    (bare,) = judge([(replace(base, sampled=None), new)], RULES)
+    assert bare.interval is None and bare.ratio == pytest.approx(1.2)
+
+
+def test_identical_constants_are_judged_exactly() -> None:
+    (same,) = judge([(constant(340), constant(340))], RULES)
+    (slower,) = judge([(constant(340), constant(371))], RULES)
+    (less,) = judge([(constant(1000), constant(1001))], RULES)
+    assert (same.verdict, same.ratio, same.interval) == (Verdict.SAME, 1.0, (1.0, 1.0))
+    assert (slower.verdict, slower.beyond) == (Verdict.SLOWER, True)
+    assert slower.interval == (pytest.approx(371 / 340), pytest.approx(371 / 340))
+    assert less.verdict is Verdict.SAME
+
+
+def test_what_the_granularity_can_hide_is_not_claimed() -> None:
+    coarse = replace(constant(340), resolution=-math.log1p(-13 / 340))
+    (found,) = judge([(coarse, replace(constant(366), resolution=coarse.resolution))], RULES)
+    assert found.verdict is Verdict.INCONCLUSIVE and "granularity" in found.reason
+    (equal,) = judge([(coarse, coarse)], RULES)
+    assert equal.verdict is Verdict.INCONCLUSIVE
+
+
+def test_many_comparisons_ask_for_more_evidence() -> None:
+    draw = [(side(i, 5, boot=0.01), side(i + 100, 5, boot=0.01)) for i in range(40)]
+    draw[0] = (side(1, 5, boot=0.01), side(2, 5, ratio=1.05, boot=0.01))
+    alone = judge(draw[:1], RULES)[0]
+    among = judge(draw, RULES)
+    assert alone.p == among[0].p and alone.p is not None
+    assert among[0].p_adjusted == pytest.approx(min(1.0, 40 * alone.p))
+    strict = sum(found.verdict in (Verdict.FASTER, Verdict.SLOWER) for found in among)
+    shares = judge(draw, replace(RULES, correction="bh"))
+    loose = sum(found.verdict in (Verdict.FASTER, Verdict.SLOWER) for found in shares)
+    assert strict <= loose
+    survivors = [
+        f for f in among if f.p is not None and f.p <= 0.05 and f.verdict is Verdict.INCONCLUSIVE
+    ]
+    assert all("correction" in found.reason for found in survivors)
+
+
+def test_pairs_cancel_what_their_halves_share() -> None:
+    draw = np.random.default_rng(3)
+    base, new = [], []
+    for block in range(8):
+        shared = math.log(5_000) + draw.normal(0, 0.2)
+        base.append(Unit(f"a{block}", tuple(shared + draw.normal(0, 0.002, 4)), str(block)))
+        new.append(Unit(f"b{block}", tuple(shared + 0.03 + draw.normal(0, 0.002, 4)), str(block)))
+    (found,) = judge([(Observed(tuple(base)), Observed(tuple(new)))], RULES)
+    assert found.verdict is Verdict.SLOWER and found.method is Method.PAIRED
+    alone = [Observed(tuple(replace(unit, pair="") for unit in units)) for units in (base, new)]
+    (unpaired,) = judge([(alone[0], alone[1])], RULES)
+    assert unpaired.verdict is Verdict.INCONCLUSIVE
+    (lone,) = judge([(Observed(tuple(base)), Observed(tuple(new[:-2])))], RULES)
+    assert lone.unpaired == 2 and lone.freedom == 5
+
+
+def test_units_of_one_side_in_one_pair_are_one_so_that_drift_cancels_in_abba() -> None:
+    base, new = [], []
+    at = 0
+    for block in range(4):
+        for who in "ABBA":
+            unit = Unit(f"{block}{who}{at}", (8.5 + 0.01 * at,) * 2, str(block))
+            (base if who == "A" else new).append(unit)
+            at += 1
+    (found,) = judge([(Observed(tuple(base)), Observed(tuple(new)))], RULES)
+    assert found.ratio == pytest.approx(1.0, abs=1e-12) and found.verdict is Verdict.SAME
+    assert found.freedom is not None
+
+
+def test_unequal_numbers_of_boots_and_runs_all_count() -> None:
+    base = Observed(tuple(Unit(str(i), tuple([8.5 + 0.01 * i] * (i + 1))) for i in range(5)))
+    new = side(2, boots=9, runs=2)
+    found = describe(base, new, RULES)
+    assert (found.base.units, found.base.runs, found.new.units, found.new.runs) == (5, 15, 9, 18)
+    assert found.base.value == pytest.approx(math.exp(8.52))
+
+
+def test_what_would_settle_it_settles_it() -> None:
+    (found,) = judge([(side(5, 4, boot=0.02), side(8, 4, boot=0.02, ratio=1.03))], RULES)
+    assert found.verdict is Verdict.INCONCLUSIVE and found.settle and found.settle.units
+    assert found.settle.units > 4
+    assert found.ratio and found.base.unit and found.base.unit.observed and found.new.unit
+    settled = 0
+    draw = np.random.default_rng(1)
+    for _ in range(200):
+        sides = []
+        for spread, ratio in ((found.base, 1.0), (found.new, found.ratio)):
+            assert spread.unit and spread.unit.observed
+            error = math.sqrt(spread.unit.observed)
+            logs = math.log(ratio) + draw.normal(0, error, found.settle.units)
+            sides.append(Observed(tuple(Unit(str(i), (x,)) for i, x in enumerate(logs))))
+        (again,) = judge([(sides[0], sides[1])], replace(RULES, cross_checks=False))
+        settled += again.verdict is not Verdict.INCONCLUSIVE
+    assert settled / 200 > 0.7
+
+
+def test_more_runs_settle_what_only_the_noise_of_runs_leaves_open() -> None:
+    shifts = (-0.08, 0.0, 0.08, -0.08, 0.08, 0.0)
+    noisy = Observed(tuple(Unit(str(i), (8.7, 8.3 + x)) for i, x in enumerate(shifts)))
+    (found,) = judge([(noisy, noisy)], RULES)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.base.unit and found.base.unit.own and found.base.unit.own < 0
+    assert found.settle and found.settle.runs and found.settle.runs > 2
+    (boots,) = judge([(side(1, 3, 5, boot=0.05), side(1, 3, 5, boot=0.05))], RULES)
+    assert boots.settle and boots.settle.units and boots.settle.runs is None
+
+
+def test_a_test_without_boots_is_not_in_the_family() -> None:
+    pairs = [(side(1), side(2)), (side(3, 1), side(4, 1))]
+    alone, among = judge(pairs[:1], RULES), judge(pairs, RULES)
+    assert alone[0].p_adjusted == among[0].p_adjusted
+
+
+def test_same_input_and_seed_give_the_same_judgement() -> None:
+    pair = (side(1, 22), side(2, 23, ratio=1.01))
+    assert judge([pair], RULES) == judge([pair], RULES)
+    other = judge([pair], replace(RULES, seed=2))[0]
+    assert other.bootstrap != judge([pair], RULES)[0].bootstrap
+
+
+def test_the_bootstrap_stands_beside_the_verdict_from_twenty_boots() -> None:
+    (few,) = judge([(side(1, 19), side(2, 30))], RULES)
+    (enough,) = judge([(side(1, 20), side(2, 30))], RULES)
+    assert few.bootstrap is None and enough.bootstrap and enough.interval
+    assert enough.bootstrap == pytest.approx(enough.interval, abs=0.003)
