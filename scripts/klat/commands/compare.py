@@ -56,8 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add = parser.add_argument
     add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")
     add("new", metavar="NEW", type=Path, nargs="+", help="the same")
-    add("--margin", type=_share, default=0.02, metavar="M", help="no change at all (default: 2%%)")
-    add("--alpha", type=_share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
+    add("--margin", type=share, default=0.02, metavar="M", help="no change at all (default: 2%%)")
+    add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
     add(
         "--quantile",
         action="append",
@@ -97,7 +97,7 @@ def _keys() -> str:
     return textwrap.fill(" ".join(ALLOWABLE), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)  # fmt: skip
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     """`2%` or `0.02`."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)", text, re.ASCII)
     value = float(match[1]) / (100 if match[2] else 1) if match else math.nan

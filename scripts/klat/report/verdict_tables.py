@@ -30,19 +30,19 @@ def write_json(comparison: Comparison, out: TextIO) -> None:
         "status": comparison.status,
         "meaning": wording.MEANINGS[comparison.status],
         "verdicts": {v.value: n for v in Verdict if (n := comparison.verdicts[v])},
-        **_plain(comparison),
+        **plain(comparison),
     }
     json.dump(document, out, indent=2, allow_nan=False)
     out.write("\n")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Fraction):
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -28,7 +28,7 @@ def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
         yield from _against(against, comparison, colour)
         yield ""
     for line in wording.terms(comparison):
-        yield from _wrapped(line, "")
+        yield from wrapped(line, "")
     meaning = wording.MEANINGS[comparison.status]
     yield f"{wording.tally(comparison)}: {meaning} (status {comparison.status})"
 
@@ -37,7 +37,8 @@ def _paint(text: str, verdict: Verdict, colour: bool) -> str:
     return f"\033[1;{_COLOURS[verdict]}m{text}\033[0m" if colour else text
 
 
-def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    """Lines of at most 100 columns, the later ones indented as the first unless said."""
     rest = " " * len(first) if rest is None else rest
     return textwrap.wrap(
         printable(text),
@@ -49,23 +50,23 @@ def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
 
 
 def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
-    yield from _wrapped(wording.side(against.base), "BASE  ")
-    yield from _wrapped(wording.side(against.new), "NEW   ")
+    yield from wrapped(wording.side(against.base), "BASE  ")
+    yield from wrapped(wording.side(against.new), "NEW   ")
     yield ""
     for condition in against.refused:
-        line, *more = _wrapped(condition.sentence(), "not comparable  ", "    ")
+        line, *more = wrapped(condition.sentence(), "not comparable  ", "    ")
         word = "not comparable"
         yield _paint(word, Verdict.NOT_COMPARABLE, colour) + line[len(word) :]
         yield from more
     if against.refused:
         keys = " ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit")
         if keys:
-            yield from _wrapped(f"to compare all the same: {keys}", "    ")
+            yield from wrapped(f"to compare all the same: {keys}", "    ")
         yield ""
     for condition in against.accepted:
-        yield from _wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
+        yield from wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
     for caution in against.cautions:
-        yield from _wrapped(f"note: {caution}", "", "    ")
+        yield from wrapped(f"note: {caution}", "", "    ")
     if against.accepted or against.cautions:
         yield ""
     if not against.cells:
@@ -75,11 +76,11 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield from _cells(against, comparison, colour)
     for name, keys_of in (("BASE", against.only_base), ("NEW", against.only_new)):
         for key in keys_of:
-            yield from _wrapped(f"{wording.setting(key)}: {key[3]}", f"only in {name}: ", "    ")
+            yield from wrapped(f"{wording.setting(key)}: {key[3]}", f"only in {name}: ", "    ")
     if against.differences:
         yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
         for found in against.differences:
-            yield from _wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
+            yield from wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
 
 
 def _overview(against: Against, colour: bool) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _overview(against: Against, colour: bool) -> Iterator[str]:
     for verdict, word, (ratio, interval), name in lines:
         figures = f"{ratio:>{widths[1]}}  {interval:>{widths[2]}}  "
         first = f"{word:{widths[0]}}  {figures}"
-        line, *rest = _wrapped(name, first, " " * min(len(first), 40))
+        line, *rest = wrapped(name, first, " " * min(len(first), 40))
         yield _paint(word, verdict, colour) + line[len(word) :]
         yield from rest
     yield ""
@@ -117,7 +118,7 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
     for cell, table in zip(against.cells, tables):
         title = wording.setting(cell)
         if title != last:
-            yield from _wrapped(title, "", "    ")
+            yield from wrapped(title, "", "    ")
             last = title
         yield from _cell(cell, against, comparison, colour)
         for row in table:
@@ -135,9 +136,9 @@ def _cell(
         refused = Verdict.NOT_COMPARABLE
         yield f"  {metric}: {_paint(refused.value, refused, colour)}"
         for condition in cell.refused:
-            yield from _wrapped(condition.sentence(), "    ", "      ")
+            yield from wrapped(condition.sentence(), "    ", "      ")
         keys = " ".join(f"--allow {condition.key}" for condition in cell.refused)
-        yield from _wrapped(f"to compare all the same: {keys}", "    ")
+        yield from wrapped(f"to compare all the same: {keys}", "    ")
         return
     for result in (r for r in cell.results if r.tested):
         verdict = result.verdict
@@ -145,7 +146,7 @@ def _cell(
         word = _paint(wording.verdict(result.judgement), verdict, colour)
         yield f"  {metric}, {result.estimand}: {word}"
         for sentence in wording.explanations(result, against, comparison):
-            yield from _wrapped(sentence, "    ", "      ")
+            yield from wrapped(sentence, "    ", "      ")
 
 
 def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
@@ -171,20 +172,20 @@ def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
         return
     first = cell.results[0].judgement
     base, new = cell.base_worst, cell.new_worst
-    yield from _wrapped(f"max of {base.samples:,} and {new.samples:,} samples", "    ", "      ")
+    yield from wrapped(f"max of {base.samples:,} and {new.samples:,} samples", "    ", "      ")
     threshold = comparison.options.threshold
     if threshold is not None:
         for name, found in (("BASE", base), ("NEW", new)):
             text = f"above {wording.figure(threshold)} {cell.unit}, {name}: "
-            yield from _wrapped(text + wording.exceedance(found), "    ", "      ")
+            yield from wrapped(text + wording.exceedance(found), "    ", "      ")
     if first.base.units and first.new.units:
-        yield from _wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
+        yield from wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
     for result in cell.results:
         if result.tested and (text := wording.checks(result.judgement)):
-            yield from _wrapped(f"{result.estimand}: {text}", "    ", "      ")
+            yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")
     for condition in cell.accepted:
         text = f"allowed, though it differs: {condition.sentence()}"
-        yield from _wrapped(text, "    ", "      ")
+        yield from wrapped(text, "    ", "      ")
     for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
         if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
-            yield from _wrapped(f"runs of {name}: {runs}", "    ", "      ")
+            yield from wrapped(f"runs of {name}: {runs}", "    ", "      ")

@@ -1,0 +1,92 @@
+"""`klat plan`: how many boots and runs find a change, from a pilot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from klat.commands.compare import share
+
+_DESCRIPTION = """\
+From a pilot, a few boots of one kernel, tells how much runs vary within a boot
+and boots among each other, and how many boots and how many runs in each of them
+show a given change between two kernels with a given chance in the least time.
+"""
+
+_EPILOG = """\
+The change is to be found in every metric at alpha, by Holm's correction at its
+hardest. The time of a run is taken from the record, that of a boot is yours to
+say. A pilot of one boot cannot tell how much boots vary; boots are then told
+for several variations, of which you have to know which applies.
+
+Exit status: 0 done; 2 usage, or something could not be read; 3 the pilot does
+not tell how many boots are needed, or no number of them would do.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "plan",
+        help="tell how many boots and runs find a change",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("path", metavar="PATH", type=Path, help="the pilot: a session or a label")
+    add("--change", type=share, default=0.02, metavar="C", help="to be found (default: 2%%)")
+    add("--power", type=share, default=0.9, metavar="P", help="chance of it (default: 0.9)")
+    add("--alpha", type=share, default=0.05, metavar="A", help="as of compare (default: 5%%)")
+    add(
+        "--boot-seconds",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="from the end of a boot's runs to the start of the next's (default: 60)",
+    )
+    add("--quantile", default="median", metavar="Q", help="as of compare (default: median)")
+    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add("--format", choices=("text", "json"), default="text", help="default: text")
+    parser.set_defaults(func=run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text) if text.isascii() else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 1000000")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    from klat.errors import KlatError
+    from klat.estimands import parse
+    from klat.pilot import Target, plan_path
+
+    try:
+        estimand = parse(args.quantile)
+    except ValueError as error:
+        raise KlatError(f"--quantile: {error}") from None
+    target = Target(
+        args.change, args.power, args.alpha, args.boot_seconds, estimand, tuple(args.metric)
+    )
+    found = plan_path(args.path, target)
+    for problem in found.problems:
+        print(f"klat plan: {problem}", file=sys.stderr)
+    if args.format == "json":
+        from klat.report.verdict_tables import plain
+
+        json.dump(plain(found), sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        from klat.report.planning import planning
+
+        for line in planning(found):
+            print(line)
+    sys.stdout.flush()
+    return 0 if found.effort else 3

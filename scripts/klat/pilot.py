@@ -1,0 +1,260 @@
+"""From a pilot: how much runs and boots vary, and how many of each find a given change in the least
+time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from klat.comparability import disagreements
+from klat.errors import KlatError
+from klat.estimands import MEDIAN, Estimand
+from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
+from klat.session import SessionError, printable
+from klat.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
+from klat.verdicts import spread
+
+# With 3 boots a side no arrangement of them has a p below 0.1, however far apart they are.
+FEWEST_BOOTS = 4
+# Runs in a boot that are tried: more of them, in larger steps.
+RUNS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500)
+# Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
+ASSUMED = (0.002, 0.005, 0.01, 0.02)
+# With this probability the pilot's boots do not understate the variance more than allowed for.
+CAUTION = 0.8
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be found: a change, with a chance, at alpha; what a boot costs."""
+
+    change: float = 0.02
+    power: float = 0.9
+    alpha: float = 0.05
+    boot_seconds: float = 60.0
+    estimand: Estimand = MEDIAN
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """So many boots for each kernel, so many runs of each benchmark in a boot."""
+
+    boots: int
+    runs: int
+    seconds: float  # for one kernel
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Variances of the logs: `run` within a boot, `boot` between boots (Kalibera and Jones's T^2; a
+    negative estimate is told as 0), `boot_bound` its upper limit at the stated caution. None where
+    the pilot cannot tell. `alone` is what this metric by itself would need."""
+
+    key: Key
+    boots: int
+    runs: int
+    run: float | None
+    boot: float | None
+    boot_bound: float | None
+    run_seconds: float
+    alone: Effort | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """`effort` is for all metrics together, `cautious` the same at the bound; `assumed` tells both
+    for boot-to-boot variations that a pilot of one boot cannot tell."""
+
+    label: str
+    boots: int
+    target: Target
+    metrics: tuple[Metric, ...]
+    tests: int
+    round_seconds: float  # one run of every benchmark
+    effort: Effort | None
+    cautious: Effort | None
+    assumed: tuple[tuple[float, Effort | None], ...]
+    cannot_know: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def plan_path(path: Path, target: Target) -> Pilot:
+    """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
+    side = read_side(path)
+    cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
+    if not cells:
+        known = ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells))
+        raise KlatError(f"no metric of that name; there are {known}")
+    cells = {key: cell for key, cell in cells.items() if cell.units}
+    if not cells:
+        raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
+    costs = _run_costs(side)
+    found = [_metric(key, cell, costs, target) for key, cell in cells.items()]
+    tests = sum(metric.run is not None or metric.boot is not None for metric in found)
+    usable = [metric for metric in found if metric.reason == ""]
+    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    return Pilot(
+        label=side.name,
+        boots=len(side.boots),
+        target=target,
+        metrics=tuple(_with_alone(metric, target) for metric in found),
+        tests=max(1, tests),
+        round_seconds=round_seconds,
+        effort=_effort(usable, target, tests, round_seconds, False),
+        cautious=_effort(usable, target, tests, round_seconds, True),
+        assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
+        cannot_know=tuple(_cannot_know(side, found)),
+        problems=tuple(side.problems),
+    )
+
+
+def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
+    """Seconds of a run by benchmark, params and placement: from its start to the next one's, which
+    holds starting and ending the process; the median, as a session may have been interrupted."""
+    cells: dict[tuple[str, str, str], list[float]] = {}
+    for source in side.sources:
+        starts = sorted({row.start_ns for row in source.session.rows})
+        following = dict(zip(starts, starts[1:]))
+        for key, cell in side.cells.items():
+            for run in (run for run in cell.runs if run.source is source):
+                after = following.get(run.row.start_ns)
+                taken = (run.row.elapsed_ns or 0) if after is None else after - run.row.start_ns
+                cells.setdefault(key[:3], []).append(taken / 1e9)
+    return {key: median(values) for key, values in cells.items()}
+
+
+def _metric(
+    key: Key, cell: CellRuns, costs: dict[tuple[str, str, str], float], target: Target
+) -> Metric:
+    seconds = costs.get(key[:3], 0.0)
+    try:
+        found = spread(observe(cell, target.estimand, Units()))
+    except NoLogarithm:
+        reason = f"the {target.estimand.name} of a run is 0"
+        return Metric(key, 0, len(cell.runs), None, None, None, seconds, None, reason)
+    if found.run is None or found.unit is None:
+        return Metric(
+            key, 0, 0, None, None, None, seconds, None, f"no run has its {target.estimand.name}"
+        )
+    run, observed = found.run.own, found.unit.observed
+    if observed is None:
+        reason = "one boot: boots may vary by any amount"
+        return Metric(key, found.units, found.runs, run, None, None, seconds, None, reason)
+    if run is None:
+        # One run in each boot: what varies is told apart no further.
+        return Metric(
+            key,
+            found.units,
+            found.runs,
+            0.0,
+            observed,
+            _bound(observed, found.units),
+            seconds,
+            None,
+        )
+    below = observed - (found.unit.own or 0.0)  # what the runs contribute to it
+    bound = max(0.0, _bound(observed, found.units) - below)
+    boot = max(0.0, found.unit.own or 0.0)
+    return Metric(key, found.units, found.runs, run, boot, bound, seconds, None)
+
+
+def _bound(observed: float, boots: int) -> float:
+    """Upper limit of a variance with boots - 1 degrees of freedom, from the chi-square
+    distribution."""
+    from scipy.special import chdtri
+
+    return float(observed * (boots - 1) / chdtri(boots - 1, CAUTION))
+
+
+def _with_alone(metric: Metric, target: Target) -> Metric:
+    if metric.reason:
+        return metric
+    return replace(metric, alone=_effort([metric], target, 1, metric.run_seconds, False))
+
+
+def _effort(
+    metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float, cautious: bool
+) -> Effort | None:
+    """The least time in which every metric is likely enough to show the change, each by itself.
+
+    For one metric and many boots this is Kalibera and Jones's r = sqrt(c2 / c1 x T1^2 / T2^2); here
+    every r is tried, as boots are few and the metrics differ.
+    """
+    best: Effort | None = None
+    if not metrics:
+        return None
+    for runs in RUNS:
+        boots = FEWEST_BOOTS
+        for metric in metrics:
+            own = metric.boot_bound if cautious else metric.boot
+            assert own is not None and metric.run is not None
+            needed = _boots(own + metric.run / runs, target, tests)
+            if needed is None:
+                break
+            boots = max(boots, needed)
+        else:
+            seconds = boots * (target.boot_seconds + runs * round_seconds)
+            if best is None or seconds < best.seconds:
+                best = Effort(boots, runs, seconds)
+    return best
+
+
+def _boots(variance: float, target: Target, tests: int) -> int | None:
+    effect, alpha = math.log1p(target.change), target.alpha / max(1, tests)
+
+    def likely(boots: int) -> bool:
+        return power_of_difference(Design(boots, variance, variance), effect, alpha) >= target.power
+
+    return smallest(likely, FEWEST_BOOTS, MOST_UNITS)
+
+
+def _assumed(
+    metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float
+) -> tuple[tuple[float, Effort | None], ...]:
+    known = [metric for metric in metrics if metric.run is not None]
+    if not known:
+        return ()
+    return tuple(
+        (
+            deviation,
+            _effort(
+                [
+                    Metric(m.key, m.boots, m.runs, m.run, deviation**2, None, 0.0, None)
+                    for m in known
+                ],
+                target,
+                tests,
+                round_seconds,
+                False,
+            ),
+        )
+        for deviation in ASSUMED
+    )
+
+
+def _cannot_know(side: Side, metrics: Sequence[Metric]) -> list[str]:
+    found = []
+    if len(side.boots) == 1:
+        found.append(
+            "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
+            " not either; record the same benchmarks in 2 more boots at least"
+        )
+    elif len(side.boots) < 5:
+        found.append(
+            f"{len(side.boots)} boots tell their own variation only roughly; the cautious figure"
+            f" allows for that, with a chance of {100 * CAUTION:.0f} %"
+        )
+    if any(metric.boots > 1 and metric.runs == metric.boots for metric in metrics):
+        found.append(
+            "boots of one run do not tell the runs' variation from the boots'; all of it is taken"
+            " for the boots'"
+        )
+    values = [source.values for source in side.sources]
+    found += [f"boots are not alike: {c.sentence()}" for c in disagreements(values, values)]
+    found.append("the other kernel may vary more than the pilot's; it is taken to vary alike")
+    return found

@@ -1,0 +1,93 @@
+"""A plan of boots and runs as text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from klat.pilot import CAUTION, Effort, Metric, Pilot
+from klat.report.numbers import MISSING, plural
+from klat.report.verdicts import wrapped
+from klat.report.wording import percent, setting
+
+
+def planning(pilot: Pilot) -> Iterator[str]:
+    """The lines."""
+    target = pilot.target
+    yield from wrapped(
+        f"pilot {pilot.label}: {plural(pilot.boots, 'boot')}; a run of every benchmark takes"
+        f" {duration(pilot.round_seconds)}, a boot {duration(target.boot_seconds)}",
+        "",
+        "  ",
+    )
+    yield from wrapped(
+        f"to find a change of {percent(target.change)} in the {target.estimand.name} of each with a"
+        f" chance of {percent(target.power)}, at alpha {percent(target.alpha)} by Holm over"
+        f" {plural(pilot.tests, 'test')}:",
+        "",
+        "  ",
+    )
+    if pilot.effort:
+        yield f"  {effort(pilot.effort)}"
+        if pilot.cautious:
+            yield f"  {effort(pilot.cautious)}: cautious, at the {percent(CAUTION)} bound of the boots'"
+        else:
+            yield f"  cautious, at the {percent(CAUTION)} bound of the boots' variation, none up to 1,000"
+    for deviation, found in pilot.assumed:
+        told = effort(found) if found else "no number of boots up to 1,000"
+        yield f"  if boots vary by {percent(deviation)}: {told}"
+    if not pilot.effort and not pilot.assumed:
+        yield "  no number of boots up to 1,000 would do"
+    yield ""
+    yield from _table(pilot)
+    yield ""
+    for line in pilot.cannot_know:
+        yield from wrapped(f"note: {line}", "", "  ")
+
+
+def effort(found: Effort) -> str:
+    """One sentence."""
+    return (
+        f"{plural(found.boots, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
+        f" {duration(found.seconds)} a kernel"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Of the size that is read at a glance."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _table(pilot: Pilot) -> Iterator[str]:
+    rows = [["runs vary", "boots vary", "alone", "benchmark and metric"]]
+    for metric in pilot.metrics:
+        rows.append(
+            [
+                _deviation(metric.run, metric),
+                _deviation(metric.boot, metric),
+                _alone(metric),
+                f"{setting(metric.key)}: {metric.key[3]}",
+            ]
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row in rows:
+        first = "  ".join(text.rjust(width) for text, width in zip(row, widths)) + "  "
+        yield from wrapped(row[3], first, " " * len(first))
+
+
+def _deviation(variance: float | None, metric: Metric) -> str:
+    if variance is None:
+        return MISSING
+    if variance == 0 and metric.runs == metric.boots:
+        return "untold"
+    return percent(math.sqrt(variance)) if variance > 0 else "none seen"
+
+
+def _alone(metric: Metric) -> str:
+    if metric.reason:
+        return metric.reason.partition(":")[0]
+    return f"{metric.alone.boots} x {metric.alone.runs}" if metric.alone else "over 1,000"
