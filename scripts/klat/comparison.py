@@ -26,10 +26,12 @@ from klat.sides import (
     NoLogarithm,
     Side,
     Units,
+    Within,
     exceedances,
     observe,
     read_side,
     told,
+    within_runs,
 )
 from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge
 
@@ -46,6 +48,7 @@ class Options:
     metrics: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     threshold: float | None = None
+    within_runs: bool = False  # read every sample, to tell how well single runs tell a quantile
 
     @property
     def shown(self) -> tuple[Estimand, ...]:
@@ -92,6 +95,8 @@ class Result:
     estimand: str
     tested: bool
     judgement: Judgement
+    base_within: Within | None = None
+    new_within: Within | None = None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -228,6 +233,7 @@ class _Entry:
     pair: tuple[Observed, Observed]
     obstacle: str
     judgement: Judgement | None = None
+    within: tuple[Within | None, Within | None] = (None, None)
 
     @property
     def to_judge(self) -> bool:
@@ -235,7 +241,7 @@ class _Entry:
 
     def result(self) -> Result:
         assert self.judgement is not None
-        return Result(self.estimand.name, self.tested, self.judgement)
+        return Result(self.estimand.name, self.tested, self.judgement, *self.within)
 
 
 @dataclass(frozen=True)
@@ -421,6 +427,8 @@ def _open_cell(
             entries.append(_Entry(estimand, tested, nothing, "", judgement))
             continue
         entry = _Entry(estimand, tested, pair, units.obstacle)
+        if options.within_runs and tested and estimand.q is not None:
+            entry.within = within_runs(base, estimand.q), within_runs(new, estimand.q)
         if not both:
             entry.judgement = _uncounted(describe(*pair, options.rules), tested, base, new)
         elif not tested:

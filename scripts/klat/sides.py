@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -302,6 +304,34 @@ def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
         return None
     low, high = found.interval
     return math.log(low * run.source.scale), math.log(high * run.source.scale)
+
+
+@dataclass(frozen=True)
+class Within:
+    """How well single runs of a side tell a quantile: medians over `runs` of their samples, of those
+    that would tell as much independently, and of the ends of the interval relative to the quantile.
+    """
+
+    runs: int
+    samples: float
+    effective: float
+    low: float
+    high: float
+
+
+def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
+    """Reads every sample. None where no run supports an interval."""
+    found = [run_quantile(run.samples(), q) for run in cell.runs]
+    held = [f for f in found if f is not None and f.interval is not None and f.value]
+    if not held:
+        return None
+    return Within(
+        runs=len(held),
+        samples=median(float(f.n) for f in held),
+        effective=median(f.effective for f in held),
+        low=median(f.interval[0] / f.value for f in held if f.interval),
+        high=median(f.interval[1] / f.value for f in held if f.interval),
+    )
 
 
 @dataclass(frozen=True)

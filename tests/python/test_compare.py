@@ -70,6 +70,14 @@ class Lab:
             path.write_text(text)
 
 
+def again(path: Path) -> SyntheticSession:
+    """A session that is there already, to add runs to."""
+    session = SyntheticSession.__new__(SyntheticSession)
+    session.path, session.start_ns = path, 1_800_000_000_000_000_000
+    session.info = json.loads((path / "session.json").read_text())
+    return session
+
+
 @pytest.fixture
 def lab(session_writer: SessionWriter, tmp_path: Path) -> Lab:
     return Lab(session_writer, tmp_path)
@@ -373,9 +381,7 @@ def test_a_policy_that_differs_spares_the_other_benchmarks(
     stock, rt = lab("stock"), lab("rt", run={"policy": "other"}, **RT)
     for label in ("stock", "rt"):
         for boot in range(5):
-            session = SyntheticSession.__new__(SyntheticSession)
-            session.path, session.start_ns = lab.root / label / str(boot), 1_800_000_000_000_000_000
-            session.info = json.loads((session.path / "session.json").read_text())
+            session = again(lab.root / label / str(boot))
             session.run({"handoff": samples(9_000 + boot)}, benchmark="cv", params="")
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 4
@@ -590,4 +596,19 @@ def test_torn_and_spoiled_rows_are_left_out_and_told(
 
 def test_a_metric_can_be_chosen(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock, rt = lab("stock"), lab("rt", **RT)
-    assert "over 1 test;" in words(klat_compare(capsys, stock, rt, "--metric", "round_trip")[1])
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            again(lab.root / label / str(boot)).run(
+                {"one_way": samples(9_000 + boot)}, params="x=1"
+            )
+    assert "over 2 tests;" in words(klat_compare(capsys, stock, rt)[1])
+    _, out, _ = klat_compare(capsys, stock, rt, "--metric", "one_way")
+    assert "over 1 test;" in words(out) and "round_trip" not in out
+
+
+def test_single_runs_are_told_of_where_asked(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    assert "of a single run" not in klat_compare(capsys, stock, rt)[1]
+    _, out, _ = klat_compare(capsys, stock, rt, "--within-runs")
+    told = r"median of a single run, 95 %: BASE -0\.\d+ to \+0\.\d+ %, \d+ effective of 600 samples"
+    assert re.search(told, words(out))

@@ -73,6 +73,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="count what exceeds it: 50us, 20000ns, 1ms; a bare number where there is no time",
     )
     add(
+        "--within-runs",
+        action="store_true",
+        help="read every sample, to tell how well single runs tell the quantile",
+    )
+    add(
         "--allow",
         action="append",
         default=[],
@@ -144,6 +149,7 @@ def _options(args: argparse.Namespace) -> Any:
         metrics=tuple(dict.fromkeys(args.metric)),
         allow=tuple(dict.fromkeys(args.allow)),
         threshold=args.threshold,
+        within_runs=args.within_runs,
     )
 
 

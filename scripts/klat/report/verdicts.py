@@ -183,6 +183,10 @@ def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
     for result in cell.results:
         if result.tested and (text := wording.checks(result.judgement)):
             yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")
+        if result.base_within or result.new_within:
+            told = [wording.within(found) for found in (result.base_within, result.new_within)]
+            text = f"{result.estimand} of a single run, 95 %: BASE {told[0]}; NEW {told[1]}"
+            yield from wrapped(text, "    ", "      ")
     for condition in cell.accepted:
         text = f"allowed, though it differs: {condition.sentence()}"
         yield from wrapped(text, "    ", "      ")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.report.numbers import MISSING, plural
-from klat.sides import Key
+from klat.sides import Key, Within
 from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
 
 
@@ -156,6 +156,16 @@ def checks(j: Judgement) -> str:
     if j.bootstrap:
         parts.append(f"bootstrap {j.bootstrap[0]:.3f} to {j.bootstrap[1]:.3f}")
     return "; ".join(parts)
+
+
+def within(found: Within | None) -> str:
+    """How well single runs of a side tell the quantile."""
+    if found is None:
+        return "no run supports an interval"
+    return (
+        f"{100 * (found.low - 1):+.2f} to {100 * (found.high - 1):+.2f} %,"
+        f" {found.effective:,.0f} effective of {found.samples:,.0f} samples"
+    )
 
 
 def worst(found: Worst) -> str:

@@ -1,0 +1,147 @@
+"""`klat plan`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SessionWriter
+
+from klat.cli import main
+from klat.inference.means import welch
+
+
+def pilot(
+    writer: SessionWriter, boots: int = 6, runs: int = 8, boot: float = 0.01, run: float = 0.02, **row: Any
+) -> Path:  # fmt: skip
+    draw = np.random.default_rng(3)
+    path = Path()
+    for number in range(boots):
+        session = writer(f"stock/{number}", boot_id=f"boot-{number}")
+        shift = draw.normal(0, boot)
+        for i in range(1, runs + 1):
+            value = round(100_000 * math.exp(shift + draw.normal(0, run)))
+            session.run({"round_trip": [value] * 20}, run=i, order=i, **row)
+        path = session.path.parent
+    return path
+
+
+def klat_plan(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    status = main(["plan", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(klat_plan(capsys, *args, "--format", "json")[1])
+    return found
+
+
+def test_the_planned_boots_and_runs_have_the_power_asked_for(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, pilot(session_writer), "--change", "3%", "--power", "0.8")
+    (metric,) = found["metrics"]
+    effort = found["effort"]
+    draw = np.random.default_rng(1)
+    hits = 0
+    for _ in range(600):
+        sides = []
+        for centre in (0.0, math.log(1.03)):
+            error = math.sqrt(metric["boot"] + metric["run"] / effort["runs"])
+            sides.append(list(centre + draw.normal(0, error, effort["boots"])))
+        difference = welch(sides[0], sides[1])
+        assert difference
+        hits += difference.p_different() <= 0.05 and difference.value > 0
+    assert hits / 600 == pytest.approx(0.82, abs=0.06)
+
+
+def test_dear_boots_get_more_runs_and_cheap_ones_fewer(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pilot(session_writer)
+    cheap = told(capsys, path, "--boot-seconds", "0.01")["effort"]
+    dear = told(capsys, path, "--boot-seconds", "600")["effort"]
+    assert cheap["runs"] < dear["runs"] and cheap["boots"] > dear["boots"]
+
+
+def test_smaller_changes_take_more(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pilot(session_writer)
+    efforts = [told(capsys, path, "--change", c)["effort"]["seconds"] for c in ("1%", "2%", "5%")]
+    assert efforts == sorted(efforts, reverse=True) and efforts[0] > efforts[2]
+
+
+def test_a_few_boots_are_planned_with_caution(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pilot(session_writer, boots=3)
+    status, out, _ = klat_plan(capsys, path)
+    assert status == 0
+    assert "cautious" in out and "3 boots tell their own variation only roughly" in out
+    found = told(capsys, path)
+    assert found["cautious"]["boots"] > found["effort"]["boots"]
+
+
+def test_one_boot_is_said_not_to_tell(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = klat_plan(capsys, pilot(session_writer, boots=1))
+    assert status == 3
+    assert "how much boots vary is not known" in " ".join(out.split())
+    assert re.search(r"if boots vary by 0\.5 %: \d+ boots of \d+ runs", out)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_time_of_a_run_is_from_its_start_to_the_next(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, pilot(session_writer))["round_seconds"] == pytest.approx(0.03)
+
+
+def test_boots_of_one_run_count_all_variation_as_the_boots(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, pilot(session_writer, runs=1))
+    assert found["effort"]["runs"] == 1
+    assert any("boots of one run" in note for note in found["cannot_know"])
+
+
+def test_a_change_that_drowns_is_said_to(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = klat_plan(capsys, pilot(session_writer, boot=0.5), "--change", "0.1%")
+    assert status == 3 and "no number of boots up to 1,000 would do" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--change", "0"], "no share"),
+        (["--power", "1"], "no share"),
+        (["--boot-seconds", "-1"], "no number of seconds"),
+        (["--quantile", "max"], "--quantile"),
+        (["--metric", "speed"], "no metric of that name"),
+    ],
+)
+def test_usage_errors_are_one_line(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+) -> None:
+    status, out, err = klat_plan(capsys, pilot(session_writer, boots=2), *args)
+    assert (status, out) == (2, "") and err.count("\n") == 1 and said in err
+
+
+def test_a_pilot_without_a_run_that_counts_is_one_line(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spoiled = pilot(session_writer, boots=1, status="invalid", reason="moved")
+    for path, why in ((spoiled, "no run counts"), (tmp_path / "missing", "no such directory")):
+        status, out, err = klat_plan(capsys, path)
+        assert (status, out) == (2, "") and why in err and err.count("\n") == 1
