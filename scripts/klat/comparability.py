@@ -40,13 +40,17 @@ _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 # A kernel that does not know a vulnerability has no file for it, and some show no microcode.
 _WHERE_BOTH = frozenset({"microcode", "mitigations"})
 RUN = ("load",)
-ROWS = ("program", "cpus", "policy", "dma-latency")
+ROWS = ("program", "cpus", "policy")
+# Of the params: they set the conditions of a measurement and not what is measured.
+PARAMS = {"dma-latency": "not held", "iterations": ABSENT, "warmup": ABSENT}
 WITHIN_SIDE = {
     "kernel-release": "kernel_release",
     "kernel-version": "kernel_version",
     "preemption": "preemption",
 }
-ALLOWABLE = tuple(sorted({*RECORDED, *FILES, *RUN, *ROWS, *WITHIN_SIDE, "environment"} - {"unit"}))
+ALLOWABLE = tuple(
+    sorted({*RECORDED, *FILES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, "environment"} - {"unit"})
+)
 # What a set-up command can change within a boot: where both settings declare that they took turns
 # in one boot, these are what is under test.
 SETTINGS = frozenset({"governor", "idle", "smt", "isolation", "clocksource", "load", "mitigations"})

@@ -30,6 +30,7 @@ from klat.sides import (
     exceedances,
     observe,
     read_side,
+    split_params,
     told,
     within_runs,
 )
@@ -257,7 +258,7 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         {k: c for k, c in side.cells.items() if not options.metrics or k[3] in options.metrics}
         for side in (base, new)
     ]
-    keys = [key for key in wanted[0] if key in wanted[1]]
+    pairs = _matched(list(wanted[0]), list(wanted[1]))
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -268,14 +269,35 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         cautions=tuple(_cautions(base, new, units)),
         differences=tuple(_differences(base, new)),
         cells=(),
-        only_base=tuple(key for key in wanted[0] if key not in wanted[1]),
-        only_new=tuple(key for key in wanted[1] if key not in wanted[0]),
+        only_base=tuple(key for key in wanted[0] if key not in dict(pairs)),
+        only_new=tuple(key for key in wanted[1] if key not in dict(pairs).values()),
     )
     cells = [
-        _open_cell(key, wanted[0][key], wanted[1][key], against, units, base.unit, options)
-        for key in keys
+        _open_cell(one, wanted[0][one], wanted[1][two], against, units, base.unit, options)
+        for one, two in pairs
     ]
     return _Opened(against, cells)
+
+
+def _matched(base: Sequence[Key], new: Sequence[Key]) -> list[tuple[Key, Key]]:
+    """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
+    what is left those that measure the same under conditions that differ, which will be refused,
+    where there is no choice which."""
+    known = set(new)
+    pairs = {key: key for key in base if key in known}
+    left: list[dict[Key, list[Key]]] = []
+    for keys in (base, new):
+        alike: dict[Key, list[Key]] = {}
+        for key in keys:
+            if key not in pairs:
+                bare = (key[0], split_params(key[1])[0], *key[2:])
+                alike.setdefault(bare, []).append(key)
+        left.append(alike)
+    for bare, ones in left[0].items():
+        twos = left[1].get(bare, [])
+        if len(ones) == len(twos) == 1:
+            pairs[ones[0]] = twos[0]
+    return [(key, pairs[key]) for key in base if key in pairs]
 
 
 def _info(side: Side) -> SideInfo:

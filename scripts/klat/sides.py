@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from klat import statistics
-from klat.comparability import Values, conditions, read_run_facts
+from klat.comparability import PARAMS, Values, conditions, read_run_facts
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.nested import mean
@@ -110,7 +110,7 @@ class Run:
         return self.source.files.read(self.row)
 
 
-# Benchmark, params without what is a condition, placement, metric.
+# Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
 UnitKey = tuple[str, str]  # boot, pair
 
@@ -186,14 +186,10 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
     for source in sources:
         programs = source.session.info.get("programs")
         programs = programs if isinstance(programs, dict) else {}
-        split: dict[str, tuple[str, str]] = {}
         for row in source.session.rows:
             if not row.metric:
                 continue
-            if row.params not in split:
-                split[row.params] = _condition_of(row.params)
-            params, latency = split[row.params]
-            key = (row.benchmark, params, row.placement, row.metric)
+            key = (row.benchmark, row.params, row.placement, row.metric)
             cell = cells.get(key)
             if cell is None:
                 cell = cells[key] = CellRuns()
@@ -204,28 +200,29 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
             found = cell.values
             found.setdefault(("cpus", "the CPUs used"), {})[row.cpus] = None
             found.setdefault(("policy", "the policy obtained"), {})[row.policy] = None
-            found.setdefault(("dma-latency", "the DMA latency held"), {})[latency] = None
             build = str(programs.get(row.benchmark))[:12]
             found.setdefault(("program", f"the build of {row.benchmark}"), {})[build] = None
             pair = source.pairing.of_order(row.order) if source.pairing else ""
             cell.units.setdefault((row.boot, pair), []).append(Run(row, source))
-    for cell in cells.values():
+    for key, cell in cells.items():
+        _, held = split_params(key[1])
+        cell.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
         for runs in cell.units.values():
             runs.sort(key=lambda run: run.row.start_ns)
     return dict(sorted(cells.items(), key=lambda item: _order(item[0])))
 
 
-def _condition_of(params: str) -> tuple[str, str]:
-    """The params without the DMA latency that was held, and that: it is a condition of the run."""
-    latency = "not held"
+def split_params(params: str) -> tuple[str, dict[str, str]]:
+    """The params that say what is measured, and the others, which are conditions of it."""
+    conditions = dict(PARAMS)
     kept = []
     for item in params.split(";"):
         name, _, value = item.partition("=")
-        if name == "dma-latency":
-            latency = value
+        if name in conditions:
+            conditions[name] = value
         else:
             kept.append(item)
-    return ";".join(kept), latency
+    return ";".join(kept), conditions
 
 
 def _order(key: Key) -> tuple[object, ...]:

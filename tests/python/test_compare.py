@@ -284,6 +284,7 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),
     ("cpus", {"run": {"cpus": "writer=3;reader=2"}}),
     ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),
+    ("iterations", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}}),
     ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
     ("idle", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}}),
     ("idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
@@ -307,6 +308,21 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     status, out, _ = klat_compare(capsys, stock, rt, "--allow", key)
     assert status == 1
     assert f"allowed, though it differs: {key}: " in words(out)
+
+
+def test_a_sweep_over_a_condition_is_paired_value_by_value(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    for label, medians in (("stock", (9_000, 5_000)), ("rt", (9_000, 6_000))):
+        for boot in range(5):
+            for latency, median in zip((100, 0), medians):
+                params = f"x=1;dma-latency={latency}"
+                ticks = samples(median + boot)
+                again(lab.root / label / str(boot)).run({"woken": ticks}, params=params, start_ns=latency)  # fmt: skip
+    status, out, _ = klat_compare(capsys, stock, rt, "--metric", "woken")
+    assert status == 1 and "1 same, 1 slower" in out
+    assert re.search(r"slower beyond the margin .*woken.*dma-latency=0$", out, re.MULTILINE)
 
 
 BOTH: list[tuple[str, str]] = [
