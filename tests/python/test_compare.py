@@ -445,7 +445,7 @@ def test_declared_blocks_of_one_boot_tell_of_the_setting(
     a, b = lab("a", **shared), lab("b", 1.1, environment=idle, **shared)
     status, out, _ = klat_compare(capsys, a, b)
     assert status == 1 and "slower beyond the margin" in out
-    assert "Student over pairs of units, 5.0 degrees of freedom" in words(out)
+    assert "Student over pairs of blocks, 5.0 degrees of freedom" in words(out)
     assert "current_governor: absent | menu" in words(out)
     other = lab("c", 1.1, **{**shared, "facts": blocks("another")})
     assert klat_compare(capsys, a, other)[0] == 3
@@ -460,7 +460,7 @@ def test_boots_taken_in_declared_turns_are_pairs(
             facts = {"pairing": {"experiment": "e", "pair": boot}}
             (lab.root / label / str(boot) / "run.json").write_text(json.dumps(facts))
     status, out, _ = klat_compare(capsys, stock, rt)
-    assert status == 1 and "Student over pairs of units, 4.0 degrees" in words(out)
+    assert status == 1 and "Student over pairs of boots, 4.0 degrees" in words(out)
 
 
 # Reports

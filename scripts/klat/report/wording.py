@@ -124,16 +124,19 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
 
 
 def spreads(j: Judgement, noun: str) -> str:
-    """The variance components, as standard deviations of the logs, which are relative ones."""
+    """Kalibera and Jones's T, what a level itself adds, and S, what is seen at it with all that is
+    below it, as standard deviations of the logs, which are relative ones."""
 
     def told(found: Spread) -> str:
         if found.run is None or found.unit is None:
             return MISSING
-        run = deviation(found.run.own)
-        unit = deviation(found.unit.own)
-        return f"runs {run}, {noun}s {unit}"
+        runs, units = (
+            f"{deviation(level.own)} (S {deviation(level.observed)})"
+            for level in (found.run, found.unit)
+        )
+        return f"runs {runs}, {noun}s {units}"
 
-    return f"variation (T): BASE {told(j.base)}; NEW {told(j.new)}"
+    return f"variation T: BASE {told(j.base)}; NEW {told(j.new)}"
 
 
 def deviation(own: float | None) -> str:
@@ -142,11 +145,12 @@ def deviation(own: float | None) -> str:
     return percent(math.sqrt(own)) if own > 0 else "none seen"
 
 
-def checks(j: Judgement) -> str:
+def checks(j: Judgement, noun: str) -> str:
     """The cross-checks of a tested result; empty without any."""
     parts = []
     if j.p is not None:
-        parts.append(f"{j.method.value}, {j.freedom:.1f} degrees of freedom")
+        method = j.method.value.replace("unit", noun)
+        parts.append(f"{method}, {j.freedom:.1f} degrees of freedom")
     if j.permutation:
         kind = "exact" if j.permutation.exact else "drawn"
         parts.append(
