@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ FILES = {
 _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 # A kernel that does not know a vulnerability has no file for it, and some show no microcode.
 _WHERE_BOTH = frozenset({"microcode", "mitigations"})
+# Whether files of the environment are there at all.
+CAPTURE = ("environment", "the environment")
 RUN = ("load",)
 ROWS = ("program", "cpus", "policy")
 # Of the params: they set the conditions of a measurement and not what is measured.
@@ -49,7 +51,7 @@ WITHIN_SIDE = {
     "preemption": "preemption",
 }
 ALLOWABLE = tuple(
-    sorted({*RECORDED, *FILES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, "environment"} - {"unit"})
+    sorted({*RECORDED, *FILES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - {"unit"})
 )
 # What a set-up command can change within a boot: where both settings declare that they took turns
 # in one boot, these are what is under test.
@@ -90,9 +92,13 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
             for key, pattern in _FILES.items():
                 if pattern.fullmatch(name):
                     found[key, name] = value
-    if not files:
-        found["environment", "the directory environment"] = ABSENT
+    found[CAPTURE] = "captured" if files else ABSENT
     return found
+
+
+def is_captured(values: Values) -> bool:
+    """Whether the session holds its environment."""
+    return values.get(CAPTURE) != ABSENT
 
 
 def of_kernel(session: Session) -> Values:
@@ -109,7 +115,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
     found: dict[str, Condition] = {}
     every = [*base, *new]
     names = dict.fromkeys(name for values in every for name in values)
-    uncaptured = any(("environment", "the directory environment") in values for values in every)
+    uncaptured = not all(is_captured(values) for values in every)
     for key, name in names:
         if uncaptured and key in FILES:
             continue  # nothing is known on one side; that is said once, not for each file
@@ -124,10 +130,13 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
     return sorted(found.values(), key=lambda condition: condition.key)
 
 
-def kernels_within(sessions: Sequence[Session]) -> list[Condition]:
+def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
     """Where the sessions of one side are not of one kernel."""
     values = [of_kernel(session) for session in sessions]
-    return disagreements(values, values)
+    return [
+        replace(found, why=f"the boots of {label} differ in {found.name}: {found.base}")
+        for found in disagreements(values, values)
+    ]
 
 
 def _several(values: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from klat.comparability import (
     SETTINGS,
     Condition,
     disagreements,
+    is_captured,
     kernels_within,
 )
 from klat.environment import Difference, differences, recorded_differences
@@ -49,6 +50,7 @@ class Options:
     metrics: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     threshold: float | None = None
+    threshold_is_time: bool = False  # it was given with a unit of time
     within_runs: bool = False  # read every sample, to tell how well single runs tell a quantile
 
     @property
@@ -195,7 +197,7 @@ def compare_paths(base: Path, news: Sequence[Path], options: Options) -> Compari
 
 def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
     """The correction is over every test of BASE against every NEW."""
-    _check_metrics([base, *news], options)
+    _check(base, news, options)
     opened = [_open(base, new, options) for new in news]
     tests = [e for o in opened for _, entries in o.cells for e in entries if e.to_judge]
     judged = judge([e.pair for e in tests], options.rules, [e.obstacle for e in tests])
@@ -216,7 +218,18 @@ def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
     return Comparison(options, against, family, tuple(problems))
 
 
-def _check_metrics(sides: Sequence[Side], options: Options) -> None:
+def _check(base: Side, news: Sequence[Side], options: Options) -> None:
+    sides = [base, *news]
+    for new in news:
+        both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
+        if both:
+            raise KlatError(f"{printable(str(min(both)))}: is on both sides")
+    if options.threshold_is_time:
+        for side in sides:
+            if side.unit != "ns":
+                raise KlatError(
+                    f"--threshold is a time and {side.name} is in {side.unit}; give a bare number"
+                )
     known = dict.fromkeys(key[3] for side in sides for key in side.cells)
     for metric in options.metrics:
         if metric not in known:
@@ -369,8 +382,7 @@ def _obstacles(
 ) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
     found = disagreements([s.values for s in base.sources], [s.values for s in new.sources])
     for side in (base, new):
-        known = {(condition.key, condition.base) for condition in found}
-        found += [c for c in kernels_within(side.sessions) if (c.key, c.base) not in known]
+        found += kernels_within(side.name, side.sessions)
     if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
         if not any(condition.key == "mode" for condition in found):
             why = "a side is emulated without counting instructions, so its times mean nothing"
@@ -405,7 +417,7 @@ def _cautions(base: Side, new: Side, units: _SideUnits) -> list[str]:
     bare = [
         name
         for name, side in (("BASE", base), ("NEW", new))
-        if any(("environment", "the directory environment") in s.values for s in side.sources)
+        if not all(is_captured(source.values) for source in side.sources)
     ]
     if bare:
         found.append(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -373,13 +374,26 @@ def test_two_kernels_under_one_label_are_refused(
     odd.run({"round_trip": samples(52_000)})
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 4
-    assert "boots of a side differ in kernel_release: 6.1.0-rt | 6.9" in words(out)
+    assert "the boots of rt differ in kernel_release: 6.1.0-rt | 6.9" in words(out)
 
 
 def test_times_of_an_emulator_are_refused(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock, rt = lab("stock", mode="emulated"), lab("rt", mode="emulated", **RT)
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 4 and "mean nothing" in words(out)
+
+
+def test_an_environment_that_was_not_captured_is_said(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock", environment={f"{CPU}/smt/control": "off"}), lab("rt", **RT)
+    for path in rt.glob("*/environment"):
+        shutil.rmtree(path)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4
+    assert "environment: the environment is captured in BASE and absent in NEW" in words(out)
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", "environment")
+    assert status == 0 and "the environment of NEW was not captured" in words(out)
 
 
 def test_the_kernel_itself_is_listed_and_not_refused(
@@ -595,6 +609,23 @@ def test_usage_errors_are_one_line(
 ) -> None:
     status, out, err = klat_compare(capsys, lab("stock", boots=2), lab("rt", boots=2), *args)
     assert (status, out) == (2, "") and err.count("\n") == 1
+
+
+def test_a_session_is_not_held_against_itself(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stock = lab("stock")
+    status, out, err = klat_compare(capsys, stock, stock / "0")
+    assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*is on both sides\n", err)
+
+
+def test_a_time_is_no_threshold_of_instructions(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = {"mode": "counted", "unit": "instructions"}
+    sides = lab("stock", **counted), lab("rt", **counted, **RT)
+    status, _, err = klat_compare(capsys, *sides, "--threshold", "50us")
+    assert status == 2 and "is in instructions; give a bare number" in err
+    status, out, _ = klat_compare(capsys, *sides, "--threshold", "100000")
+    assert status == 0 and "above 100,000 instructions" in out
 
 
 def test_torn_and_spoiled_rows_are_left_out_and_told(

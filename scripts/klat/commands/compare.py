@@ -69,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--threshold",
         type=_time,
+        default=(None, False),
         metavar="T",
         help="count what exceeds it: 50us, 20000ns, 1ms; a bare number where there is no time",
     )
@@ -116,11 +117,12 @@ def share(text: str) -> float:
 _NANOSECONDS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
-def _time(text: str) -> float:
+def _time(text: str) -> tuple[float, bool]:
+    """Nanoseconds, or a bare number; and whether a unit was given."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 50us, 20000ns or 1ms")
-    return float(match[1]) * _NANOSECONDS[match[2]]
+    return float(match[1]) * _NANOSECONDS[match[2]], bool(match[2])
 
 
 def _seed(text: str) -> int:
@@ -148,7 +150,8 @@ def _options(args: argparse.Namespace) -> Any:
         tested=tested or (MEDIAN,),
         metrics=tuple(dict.fromkeys(args.metric)),
         allow=tuple(dict.fromkeys(args.allow)),
-        threshold=args.threshold,
+        threshold=args.threshold[0],
+        threshold_is_time=args.threshold[1],
         within_runs=args.within_runs,
     )
 
