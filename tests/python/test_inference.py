@@ -153,6 +153,11 @@ def test_the_exact_sign_test_of_pairs_counts_every_sign() -> None:
     assert found.p == approx(sum(s >= sum(differences) - 1e-9 for s in sums) / 32)
 
 
+def test_a_drawn_sign_test_counts_the_data_among_what_is_drawn() -> None:
+    found = permutation.signs([1.0 + i / 10 for i in range(30)], seed=3)
+    assert found and not found.exact and found.p == 1 / (permutation.DRAWN + 1)
+
+
 def test_a_drawn_permutation_test_is_seeded_and_never_zero() -> None:
     a, b = list(range(12)), [x + 100.5 for x in range(12)]
     found, again = (permutation.two_sides(a, b, seed=7) for _ in range(2))
