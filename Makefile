@@ -63,11 +63,14 @@ all: $(BINARIES)
 .PHONY: help
 help:
 	@echo 'make            builds the programs: $(PROGRAMS)'
-	@echo 'make deps       installs what building, running and plotting need (as root, apt-get)'
-	@echo 'make bench      deps, all, then runs each program $${RUNS:-500} times under LABEL, prints the table, draws the plots'
-	@echo 'make test       installs what the tests need, builds, runs them; test-slow: the slow ones'
-	@echo 'make selfbench  klat'\''s own speed, against its claims and against perf and cyclictest'
-	@echo 'make validate   how often the verdicts are right, by simulation: VALIDATE=--quick for a short one'
+	@echo 'make deps       installs what building, running and plotting need (root)'
+	@echo 'make bench      deps, all; runs the five programs $${RUNS:-500} times each under'
+	@echo '                LABEL, prints the table, draws the plots'
+	@echo 'make test       installs what the tests need, builds, runs them; test-slow:'
+	@echo '                the slow ones'
+	@echo 'make selfbench  klat'\''s own speed, against its claims, perf and cyclictest'
+	@echo 'make validate   how often the verdicts are right, by simulation;'
+	@echo '                VALIDATE=--quick for a short one'
 	@echo 'make lint       formatters, type checker and shellcheck; make format'
 	@echo 'make install    into $${prefix:-/usr/local} below DESTDIR; uninstall'
 	@echo 'make new NAME=x scaffolds a benchmark with its test'
@@ -195,7 +198,7 @@ $(BUILD)/man/klat-%.1: all
 	$(Q)$(OUT:%=%/)$*/$* --print-man > $@
 $(BUILD)/man/klat.1: docs/klat.1 scripts/manual all
 	@mkdir -p $(@D)
-	$(Q)scripts/manual $(VERSION) $(PROGRAMS) > $@
+	$(Q)OUT='$(OUT)' scripts/manual $(VERSION) $(PROGRAMS) > $@
 $(BUILD)/completion/klat: scripts/completion.bash all
 	@mkdir -p $(@D)
 	$(Q){ cat $<; for p in $(PROGRAMS); do $(OUT:%=%/)$$p/$$p --print-completion; done; } > $@
