@@ -38,7 +38,9 @@ MAKEFLAGS += --no-print-directory
 endif
 
 CFLAGS ?= -O2 -g
-override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib
+# Without the tree's own path, so that two builds of one source are one program to `klat compare`.
+override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib \
+	-ffile-prefix-map=$(CURDIR)=.
 LDLIBS := -lnuma -ljansson -lmd -lm
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
