@@ -236,7 +236,6 @@ uninstall:
 .PHONY: new
 new:
 	$(Q)scripts/new '$(NAME)'
-	$(give_back)
 
 .PHONY: clean
 clean:
