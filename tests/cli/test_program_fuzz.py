@@ -48,7 +48,9 @@ class Line:
 
     def __init__(self, program: str, chance: random.Random, scratch: Path) -> None:
         self.words: list[str] = []
-        self.must_be_refused = False
+        self.refused_at_once = False
+        # Of options whose value is judged when all words are read, so that only the last counts.
+        self.refused_at_last: dict[str, bool] = {}
         self.chance = chance
         self.scratch = scratch
         self.options = harness.help_options(program)
@@ -59,7 +61,7 @@ class Line:
             self.words.append(
                 self.chance.choice(["--nonsense", "-q", "stray", "--nonsense=3", "", "-"])
             )
-            self.must_be_refused = True
+            self.refused_at_once = True
             return
         name = self.chance.choice(sorted(set(self.options) - {"help", "version"}))
         rest = self.options[name]
@@ -69,11 +71,18 @@ class Line:
             # A value for a flag has to be refused.
             wrong = self.chance.random() < 0.1
             self.words.append(f"--{name}=1" if wrong else f"--{name}")
-            self.must_be_refused |= wrong
+            self.refused_at_once |= wrong
             return
         value, wrong = self.value(name, argument, rest)
         self.words += [f"--{name}={value}"] if self.chance.random() < 0.5 else [f"--{name}", value]
-        self.must_be_refused |= wrong
+        if name in ("policy", "plant"):
+            self.refused_at_last[name] = wrong
+        else:
+            self.refused_at_once |= wrong
+
+    @property
+    def must_be_refused(self) -> bool:
+        return self.refused_at_once or any(self.refused_at_last.values())
 
     def value(self, name: str, argument: str, rest: str) -> tuple[str, bool]:
         """A value, and whether it is certainly wrong."""
