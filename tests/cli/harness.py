@@ -72,7 +72,6 @@ TRAITS: dict[str, Traits] = {
         calls=frozenset({"futex"}),
     ),
     "tlbflush": Traits(
-        on_one_cpu=MEASURED,
         steady=("--responders", "0", "--cpus", "1"),
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
