@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from klat import estimands
 from klat.comparability import (
@@ -30,7 +29,6 @@ from klat.sides import (
     Within,
     exceedances,
     observe,
-    read_side,
     split_params,
     told,
     within_runs,
@@ -190,11 +188,6 @@ class Comparison:
         return NO_REGRESSION
 
 
-def compare_paths(base: Path, news: Sequence[Path], options: Options) -> Comparison:
-    """Read the sides and compare them. SessionError or KlatError where one cannot be read."""
-    return compare(read_side(base), [read_side(new) for new in news], options)
-
-
 def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
     """The correction is over every test of BASE against every NEW."""
     _check(base, news, options)
@@ -265,13 +258,13 @@ class _Opened:
 
 
 def _open(base: Side, new: Side, options: Options) -> _Opened:
-    units = _units(base, new)
+    units = side_units(base, new)
     refused, accepted = _obstacles(base, new, units, options)
     wanted = [
-        {k: c for k, c in side.cells.items() if not options.metrics or k[3] in options.metrics}
+        {k: c for k, c in side.cells.items() if _wanted(k, options)}
         for side in (base, new)
     ]
-    pairs = _matched(list(wanted[0]), list(wanted[1]))
+    pairs = matched(list(wanted[0]), list(wanted[1]))
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -292,7 +285,7 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
     return _Opened(against, cells)
 
 
-def _matched(base: Sequence[Key], new: Sequence[Key]) -> list[tuple[Key, Key]]:
+def matched(base: Sequence[Key], new: Sequence[Key]) -> list[tuple[Key, Key]]:
     """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
     what is left those that measure the same under conditions that differ, which will be refused,
     where there is no choice which."""
@@ -311,6 +304,29 @@ def _matched(base: Sequence[Key], new: Sequence[Key]) -> list[tuple[Key, Key]]:
         if len(ones) == len(twos) == 1:
             pairs[ones[0]] = twos[0]
     return [(key, pairs[key]) for key in base if key in pairs]
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """What lies behind the cells of BASE against one NEW."""
+
+    base: Side
+    new: Side
+    pairs: dict[Key, Key]
+    units: SideUnits
+
+    def of(self, cell: Cell) -> tuple[CellRuns, CellRuns, SideUnits]:
+        return self.base.cells[cell.key], self.new.cells[self.pairs[cell.key]], self.units
+
+
+def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
+    """The runs that `compare` made the cells of these sides from."""
+    keys = [[k for k in s.cells if _wanted(k, options)] for s in (base, new)]
+    return ComparedRuns(base, new, dict(matched(*keys)), side_units(base, new))
+
+
+def _wanted(key: Key, options: Options) -> bool:
+    return not options.metrics or key[3] in options.metrics
 
 
 def _info(side: Side) -> SideInfo:
@@ -335,7 +351,7 @@ def _info(side: Side) -> SideInfo:
 
 
 @dataclass(frozen=True)
-class _SideUnits:
+class SideUnits:
     """How both sides are made into units, and what a verdict on them is about. `obstacle` says why
     they stand for nothing, where they do."""
 
@@ -346,7 +362,7 @@ class _SideUnits:
     caution: str = ""
 
 
-def _units(base: Side, new: Side) -> _SideUnits:
+def side_units(base: Side, new: Side) -> SideUnits:
     """Boots, unless both sides declare that they took turns; boots that both sides share are pairs,
     where all are and there are two of them at least."""
     shared = set(base.boots) & set(new.boots)
@@ -354,21 +370,21 @@ def _units(base: Side, new: Side) -> _SideUnits:
     declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
     if declared[0] == declared[1] and len(declared[0]) == 1 and "" not in declared[0]:
         noun = "block" if shared else "boot"
-        return _SideUnits(_in_pairs(base, noun), _in_pairs(new, noun), subject)
+        return SideUnits(_in_pairs(base, noun), _in_pairs(new, noun), subject)
     boots = Units()
     if not shared:
-        return _SideUnits(boots, boots)
+        return SideUnits(boots, boots)
     if len(shared) > 1 and shared == set(base.boots) == set(new.boots):
         pairs = Units(pairs={(boot, ""): boot for boot in shared})
         caution = (
             "both sides were measured in the same boots, each of which is a pair; a drift within"
             " them counts as a difference, unless the order changed from boot to boot"
         )
-        return _SideUnits(pairs, pairs, subject, caution=caution)
+        return SideUnits(pairs, pairs, subject, caution=caution)
     obstacle = "both sides were measured in one boot and declare no blocks that took turns"
     if len(base.boots) > 1 or len(new.boots) > 1:
         obstacle = "some boots are on both sides, so the sides are not independent"
-    return _SideUnits(boots, boots, subject, obstacle)
+    return SideUnits(boots, boots, subject, obstacle)
 
 
 def _in_pairs(side: Side, noun: str) -> Units:
@@ -378,7 +394,7 @@ def _in_pairs(side: Side, noun: str) -> Units:
 
 
 def _obstacles(
-    base: Side, new: Side, units: _SideUnits, options: Options
+    base: Side, new: Side, units: SideUnits, options: Options
 ) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
     found = disagreements([s.values for s in base.sources], [s.values for s in new.sources])
     for side in (base, new):
@@ -406,7 +422,7 @@ def _differences(base: Side, new: Side) -> list[Difference]:
     return found + differences(one.path / "environment", two.path / "environment")
 
 
-def _cautions(base: Side, new: Side, units: _SideUnits) -> list[str]:
+def _cautions(base: Side, new: Side, units: SideUnits) -> list[str]:
     found = [units.caution] if units.caution else []
     kernels = [
         [side.sessions[0].info.get(k) for k in ("kernel_release", "kernel_version", "preemption")]
@@ -428,7 +444,7 @@ def _cautions(base: Side, new: Side, units: _SideUnits) -> list[str]:
 
 
 def _open_cell(
-    key: Key, base: CellRuns, new: CellRuns, against: Against, units: _SideUnits, unit: str,
+    key: Key, base: CellRuns, new: CellRuns, against: Against, units: SideUnits, unit: str,
     options: Options,
 ) -> tuple[Cell, list[_Entry]]:  # fmt: skip
     both = bool(base.units and new.units)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -262,10 +262,20 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     Where all there is is one run, its samples are read for an interval. NoLogarithm where a run's
     figure is 0.
     """
+    found = gather(cell, units, lambda run: run.value(estimand), estimand.q is not None)
+    if found.runs == 1 == len(cell.runs):
+        return replace(found, sampled=_sampled(cell.runs[0], estimand))
+    return found
+
+
+def gather(
+    cell: CellRuns, units: Units, value_of: Callable[[Run], float | None], quantised: bool
+) -> Observed:
+    """The same of any figure of a run; `quantised` where it is a sample, with its granularity."""
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
-        found = [value for run in runs if (value := run.value(estimand)) is not None]
+        found = [value for run in runs if (value := value_of(run)) is not None]
         if not found:
             continue
         if min(found) <= 0:
@@ -273,9 +283,8 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
         values += found
         logs = tuple(math.log(value) for value in found)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
-    sampled = _sampled(cell.runs[0], estimand) if len(values) == 1 == len(cell.runs) else None
-    resolution = _resolution(cell.runs, values) if estimand.q is not None else 0.0
-    return Observed(tuple(observed), resolution, sampled, units.noun)
+    resolution = _resolution(cell.runs, values) if quantised else 0.0
+    return Observed(tuple(observed), resolution, noun=units.noun)
 
 
 def _resolution(runs: Sequence[Run], values: Sequence[float]) -> float:

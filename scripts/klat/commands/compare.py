@@ -92,6 +92,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="text",
         help="default: text",
     )
+    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
     parser.set_defaults(func=run)
 
 
@@ -157,14 +158,21 @@ def _options(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.comparison import compare_paths
+    from klat.comparison import compare
+    from klat.sides import read_side
 
     options = _options(args)
+    environment = None
+    if args.html:
+        from klat.report import page
+
+        environment = page.require()
     # Rows by the ten thousand, and no cycles among them: looking for some costs a tenth of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        found = compare_paths(args.base, args.new, options)
+        base, news = read_side(args.base), [read_side(new) for new in args.new]
+        found = compare(base, news, options)
     finally:
         if collecting:
             gc.enable()
@@ -186,4 +194,8 @@ def run(args: argparse.Namespace) -> int:
 
         (write_csv if args.format == "csv" else write_json)(found, sys.stdout)
     sys.stdout.flush()
+    if environment:
+        from klat.report.comparison_page import comparison_page
+
+        page.write(args.html, comparison_page(environment, found, base, news))
     return found.status

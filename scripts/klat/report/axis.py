@@ -69,13 +69,18 @@ def _multiples(low: float, high: float, most: int, steps: Sequence[float]) -> st
     return tics((i * step, plain(i * step)) for i in range(first, last + 1))
 
 
-def logarithmic_tics(low: float, high: float) -> str:
-    """Decades, with what goes between where there are few."""
+def logarithmic_tics(low: float, high: float, most: int = 9) -> str:
+    """Decades, with what goes between where there are few; fewer where `most` is less than 9."""
     decades = math.log10(high / low)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 0.8 else (1.0, 2.0, 5.0)
+    narrow = most < 9
+    steps: Sequence[float] = (1.0, 2.0, 5.0)
+    if decades < 0.8:
+        steps = (1.0, 1.5, 2.0, 3.0, 5.0) if narrow else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    elif narrow and decades >= 1.5:
+        steps = (1.0, 3.0)
     every = 1
     if decades >= 2.5:
-        steps, every = (1.0,), math.ceil((last - first + 1) / 8)
+        steps, every = (1.0,), math.ceil((last - first + 1) / (most - 1))
     places = [step * 10.0**e for e in range(first, last + 1, every) for step in steps]
     return tics((p, plain(p)) for p in places if low <= p <= high)

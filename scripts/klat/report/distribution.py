@@ -34,11 +34,12 @@ _SIDE_BY_SIDE = 112
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """A curve with its samples in order, as recorded; times `scale` they are on the axis."""
+class Drawn:
+    """Samples in order, as recorded, `quantum` apart at least; times `scale` they are on the
+    axis."""
 
-    curve: Curve
     ordered: Samples
+    quantum: int
     scale: float
     colour: str
     dash: str
@@ -52,7 +53,7 @@ class _Drawn:
         """Where nearly all samples are: what a few others would squeeze into a single bin. At
         most 5 % are beyond either end."""
         low, high = self.at(0.25), self.at(0.75)
-        reach = _REACH * max(high - low, self.curve.label.quantum * self.scale)
+        reach = _REACH * max(high - low, self.quantum * self.scale)
         return (
             max(self.at(0), min(low - reach, self.at(0.05))),
             min(self.at(_BODY), max(high + reach, self.at(0.95))),
@@ -76,49 +77,58 @@ class _Drawn:
 def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
     """Histogram of the body above the cumulative distribution of everything. None without a
     usable run."""
-    drawn: list[_Drawn] = []
+    drawn: list[Drawn] = []
+    shown: list[Curve] = []
     for curve in overlay.curves:
         ordered = np.sort(curve.measurement.samples())
         if len(ordered):
             place = len(drawn) % len(COLOURS)
             scale = axis.scale(curve.label)
-            drawn.append(_Drawn(curve, ordered, scale, COLOURS[place], DASHES[place]))
+            quantum = curve.label.quantum
+            drawn.append(Drawn(ordered, quantum, scale, COLOURS[place], DASHES[place]))
+            shown.append(curve)
     if not drawn:
         return None
     figure = Figure(f"{overlay.slug}-distribution")
     top = head(figure, f"{overlay.title}: distribution", overlay.subtitle)
-    for one in drawn:
+    for one, curve in zip(drawn, shown):
         figure.swatch(EDGE, top, line(one.colour, 2.5, one.dash))
-        name = describe(one.curve, len(one.curve.measurement.runs))
-        figures = _key_figures(one, axis)
+        name = describe(curve, len(curve.measurement.runs))
+        figures = _key_figures(one, curve, axis)
         figure.text(name, EDGE + 38, top)
         if len(name) + len(figures) > _SIDE_BY_SIDE:
             top += LINE
         figure.text(figures, RIGHT, top, align="right")
         top += LINE
     top += 36
-    _histogram(figure, drawn, axis, top, top + 200)
-    _cumulative(figure, drawn, axis, top + 294, top + 548)
+    plot, note = histogram(figure, drawn, axis)
+    caption(figure, top, "% of samples, by bin", note)
+    figure.panel(LEFT, RIGHT, top, top + 200, plot)
+    plot, note = tail(figure, drawn, axis)
+    caption(figure, top + 294, "% of samples that are shorter", note)
+    figure.panel(LEFT, RIGHT, top + 294, top + 548, plot)
     figure.height = round(top + 606)
     return figure
 
 
-def _key_figures(one: _Drawn, axis: Axis) -> str:
-    s = one.curve.measurement.statistics
+def _key_figures(one: Drawn, curve: Curve, axis: Axis) -> str:
+    s = curve.measurement.statistics
     told = [("median", s.median), ("p99", s.p99), ("max", s.max)]
     shown = [f"{name} {axis.figure(v * one.scale)}" for name, v in told if v is not None]
     return f"{plural(len(one.ordered), 'sample')}: {', '.join(shown)} {axis.unit}"
 
 
-def _histogram(
-    figure: Figure, drawn: Sequence[_Drawn], axis: Axis, top: float, bottom: float
-) -> None:
+def histogram(
+    figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9
+) -> tuple[list[str], str]:
+    """Of the body, for a panel that the caller places: what to plot, and what is not shown. At most
+    about `most` tics."""
     low = min(one.body[0] for one in drawn)
     high = max(one.body[1] for one in drawn)
     logarithmic = low > 0 and high > 3 * _TAIL * low
     plot = []
     for one in drawn:
-        step = max(one.curve.label.quantum, reduce.granularity(one.ordered))
+        step = max(one.quantum, reduce.granularity(one.ordered))
         bounds = reduce.edges(low / one.scale, high / one.scale, step, logarithmic)
         share = 100 * reduce.shares(one.ordered, bounds, logarithmic)
         # As an outline: filled step by step, the seams between transparent bins would show.
@@ -130,18 +140,18 @@ def _histogram(
                 f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{one.colour}'"
             )
         plot.append(f"{block} using 1:2 with lines {line(one.colour, 1.5, one.dash)}")
-    _x_axis(figure, axis, low, high, logarithmic)
+    _x_axis(figure, axis, low, high, logarithmic, most)
     outside = max(100 * one.outside(low, high) for one in drawn)
-    most = "up to " if len(drawn) > 1 else ""
-    note = f"{most}{outside:.2g} % of the samples are outside" if outside else "all samples"
-    caption(figure, top, "% of samples, by bin", note)
+    upto = "up to " if len(drawn) > 1 else ""
+    note = f"{upto}{outside:.2g} % of the samples are outside" if outside else "all samples"
     figure.add("set yrange [0:*]")
-    figure.panel(LEFT, RIGHT, top, bottom, plot)
+    return plot, note
 
 
-def _cumulative(
-    figure: Figure, drawn: Sequence[_Drawn], axis: Axis, top: float, bottom: float
-) -> None:
+def tail(
+    figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9
+) -> tuple[list[str], str]:
+    """The same for the cumulative distribution of all samples, on a scale that spreads its end."""
     low = min(one.smallest_positive for one in drawn)
     high = max(one.largest for one in drawn)
     logarithmic = high > _TAIL * min(one.at(0.5) for one in drawn)
@@ -156,14 +166,12 @@ def _cumulative(
         plot.append(f"{block} using 1:2 with fsteps {line(one.colour, 2, one.dash)}")
         last = figure.data(x[-1:], y[-1:])
         plot.append(f"{last} using 1:2 with points {points(7, 0.7, one.colour)}")
-    _x_axis(
-        figure, axis, low if logarithmic else min(one.at(0) for one in drawn), high, logarithmic
-    )
+    first = low if logarithmic else min(one.at(0) for one in drawn)
+    _x_axis(figure, axis, first, high, logarithmic, most)
     figure.add(f"set yrange [0:{top_edge:.6g}]", f"set ytics {_percentiles(reach)}")
     zeros = sum(int(np.searchsorted(one.ordered, 1)) for one in drawn) if logarithmic else 0
     note = f"all samples but {zeros:,} of 0" if zeros else "all samples"
-    caption(figure, top, "% of samples that are shorter", f"{note}, to the maximum")
-    figure.panel(LEFT, RIGHT, top, bottom, plot)
+    return plot, f"{note}, to the maximum"
 
 
 def _percentiles(nines: float) -> str:
@@ -178,16 +186,18 @@ def _percentiles(nines: float) -> str:
     return tics(places)
 
 
-def _x_axis(figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool) -> None:
+def _x_axis(
+    figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool, most: int
+) -> None:
     if high <= low:
         low, high = (low * 0.9, high * 1.1) if high > 0 else (0.0, 1.0)
     if logarithmic:
         margin = (high / low) ** 0.02
         low, high = low / margin, high * margin
-        figure.add("set logscale x", f"set xtics {logarithmic_tics(low, high)}")
+        figure.add("set logscale x", f"set xtics {logarithmic_tics(low, high, most)}")
     else:
         margin = (high - low) * 0.02
         low, high = max(0.0, low - margin), high + margin
-        figure.add(f"set xtics {linear_tics(low, high)}")
+        figure.add(f"set xtics {linear_tics(low, high, most)}")
     figure.add(f"set xrange [{low:.10g}:{high:.10g}]")
     figure.add(f"set xlabel {quoted(axis.title('latency'))}")

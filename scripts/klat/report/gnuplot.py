@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -60,6 +61,7 @@ class Figure:
     name: str
     width: int = 1000
     height: int = 700
+    font: float = 11
     commands: list[str] = field(default_factory=list)
     _blocks: int = 0
 
@@ -160,11 +162,7 @@ def tics(places: Iterable[tuple[float, str]]) -> str:
 def draw(figures: Sequence[Figure], directory: Path) -> None:
     """Write every figure into the directory, which is made if need be. KlatError where gnuplot
     can't."""
-    program = shutil.which("gnuplot")
-    if not program:
-        raise KlatError(
-            "needs gnuplot, which is not on the PATH; on Debian and Ubuntu: apt install gnuplot-nox"
-        )
+    program = require()
     where = printable(str(directory))
     made = _make(directory)
     # One process for each kind of file, side by side, for drawing is most of the time.
@@ -181,7 +179,58 @@ def draw(figures: Sequence[Figure], directory: Path) -> None:
         # gnuplot exits 0 also when the disk is full.
         if not path.is_file() or path.stat().st_size == 0:
             raise KlatError(f"gnuplot wrote nothing to {printable(str(path))}")
-    _give_to_caller([*made, *files])
+    give_to_caller([*made, *files])
+
+
+def require() -> str:
+    """The path of gnuplot. KlatError without it."""
+    program = shutil.which("gnuplot")
+    if not program:
+        raise KlatError(
+            "needs gnuplot, which is not on the PATH; on Debian and Ubuntu: apt install gnuplot-nox"
+        )
+    return program
+
+
+def inline(figures: Sequence[Figure]) -> list[str]:
+    """Every figure as an SVG to stand within a page: without background, prolog, identifiers and
+    `MARKS`, which the page has to hold once; colours as #RRGGBB, for the page to replace."""
+    program = require()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with _script(figures, "svg", "") as script:
+            complaint = _finish(_start(program, script, directory))
+        if complaint:
+            raise KlatError(f"gnuplot could not draw: {complaint}")
+        return [_bare(_text(directory / f"{figure.name}.svg")) for figure in figures]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise KlatError(f"gnuplot wrote nothing to {printable(path.name)}") from None
+
+
+# gnuplot's filled circle and square, which are all that pages use.
+CIRCLE, SQUARE = 7, 5
+MARKS = (
+    "<circle id='gpPt6' r='1' fill='currentColor'/>"
+    "<rect id='gpPt4' x='-1' y='-1' width='2' height='2' fill='currentColor'/>"
+)
+_RGB = re.compile(r"(['\"])rgb\( *(\d+), *(\d+), *(\d+)\)\1")
+
+
+def _bare(svg: str) -> str:
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r'\A<svg[^>]*?viewBox=("[^"]*")[^>]*>', r"<svg viewBox=\1>", body, flags=re.S)
+    for gone in (r"<title>.*?</title>", r"<desc>.*?</desc>", r"<defs>.*?</defs>"):
+        body = re.sub(gone, "", body, flags=re.S)
+    body = re.sub(r" id=\"[^\"]*\"", "", body).replace("xlink:href", "href")
+    body = _RGB.sub(lambda m: '"#{:02X}{:02X}{:02X}"'.format(*map(int, m.group(2, 3, 4))), body)
+    # Groups that hold nothing, and the blanks between the others.
+    body = re.sub(r"<g[^>]*>\s*</g>", "", body)
+    return re.sub(r"\s*\n\s*", "\n", body).strip()
 
 
 def _make(directory: Path) -> list[Path]:
@@ -197,7 +246,7 @@ def _make(directory: Path) -> list[Path]:
     return missing
 
 
-def _give_to_caller(paths: Iterable[Path]) -> None:
+def give_to_caller(paths: Iterable[Path]) -> None:
     """Under sudo, what was made belongs to the one who called it."""
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
@@ -205,14 +254,15 @@ def _give_to_caller(paths: Iterable[Path]) -> None:
             os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
-def _script(figures: Sequence[Figure], kind: str) -> IO[str]:
+def _script(figures: Sequence[Figure], kind: str, background: str = "#FFFFFF") -> IO[str]:
     lines: list[str] = []
     terminal = _TERMINALS[kind]
     for figure in figures:
         lines += ["reset", "set encoding utf8", f"W = {figure.width}.0", f"H = {figure.height}.0"]
         lines.append(
             f"set terminal {terminal.name} size {figure.width},{figure.height} noenhanced"
-            f" font '{terminal.font},11' fontscale {terminal.text} background '#FFFFFF'"
+            f" font '{terminal.font},{figure.font:g}' fontscale {terminal.text}"
+            + (f" background '{background}'" if background else "")
         )
         lines += [f"FONT = '{terminal.font}'", f"P = {terminal.points}"]
         lines += [f"set output {quoted(f'{figure.name}.{kind}')}", "set multiplot", *_STYLE]

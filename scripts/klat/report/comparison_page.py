@@ -1,0 +1,247 @@
+"""A comparison as a page of HTML. Computes nothing: verdicts and figures are those of
+klat.comparison, curves those of klat.detail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from klat.comparison import Against, Cell, Comparison, Result, compared_runs
+from klat.detail import detail
+from klat.report import page, wording
+from klat.report.page_figures import figures
+from klat.session import SessionError, printable
+from klat.sides import Side
+from klat.verdicts import Verdict
+
+# A shape beside each word, for those who do not see its colour; and the name of that colour.
+SYMBOLS = {
+    Verdict.SAME: ("=", "same"),
+    Verdict.FASTER: ("▼", "faster"),
+    Verdict.SLOWER: ("▲", "slower"),
+    Verdict.INCONCLUSIVE: ("?", "open"),
+    Verdict.NOT_IDENTIFIABLE: ("?", "open"),
+    Verdict.NOT_COMPARABLE: ("×", "refused"),
+}
+_STATUS = {0: "same", 1: "slower", 3: "open", 4: "refused"}
+
+
+@dataclass(frozen=True)
+class Badge:
+    symbol: str
+    word: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the first table."""
+
+    anchor: str
+    setting: str
+    metric: str
+    estimand: str
+    badge: Badge
+    ratio: str
+    interval: str
+    values: tuple[str, str]
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table of one metric."""
+
+    estimand: str
+    tested: bool
+    values: tuple[str, str]
+    ratio: str
+    interval: str
+    p: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One metric."""
+
+    anchor: str
+    setting: str
+    metric: str
+    unit: str
+    badges: tuple[Badge, ...]
+    why: tuple[str, ...]
+    rows: tuple[Row, ...]
+    worst: tuple[str, str]
+    notes: tuple[str, ...]
+    drawings: tuple[page.Drawing, ...]
+    missing: str  # why there are no curves
+
+
+@dataclass(frozen=True)
+class Part:
+    """BASE against one NEW."""
+
+    anchor: str
+    against: Against
+    sides: tuple[str, str]
+    allow: str
+    lines: tuple[Line, ...]
+    sections: tuple[Section, ...]
+    only: tuple[tuple[str, str], ...]
+
+
+def comparison_page(
+    environment: Any, comparison: Comparison, base: Side, news: Sequence[Side]
+) -> str:
+    parts = tuple(
+        _part(f"n{number}", against, comparison, base, new)
+        for number, (against, new) in enumerate(zip(comparison.against, news), 1)
+    )
+    labels = [against.new.label for against in comparison.against]
+    return page.render(
+        environment,
+        "comparison.html",
+        title=f"{', '.join(labels)} against {comparison.against[0].base.label}",
+        comparison=comparison,
+        parts=parts,
+        tally=wording.tally(comparison),
+        meaning=wording.MEANINGS[comparison.status],
+        kind=_STATUS[comparison.status],
+        terms=list(wording.terms(comparison)),
+        legend=_legend(),
+        margin=wording.percent(comparison.options.rules.margin),
+        tested=", ".join(e.name for e in comparison.options.tested),
+    )
+
+
+def _legend() -> list[tuple[Badge, str]]:
+    meanings = {
+        Verdict.SAME: "shown to differ by less than the margin",
+        Verdict.FASTER: "NEW takes less time, beyond chance",
+        Verdict.SLOWER: "NEW takes more time, beyond chance",
+        Verdict.INCONCLUSIVE: "the data does not tell; what would is said beside it",
+        Verdict.NOT_COMPARABLE: "a condition differs that was not under test",
+    }
+    return [(_badge(verdict, verdict.value), text) for verdict, text in meanings.items()]
+
+
+def _badge(verdict: Verdict, word: str) -> Badge:
+    symbol, kind = SYMBOLS[verdict]
+    return Badge(symbol, word, kind)
+
+
+def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new: Side) -> Part:
+    sections: list[Section] = []
+    lines: list[Line] = []
+    runs = compared_runs(base, new, comparison.options)
+    for number, cell in enumerate(against.cells, 1):
+        name = f"{anchor}m{number}"
+        missing = ""
+        found = None
+        try:
+            found = detail(cell, *runs.of(cell), comparison.options.rules)
+        except SessionError as error:
+            missing = str(error)
+        shown = figures(name, cell, found, against, comparison.options.rules)
+        drawn = tuple(page.drawings(shown))
+        sections.append(_section(name, cell, against, comparison, drawn, missing))
+        lines += _lines(name, cell, against, comparison)
+    return Part(
+        anchor=anchor,
+        against=against,
+        sides=(wording.side(against.base), wording.side(against.new)),
+        allow=" ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit"),
+        lines=tuple(lines),
+        sections=tuple(sections),
+        only=tuple(
+            (side, f"{printable(wording.setting(key))}: {printable(key[3])}")
+            for side, keys in (("BASE", against.only_base), ("NEW", against.only_new))
+            for key in keys
+        ),
+    )
+
+
+def _values(result: Result, unit: str) -> tuple[str, str]:
+    one, two = (wording.figure(s.value) for s in (result.judgement.base, result.judgement.new))
+    return f"{one} {unit}", f"{two} {unit}"
+
+
+def _lines(
+    anchor: str, cell: Cell, against: Against, comparison: Comparison
+) -> Iterator[Line]:
+    where = (anchor, wording.setting(cell), cell.metric)
+    if cell.refused:
+        # What refuses the whole comparison is said above the table, once.
+        own = tuple(c.sentence() for c in cell.refused if c not in against.refused)
+        badge = _badge(Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARABLE.value)
+        yield Line(*where, "", badge, "", "", ("", ""), own)
+    for result in cell.results:
+        j = result.judgement
+        if result.tested and j.verdict:
+            badge = _badge(j.verdict, wording.verdict(j))
+            why = tuple(wording.explanations(result, against, comparison))
+            values = _values(result, cell.unit)
+            yield Line(*where, result.estimand, badge, *wording.ratio(j), values, why)
+
+
+def _section(
+    anchor: str,
+    cell: Cell,
+    against: Against,
+    comparison: Comparison,
+    drawn: tuple[page.Drawing, ...],
+    missing: str,
+) -> Section:
+    lines = list(_lines(anchor, cell, against, comparison))
+    rows = tuple(
+        Row(
+            r.estimand,
+            r.tested,
+            _values(r, cell.unit),
+            *wording.ratio(r.judgement),
+            wording.p_value(r.judgement.p_adjusted),
+        )
+        for r in cell.results
+    )
+    worst = [wording.figure(side.maximum) for side in (cell.base_worst, cell.new_worst)]
+    return Section(
+        anchor=anchor,
+        setting=wording.setting(cell),
+        metric=cell.metric,
+        unit=cell.unit,
+        badges=tuple(line.badge for line in lines),
+        why=tuple(dict.fromkeys(why for line in lines for why in line.why)),
+        rows=rows,
+        worst=(f"{worst[0]} {cell.unit}", f"{worst[1]} {cell.unit}"),
+        notes=tuple(_notes(cell, against, comparison)),
+        drawings=drawn,
+        missing=missing,
+    )
+
+
+def _notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    """What the terminal says below a table, in the same words."""
+    if not cell.results:
+        return
+    base, new = cell.base_worst, cell.new_worst
+    yield f"max of {base.samples:,} and {new.samples:,} samples"
+    threshold = comparison.options.threshold
+    if threshold is not None:
+        for name, found in (("BASE", base), ("NEW", new)):
+            limit = f"above {wording.figure(threshold)} {cell.unit}, {name}"
+            yield f"{limit}: {wording.exceedance(found)}"
+    first = cell.results[0].judgement
+    if first.base.units and first.new.units:
+        yield wording.spreads(first, against.unit_noun)
+    for result in cell.results:
+        if result.tested and (text := wording.checks(result.judgement, against.unit_noun)):
+            yield f"{result.estimand}: {text}"
+        if result.base_within or result.new_within:
+            told = [wording.within(found) for found in (result.base_within, result.new_within)]
+            yield f"{result.estimand} of a single run, 95 %: BASE {told[0]}; NEW {told[1]}"
+    for condition in cell.accepted:
+        if condition not in against.accepted:
+            yield f"allowed, though it differs: {condition.sentence()}"
+    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
+        yield f"runs of {name}: {runs}"
