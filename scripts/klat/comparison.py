@@ -260,10 +260,7 @@ class _Opened:
 def _open(base: Side, new: Side, options: Options) -> _Opened:
     units = side_units(base, new)
     refused, accepted = _obstacles(base, new, units, options)
-    wanted = [
-        {k: c for k, c in side.cells.items() if _wanted(k, options)}
-        for side in (base, new)
-    ]
+    wanted = [{k: c for k, c in side.cells.items() if _wanted(k, options)} for side in (base, new)]
     pairs = matched(list(wanted[0]), list(wanted[1]))
     against = Against(
         base=_info(base),

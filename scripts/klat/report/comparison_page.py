@@ -167,9 +167,7 @@ def _values(result: Result, unit: str) -> tuple[str, str]:
     return f"{one} {unit}", f"{two} {unit}"
 
 
-def _lines(
-    anchor: str, cell: Cell, against: Against, comparison: Comparison
-) -> Iterator[Line]:
+def _lines(anchor: str, cell: Cell, against: Against, comparison: Comparison) -> Iterator[Line]:
     where = (anchor, wording.setting(cell), cell.metric)
     if cell.refused:
         # What refuses the whole comparison is said above the table, once.

@@ -170,15 +170,15 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     plot.append(f"{block} using 1:2 with lines {line(VERMILLION, 2)}")
     plot.append(f"{block} using 1:2 with points {points(SQUARE, 0.5, VERMILLION)}")
     _panel(figure, plot)
-    interval = f", with an interval of {100 * (1 - rules.alpha):g} % at each" if with_interval else ""
+    interval = (
+        f", with an interval of {100 * (1 - rules.alpha):g} % at each" if with_interval else ""
+    )
     return Captioned(
         figure, "Shift at every quantile", f"how much longer NEW takes, in %{interval}"
     )
 
 
-def _distribution(
-    name: str, found: Detail, axis: Axis, per: float, body: bool
-) -> Captioned | None:
+def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) -> Captioned | None:
     drawn = [
         Drawn(side.ordered, side.quantum, side.scale * per, colour, dash)
         for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)

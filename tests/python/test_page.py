@@ -1,0 +1,308 @@
+"""`klat compare --html`: what a reader of the page sees, in a browser and without."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SessionWriter
+from test_compare import RT, Lab, klat_compare
+
+pytest.importorskip("jinja2")
+pytestmark = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
+
+FIGURES = [
+    "Ratio and interval",
+    "Shift at every quantile",
+    "Distribution of the samples",
+    "Tail",
+    "Boot by boot",
+    "Median of each run",
+]
+HOSTILE = "a<b>\"&'\u2603</title><script>alert(1)</script>"
+
+
+@pytest.fixture
+def lab(session_writer: SessionWriter, tmp_path: Path) -> Lab:
+    return Lab(session_writer, tmp_path)
+
+
+class Page(html.parser.HTMLParser):
+    """The text, the elements with their attributes, and which of them were never closed."""
+
+    VOID = {"meta", "link", "br"}
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source, self.words, self.elements = source, [], []
+        self.open: list[str] = []
+        self.feed(source)
+        self.close()
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+
+def made(capsys: pytest.CaptureFixture[str], tmp_path: Path, *args: object) -> tuple[int, Page]:
+    file = tmp_path / "page.html"
+    status, _, err = klat_compare(capsys, *args, "--html", file)
+    assert err == ""
+    page = Page(file.read_text(encoding="utf-8"))
+    assert page.open == []
+    return status, page
+
+
+def test_the_page_says_what_the_terminal_says_and_shows_every_figure(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
+    out = klat_compare(capsys, stock, rt)[1]
+    status, page = made(capsys, tmp_path, stock, rt)
+    assert status == 1
+    assert "1 slower: regression" in page.text and "\u25b2 slower beyond the margin" in page.text
+    ratio = re.search(r"^ +median .* (1\.\d+) +(1\.\d+ to 1\.\d+)", out, re.MULTILINE)
+    assert ratio and ratio[1] in page.text and ratio[2] in page.text
+    for title in FIGURES:
+        assert title in page.text
+    assert page.count("figure") == len(FIGURES)
+    assert page.text.index("slower beyond") < page.text.index("Ratio and interval")
+    assert page.text.index("Median of each run") < page.text.index("What else differs")
+    assert page.text.index("What else differs") < page.text.index("How to read it")
+
+
+def test_the_page_fetches_nothing_and_says_so_to_the_browser(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
+    assert page.count("script") == page.count("img") == page.count("iframe") == 0
+    for _, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:,"))
+    assert not re.search(r"https?:|file:|//[a-z]|@import|url\(", page.source)
+    assert "default-src 'none'" in page.source
+
+
+def test_every_reference_within_the_page_leads_somewhere(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT), lab("other", **RT))
+    ids = [a["id"] for _, a in page.elements if a.get("id")]
+    assert len(ids) == len(set(ids))
+    used = {a["href"][1:] for _, a in page.elements if (a.get("href") or "").startswith("#")}
+    assert used and used <= set(ids)
+
+
+def test_every_colour_of_a_figure_has_one_for_the_dark(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
+    style, body = page.source.split("</style>", 1)
+    used = set(re.findall(r'(stroke|fill|color) ?= ?["\'](#[0-9A-F]{6}|rgb\([^)]*\))', body))
+    assert used
+    for attribute, colour in used:
+        assert f'[{attribute}="{colour}"]' in style, (attribute, colour)
+
+
+def test_the_same_input_and_seed_make_the_same_page(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sides = lab("stock"), lab("rt", 1.01, **RT)
+    first = made(capsys, tmp_path, *sides, "--seed", 7)[1].source
+    assert made(capsys, tmp_path, *sides, "--seed", 7)[1].source == first
+
+
+def hostile(label: Path) -> Path:
+    """The label with names that would be markup."""
+    for file in label.glob("*/session.json"):
+        info = json.loads(file.read_text())
+        info |= {"label": HOSTILE, "kernel_release": "6.1<i>&amp;\x07"}
+        file.write_text(json.dumps(info))
+    return label
+
+
+def test_labels_and_names_are_text_whatever_they_hold(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    setting = {"params": "mode=<u>\"'", "benchmark": "p<q>"}
+    stock = lab("stock", run=setting)
+    plain = made(capsys, tmp_path, stock, lab("rt", 1.2, run=setting, **RT))[1]
+    odd = hostile(lab("odd", 1.2, run=setting, environment={"proc/cmdline": "q=<u>\"'\x07"}, **RT))
+    status, page = made(capsys, tmp_path, stock, odd)
+    assert status == 1
+    for tag in ("script", "title", "i", "u", "q", "b"):
+        assert page.count(tag) == plain.count(tag), tag
+    assert HOSTILE in page.text and "6.1<i>&amp;" in page.text and "\x07" not in page.source
+    assert "p<q> same-llc mode=<u>\"'" in page.text
+
+
+def test_what_is_refused_is_named_and_not_drawn(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rt = lab("rt", 1.2, **RT, cpu_model="Another CPU")
+    status, page = made(capsys, tmp_path, lab("stock"), rt)
+    assert status == 4
+    assert "\u00d7 not comparable" in page.text and page.count("figure") == 0
+    assert "cpu_model is Test CPU in BASE and Another CPU in NEW" in page.text
+    assert "--allow cpu" in page.text
+    status, page = made(capsys, tmp_path, lab("stock2"), rt, "--allow", "cpu")
+    assert status == 1 and page.count("figure") == len(FIGURES)
+    assert "allowed, though it differs: cpu" in page.text
+
+
+def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for runs in (1, 3):
+        stock, rt = lab(f"stock{runs}", boots=1, runs=runs), lab(f"rt{runs}", 1.5, boots=1, runs=runs, **RT)  # fmt: skip
+        status, page = made(capsys, tmp_path, stock, rt)
+        assert status == 3
+        assert "? kernel effect not identifiable" in page.text
+        assert "it says nothing of other boots" in page.text
+
+
+def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
+    (rt / "0" / "samples" / "pipes.u64").unlink()
+    status, page = made(capsys, tmp_path, stock, rt)
+    assert status == 1
+    assert "slower beyond the margin" in page.text and "no curves: " in page.text
+    assert page.count("figure") == 1
+
+
+def test_a_page_that_cannot_be_written_is_told_and_leaves_what_was_there(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    status, _, err = klat_compare(capsys, stock, rt, "--html", tmp_path / "nowhere" / "a.html")
+    assert status == 2 and "cannot write" in err and "No such file or directory" in err
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    status, _, err = klat_compare(capsys, stock, rt, "--html", directory)
+    assert status == 2 and "Is a directory" in err
+    assert list(directory.iterdir()) == []
+
+
+def test_without_its_template_library_it_says_what_to_install(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    status, out, err = klat_compare(capsys, lab("stock"), lab("rt"), "--html", tmp_path / "a.html")
+    assert (status, out) == (2, "")
+    assert "apt install python3-jinja2" in err
+
+
+# In a browser
+
+
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        if os.environ.get("KLAT_REQUIRE") == "1":
+            pytest.fail("KLAT_REQUIRE is set, and chromium is not installed")
+        pytest.skip("chromium is not installed")
+    return found
+
+
+def browse(page: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    program = browser()
+    done = subprocess.run(
+        [
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", *options,
+            page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_browser_shows_the_verdict_and_asks_for_nothing(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    browser()
+    made(capsys, tmp_path, lab("stock"), hostile(lab("odd", 1.2, **RT)))
+    log = tmp_path / "net.json"
+    file = tmp_path / "page.html"
+    done = browse(file, tmp_path, "--dump-dom", f"--log-net-log={log}")
+    page = Page(done.stdout)
+    assert "\u25b2 slower beyond the margin" in page.text and HOSTILE in page.text
+    assert page.count("script") == 0 and page.count("svg") == len(FIGURES) + 1
+    assert "CONSOLE" not in done.stderr  # where a policy that was broken would show
+    asked = set(re.findall(r'"url":"([^"]*)"', log.read_text()))
+    assert {url for url in asked if url.startswith("file:")} <= {file.as_uri()}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_draws_the_page_in_light_and_in_dark(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, scheme: str
+) -> None:
+    browser()
+    made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
+    shot = tmp_path / "shot.png"
+    setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
+    browse(tmp_path / "page.html", tmp_path, setting, "--window-size=800,900", f"--screenshot={shot}")  # fmt: skip
+    levels = brightness(shot)
+    background = max(set(levels), key=levels.count)
+    assert background < 60 if scheme == "dark" else background > 220
+    # Something stands on it, and in contrast to it.
+    assert sum(abs(level - background) > 120 for level in levels) > len(levels) / 400
+
+
+def brightness(png: Path) -> list[int]:
+    """Of each pixel its green. Unpacked by hand, after the PNG specification, 9.2."""
+    import struct
+    import zlib
+
+    data, at, packed, width, channels = png.read_bytes(), 8, b"", 0, 3
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width, depth, colour = struct.unpack(">I4xBB", body[:10])
+            assert depth == 8
+            channels = {2: 3, 6: 4}[colour]
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + length
+    raw, stride, levels = zlib.decompress(packed), width * channels, []
+    above = bytearray(stride)
+    for start in range(0, len(raw), stride + 1):
+        line = bytearray(raw[start + 1 : start + 1 + stride])
+        kind_of = raw[start]
+        for i in range(stride) if kind_of else ():
+            left = line[i - channels] if i >= channels else 0
+            corner = above[i - channels] if i >= channels else 0
+            guess = left + above[i] - corner
+            nearest = min((left, above[i], corner), key=lambda value: abs(guess - value))
+            line[i] = (
+                line[i] + (0, left, above[i], (left + above[i]) // 2, nearest)[kind_of]
+            ) & 255
+        levels += line[1::channels]
+        above = line
+    return levels
