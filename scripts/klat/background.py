@@ -1,15 +1,17 @@
-"""A load that runs beside a whole session, and ends with it whatever ends it."""
+"""What a session's end brings with it, whatever ends it: a load's end, and the machine as it was."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import signal
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from klat import directory
 from klat.errors import KlatError
-from klat.process import Process, Signals
+from klat.process import Process, Signals, Stopped, ending
 
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
@@ -64,3 +66,55 @@ class Load:
         self._watcher.reap()
         os.close(self._lifeline)
         self._process.end(self._signals)
+
+
+# The end of its standard input comes when runner and program in flight are both gone.
+_AWAIT = "trap '' HUP INT TERM; read -r _; trap - HUP INT TERM; exec /bin/sh -c \"$1\""
+_ONE_REQUEST_SECONDS = 0.5
+
+
+class Restore:
+    """Runs `command` once the session is over. `end` does, and where the runner was killed before
+    it could, a process that waits for that: after the run in flight, which inherits `lifeline`, and
+    with the session's `locks` held, so that who resumes it does not meet the command at work.
+
+    The command can run twice, where the runner is killed within it.
+    """
+
+    def __init__(self, command: str, locks: Sequence[int]) -> None:
+        self._command = command
+        reader, self.lifeline = os.pipe()
+        try:
+            words = [_SHELL, "-c", _AWAIT, "sh", command]
+            self._watcher = Process(words, stdin=reader, inherit=locks)
+        finally:
+            os.close(reader)
+
+    def end(self, signals: Signals, seconds: float) -> str:
+        """Run it; what went wrong, or nothing. Stopped is not raised, but a request to stop ends
+        the command if it is not the one that ended the session."""
+        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        try:
+            restored = Process([_SHELL, "-c", self._command], stderr=stderr)
+            begun = time.monotonic()
+            problem = ""
+            while not restored.ended() and not problem:
+                try:
+                    if not signals.wait(begun + seconds - time.monotonic()):
+                        problem = f"did not end within {seconds:g} s"
+                except Stopped as stopped:
+                    if time.monotonic() - begun > _ONE_REQUEST_SECONDS:
+                        problem = f"was ended by {stopped}"
+            if problem:
+                restored.end(signals)
+            elif status := restored.reap():
+                text = os.pread(stderr, 1 << 16, 0).decode(errors="replace")
+                problem = ending(status, [line for line in text.splitlines() if line.strip()])
+        finally:
+            os.close(stderr)
+            self._watcher.signal_group(signal.SIGKILL)
+            self._watcher.reap()
+            os.close(self.lifeline)
+        if not problem:
+            return ""
+        return f"the machine may not be as it was: --restore {shlex.quote(self._command)} {problem}"

@@ -41,7 +41,7 @@ _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 _WHERE_BOTH = frozenset({"microcode", "mitigations"})
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
-RUN = ("load",)
+RUN = {"load": "the background load", "setup": "the set-up command", "prefix": "the prefix"}
 ROWS = ("program", "cpus", "policy")
 # Of the params: they set the conditions of a measurement and not what is measured.
 PARAMS = {"dma-latency": "not held", "iterations": ABSENT, "warmup": ABSENT}
@@ -53,9 +53,9 @@ WITHIN_SIDE = {
 ALLOWABLE = tuple(
     sorted({*RECORDED, *FILES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - {"unit"})
 )
-# What a set-up command can change within a boot: where both settings declare that they took turns
+# What a set-up command and a prefix can change within a boot: where both settings declare that they took turns
 # in one boot, these are what is under test.
-SETTINGS = frozenset({"governor", "idle", "smt", "isolation", "clocksource", "load", "mitigations"})
+SETTINGS = frozenset({"governor", "idle", "smt", "isolation", "clocksource", "mitigations", *RUN})
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ Values = dict[tuple[str, str], str]
 def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     """Of one session, by (key, name). `facts` is run.json, or empty."""
     found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
-    found["load", "the background load"] = _text(facts.get("load") or "none")
+    for key, name in RUN.items():
+        found[key, name] = _text(facts.get(key) or "none")
     files = captured(session.path / "environment")
     for file, values in files.items():
         for part, value in values.items():

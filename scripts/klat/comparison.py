@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 from klat import estimands
 from klat.comparability import (
+    RUN,
     SETTINGS,
     Condition,
     disagreements,
     is_captured,
     kernels_within,
 )
-from klat.environment import Difference, differences, recorded_differences
+from klat.environment import Difference, differences, recorded_differences, short
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.proportion import clustered
@@ -416,6 +417,11 @@ def _split(
 def _differences(base: Side, new: Side) -> list[Difference]:
     one, two = base.sessions[0], new.sessions[0]
     found = recorded_differences(one.info, two.info)
+    held = [source.values for source in (base.sources[0], new.sources[0])]
+    for key, name in RUN.items():
+        texts = [short(values[key, name]) for values in held]
+        if texts[0] != texts[1]:
+            found.append(Difference(name, *texts))
     return found + differences(one.path / "environment", two.path / "environment")
 
 

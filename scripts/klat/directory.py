@@ -29,6 +29,9 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "boot_id": str,
     "plan_sha256": str,
     "load": (str, type(None)),
+    "setup": (str, type(None)),  # these three only where klat ab began it
+    "prefix": (str, type(None)),
+    "restore": (str, type(None)),
     "pause_ms": int,
     "time_limit_s": int,
     "runner": int,

@@ -159,13 +159,27 @@ def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> l
     whose sequence Python guarantees from version to version; that of random.shuffle() it does
     not.
     """
-    if len(sets) * runs > MAX_RUNS:
-        raise KlatError(f"{len(sets) * runs} runs are more than one session can hold ({MAX_RUNS})")
-    order = [index for index in range(len(sets)) for _ in range(runs)]
-    draw = random.Random(seed).random
+    _check_length(len(sets) * runs)
+    return _numbered(sets, _shuffled(len(sets), runs, random.Random(seed)))
+
+
+def _check_length(runs: int) -> None:
+    if runs > MAX_RUNS:
+        raise KlatError(f"{runs} runs are more than one session can hold ({MAX_RUNS})")
+
+
+def _shuffled(sets: int, runs: int, draw: random.Random) -> list[int]:
+    """Each index of a parameter set `runs` times."""
+    order = [index for index in range(sets) for _ in range(runs)]
     for last in range(len(order) - 1, 0, -1):
-        other = int(draw() * (last + 1))
+        other = int(draw.random() * (last + 1))
         order[last], order[other] = order[other], order[last]
+    return order
+
+
+def _numbered(
+    sets: Sequence[tuple[str, tuple[str, ...]]], order: Iterable[int]
+) -> list[PlannedRun]:
     count = [0] * len(sets)
     plan = []
     for place, index in enumerate(order, start=1):
@@ -173,6 +187,47 @@ def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> l
         benchmark, arguments = sets[index]
         plan.append(PlannedRun(place, benchmark, count[index], arguments))
     return plan
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Runs of one setting that follow one another, by their places in its own plan. `place` is that
+    of the turn among those of both settings, from 1."""
+
+    first: int
+    last: int
+    place: int
+
+    @property
+    def block(self) -> int:
+        """Which ABBA block it is of, from 1."""
+        return (self.place + 3) // 4
+
+
+# A is first and last, so that what drifts steadily weighs on both settings alike.
+_ABBA = (0, 1, 1, 0)
+
+
+def take_turns(
+    sets: Sequence[tuple[str, tuple[str, ...]]], blocks: int, runs: int, seed: int
+) -> list[tuple[list[PlannedRun], list[Turn]]]:
+    """The plans of two settings, A and B, that take turns in `blocks` ABBA blocks. A turn holds
+    every parameter set `runs` times, in an order drawn for each turn from one stream.
+
+    Where turns are of one length, the middle of A's two turns of a block is the middle of B's, so a
+    drift that is a straight line cancels; of AB, repeated, it would leave its share of one turn.
+    """
+    length = len(sets) * runs
+    _check_length(4 * blocks * length)
+    draw = random.Random(seed)
+    orders: tuple[list[int], list[int]] = ([], [])
+    turns: tuple[list[Turn], list[Turn]] = ([], [])
+    for place in range(1, 4 * blocks + 1):
+        setting = _ABBA[(place - 1) % 4]
+        begun = len(orders[setting])
+        orders[setting].extend(_shuffled(len(sets), runs, draw))
+        turns[setting].append(Turn(begun + 1, begun + length, place))
+    return [(_numbered(sets, order), taken) for order, taken in zip(orders, turns)]
 
 
 def _quote(word: str) -> str:

@@ -198,3 +198,9 @@ def run(
     if status < 0:  # killed: what it started may still be there
         process.signal_group(signal.SIGKILL)
     return status
+
+
+def ending(status: int, lines: Sequence[str]) -> str:
+    """How a command ended, with the last line that it wrote to standard error."""
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{how}: {lines[-1]}" if lines else how

@@ -610,10 +610,7 @@ def kill_and_resume(
         try:
             started.wait(draw.uniform(0, longest))
         except subprocess.TimeoutExpired:
-            victims = children(started.pid) if draw.random() < 0.5 else []
-            started.kill()
-            for pid in victims:
-                os.kill(pid, signal.SIGKILL)
+            kill_children(started, draw.random() < 0.5)
         started.communicate(timeout=fakes.PATIENCE)
         sessions = list((klat.directory / "results").glob("*/*/plan.csv"))
         if not sessions:
@@ -630,6 +627,14 @@ def kill_and_resume(
     planned = (session / "plan.csv").read_text().count("\n") - 1
     assert recorded_orders(session) == each_once(planned)
     assert read_session(session).completed_orders() == set(range(1, planned + 1))
+
+
+def kill_children(runner: subprocess.Popen[str], too: bool) -> None:
+    """SIGKILL the runner, and what it runs `too`."""
+    victims = children(runner.pid) if too else []
+    runner.kill()
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:

@@ -1,0 +1,135 @@
+"""`klat ab`: two settings of one machine take turns within one boot, so that they can be compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from klat import beginning, plan
+from klat.errors import KlatError
+
+_DESCRIPTION = """\
+Two settings of this machine, A and B, take turns within one boot, in blocks of
+A B B A, and record into a session each. `klat compare` then takes each block as
+one pair, in which a steady drift cancels, and tells whether B is faster or
+slower than A.
+"""
+
+_EPILOG = """\
+A setting is what its set-up command makes of the machine (idle states, the
+governor, a sysctl), its prefix (a command that ends in running its arguments:
+taskset, chrt, a seccomp or cgroup wrapper), or both. The set-up command is run
+by sh before each turn of that setting, so each has to undo the other's. One
+that fails ends everything, with its message. Whatever the end, --restore is
+run last, by sh: also after Ctrl-C, and where klat itself was killed, as soon
+as the run in flight is over. It may be run twice. Nothing is restored without.
+
+The prefix is split into words as by sh, and nothing else in it is expanded.
+Exit status and record are the program's, which the prefix has to pass on.
+
+The order: each turn holds every parameter set --runs-per-block times, shuffled
+as `klat run` does, all turns from one stream of SEED.
+
+Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
+--resume with either path completes both, and repeats and loses nothing.
+
+Exit status: 0 every run measured, but for skipped ones; 1 a run, a set-up
+command or --restore failed, or the load ended; 2 usage, input or output, disk
+full; 3 some runs are invalid; 4 every run was skipped; 130, 143, 129 stopped by
+SIGINT, SIGTERM, SIGHUP.
+
+examples:
+  klat ab --a aslr --b fixed --b-prefix 'setarch -R' pipes cv
+      with the address space laid out at random, and not
+  export P=/sys/module/haltpoll/parameters/guest_halt_poll_ns
+  klat ab --blocks 40
+      --a sleep --a-setup 'echo 0 > $P' --b poll --b-setup 'echo 200000 > $P'
+      --restore "echo $(cat $P) > $P"
+      a parameter of the kernel (one command line)
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "ab",
+        help="let two settings take turns within one boot, to compare them",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    beginning.add_benchmarks(parser)
+    add = parser.add_argument
+    for side in ("a", "b"):
+        name = side.upper()
+        add(f"--{side}", type=beginning.label, metavar="LABEL", help=f"name of setting {name}")
+        add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
+        add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
+    add(
+        "--blocks",
+        type=beginning.number(1, plan.MAX_RUNS, "number"),
+        metavar="N",
+        help="of four turns, A B B A; each is one fact for compare (default: 10)",
+    )
+    add(
+        "--runs-per-block",
+        type=beginning.number(1, plan.MAX_RUNS, "number"),
+        metavar="N",
+        help="of each parameter set in each turn (default: 5)",
+    )
+    add("--restore", metavar="COMMAND", help="run last, whatever the end, to undo the set-ups")
+    beginning.add_shared(parser)
+    add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
+    parser.set_defaults(func=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return _resume(arguments) if arguments.resume else _begin(arguments)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from klat.turns import TurnsRunner, both
+
+    beginning.refuse_with_resume(arguments)
+    return TurnsRunner(both(arguments.resume)).run(resumed=True)
+
+
+def _begin(arguments: argparse.Namespace) -> int:
+    from klat.recording import Settings
+    from klat.turns import TurnsRunner, begin
+
+    given = vars(arguments)
+    if None in (arguments.a, arguments.b):
+        raise KlatError("two settings are needed, --a LABEL and --b LABEL")
+    if arguments.a == arguments.b:
+        raise KlatError(f"--a and --b are both {arguments.a!r}; compare could not tell them apart")
+    blocks = 10 if arguments.blocks is None else arguments.blocks
+    for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
+        if given[name] is not None and not given[name].strip():
+            raise KlatError(f"--{name.replace('_', '-')} is empty")
+    benchmarks = beginning.benchmarks(arguments.benchmarks)
+    seed = beginning.seed(arguments)
+    shared = beginning.common(arguments) | {"restore": arguments.restore}
+    settings = [
+        Settings(
+            given[side],
+            seed,
+            setup=given[f"{side}_setup"],
+            prefix=given[f"{side}_prefix"],
+            **shared,
+        )
+        for side in ("a", "b")
+    ]
+    sets = beginning.parameter_sets(arguments, benchmarks)
+    runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
+    plans = plan.take_turns(sets, blocks, runs, seed)
+    sessions = begin(beginning.output(arguments), settings, plans, sys.argv)
+    print(
+        f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
+        f" {blocks} blocks of ABBA, labels {arguments.a} and {arguments.b}, seed {seed},"
+        f" into {sessions[0]} and {sessions[1]}",
+        file=sys.stderr,
+    )
+    return TurnsRunner(sessions).run()

@@ -1,0 +1,414 @@
+"""What `klat ab` promises, with fake programs and real prefixes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import fakes
+import pytest
+from fakes import Klat, is_running, wait_for
+from test_runner import each_once, kill_children, processes_of, recorded_orders
+
+from klat import plan
+from klat.session import read_session
+
+TWO = ("ab", "--a", "left", "--b", "right")
+SLOW = ("--option", "all.ms=30")
+
+
+@pytest.fixture
+def klat(tmp_path: Path) -> Klat:
+    return Klat(tmp_path)
+
+
+def sessions(klat: Klat) -> list[Path]:
+    """A's and B's."""
+    found = [list((klat.directory / "results" / label).iterdir()) for label in ("left", "right")]
+    assert [len(x) for x in found] == [1, 1]
+    return [x[0] for x in found]
+
+
+def facts(session: Path) -> dict[str, object]:
+    loaded: dict[str, object] = json.loads((session / "run.json").read_text())
+    return loaded
+
+
+def log_to(name: str, text: str) -> str:
+    return f"printf {text} >> {name}"
+
+
+def label_of(words: list[str]) -> str:
+    return next(w for w in words if w.startswith("--label=")).removeprefix("--label=")
+
+
+# Turns --------------------------------------------------------------------------------------------
+
+
+def test_the_settings_take_turns_in_abba_blocks(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "cv", "--blocks", "3", "--runs-per-block", "2")
+    assert done.returncode == 0, done.stderr
+    order = [label_of(words) for words in klat.starts()]
+    turns = [order[i : i + 4] for i in range(0, len(order), 4)]
+    assert [set(turn) for turn in turns] == [{x} for x in ["left", "right", "right", "left"] * 3]
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(24)] * 2
+
+
+def test_each_turn_holds_every_parameter_set_alike_in_an_order_of_its_own(klat: Klat) -> None:
+    words = ("--blocks", "4", "--runs-per-block", "3", "--seed", "5")
+    klat(*TWO, "tlbflush", "pipes", *words, "--sweep", "tlbflush.responders=0,1")
+    runs = [(name, "".join(w for w in rest if "resp" in w)) for name, *rest in klat.starts()]
+    turns = [tuple(runs[i : i + 9]) for i in range(0, len(runs), 9)]
+    assert len(turns) == 16 and all(set(Counter(turn).values()) == {3} for turn in turns)
+    assert len(set(turns)) > 12
+
+
+def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
+    plans = []
+    for seed in ("1", "1", "2"):
+        klat(*TWO, "pipes", "cv", "--blocks", "1", "--seed", seed)
+        plans.append([(s / "plan.csv").read_bytes() for s in sessions(klat)])
+        shutil.rmtree(klat.directory / "results")
+    assert plans[0] == plans[1] != plans[2]
+    assert plans[0][0] != plans[0][1]
+
+
+def test_a_steady_drift_cancels_in_a_block() -> None:
+    (_, a), (_, b) = plan.take_turns([("pipes", ()), ("cv", ())], 5, 3, 1)
+    for block in range(1, 6):
+        moments = [[turn.place for turn in side if turn.block == block] for side in (a, b)]
+        assert sum(moments[0]) == sum(moments[1]) and len(moments[0]) == len(moments[1]) == 2
+
+
+def test_the_record_tells_the_block_of_each_run_as_compare_reads_it(klat: Klat) -> None:
+    klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "2")
+    told = [facts(s)["pairing"] for s in sessions(klat)]
+    assert told[0] == told[1]
+    assert told[0]["pairs"] == [[1, 4, "1"], [5, 8, "2"], [9, 12, "3"]]  # type: ignore[index]
+    starts = {
+        (label_of(words), int(words[1])): i for i, words in enumerate(klat.starts())
+    }  # place in time
+    for label in ("left", "right"):
+        for first, last, block in told[0]["pairs"]:  # type: ignore[index]
+            moments = [starts[label, order] // 8 for order in range(first, last + 1)]
+            assert set(moments) == {int(block) - 1}
+
+
+def test_compare_takes_the_block_as_the_unit_of_a_setting(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "1", "--b-prefix", "env X=1")
+    (advice,) = re.findall(r"next: (.*)", done.stderr)
+    words = shlex.split(advice)
+    assert words[1] == "compare" and [Path(w).parent.name for w in words[2:]] == ["left", "right"]
+    compared = klat(*words[1:], "--quantile", "mean")
+    text = " ".join(compared.stdout.split())
+    assert "Student over pairs of blocks, 2.0 degrees of freedom" in text
+    assert "the prefix: none | env X=1" in text
+    assert "not comparable" not in text
+
+
+def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -> None:
+    klat(*TWO, "pipes", "--blocks", "1", "--b-prefix", "env X=1")
+    klat("run", "pipes", "--runs", "4", "--label", "plain")
+    (plain,) = (klat.directory / "results/plain").iterdir()
+    done = klat("compare", str(plain), str(sessions(klat)[1]))
+    assert done.returncode == 4 and "prefix" in done.stdout
+
+
+def test_both_paths_are_standard_output_and_nothing_else(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "--blocks", "1")
+    told = [str(s.relative_to(klat.directory)) for s in sessions(klat)]
+    assert done.stdout.splitlines() == told
+
+
+def test_the_shared_options_reach_the_programs_of_both(klat: Klat) -> None:
+    klat(
+        *TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--iterations", "7",
+        "--cpus", "0,0", "--policy", "rr:5", "--option", "pipes.bytes=64", "--output", "out",
+        "--load", "sleep 60",
+    )  # fmt: skip
+    assert len(klat.starts()) == 4
+    for words in klat.starts():
+        assert {"--iterations=7", "--cpus=0,0", "--policy=rr:5", "--bytes=64"} <= set(words)
+    found = list((klat.directory / "out").glob("*/*/run.json"))
+    assert [json.loads(f.read_text())["load"] for f in found] == ["sleep 60"] * 2
+
+
+# Usage --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("ab", "pipes"), "two settings"),
+        (("ab", "--a", "x", "pipes"), "two settings"),
+        (("ab", "--a", "x", "--b", "x", "pipes"), "tell them apart"),
+        ((*TWO, "pipes", "--blocks", "0"), "--blocks"),
+        ((*TWO, "pipes", "--a-prefix", "/no/such/command x"), "/no/such/command"),
+        ((*TWO, "pipes", "--b-prefix", "'env"), "prefix"),
+        ((*TWO, "pipes", "--b-prefix", " "), "--b-prefix is empty"),
+        ((*TWO, "pipes", "--a-setup", ""), "--a-setup is empty"),
+        ((*TWO, "pipes", "--restore", ""), "--restore is empty"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(
+    klat: Klat, words: tuple[str, ...], told: str
+) -> None:
+    done = klat(*words)
+    assert done.returncode == 2
+    assert told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not klat.starts() and not (klat.directory / "results").exists()
+
+
+# Prefixes -----------------------------------------------------------------------------------------
+
+
+def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> None:
+    prefix = "sh -c 'echo \"$*\" >> prefixed; exec \"$@\"' 'my sh'"
+    done = klat(*TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--b-prefix", prefix)
+    assert done.returncode == 0, done.stderr
+    lines = (klat.directory / "prefixed").read_text().splitlines()
+    assert len(lines) == 2 and all("--label=right" in line for line in lines)
+    assert [facts(s)["prefix"] for s in sessions(klat)] == [None, prefix]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [("ok", 0), ("disturbed", 0), ("invalid", 3), ("error", 1), ("skipped", 0), ("crash", 1)],
+)
+def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -> None:
+    option = ("--option", f"cv.behave={behaviour}")
+    prefixes = ("--a-prefix", "env A=1", "--b-prefix", "setsid --wait")
+    words = ("--blocks", "1", "--runs-per-block", "1", *option)
+    done = klat(*TWO, "pipes", "cv", *words, *prefixes)
+    assert done.returncode == status, done.stderr
+
+
+def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true")
+    assert done.returncode == 1
+    assert "3 runs in succession failed alike" in done.stderr
+    assert "nothing was recorded, although true ended with status 0" in done.stderr
+    assert not klat.starts() and not list((klat.directory / "results").iterdir())
+
+
+def test_a_prefix_that_fails_is_told_with_its_message(klat: Klat) -> None:
+    prefix = "sh -c 'echo no such cgroup >&2; exit 125'"
+    done = klat(*TWO, "pipes", "--blocks", "100", "--b-prefix", prefix)
+    assert done.returncode == 1
+    assert "3 runs in succession failed alike: no such cgroup" in done.stderr
+    assert recorded_orders(sessions(klat)[0])
+
+
+# Set-up and restore -------------------------------------------------------------------------------
+
+
+def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
+    done = klat(
+        *TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",
+        "sh -c 'printf a >> log; exec \"$@\"' sh", "--a-setup", log_to("log", "A"),
+        "--b-setup", log_to("log", "B"), "--restore", log_to("log", "R"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (klat.directory / "log").read_text() == "AaBBAaAaBBAaR"
+
+
+def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_as_it_was(
+    klat: Klat,
+) -> None:
+    fail = "test $(wc -c < log) -lt 4 && printf B >> log || { echo no such knob >&2; exit 7; }"
+    done = klat(
+        *TWO, "pipes", "--blocks", "3", "--runs-per-block", "1",
+        "--a-setup", log_to("log", "A"), "--b-setup", fail, "--restore", log_to("log", "R"),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the set-up of right" in done.stderr
+    assert "ended with status 7: no such knob" in done.stderr
+    assert (klat.directory / "log").read_text() == "ABBAAR"
+    assert "ab --resume" in done.stderr
+    assert [len(recorded_orders(s)) for s in sessions(klat)] == [3, 2]
+
+
+def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat: Klat) -> None:
+    words = ("--a-setup", "exit 3", "--restore", log_to("log", "R"))
+    done = klat(*TWO, "pipes", "--blocks", "3", *words)
+    assert done.returncode == 1 and "status 3" in done.stderr
+    assert (klat.directory / "log").read_text() == "R"
+    assert not klat.starts() and not list((klat.directory / "results").iterdir())
+
+
+def test_a_set_up_without_end_is_ended(klat: Klat) -> None:
+    words = ("--a-setup", "sleep 3600 & echo $! > pid; wait", "--time-limit", "1")
+    done = klat(*TWO, "pipes", "--blocks", "3", *words)
+    assert done.returncode == 1 and "did not end within 1 s" in done.stderr
+    assert not is_running(int((klat.directory / "pid").read_text()))
+
+
+def test_a_restore_that_fails_is_told_and_no_success(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "--blocks", "1", "--restore", "echo read-only >&2; exit 9")
+    assert done.returncode == 1
+    assert "the machine may not be as it was" in done.stderr and "9: read-only" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_session_restores_and_its_own_advice_completes_it(
+    klat: Klat, number: int
+) -> None:
+    words = ("--blocks", "2", "--runs-per-block", "3", "--restore", log_to("restored", "R"), *SLOW)
+    started = klat.start(*TWO, "pipes", "cv", *words)
+    wait_for(lambda: len(klat.starts()) >= 9, "the second turn")
+    started.send_signal(number)
+    _, err = started.communicate(timeout=fakes.PATIENCE)
+    assert started.returncode == 128 + number
+    assert not processes_of(klat)
+    assert (klat.directory / "restored").read_text() == "R"
+    kept = [(s / "runs.csv").read_bytes() for s in sessions(klat)]
+    (advice,) = re.findall(r"to complete it: (.*)", err)
+    resumed = klat(*shlex.split(advice)[1:])
+    assert resumed.returncode == 0, resumed.stderr
+    assert (klat.directory / "restored").read_text() == "RR"
+    for session, before in zip(sessions(klat), kept):
+        assert recorded_orders(session) == each_once(24)
+        assert (session / "runs.csv").read_bytes().startswith(before)
+
+
+def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_waits_for_it(
+    klat: Klat,
+) -> None:
+    restore = "cat results/left/*/runs.csv | wc -l >> at; sleep 0.5; printf R >> log"
+    setup = ("--a-setup", "printf A >> log")
+    words = ("--blocks", "1", "--runs-per-block", "1", "--option", "pipes.ms=700")
+    started = klat.start(*TWO, "pipes", *words, "--restore", restore, *setup)
+    wait_for(klat.starts, "the first run")
+    started.kill()
+    started.communicate(timeout=fakes.PATIENCE)
+    resumed = klat("ab", "--resume", str(sessions(klat)[0]))
+    assert resumed.returncode == 0, resumed.stderr
+    assert int((klat.directory / "at").read_text().split()[0]) > 1  # the run had been recorded
+    # Restored before the set-up of A's other turn, and after it.
+    assert (klat.directory / "log").read_text() == "ARAR"
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(2)] * 2
+    assert len(klat.starts()) == 4
+
+
+def test_the_watch_over_the_machine_ends_with_klat(klat: Klat) -> None:
+    mark = f"true {klat.directory}/watch"
+    assert klat(*TWO, "pipes", "--blocks", "1", "--restore", mark).returncode == 0
+    left = [
+        p
+        for p in Path("/proc").glob("[0-9]*/cmdline")
+        if os.fsencode(mark) in read(p) and is_running(int(p.parent.name))
+    ]
+    assert not left
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_either_session_resumes_both_in_their_turns(klat: Klat, which: int) -> None:
+    words = ("--blocks", "3", "--runs-per-block", "2", "--a-setup", log_to("log", "A"))
+    started = klat.start(*TWO, "pipes", *words, "--b-setup", log_to("log", "B"), *SLOW)
+    wait_for(lambda: len(klat.starts()) >= 8, "the end of the first block")
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=fakes.PATIENCE)
+    done = klat("ab", "--resume", str(sessions(klat)[which]))
+    assert done.returncode == 0, done.stderr
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(12)] * 2
+    turns = read_turns(sessions(klat))
+    assert turns == sorted(turns)
+
+
+def read_turns(both: list[Path]) -> list[int]:
+    """The turn of each run, by the time at which it was run."""
+    moments = {}
+    for session in both:
+        turns = facts(session)["turns"]
+        for row in read_session(session).rows:
+            for first, last, place in turns:  # type: ignore[attr-defined]
+                if first <= row.order <= last:
+                    moments[row.start_ns] = place
+    return [moments[start] for start in sorted(moments)]
+
+
+def test_run_does_not_resume_one_of_two(klat: Klat) -> None:
+    klat(*TWO, "pipes", "--blocks", "1")
+    done = klat("run", "--resume", str(sessions(klat)[0]))
+    assert done.returncode == 2 and "klat ab --resume" in done.stderr
+
+
+def test_ab_does_not_resume_a_session_that_took_no_turns(klat: Klat) -> None:
+    klat("run", "pipes", "--runs", "1")
+    done = klat("ab", "--resume", str(klat.session()))
+    assert done.returncode == 2 and "klat run --resume" in done.stderr
+
+
+def test_resuming_without_the_partner_is_refused(klat: Klat) -> None:
+    klat(*TWO, "pipes", "--blocks", "1")
+    one, two = sessions(klat)
+    two.rename(two.with_name("elsewhere"))
+    done = klat("ab", "--resume", str(one))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "took turns with" in done.stderr
+
+
+def test_resuming_takes_no_other_settings(klat: Klat) -> None:
+    klat(*TWO, "pipes", "--blocks", "1")
+    done = klat("ab", "--resume", str(sessions(klat)[0]), "--blocks", "2")
+    assert done.returncode == 2 and "--blocks" in done.stderr
+
+
+def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
+    draw = random.Random(3)
+    words = [*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "4", "--option", "all.ms=2"]
+    words += ["--restore", "true", "--a-setup", "true"]
+    known: Counter[tuple[str, int]] = Counter()
+    for _ in range(15):
+        started = klat.start(*words)
+        try:
+            started.wait(draw.uniform(0.05, 0.6))
+        except subprocess.TimeoutExpired:
+            kill_children(started, draw.random() < 0.5)
+        started.communicate(timeout=fakes.PATIENCE)
+        if len(list((klat.directory / "results").glob("*/*/plan.csv"))) < 2:
+            shutil.rmtree(klat.directory / "results", ignore_errors=True)
+            continue
+        words = ["ab", "--resume", str(sessions(klat)[draw.randrange(2)])]
+        now = Counter(
+            {(s.parent.name, o): n for s in sessions(klat) for o, n in recorded_orders(s).items()}
+        )
+        assert not known - now, "a completed run was lost"
+        known = now
+    done = klat(*words)
+    assert done.returncode == 0, done.stderr
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(96)] * 2
+
+
+# The real programs --------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
+@pytest.mark.skipif(not (fakes.ROOT / "pipes/pipes").is_file(), reason="pipes is not built")
+def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat: Klat) -> None:
+    klat.programs = fakes.ROOT
+    words = ("--blocks", "2", "--runs-per-block", "1", "--iterations", "100", "--cpus", "0,0")
+    done = klat(*TWO, "pipes", *words, "--a-prefix", "env A=1", "--b-prefix", "setsid --wait")
+    assert done.returncode in (0, 3), done.stderr  # 3: noise
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(4)] * 2
+    done = klat("compare", *(str(s) for s in sessions(klat)))
+    assert done.returncode in (0, 1, 3), done.stderr
+    assert "Student over pairs of blocks, 1.0 degrees" in " ".join(done.stdout.split())
