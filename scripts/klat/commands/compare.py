@@ -85,7 +85,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="KEY",
         help="compare although this condition differs; repeatable",
     )
-    add("--seed", type=_seed, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn (default: 1)")
     add(
         "--format",
         choices=("text", "json", "csv", "markdown"),
@@ -126,7 +126,7 @@ def _time(text: str) -> tuple[float, bool]:
     return float(match[1]) * _NANOSECONDS[match[2]], bool(match[2])
 
 
-def _seed(text: str) -> int:
+def seed(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2^63 - 1")
     return int(text)

@@ -1,0 +1,87 @@
+"""`klat history`: how the metrics of a label went over its sessions, and where they changed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from klat.commands.compare import seed, share
+
+_TOO_FEW = 3
+
+_DESCRIPTION = """\
+Puts the boots of a label in order of time and says of each metric whether it
+changed, and at which boot, or drifts, or whether no change was found. Each boot
+is one point: the median of its runs, averaged.
+"""
+
+_EPILOG = """\
+Changes are found by E-divisive, whose permutations are drawn from --seed, and
+drift by Kendall's tau. Where nothing changed, the chance that anything is said
+to have is at most alpha for the whole table. Few boots cannot tell, and then it
+says how many it takes.
+
+Exit status: 0 done; 2 usage, or something could not be read or drawn; 3 too few
+boots to tell anything.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "history",
+        help="say where a label's metrics changed over time",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("path", metavar="DIR", type=Path, help="a label with its sessions")
+    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
+    add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
+    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add("-o", "--output", type=Path, metavar="DIR", help="draw each metric, as SVG and as PNG")
+    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from klat.errors import KlatError
+    from klat.estimands import parse
+    from klat.history import HistoryOptions, history
+    from klat.report.history_text import history_lines
+    from klat.sides import read_side
+
+    try:
+        estimand = parse(args.quantile)
+    except ValueError as error:
+        raise KlatError(f"--quantile: {error}") from None
+    environment = None
+    if args.html:
+        from klat.report import page
+
+        environment = page.require()
+    options = HistoryOptions(args.alpha, estimand, tuple(dict.fromkeys(args.metric)), args.seed)
+    found = history(read_side(args.path), options)
+    for problem in found.problems:
+        print(f"klat history: {problem}", file=sys.stderr)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    blocks = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    for line in history_lines(found, colour, blocks):
+        print(line)
+    sys.stdout.flush()
+    if args.output:
+        from klat.report.gnuplot import draw
+        from klat.report.history_figures import file_name, series_figure
+
+        taken: set[str] = set()
+        shown = [series_figure(file_name(s, taken), s, found, True) for s in found.series]
+        draw([one.figure for one in shown if one], args.output)
+    if environment:
+        from klat.report.history_page import history_page
+
+        page.write(args.html, history_page(environment, found))
+    return 0 if found.telling else _TOO_FEW

@@ -1,0 +1,61 @@
+"""A history as a page of HTML. Computes nothing: all is of klat.history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from klat.history import History, Shape
+from klat.report import history_text, page, wording
+from klat.report.comparison_page import Badge
+from klat.report.history_figures import series_figure
+
+_SYMBOLS = {
+    Shape.CHANGED: ("┘", "slower"),
+    Shape.DRIFTS: ("∕", "open"),
+    Shape.STEADY: ("=", "same"),
+    Shape.TOO_FEW: ("?", "open"),
+    Shape.NO_FIGURE: ("×", "refused"),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    anchor: str
+    metric: str
+    setting: str
+    badge: Badge
+    total: str
+    reach: str
+    why: tuple[str, ...]
+    drawing: page.Drawing | None
+
+
+def history_page(environment: Any, history: History) -> str:
+    shown = [series_figure(f"s{i}", s, history, False) for i, s in enumerate(history.series)]
+    drawn = iter(page.drawings([one for one in shown if one is not None]))
+    lines = []
+    for number, (series, figure) in enumerate(zip(history.series, shown), 1):
+        symbol, kind = _SYMBOLS[series.shape]
+        if series.shape is Shape.CHANGED and (series.overall or 1) < 1:
+            symbol, kind = "┐", "faster"
+        lines.append(
+            Line(
+                f"s{number}",
+                series.key[3],
+                wording.setting(series.key),
+                Badge(symbol, series.shape.value, kind),
+                history_text.total(series),
+                history_text.reach(series) if series.points else "",
+                tuple(history_text.sentences(series, history)),
+                next(drawn) if figure else None,
+            )
+        )
+    return page.render(
+        environment,
+        "history.html",
+        history=history,
+        heading=history_text.heading(history),
+        lines=lines,
+        terms=list(history_text.terms(history)),
+    )
