@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from klat.comparability import disagreements, of_kernel
+from klat.comparability import disagreements
 from klat.environment import Difference, differences, recorded_differences
 from klat.errors import KlatError
 from klat.estimands import MEDIAN, Estimand
@@ -133,7 +133,6 @@ def history(side: Side, options: HistoryOptions) -> History:
     found = []
     for key, cell in cells.items():
         found.append(_series(key, cell, side.unit, boots, first, options, level))
-    values = [source.values | of_kernel(source.session) for source in side.sources]
     moved = disagreements([source.values for source in side.sources], [])
     return History(
         label=side.name,
@@ -143,7 +142,7 @@ def history(side: Side, options: HistoryOptions) -> History:
         level=level,
         needed=needed(level),
         beside=needed_beside(max(len(boots), needed(level)), level),
-        cautions=tuple(f"{c.key}: {c.name} was {c.base}" for c in moved) if values else (),
+        cautions=tuple(f"{c.key}: {c.name} was {c.base}" for c in moved),
         problems=tuple(side.problems),
     )
 
@@ -166,7 +165,6 @@ def _series(
     options: HistoryOptions,
     level: float,
 ) -> Series:
-    blank = Series(key, unit, (), Shape.NO_FIGURE, (), None, None)
     try:
         observed = observe(cell, options.estimand, Units())
     except NoLogarithm:
@@ -214,7 +212,7 @@ def _series(
             )
         )
     if not steps:
-        return Series(key, unit, tuple(points), Shape.STEADY, (), None, None, blank.reason)
+        return Series(key, unit, tuple(points), Shape.STEADY, (), None, None)
     overall = levels[-1] / levels[0]
     return Series(key, unit, tuple(points), Shape.CHANGED, tuple(steps), None, overall)
 

@@ -135,7 +135,8 @@ def drift(values: Sequence[float]) -> Drift | None:
 
 def is_line(values: Sequence[float], starts: Sequence[int]) -> bool:
     """Whether a straight line tells more of the values than steps at `starts` do, by Schwarz's
-    criterion (Annals of Statistics 6, 1978); a step has two parameters, its place and its height."""
+    criterion (Annals of Statistics 6, 1978); a step has two parameters, its place and its height.
+    """
     series = np.array(values, dtype=np.float64)
     n = len(series)
     time = np.arange(n, dtype=np.float64)

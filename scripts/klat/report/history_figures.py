@@ -23,9 +23,9 @@ from klat.report.gnuplot import (
 )
 from klat.report.history_text import total
 from klat.report.layout import LEFT, RIGHT, caption, head
-from klat.report.page_figures import Captioned, page_axis
+from klat.report.page_figures import WIDTH, Captioned, page_axis
 
-_HEIGHT = 300
+_HEIGHT = 270
 
 
 def series_figure(name: str, series: Series, history: History, large: bool) -> Captioned | None:
@@ -36,20 +36,20 @@ def series_figure(name: str, series: Series, history: History, large: bool) -> C
     per = 1e-3 if axis.unit != series.unit else 1.0
     told = f"{series.shape.value} {total(series)}".strip()
     note = f"{history.options.estimand.name} in {axis.unit} by boot; {told}"
-    figure = Figure(name, 1000, 430) if large else Figure(name, 900, _HEIGHT)
+    figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
         top = head(figure, f"{series.key[3]}: {told}", wording.setting(series.key)) + 36
         caption(figure, top, f"{history.options.estimand.name} ({axis.unit})")
         bottom = 430 - 62
     else:
-        left, right = 66.0, 888.0
-    plot = _plot(figure, series, history, per)
+        left, right = 62.0, 428.0
+    plot = _plot(figure, series, history, per, 6 if large else 4)
     figure.panel(left, right, top, bottom, plot)
     return Captioned(figure, f"{series.key[3]}: {wording.setting(series.key)}", note)
 
 
-def _plot(figure: Figure, series: Series, history: History, per: float) -> list[str]:
+def _plot(figure: Figure, series: Series, history: History, per: float, dates: int) -> list[str]:
     found = series.points
     count = len(found)
     x = np.arange(1, count + 1, dtype=np.float64)
@@ -59,7 +59,7 @@ def _plot(figure: Figure, series: Series, history: History, per: float) -> list[
     room = 0.08 * float(high.max() - low.min()) or 0.05 * float(high.max()) or 1.0
     floor, roof = max(0.0, float(low.min()) - room), float(high.max()) + room
     figure.add(f"set yrange [{floor:.10g}:{roof:.10g}]", f"set ytics {linear_tics(floor, roof, 6)}")
-    figure.add(f"set xrange [0.4:{count + 0.6}]", f"set xtics {_dates(series, history)}")
+    figure.add(f"set xrange [0.4:{count + 0.6}]", f"set xtics {_dates(series, history, dates)}")
     figure.add(f"set xlabel {quoted('boots in order, by date')}")
     block = figure.data(x, low, high)
     plot = [f"{block} using 1:2:(0):($3-$2) with vectors nohead {line(BLUE, 0.7)}"]
@@ -85,10 +85,10 @@ def _plot(figure: Figure, series: Series, history: History, per: float) -> list[
     return plot
 
 
-def _dates(series: Series, history: History) -> str:
-    """At most six, each at its boot."""
+def _dates(series: Series, history: History, most: int) -> str:
+    """Each at its boot."""
     count = len(series.points)
-    step = max(1, math.ceil(count / 6))
+    step = max(1, math.ceil(count / most))
     places = range(0, count, step)
     return tics((i + 1.0, history.boots[series.points[i].boot].date[:10]) for i in places)
 

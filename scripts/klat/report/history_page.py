@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from klat.history import History, Shape
+from klat.history import History, Series, Shape
 from klat.report import history_text, page, wording
 from klat.report.comparison_page import Badge
 from klat.report.history_figures import series_figure
 
 _SYMBOLS = {
-    Shape.CHANGED: ("┘", "slower"),
-    Shape.DRIFTS: ("∕", "open"),
+    Shape.CHANGED: ("▲", "slower"),
+    Shape.DRIFTS: ("↗", "open"),
     Shape.STEADY: ("=", "same"),
     Shape.TOO_FEW: ("?", "open"),
     Shape.NO_FIGURE: ("×", "refused"),
@@ -26,9 +26,19 @@ class Line:
     setting: str
     badge: Badge
     total: str
-    reach: str
+    reach: tuple[str, str, str]  # first, last, range
     why: tuple[str, ...]
     drawing: page.Drawing | None
+
+
+def _reach(series: Series) -> tuple[str, str, str]:
+    if not series.points:
+        return "", "", ""
+    values = [point.value for point in series.points]
+    first, last, low, high = (
+        wording.figure(value) for value in (values[0], values[-1], min(values), max(values))
+    )
+    return f"{first} {series.unit}", f"{last} {series.unit}", f"{low} to {high}"
 
 
 def history_page(environment: Any, history: History) -> str:
@@ -37,8 +47,8 @@ def history_page(environment: Any, history: History) -> str:
     lines = []
     for number, (series, figure) in enumerate(zip(history.series, shown), 1):
         symbol, kind = _SYMBOLS[series.shape]
-        if series.shape is Shape.CHANGED and (series.overall or 1) < 1:
-            symbol, kind = "┐", "faster"
+        if series.overall is not None and series.overall < 1:
+            symbol, kind = {"▲": ("▼", "faster"), "↗": ("↘", "open")}[symbol]
         lines.append(
             Line(
                 f"s{number}",
@@ -46,7 +56,7 @@ def history_page(environment: Any, history: History) -> str:
                 wording.setting(series.key),
                 Badge(symbol, series.shape.value, kind),
                 history_text.total(series),
-                history_text.reach(series) if series.points else "",
+                _reach(series),
                 tuple(history_text.sentences(series, history)),
                 next(drawn) if figure else None,
             )

@@ -128,5 +128,3 @@ def terms(history: History) -> Iterator[str]:
         )
         + " A change has no interval, for the data chose its place."
     )
-
-

@@ -1,0 +1,211 @@
+"""`klat history`: changes where there are some, none where there are none, and no word where
+nothing can be told."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SessionWriter
+from scipy.stats import binom
+
+from klat.cli import main
+from klat.inference.changes import changes, drift, is_line, needed, needed_beside
+
+Level = Callable[[int], float]
+
+
+@pytest.fixture
+def boots(session_writer: SessionWriter, tmp_path: Path) -> Callable[..., Path]:
+    """Boots of a label, a day apart, whose medians follow `level`; a kernel for every ten."""
+
+    def write(level: Level, count: int = 24, label: str = "stock", noise: float = 0.004) -> Path:
+        draw = np.random.default_rng(count)
+        for boot in range(count):
+            day = f"2024-{5 + boot // 28:02d}-{boot % 28 + 1:02d}T12:00:00Z"
+            session = session_writer(
+                # Named against time, so that it is the date that orders them.
+                f"{label}/{90 - boot}",
+                label=label,
+                boot_id=f"boot-{boot}",
+                created=day,
+                kernel_release=f"6.{boot // 10}.0-test",
+            )
+            for run in (1, 2, 3):
+                centre = 52_000 * level(boot) * math.exp(draw.normal(0, noise))
+                session.run({"round_trip": [round(centre) + 13 * i for i in range(-50, 50)]}, run=run)  # fmt: skip
+        return tmp_path / "results" / label
+
+    return write
+
+
+def klat_history(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    status = main(["history", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err and all(len(line) <= 100 for line in out.splitlines())
+    return status, out, err
+
+
+# The method
+
+
+def test_a_planted_shift_is_found_where_it_is() -> None:
+    series = np.random.default_rng(1).normal(0, 1, 40) + 4 * (np.arange(40) >= 17)
+    (found,) = changes(series.tolist(), 0.05, 1)
+    assert (found.at, found.p) == (17, pytest.approx(0.001))
+
+
+def test_several_shifts_are_found_up_and_down() -> None:
+    at = np.arange(60)
+    series = np.random.default_rng(2).normal(0, 1, 60) + 5 * (at >= 15) - 9 * (at >= 40)
+    assert [change.at for change in changes(series.tolist(), 0.05, 1)] == [15, 40]
+
+
+def test_where_nothing_changed_marks_are_as_rare_as_was_said() -> None:
+    """Also with heavy tails: a permutation assumes no distribution."""
+    draw, level, count = np.random.default_rng(3), 0.05, 300
+    false = sum(bool(changes(draw.standard_t(2, 16).tolist(), level, i)) for i in range(count))
+    assert false <= binom.ppf(0.9999, count, level)
+    assert false >= binom.ppf(0.0001, count, level)  # nor so careful that it finds nothing
+    drifts = [drift(draw.standard_t(2, 16).tolist()) for _ in range(count)]
+    assert sum(d is not None and d.p <= level for d in drifts) <= binom.ppf(0.9999, count, level)
+
+
+def test_fewer_values_than_can_tell_tell_nothing() -> None:
+    for level in (0.05, 0.01, 0.001):
+        n = needed(level)
+        step = [0.0] * (n // 2) + [1.0] * (n - n // 2)
+        assert 2 / math.comb(n, n // 2) <= level < 2 / math.comb(n - 1, (n - 1) // 2)
+        assert changes(step[1:], level, 1) == []
+    assert [change.at for change in changes([0, 0, 0, 0, 0.1, 1, 1, 1, 1, 1.1], 0.05, 1)] == [5]
+
+
+def test_so_many_values_beside_a_change_are_needed_as_was_said() -> None:
+    noise = np.random.default_rng(5).normal(0, 1e-3, 30)
+    side = needed_beside(30, 0.001)
+    assert 2 / math.comb(30, side) <= 0.001 < 2 / math.comb(30, side - 1)
+    told = noise + (np.arange(30) >= 30 - side)
+    assert [change.at for change in changes(told.tolist(), 0.001, 1)] == [30 - side]
+    early = noise + (np.arange(30) >= 30 - side + 1)
+    assert changes(early.tolist(), 0.001, 1) == []
+
+
+def test_constants_neither_change_nor_drift() -> None:
+    assert changes([1.0] * 30, 0.05, 1) == [] and drift([1.0] * 30) is None
+
+
+def test_the_statistic_is_that_of_the_paper_term_by_term() -> None:
+    from klat.inference.changes import _statistics
+
+    values = np.random.default_rng(4).normal(size=9)
+    (found,) = _statistics(values[None, :])
+    for place, m in enumerate(range(2, 8)):
+        x, y = values[:m], values[m:]
+        n = len(y)
+        between = 2 / (m * n) * sum(abs(a - b) for a in x for b in y)
+        left = sum(abs(x[i] - x[j]) for i in range(m) for j in range(i)) / math.comb(m, 2)
+        right = sum(abs(y[i] - y[j]) for i in range(n) for j in range(i)) / math.comb(n, 2)
+        assert found[place] == pytest.approx(m * n / (m + n) * (between - left - right))
+
+
+def test_a_line_is_told_from_steps() -> None:
+    noise = np.random.default_rng(6).normal(0, 1, 40)
+    assert is_line((noise + 0.5 * np.arange(40)).tolist(), [13, 27])
+    assert not is_line((noise + 10 * (np.arange(40) >= 20)).tolist(), [20])
+
+
+# The command
+
+
+def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(
+    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = klat_history(capsys, boots(lambda b: 1.08 if b >= 10 else 1.0))
+    assert (status, err) == (0, "")
+    assert re.search(r"^changed +\+[78]\.\d+ % +round_trip: pipes", out, re.MULTILINE)
+    assert "at boot 11 of 24, 2024-05-11 12:00 (80): " in out
+    assert "differs there: Linux 6.0.0-test | 6.1.0-test" in out
+    assert out.count("at boot ") == 1
+
+
+def test_a_slow_drift_is_a_drift_and_blames_no_boot(
+    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = klat_history(capsys, boots(lambda b: 1 + 0.003 * b))
+    assert status == 0
+    assert re.search(r"^drifts +\+[67](\.\d+)? % +round_trip", out, re.MULTILINE)
+    assert "at boot " not in out and "% a boot" in out
+
+
+def test_a_label_that_stays_has_no_change_found(
+    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = klat_history(capsys, boots(lambda b: 1.0))
+    assert status == 0 and "no change found" in out and "at boot " not in out
+
+
+def test_few_boots_cannot_tell_and_it_says_how_many_could(
+    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = klat_history(capsys, boots(lambda b: 1 + (b > 2), count=5))
+    assert status == 3
+    assert "too few to tell" in out and "5 boots: fewer than 9 cannot tell" in out
+    assert "changed" not in out.split("A point is")[0]
+
+
+def test_sessions_of_one_boot_are_one_point(
+    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(20):
+        session = session_writer(f"stock/{number:02d}")
+        session.run({"round_trip": [50_000 + 900 * number + i for i in range(100)]}, run=number + 1)
+    status, out, _ = klat_history(capsys, tmp_path / "results" / "stock")
+    assert status == 3 and "1 boot: fewer than" in out
+
+
+def test_the_same_input_and_seed_tell_and_draw_the_same(
+    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if not shutil.which("gnuplot"):
+        pytest.skip("gnuplot is not installed")
+    pytest.importorskip("jinja2")
+    path = boots(lambda b: 1.04 if b >= 15 else 1.0)
+    page, plots = tmp_path / "page.html", tmp_path / "plots"
+    first = klat_history(capsys, path, "--html", page, "-o", plots)
+    text = page.read_text()
+    assert klat_history(capsys, path, "--html", page, "-o", plots) == first
+    assert page.read_text() == text
+    assert sorted(f.name for f in plots.iterdir()) == ["pipes-round_trip-history.png", "pipes-round_trip-history.svg"]  # fmt: skip
+    assert "changed" in text and "at boot 16 of 24" in text and "default-src" in text
+    assert not re.search(r"https?:|<script|url\(|@import", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--metric", "nothing"), "there is no metric 'nothing'; there are round_trip"),
+        (("--quantile", "p0"), "--quantile: 'p0' is not median"),
+        (("nowhere",), "unrecognized"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_status_2(
+    boots: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    status, out, err = klat_history(capsys, boots(lambda b: 1.0, count=2), *arguments)
+    assert (status, out) == (2, "")
+    assert said in err and err.count("\n") == 1
+
+
+def test_a_missing_directory_is_one_line_and_status_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, out, err = klat_history(capsys, tmp_path / "nowhere")
+    assert (status, out) == (2, "") and "no such directory" in err
