@@ -181,6 +181,7 @@ def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
         assert status == 3
         assert "? kernel effect not identifiable" in page.text
         assert "it says nothing of other boots" in page.text
+        assert "n/a ns" not in page.text
 
 
 def test_samples_that_are_gone_leave_the_verdict_and_a_reason(

@@ -163,8 +163,11 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
 
 
 def _values(result: Result, unit: str) -> tuple[str, str]:
-    one, two = (wording.figure(s.value) for s in (result.judgement.base, result.judgement.new))
-    return f"{one} {unit}", f"{two} {unit}"
+    return _figure(result.judgement.base.value, unit), _figure(result.judgement.new.value, unit)
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return wording.figure(value) + (f" {unit}" if value is not None else "")
 
 
 def _lines(anchor: str, cell: Cell, against: Against, comparison: Comparison) -> Iterator[Line]:
@@ -202,7 +205,7 @@ def _section(
         )
         for r in cell.results
     )
-    worst = [wording.figure(side.maximum) for side in (cell.base_worst, cell.new_worst)]
+    worst = [_figure(side.maximum, cell.unit) for side in (cell.base_worst, cell.new_worst)]
     return Section(
         anchor=anchor,
         setting=wording.setting(cell),
@@ -211,7 +214,7 @@ def _section(
         badges=tuple(line.badge for line in lines),
         why=tuple(dict.fromkeys(why for line in lines for why in line.why)),
         rows=rows,
-        worst=(f"{worst[0]} {cell.unit}", f"{worst[1]} {cell.unit}"),
+        worst=(worst[0], worst[1]),
         notes=tuple(_notes(cell, against, comparison)),
         drawings=drawn,
         missing=missing,
