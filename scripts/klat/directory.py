@@ -81,7 +81,8 @@ def _caller() -> tuple[int, int] | None:
     return None
 
 
-def _give(path: Path) -> None:
+def give(path: Path) -> None:
+    """To the caller of sudo, whose file it is to be."""
     caller = _caller()
     if caller:
         os.chown(path, *caller, follow_symlinks=False)
@@ -97,7 +98,7 @@ def _make_directories(path: Path) -> None:
         path = path.parent
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
-        _give(directory)
+        give(directory)
 
 
 def create(output: Path, label: str) -> Path:
@@ -112,7 +113,7 @@ def create(output: Path, label: str) -> Path:
                 path.mkdir()
             except FileExistsError:
                 continue
-            _give(path)
+            give(path)
             return path
     except OSError as error:
         raise _cannot("make a session in", parent, error) from error
@@ -135,7 +136,7 @@ def _write_whole(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        _give(temporary)
+        give(temporary)
         os.rename(temporary, path)
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -207,7 +208,7 @@ def open_load_log(session: Path) -> tuple[Path, int]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o644)
-        _give(path)
+        give(path)
     except OSError as error:
         raise _cannot("write", path, error) from error
     return path, descriptor

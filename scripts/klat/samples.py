@@ -20,7 +20,7 @@ class SampleFiles:
     """The files below samples/ of one session. Opened when first asked for."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self._maps: dict[str, Samples] = {}
 
     def of(self, row: Row) -> Samples:
@@ -64,7 +64,7 @@ class SampleFiles:
         return self._path(benchmark)
 
     def _path(self, benchmark: str) -> Path:
-        return self._session.path / "samples" / f"{benchmark}.u64"
+        return self.session.path / "samples" / f"{benchmark}.u64"
 
     def _map(self, benchmark: str) -> Samples:
         if benchmark not in self._maps:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-_FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "doctor")
+_FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor")
 
 
 def names() -> list[str]:

@@ -132,7 +132,7 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def _options(args: argparse.Namespace) -> Any:
+def options(args: argparse.Namespace) -> Any:
     from klat.comparability import ALLOWABLE
     from klat.comparison import Options
     from klat.errors import KlatError
@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.comparison import compare
     from klat.sides import read_side
 
-    options = _options(args)
+    chosen = options(args)
     environment = None
     if args.html:
         from klat.report import page
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
     gc.disable()
     try:
         base, news = read_side(args.base), [read_side(new) for new in args.new]
-        found = compare(base, news, options)
+        found = compare(base, news, chosen)
     finally:
         if collecting:
             gc.enable()

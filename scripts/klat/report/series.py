@@ -109,7 +109,7 @@ def _slugs(
             s.placement for s in alike if tuple(s.params.items()) == params and s.measurements
         }
         parts = [benchmark, metric, *own, *([placement] if len(places) > 1 else [])]
-        slug = _file_name("-".join(part for part in parts if part))
+        slug = file_name("-".join(part for part in parts if part))
         number = 2
         unique = slug
         while unique in taken:
@@ -120,6 +120,6 @@ def _slugs(
     return found
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     # Room is left for the kind of figure and the extension in the 255 bytes a name may have.
     return re.sub(r"[^A-Za-z0-9_.+=-]+", "_", text).lstrip(".-")[:200] or "plot"

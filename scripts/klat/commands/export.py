@@ -1,0 +1,185 @@
+"""`klat export`: what was measured, in the formats of other programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klat.commands import compare
+from klat.export import RUNS, VERDICTS
+
+if TYPE_CHECKING:
+    from klat.comparison import Options
+    from klat.export.material import Material
+
+_DESCRIPTION = """\
+Writes what some sessions measured, or the verdicts on them, in a format that
+other programs read.
+"""
+
+_EPILOG = """\
+formats of runs and samples; PATH is a session, a label or a results directory:
+{runs}
+
+formats of verdicts; PATH... is BASE NEW [MORE...], as of klat compare:
+{verdicts}
+
+Only usable runs (ok, disturbed) are exported; the others are counted on
+standard error. What is no time (instructions, ticks of an emulator) is called
+by its name; googlebench, which has only times, refuses it. In googlebench and
+pyperf a file holds one label; in hgrm one distribution, and with -o DIR/ each
+goes into a file of its own there. Of verdicts, slower is a failure, same and
+faster pass, all others are skipped with their reason.
+
+Exit status: 0 done, whatever the verdicts; 2 usage, or something could not be
+read, written or said in that format.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    listed = [
+        "\n".join(f"  {name:12} {holds}" for name, holds in formats.items())
+        for formats in (RUNS, VERDICTS)
+    ]
+    parser = subparsers.add_parser(
+        "export",
+        help="write what was measured in another program's format",
+        description=_DESCRIPTION,
+        epilog=_EPILOG.format(runs=listed[0], verdicts=listed[1]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("paths", metavar="PATH", nargs="+", type=Path, help="see below")
+    add(
+        "--format",
+        choices=(*RUNS, *VERDICTS),
+        required=True,
+        metavar="FORMAT",
+        help="see below",
+    )
+    add("-o", "--output", metavar="FILE", help="default: standard output")
+    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    group = parser.add_argument_group("of runs and samples only")
+    add = group.add_argument
+    add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    group = parser.add_argument_group("of verdicts only, as of klat compare")
+    add = group.add_argument
+    add("--margin", type=compare.share, metavar="M")
+    add("--alpha", type=compare.share, metavar="A")
+    add("--quantile", action="append", metavar="Q")
+    add("--correction", choices=("holm", "bh"))
+    add("--allow", action="append", metavar="KEY")
+    add("--seed", type=compare.seed, metavar="N")
+    parser.set_defaults(func=run)
+
+
+def _say(line: str) -> None:
+    print(f"klat export: {line}", file=sys.stderr)
+
+
+def run(args: argparse.Namespace) -> int:
+    from klat.errors import KlatError
+
+    output: str | None = args.output
+    if output == "":
+        raise KlatError("-o: the name of a file cannot be empty")
+    directory = output is not None and (output.endswith("/") or os.path.isdir(output))
+    if directory and args.format != "hgrm":
+        raise KlatError(f"-o {output}: is a directory; {args.format} is written into one file")
+    if output is None and args.format == "parquet" and sys.stdout.isatty():
+        raise KlatError("parquet is binary and would spoil the terminal: name a file by -o")
+    if args.format in VERDICTS:
+        _verdicts(args)
+    else:
+        _runs(args, directory)
+    return 0
+
+
+def _destination(args: argparse.Namespace) -> Path | None:
+    return None if args.output is None else Path(args.output)
+
+
+_JUDGING = ("margin", "alpha", "quantile", "correction", "allow", "seed")
+
+
+def _runs(args: argparse.Namespace, directory: bool) -> None:
+    from klat import export
+    from klat.errors import KlatError
+    from klat.export.material import read_material
+    from klat.export.output import destination, make_directory
+
+    for name in _JUDGING:
+        if getattr(args, name) is not None:
+            raise KlatError(f"--{name} is of verdicts, which {args.format} does not hold")
+    material = read_material(args.paths, args.benchmark, args.metric)
+    _tell(material)
+    if directory:
+        from klat.export import hgrm
+
+        files = list(hgrm.files(material))  # all of them before the first is written
+        make_directory(Path(args.output))
+        for name, content in files:
+            with destination(Path(args.output) / name) as out:
+                out.write(content)
+        return
+    with destination(_destination(args)) as out:
+        export.load(args.format).write(material, out)
+
+
+def _tell(material: Material) -> None:
+    from klat.export.material import counted, unit
+
+    for problem in material.problems:
+        _say(problem)
+    if material.left_out:
+        _say(f"left out, for they count in no figure: {counted(material.left_out)}")
+    for label in material.labels:
+        if label.unit == "ticks" and unit(label) != "ns":
+            _say(f"label {label.name}: mode {label.mode}, so its ticks are exported as no time")
+    names = [label.name for label in material.labels]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            _say(
+                f"label {name}: {names.count(name)} different kernels, machines or modes bear it;"
+                " a reader that goes by the label takes them for one"
+            )
+
+
+def _verdicts(args: argparse.Namespace) -> None:
+    from klat import export
+    from klat import comparison
+    from klat.errors import KlatError
+    from klat.export.output import destination
+    from klat.sides import read_side
+
+    if args.benchmark:
+        raise KlatError(f"--benchmark is of runs and samples; {args.format} takes --metric")
+    if len(args.paths) < 2:
+        raise KlatError(f"{args.format} holds verdicts, which take two paths: BASE NEW")
+    base, *news = map(read_side, args.paths)
+    found = comparison.compare(base, news, _options(args))
+    for problem in found.problems:
+        _say(problem)
+    sides = [("BASE", found.against[0].base), *(("NEW", a.new) for a in found.against)]
+    for name, side in sides:
+        if any(status in side.runs for status in ("invalid", "error", "skipped")):
+            _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
+    with destination(_destination(args)) as out:
+        export.load(args.format).write(found, out)
+
+
+def _options(args: argparse.Namespace) -> Options:
+    """With compare's own defaults for what was not given."""
+    parser = argparse.ArgumentParser()
+    compare.add_parser(parser.add_subparsers())
+    given = parser.parse_args(["compare", "BASE", "NEW"])
+    given.metric = args.metric
+    for name in _JUDGING:
+        if getattr(args, name) is not None:
+            setattr(given, name, getattr(args, name))
+    found: Options = compare.options(given)
+    return found

@@ -1,0 +1,28 @@
+"""What was measured, in the formats of other programs: one module a format.
+
+A format of runs or samples has `write(material, out)`, one of verdicts `write(comparison, out)`;
+both write bytes that depend on nothing but the record, so that the same record gives the same file.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+# What each holds. Of runs: usable runs only; of verdicts: those of `klat compare`.
+RUNS = {
+    "gobench": "Go benchmark text, a line per run; for benchstat -col label",
+    "googlebench": "Google Benchmark JSON, an entry per run; for its compare.py",
+    "pyperf": "pyperf JSON, a value per run",
+    "hgrm": "HdrHistogram percentile distribution of all samples",
+    "parquet": "every sample with its run; needs pyarrow",
+    "openmetrics": "OpenMetrics text, a summary per metric",
+}
+VERDICTS = {
+    "junit": "JUnit XML of the verdicts on NEW against BASE",
+    "ktap": "KTAP of the same",
+}
+
+
+def load(name: str) -> ModuleType:
+    return import_module(f"klat.export.{name}")

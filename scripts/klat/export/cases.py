@@ -1,0 +1,102 @@
+"""The verdicts of a comparison as test cases: what is slower fails, what stays open or was refused
+is skipped and says why, what is the same or faster passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from klat.comparison import Against, Cell, Comparison, Result
+from klat.report import wording
+from klat.session import printable
+from klat.verdicts import Verdict
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+_REFUSED = (Verdict.NOT_COMPARABLE.value,) * 2
+_OUTCOMES = {Verdict.SAME: PASSED, Verdict.FASTER: PASSED, Verdict.SLOWER: FAILED}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One verdict. `group` is benchmark and metric, `kind` the verdict's own word, `verdict` what is
+    said of it, `reason` why it is so where it is no plain one, `details` further lines."""
+
+    group: str
+    name: str
+    outcome: str
+    kind: str
+    verdict: str
+    reason: str
+    details: tuple[str, ...]
+
+
+def cases(against: Against, comparison: Comparison) -> list[Case]:
+    found = list(_cases(against, comparison))
+    if not found:
+        why = "BASE and NEW have no benchmark, params, placement and metric in common"
+        found = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
+    return found
+
+
+def title(against: Against) -> str:
+    return f"{against.new.label} against {against.base.label}"
+
+
+def heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
+    """What all cases rest on, as (name, text)."""
+    return [
+        ("BASE", wording.side(against.base)),
+        ("NEW", wording.side(against.new)),
+        *(("allowed, though it differs", c.sentence()) for c in against.accepted),
+        *(("note", caution) for caution in against.cautions),
+        ("terms", " ".join(wording.terms(comparison))),
+    ]
+
+
+def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
+    for cell in against.cells:
+        if cell.refused:
+            why = "; ".join(condition.sentence() for condition in cell.refused)
+            yield Case(_group(cell), _name("verdict", cell), SKIPPED, *_REFUSED, why, ())
+        for result in cell.results:
+            if result.tested and result.verdict:
+                yield _case(cell, result, against, comparison)
+    for side, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
+        for key in keys:
+            benchmark, params, placement, metric = key
+            name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
+            group = printable(f"{benchmark}.{metric}")
+            yield Case(group, printable(name), SKIPPED, *_REFUSED, f"only in {side}", ())
+
+
+def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) -> Case:
+    j = result.judgement
+    ratio, interval = wording.ratio(j)
+    base, new = (wording.figure(side.value) for side in (j.base, j.new))
+    unit = printable(cell.unit)
+    details = [
+        f"BASE {base} {unit}, NEW {new} {unit}, NEW/BASE {ratio}, {interval or 'no interval'}",
+        *([f"p adjusted {p}"] if (p := wording.p_value(j.p_adjusted)) else []),
+        *([checks] if (checks := wording.checks(j, against.unit_noun)) else []),
+        f"runs of BASE: {cell.base_runs}; of NEW: {cell.new_runs}",
+        *(f"allowed, though it differs: {condition.sentence()}" for condition in cell.accepted),
+    ]
+    assert result.verdict is not None
+    return Case(
+        _group(cell),
+        _name(result.estimand, cell),
+        _OUTCOMES.get(result.verdict, SKIPPED),
+        result.verdict.value,
+        wording.verdict(j),
+        "; ".join(wording.explanations(result, against, comparison)),
+        tuple(printable(line) for line in details),
+    )
+
+
+def _group(cell: Cell) -> str:
+    return printable(f"{cell.benchmark}.{cell.metric}")
+
+
+def _name(estimand: str, cell: Cell) -> str:
+    text = " ".join(f"{estimand} {cell.placement} {cell.params.replace(';', ' ')}".split())
+    return printable(text)

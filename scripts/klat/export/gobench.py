@@ -1,0 +1,75 @@
+"""The Go project's benchmark format (golang.org/design/14313-benchmark-format), for benchstat.
+
+A line is a run. Its N is the number of samples and ns/op their mean, as Go means it, and the run's
+quantiles are units of their own. In a unit that is no time, `ns` is replaced by that unit.
+
+benchstat makes a table for each set of configuration lines and lets the names of benchmarks be its
+rows. So the label is the only such line that is meant to differ, and `benchstat -col label` makes
+it the columns; what else may differ between kernels is in comments, or the table would be split;
+what makes two machines incomparable (cpu, machine, mode) splits it, as it should.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import BinaryIO
+
+from klat import __version__
+from klat.export.material import FIGURES, Material, Series, escaped, figure, info, mean, unit
+from klat.measurements import Label, RunOf
+from klat.report.numbers import plural
+
+# What the Go project calls them.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# Reads as the number of CPUs that a benchmark ran on, at the end of a name.
+_CPUS = re.compile(r"-(?=[0-9]+\Z)")
+
+
+def write(material: Material, out: BinaryIO) -> None:
+    lines = [
+        f"# klat {__version__}: a line is a run, its N the samples, the value per op their mean.",
+        "# Compare labels by: benchstat -col label FILE...",
+        "# Runs of one boot are not independent, which benchstat cannot know: klat compare does.",
+    ]
+    for name in dict.fromkeys(series.unit for series in material.series):
+        units = [f"{name}/op", *(f"{quantile}-{name}" for quantile in FIGURES)]
+        lines += [f"Unit {found} better=lower" for found in units]
+    for label in material.labels:
+        lines += ["", *_configuration(label)]
+        for series in material.of(label):
+            lines += [_line(series, run) for run in series.runs]
+    out.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _configuration(label: Label) -> list[str]:
+    architecture = info(label, "architecture")
+    return [
+        "goos: linux",
+        f"goarch: {_ARCHITECTURES.get(architecture, architecture)}",
+        f"cpu: {info(label, 'cpu_model')}",
+        f"machine: {info(label, 'machine_id')}",
+        f"mode: {label.mode}",
+        f"label: {' '.join(label.name.split()) or '%20'}",
+        f"# kernel {info(label, 'kernel_release')} {info(label, 'kernel_version')}, preemption"
+        f" {info(label, 'preemption')}, {plural(label.boots, 'boot')}",
+        *([] if unit(label) == "ns" else [f"# {unit(label)} are no time in this mode"]),
+    ]
+
+
+def _line(series: Series, run: RunOf) -> str:
+    values = [f"{mean(run):.3f} {series.unit}/op"]
+    for name in FIGURES:
+        found = figure(run, name)
+        if found is not None:
+            values.append(f"{found:.3f} {name}-{series.unit}")
+    return f"{_name(series)} {run.row.n} {' '.join(values)}"
+
+
+def _name(series: Series) -> str:
+    def part(text: str) -> str:
+        return escaped(text, lambda c: c.isspace() or c in "/=")
+
+    name = series.setting.benchmark
+    parts = [f"Benchmark{part(name[:1].upper() + name[1:])}"]
+    parts += [f"{part(key)}={part(value)}" for key, value in series.names()]
+    return _CPUS.sub("%2D", "/".join(parts))

@@ -1,0 +1,106 @@
+"""HdrHistogram's percentile distribution, as its outputPercentileDistribution() writes it.
+
+Over all samples of all usable runs, at the percentiles that HdrHistogram reports with five ticks
+for every half of the distance to 100 %, each with the exact sample in place of a bucket's. Values
+are microseconds, or ticks or instructions where these are no time; a last comment says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy as np
+
+from klat import __version__
+from klat.errors import KlatError
+from klat.export.material import Material, Series
+from klat.measurements import Label
+from klat.report.numbers import plural
+from klat.report.series import file_name
+from klat.session import printable
+from klat.statistics import Values
+
+_TICKS = 5
+
+
+def write(material: Material, out: BinaryIO) -> None:
+    """KlatError where there is more than the one distribution that a file can hold."""
+    if len(material.series) > 1:
+        held = ", ".join(_title(series) for series in material.series[:3])
+        more = ", ..." if material.series[3:] else ""
+        raise KlatError(
+            f"a file of hgrm holds one distribution, and there are {len(material.series)}: {held}"
+            f"{more}; choose by --benchmark and --metric, or give a directory, -o DIR/"
+        )
+    out.write(_distribution(material.series[0]))
+
+
+def files(material: Material) -> Iterator[tuple[str, bytes]]:
+    """Name and content of one file for each distribution."""
+    taken: set[str] = set()
+    for series in material.series:
+        name = stem = file_name("-".join(_parts(series, material)))
+        number = 2
+        while name in taken:
+            name, number = f"{stem}-{number}", number + 1
+        taken.add(name)
+        yield f"{name}.hgrm", _distribution(series)
+
+
+def _parts(series: Series, material: Material) -> list[str]:
+    """Label, benchmark and metric, and what else is not the same in all of these."""
+    alike = [
+        dict(other.names())
+        for other in material.series
+        if (other.setting.benchmark, other.metric) == (series.setting.benchmark, series.metric)
+    ]
+    own = [
+        f"{key}-{value}"
+        for key, value in series.names()
+        if any(other.get(key) != value for other in alike)
+    ]
+    return [series.label.name, series.setting.benchmark, series.metric, *own]
+
+
+def _title(series: Series) -> str:
+    named = " ".join(f"{key}={value}" for key, value in series.names())
+    return printable(f"{series.label.name} {series.setting.benchmark} {named}")
+
+
+def _distribution(series: Series) -> bytes:
+    values = series.values()
+    unit = series.unit
+    if unit == "ns":
+        values, unit = values / 1000, "microseconds"
+    lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
+    for value, share, count in _percentiles(values):
+        inverse = f" {1 / (1 - share):14.2f}" if share < 1 else ""
+        lines.append(f"{value:12.3f} {share:2.12f} {count:10d}{inverse}")
+    lines += [
+        f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.std():12.3f}]",
+        f"#[Max     = {values[-1]:12.3f}, Total count    = {len(values):12d}]",
+        f"#[Unit    = {unit:>12}, klat           = {__version__:>12}]",
+        f"#[{_about(series.label)}: {_title(series)}, {plural(len(series.runs), 'run')}]",
+    ]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _about(label: Label) -> str:
+    return f"Linux {label.kernel}, mode {label.mode}, {plural(label.boots, 'boot')}"
+
+
+def _percentiles(values: Values) -> Iterator[tuple[float, float, int]]:
+    """Value, share and number of samples up to that value, as HdrHistogram's PercentileIterator."""
+    n = len(values)
+    level = 0.0
+    while True:
+        place = max(0, math.ceil(level / 100 * n - 1e-9) - 1)
+        value = float(values[place])
+        count = int(np.searchsorted(values, value, side="right"))
+        yield value, level / 100, count
+        if count == n:
+            break
+        level += 100 / (_TICKS * 2 ** (math.floor(math.log2(100 / (100 - level))) + 1))
+    yield float(values[-1]), 1.0, n

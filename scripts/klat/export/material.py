@@ -1,0 +1,178 @@
+"""What there is to export of some sessions: each metric's usable runs, with their unit and scale."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from klat.errors import KlatError
+from klat.measurements import Label, Measurement, RunOf, Setting, read_labels
+from klat.session import STATUSES, USABLE, printable
+from klat.statistics import Values, rank, supports
+
+# Recorded by a run beside its mean.
+FIGURES = ("p50", "p90", "p99", "max")
+
+
+@dataclass(frozen=True)
+class Series:
+    """The usable runs of one metric of one setting of one label, in order of start; at least one."""
+
+    label: Label
+    setting: Setting
+    measurement: Measurement
+
+    @property
+    def metric(self) -> str:
+        return self.measurement.metric
+
+    @property
+    def runs(self) -> list[RunOf]:
+        return self.measurement.runs
+
+    @property
+    def unit(self) -> str:
+        return unit(self.label)
+
+    def names(self) -> list[tuple[str, str]]:
+        """What tells it from the others of its label and benchmark, as (key, value)."""
+        found = [("metric", self.metric), ("placement", self.setting.placement)]
+        params = dict(self.setting.params)
+        policy = params.pop("policy", "")
+        return [(k, v) for k, v in [*found, ("policy", policy), *params.items()] if v]
+
+    def values(self) -> Values:
+        """All samples in `unit`, ascending. SessionError where some are missing."""
+        parts = [run.samples().astype(np.float64) * scale(run) for run in self.runs]
+        values: Values = np.concatenate(parts)
+        values.sort()
+        return values
+
+
+@dataclass(frozen=True)
+class Material:
+    """`left_out` counts the runs that are in no series, by status."""
+
+    labels: tuple[Label, ...]
+    series: tuple[Series, ...]
+    left_out: Counter[str]
+    problems: tuple[str, ...]
+
+    def of(self, label: Label) -> list[Series]:
+        return [series for series in self.series if series.label is label]
+
+
+def unit(label: Label) -> str:
+    """ns where a tick is a time; else ticks, of an emulator and no time, or instructions."""
+    return "ns" if label.khz else label.unit
+
+
+def scale(run: RunOf) -> float:
+    """What makes a sample of the run one in the unit of its series."""
+    khz = run.files.session.khz
+    return 1e6 / khz if khz else 1.0
+
+
+def figure(run: RunOf, name: str) -> float | None:
+    """A figure of runs.csv in the unit of the run's series; None where n does not support it."""
+    found = getattr(run.row, name)
+    return None if found is None else float(found) * scale(run)
+
+
+def mean(run: RunOf) -> float:
+    found = figure(run, "mean")
+    if found is None:
+        path = printable(str(run.files.session.path))
+        raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples and no mean")
+    return found
+
+
+def quantile(ascending: Values, q: Fraction) -> float | None:
+    """As in runs.csv: one of the samples, and None where there are too few for it."""
+    n = len(ascending)
+    return float(ascending[rank(n, q) - 1]) if supports(n, q) else None
+
+
+def read_material(
+    paths: Iterable[Path], benchmarks: Sequence[str] = (), metrics: Sequence[str] = ()
+) -> Material:
+    """Every usable run below the paths; of these benchmarks and metrics only, where any is named.
+
+    KlatError where that leaves nothing, SessionError as read_labels().
+    """
+    labels, problems = read_labels(paths)
+    _known("benchmark", benchmarks, (s.benchmark for label in labels for s in label.settings))
+    chosen = [
+        (label, setting)
+        for label in labels
+        for setting in label.settings
+        if not benchmarks or setting.benchmark in benchmarks
+    ]
+    _known("metric", metrics, (m for _, setting in chosen for m in setting.measurements))
+    series = tuple(
+        Series(label, setting, measurement)
+        for label, setting in chosen
+        for metric, measurement in setting.measurements.items()
+        if measurement.runs and (not metrics or metric in metrics)
+    )
+    left_out: Counter[str] = Counter()
+    for _, setting in chosen:
+        left_out += Counter({s: n for s, n in setting.statuses.items() if s not in USABLE})
+    if not series:
+        why = f" ({counted(left_out)})" if left_out else ""
+        raise KlatError(f"no run counts{why}, so there is nothing to export")
+    kept = tuple(label for label in labels if any(s.label is label for s in series))
+    return Material(kept, series, left_out, tuple(problems))
+
+
+def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:
+    known = dict.fromkeys(found)
+    for name in asked:
+        if name not in known:
+            there = ", ".join(map(printable, known)) or "none"
+            raise KlatError(f"no session has the {what} {name!r}; there are {there}")
+
+
+def counted(statuses: Counter[str]) -> str:
+    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])
+
+
+def only_label(material: Material, name: str) -> Label:
+    """The label of a format whose files hold one. KlatError where there are several."""
+    if len(material.labels) > 1:
+        shown = ", ".join(f"{label.name} (Linux {label.kernel})" for label in material.labels[:4])
+        more = ", ..." if material.labels[4:] else ""
+        raise KlatError(
+            f"a file of {name} holds one label on one kernel, and there are"
+            f" {len(material.labels)}: {shown}{more}; export each into a file of its own"
+        )
+    return material.labels[0]
+
+
+def require_time(label: Label, name: str) -> None:
+    """KlatError where the label's samples are no times, for a format that has only these."""
+    if unit(label) != "ns":
+        raise KlatError(
+            f"{name} holds times, and label {label.name} is in {label.unit} of mode {label.mode},"
+            " which are none; gobench, pyperf, hgrm, openmetrics and parquet can say so"
+        )
+
+
+def info(label: Label, key: str) -> str:
+    """A text of session.json in one printable line; `unknown` where it is not told."""
+    return printable(" ".join(str(label.info.get(key) or "unknown").split()))
+
+
+def escaped(text: str, unwanted: Callable[[str], bool]) -> str:
+    """With unwanted characters, and those that are not printable, as in an URL: %2F."""
+    return "".join(
+        "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
+        if c == "%" or unwanted(c) or not c.isprintable()
+        else c
+        for c in text
+    )

@@ -1,0 +1,130 @@
+"""OpenMetrics 1.0 text exposition, for Prometheus and what reads its format.
+
+A metric's samples of all usable runs of a label are one summary: seconds where they are times, else
+a family of their own in ticks or instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from klat.export.material import Material, Series, info, quantile, unit
+from klat.measurements import P999, Label
+from klat.session import STATUSES, printable
+from klat.statistics import P50, P90, P99
+
+_QUANTILES = (P50, P90, P99, P999)
+_UNITS = {"ns": "seconds"}
+_WHAT = {
+    "seconds": "What the kernel took",
+    "ticks": "Ticks of an emulated counter, which are no time, that the kernel took",
+    "instructions": "Instructions that the kernel took",
+}
+
+Pairs = list[tuple[str, str]]
+
+
+def write(material: Material, out: BinaryIO) -> None:
+    lines: list[str] = []
+    for name in dict.fromkeys(series.unit for series in material.series):
+        lines += _samples([s for s in material.series if s.unit == name], _UNITS.get(name, name))
+    lines += _runs(material)
+    lines += _labels(material)
+    lines.append("# EOF")
+    out.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _family(name: str, kind: str, unit_name: str, help_text: str) -> Iterator[str]:
+    yield f"# TYPE {name} {kind}"
+    if unit_name:
+        yield f"# UNIT {name} {unit_name}"
+    yield f"# HELP {name} {_escaped(help_text)}"
+
+
+def _samples(chosen: list[Series], unit_name: str) -> Iterator[str]:
+    summary = f"klat_sample_{unit_name}"
+    smallest: list[tuple[Pairs, float]] = []
+    largest: list[tuple[Pairs, float]] = []
+    yield from _family(summary, "summary", unit_name, f"{_WHAT[unit_name]}, over all samples.")
+    for series in chosen:
+        values = series.values()
+        divisor = 1e9 if unit_name == "seconds" else 1.0
+        pairs = _series_pairs(series)
+        for q in _QUANTILES:
+            found = quantile(values, q)
+            if found is not None:
+                shown = [*pairs, ("quantile", _number(float(q)))]
+                yield f"{summary}{_pairs(shown)} {_number(found / divisor)}"
+        yield f"{summary}_count{_pairs(pairs)} {len(values)}"
+        yield f"{summary}_sum{_pairs(pairs)} {_number(float(values.sum()) / divisor)}"
+        smallest.append((pairs, float(values[0]) / divisor))
+        largest.append((pairs, float(values[-1]) / divisor))
+    for which, extremes in (("min", smallest), ("max", largest)):
+        name = f"klat_sample_{which}_{unit_name}"
+        yield from _family(name, "gauge", unit_name, f"{_WHAT[unit_name]}, {which} of all samples.")
+        for pairs, value in extremes:
+            yield f"{name}{_pairs(pairs)} {_number(value)}"
+
+
+def _runs(material: Material) -> Iterator[str]:
+    yield from _family("klat_runs", "gauge", "", "Runs by status; ok and disturbed are usable.")
+    for label in material.labels:
+        settings = {id(s.setting): s.setting for s in material.of(label)}
+        for setting in settings.values():
+            pairs = _label_pairs(label)
+            pairs += _setting_pairs(setting.benchmark, setting.placement, setting.params)
+            for status in STATUSES:
+                yield f"klat_runs{_pairs([*pairs, ('status', status)])} {setting.statuses[status]}"
+
+
+def _labels(material: Material) -> Iterator[str]:
+    yield from _family("klat_boots", "gauge", "", "Boots that the runs of a label come from.")
+    for label in material.labels:
+        yield f"klat_boots{_pairs(_label_pairs(label))} {label.boots}"
+    yield from _family("klat_label", "info", "", "What a label was measured on.")
+    for label in material.labels:
+        more = [(key, info(label, key)) for key in ("preemption", "architecture")]
+        more.append(("unit", _UNITS.get(unit(label), unit(label))))
+        yield f"klat_label_info{_pairs([*_label_pairs(label), *more])} 1"
+
+
+def _label_pairs(label: Label) -> Pairs:
+    """What labels are pooled by, so that no two have the same."""
+    return [
+        ("label", label.name),
+        ("kernel", info(label, "kernel_release")),
+        ("kernel_version", info(label, "kernel_version")),
+        ("machine", info(label, "machine_id")),
+        ("cpu", info(label, "cpu_model")),
+        ("mode", label.mode),
+    ]
+
+
+def _setting_pairs(benchmark: str, placement: str, params: dict[str, str]) -> Pairs:
+    others = ";".join(f"{key}={value}" for key, value in params.items() if key != "policy")
+    return [
+        ("benchmark", benchmark),
+        ("placement", placement),
+        ("policy", params.get("policy", "")),
+        ("params", others),
+    ]
+
+
+def _series_pairs(series: Series) -> Pairs:
+    setting = series.setting
+    found = _label_pairs(series.label)
+    found += _setting_pairs(setting.benchmark, setting.placement, setting.params)
+    return [*found, ("metric", series.metric)]
+
+
+def _pairs(pairs: Pairs) -> str:
+    return "{" + ",".join(f'{key}="{_escaped(printable(text))}"' for key, text in pairs) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return repr(float(f"{value:.12g}"))

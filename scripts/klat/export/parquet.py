@@ -1,0 +1,105 @@
+"""Every sample of every usable run, as Apache Parquet: a row is a sample, as it was recorded.
+
+`sample` is in `unit`, ticks or instructions; `ns` is null where that is no time. The metadata of the
+schema holds session.json of each session as `klat:sessions`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from klat import __version__
+from klat.errors import KlatError
+from klat.export.material import Material, Series
+from klat.measurements import RunOf
+
+# A row group is written when it has so many rows: of a size that readers like, and memory bears.
+_ROWS = 1 << 20
+
+
+def write(material: Material, out: BinaryIO) -> None:
+    """KlatError where pyarrow is missing, or does not bear this numpy."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise KlatError(
+            f"parquet needs pyarrow for {sys.executable} ({error}), which Debian does not package:"
+            " make a venv, pip install pyarrow numpy scipy into it, and start klat by its python"
+        ) from None
+
+    schema = _schema(pyarrow, material)
+    with pyarrow.parquet.ParquetWriter(out, schema, compression="snappy") as writer:
+        tables, rows = [], 0
+        for series in material.series:
+            for run in series.runs:
+                tables.append(_table(pyarrow, schema, series, run))
+                rows += len(tables[-1])
+                if rows >= _ROWS:
+                    writer.write_table(pyarrow.concat_tables(tables))
+                    tables, rows = [], 0
+        if tables:
+            writer.write_table(pyarrow.concat_tables(tables))
+
+
+def _schema(pyarrow: Any, material: Material) -> Any:
+    text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    sessions = [session for label in material.labels for session in label.sessions]
+    return pyarrow.schema(
+        [
+            *((name, text) for name in ("label", "kernel", "session", "boot")),
+            *((name, text) for name in ("benchmark", "params", "placement", "policy")),
+            *((name, text) for name in ("metric", "status")),
+            ("order", pyarrow.uint64()),
+            ("run", pyarrow.uint64()),
+            ("start_ns", pyarrow.uint64()),
+            ("sample_index", pyarrow.uint64()),
+            ("unit", text),
+            ("sample", pyarrow.uint64()),
+            ("ns", pyarrow.float64()),
+        ],
+        metadata={
+            "klat:version": __version__,
+            "klat:sessions": json.dumps([session.info for session in sessions], sort_keys=True),
+        },
+    )
+
+
+def _table(pyarrow: Any, schema: Any, series: Series, run: RunOf) -> Any:
+    """One run. Text is as recorded, without what is no Unicode."""
+    row, session = run.row, run.files.session
+    samples = run.samples()
+    n = len(samples)
+    texts = {
+        "label": session.label,
+        "kernel": str(session.info.get("kernel_release") or "unknown"),
+        "session": session.path.name,
+        "boot": row.boot,
+        "benchmark": row.benchmark,
+        "params": row.params,
+        "placement": row.placement,
+        "policy": series.setting.params.get("policy", ""),
+        "metric": row.metric,
+        "status": row.status,
+        "unit": row.unit,
+    }
+    numbers = {"order": row.order, "run": row.run, "start_ns": row.start_ns}
+    zeros = pyarrow.array(np.zeros(n, dtype=np.int32))
+    columns = {
+        name: pyarrow.DictionaryArray.from_arrays(
+            zeros, pyarrow.array([text.encode("utf-8", "backslashreplace").decode()])
+        )
+        for name, text in texts.items()
+    }
+    columns |= {name: np.full(n, value, dtype=np.uint64) for name, value in numbers.items()}
+    columns["sample_index"] = np.arange(n, dtype=np.uint64)
+    columns["sample"] = np.ascontiguousarray(samples)
+    if session.khz:
+        columns["ns"] = samples.astype(np.float64) * (1e6 / session.khz)
+    else:
+        columns["ns"] = pyarrow.nulls(n, pyarrow.float64())
+    return pyarrow.table([columns[name] for name in schema.names], schema=schema)
