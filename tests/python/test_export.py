@@ -1,0 +1,450 @@
+"""`klat export`, on sessions written from docs/record.md alone, each format read by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from conftest import SessionWriter, SyntheticSession
+from fakes import ROOT
+
+from klat.cli import main
+from klat.export import RUNS, VERDICTS
+
+RT = {"kernel_release": "6.1.0-rt", "preemption": "rt"}
+TEXT = [name for name in RUNS if name != "parquet"]
+KHZ = 2_600_000  # of the written sessions: 2.6 ticks are a nanosecond
+ODD = 'a/b #1 "x" \\ <é> %=\u2028\x1b[31m'
+
+
+def samples(middle: float, n: int = 600) -> list[int]:
+    body = [max(0, round(middle) + 7 * ((i * 8) % 21 - 10)) for i in range(n)]
+    return [4 * x if i % 100 == 99 else x for i, x in enumerate(body)]
+
+
+def label(
+    writer: SessionWriter, name: str = "stock", ratio: float = 1.0, boots: int = 3, **info: object
+) -> Path:
+    """A label's directory, with four runs of pipes a boot, about 52,000 ticks (20 us)."""
+    directory = re.sub(r"\W", "_", name)
+    for boot in range(boots):
+        boot_id = f"{name}-{boot}"
+        session = writer(f"{directory}/{boot}", **{"label": name, "boot_id": boot_id, **info})
+        driver = session.path / "environment/sys/devices/system/cpu/cpuidle/current_driver"
+        driver.parent.mkdir(parents=True)
+        driver.write_text("none")
+        for run in range(1, 5):
+            middle = ratio * (52_000 + 52 * boot + 26 * run)
+            session.run({"round_trip": samples(middle)}, run=run, order=run)
+    return session.path.parent
+
+
+def again(path: Path) -> SyntheticSession:
+    session = SyntheticSession.__new__(SyntheticSession)
+    session.path, session.start_ns = path, 1_800_000_000_000_000_000
+    session.info = json.loads((path / "session.json").read_text())
+    return session
+
+
+def export(
+    capsys: pytest.CaptureFixture[str], form: str, *words: object, status: int = 0
+) -> tuple[str, str]:
+    found = main(["export", "--format", form, *map(str, words)])
+    out, err = capsys.readouterr()
+    assert found == status, err
+    assert "Traceback" not in err
+    if status:
+        assert out == "" and err.splitlines()[-1].startswith("klat export: ")
+    return out, err
+
+
+# Each format
+
+
+def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = label(session_writer), label(session_writer, "rt", 1.1, **RT)
+    out, err = export(capsys, "gobench", stock, rt)
+    assert err == ""
+    configuration: dict[str, str] = {}
+    lines: dict[str, list[list[str]]] = {}
+    for line in out.splitlines():
+        if line.startswith("Benchmark"):
+            lines.setdefault(configuration["label"], []).append(line.split(" "))
+        elif match := re.fullmatch(r"([a-z]+): (.*)", line):
+            configuration[match[1]] = match[2]
+    assert configuration == {
+        "goos": "linux",
+        "goarch": "amd64",
+        "cpu": "Test CPU",
+        "machine": "6d61",
+        "mode": "virtual",
+        "label": "rt",
+    }
+    assert [len(found) for found in lines.values()] == [12, 12]
+    assert {line[0] for found in lines.values() for line in found} == {
+        "BenchmarkPipes/metric=round_trip/placement=same-llc/policy=fifo:50"
+        "/bytes=1/peer=thread/wait=read/mode=round-trip"
+    }
+    first = lines["stock"][0]
+    values = dict(zip(first[3::2], map(float, first[2::2])))
+    expected = samples(52_026)
+    assert first[1] == "600"
+    assert values["ns/op"] == pytest.approx(sum(expected) / 600 / 2.6, abs=0.001)
+    assert values["p50-ns"] == pytest.approx(sorted(expected)[299] / 2.6, abs=0.001)
+    assert values["max-ns"] == pytest.approx(max(expected) / 2.6, abs=0.001)
+    assert list(values) == ["ns/op", "p50-ns", "p90-ns", "p99-ns", "max-ns"]
+
+
+def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configurations = []
+    for path in (label(session_writer), label(session_writer, "rt", **RT)):
+        out, _ = export(capsys, "gobench", path)
+        assert "6.1.0" in out
+        configurations.append(set(re.findall(r"^([a-z].*)$", out, re.MULTILINE)))
+    assert configurations[0] ^ configurations[1] == {"label: stock", "label: rt"}
+
+
+def test_gobench_never_ends_a_name_in_what_reads_as_a_number_of_cpus(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session_writer().run({"m": samples(5000)}, params="size=a b/c-16")
+    out, _ = export(capsys, "gobench", session_writer("stock/2").path.parent)
+    assert re.search(r"^BenchmarkPipes/.*/size=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
+
+
+def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(export(capsys, "googlebench", label(session_writer))[0])
+    assert document["context"]["label"] == "stock"
+    assert document["context"]["mhz_per_cpu"] == 2600
+    entries = document["benchmarks"]
+    runs = [entry for entry in entries if entry["run_type"] == "iteration"]
+    assert [run["repetition_index"] for run in runs] == list(range(12))
+    assert {run["repetitions"] for run in runs} == {12}
+    assert {run["time_unit"] for run in runs} == {"ns"}
+    assert runs[0]["real_time"] == pytest.approx(sum(samples(52_026)) / 600 / 2.6, abs=0.001)
+    assert runs[0]["cpu_time"] == 0
+    aggregates = {e["aggregate_name"]: e for e in entries if e["run_type"] == "aggregate"}
+    assert list(aggregates) == ["mean", "median", "stddev", "cv"]
+    times = [run["real_time"] for run in runs]
+    assert aggregates["mean"]["real_time"] == pytest.approx(sum(times) / 12, abs=0.001)
+    for name, entry in aggregates.items():
+        assert entry["name"] == f"{runs[0]['name']}_{name}"
+        assert entry["run_name"] == runs[0]["name"]
+
+
+def test_pyperf_has_one_value_per_run_in_seconds(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(export(capsys, "pyperf", label(session_writer))[0])
+    assert document["version"] == "1.0"
+    (benchmark,) = document["benchmarks"]
+    assert benchmark["metadata"]["unit"] == "second"
+    assert len(benchmark["runs"]) == 12
+    (value,) = benchmark["runs"][0]["values"]
+    assert value == pytest.approx(sum(samples(52_026)) / 600 / 2.6e9, abs=1e-12)
+    assert benchmark["runs"][0]["metadata"]["loops"] == 600
+
+
+def distribution(text: str) -> list[list[float]]:
+    lines = text.splitlines()
+    assert lines[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
+    assert lines[1] == ""
+    return [[float(word) for word in line.split()] for line in lines[2:] if line[0] != "#"]
+
+
+def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = export(capsys, "hgrm", label(session_writer, boots=1))
+    pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
+    rows = distribution(out)
+    for value, share, count, *inverse in rows:
+        rank = max(1, math.ceil(share * len(pool) - 1e-6))
+        assert value == pytest.approx(pool[rank - 1] / 2600, abs=0.0005)
+        assert count == sum(x <= pool[rank - 1] for x in pool)
+        assert inverse == ([pytest.approx(1 / (1 - share), abs=0.01)] if share < 1 else [])
+    assert rows[-1][1:] == [1.0, 2400.0]
+    assert rows == sorted(rows, key=lambda row: row[1])
+    assert re.search(r"^#\[Unit +=  *microseconds,", out, re.MULTILINE)
+    assert re.search(r"^#\[Max .*Total count    =  *2400\]$", out, re.MULTILINE)
+
+
+def test_hgrm_of_several_distributions_wants_a_directory(
+    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = session_writer()
+    for responders in (1, 2):
+        params = f"responders={responders};pages=1"
+        session.run({"initiator": samples(5000)}, benchmark="tlbflush", params=params)
+    _, err = export(capsys, "hgrm", session.path, status=2)
+    assert "holds one distribution, and there are 2" in err and "-o DIR/" in err
+    export(capsys, "hgrm", session.path, "-o", f"{tmp_path}/made/here/")
+    assert sorted(path.name for path in (tmp_path / "made/here").iterdir()) == [
+        "stock-tlbflush-initiator-responders-1.hgrm",
+        "stock-tlbflush-initiator-responders-2.hgrm",
+    ]
+
+
+def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = label(session_writer, ODD, boots=1)
+    out, _ = export(capsys, "openmetrics", path)
+    pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
+    assert out.endswith("\n# EOF\n")
+    assert "# TYPE klat_sample_seconds summary\n# UNIT klat_sample_seconds seconds\n" in out
+    assert r'label="a/b #1 \"x\" \\ <é> %=\\u2028\\x1b[31m"' in out
+    found = dict(re.findall(r'^klat_sample_seconds\{.*quantile="([0-9.]+)"\} (\S+)$', out, re.M))
+    assert list(found) == ["0.5", "0.9", "0.99"]  # 2,400 samples do not bear out p99.9
+    assert float(found["0.99"]) == pytest.approx(pool[2375] / 2.6e9, rel=1e-9)
+    assert re.search(r"^klat_sample_seconds_count\{[^}]*\} 2400$", out, re.MULTILINE)
+    (total,) = re.findall(r"^klat_sample_seconds_sum\{.*\} (\S+)$", out, re.MULTILINE)
+    assert float(total) == pytest.approx(sum(pool) / 2.6e9, rel=1e-9)
+
+
+def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = label(session_writer)
+    outcomes = {}
+    others = {
+        "slower": label(session_writer, "slow", 1.2, **RT),
+        "same": label(session_writer, "like", **RT),
+        "faster": label(session_writer, "fast", 0.8, **RT),
+        "kernel effect not identifiable": label(session_writer, "one", 1.2, boots=1, **RT),
+        "not comparable": label(session_writer, "other", 1.2, cpu_model="Another"),
+    }
+    for verdict, path in others.items():
+        out, _ = export(capsys, "junit", stock, path)
+        suite = ElementTree.fromstring(out.split("\n", 1)[1])[0]
+        (case,) = suite.findall("testcase")
+        assert case.get("classname") == "pipes.round_trip"
+        (child,) = case
+        outcomes[verdict] = child.tag
+        message = child.get("message") or child.text or ""
+        assert message.startswith(verdict), message
+        counts = {name: int(suite.get(name, "")) for name in ("tests", "failures", "skipped")}
+        assert counts["tests"] == 1
+        assert counts["failures"] == (child.tag == "failure")
+        assert counts["skipped"] == (child.tag == "skipped")
+    assert outcomes == {
+        "slower": "failure",
+        "same": "system-out",
+        "faster": "system-out",
+        "kernel effect not identifiable": "skipped",
+        "not comparable": "skipped",
+    }
+
+
+# The grammar of Documentation/dev-tools/ktap.rst, for results that are not nested.
+KTAP_RESULT = re.compile(r"(ok|not ok) ([0-9]+) ([^#\n]+?)( # (SKIP|TODO|XFAIL)( [^\n]*)?)?")
+
+
+def ktap(text: str) -> list[tuple[str, str]]:
+    """Each test's result and its directive."""
+    version, plan, *lines = text.splitlines()
+    assert version == "KTAP version 1"
+    results = [line for line in lines if not line.startswith("# ")]
+    assert plan == f"1..{len(results)}"
+    found = []
+    for number, line in enumerate(results, start=1):
+        match = KTAP_RESULT.fullmatch(line)
+        assert match and int(match[2]) == number, line
+        found.append((match[1], (match[4] or "").strip()))
+    return found
+
+
+def test_ktap_follows_the_grammar_also_for_odd_labels(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = label(session_writer)
+    odd = label(session_writer, ODD, 1.2, **RT)
+    other = label(session_writer, "x # SKIP y", cpu_model="Another # CPU")
+    assert ktap(export(capsys, "ktap", stock, odd)[0]) == [("not ok", "")]
+    out, _ = export(capsys, "ktap", stock, odd, other)
+    (slow, skipped) = ktap(out)
+    assert slow == ("not ok", "")
+    assert skipped[0] == "ok" and skipped[1].startswith("# SKIP not comparable: ")
+    assert skipped[1].endswith(r"cpu_model is Test CPU in BASE and Another \x23 CPU in NEW")
+
+
+def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = label(session_writer)
+    other = session_writer("rt/1", label="rt", boot_id="rt")
+    other.run({"delivery": samples(5000)}, benchmark="timer", params="kind=signal")
+    results = ktap(export(capsys, "ktap", stock, other.path)[0])
+    assert [result for result, _ in results] == ["ok", "ok"]
+    assert [directive.rpartition(": ")[2] for _, directive in results] == [
+        "only in BASE",
+        "only in NEW",
+    ]
+
+
+# What holds for all of them
+
+
+@pytest.mark.parametrize("form", TEXT)
+def test_what_is_no_time_is_never_called_one(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    for mode, unit in (("counted", "instructions"), ("emulated", "ticks")):
+        session = session_writer(f"{mode}/1", label=mode, mode=mode, unit=unit)
+        session.run({"round_trip": samples(5000)})
+        if form == "googlebench":
+            _, err = export(capsys, form, session.path, status=2)
+            assert f"label {mode} is in {unit} of mode {mode}, which are none" in err
+            continue
+        out, err = export(capsys, form, session.path)
+        assert unit in out
+        assert not re.search(r"\bns\b|-ns\b|second|microsec|_ns\b", out)
+        if mode == "emulated":
+            assert "its ticks are exported as no time" in err
+
+
+@pytest.mark.parametrize("form", TEXT)
+def test_only_usable_runs_are_exported_and_the_others_counted(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    session = session_writer()
+    session.run({"round_trip": samples(5000)}, run=1)
+    session.run({"round_trip": samples(5000)}, run=2, status="disturbed", reason="steal")
+    before, _ = export(capsys, form, session.path)
+    session.run({"round_trip": samples(77_777)}, run=3, status="invalid", reason="moved")
+    session.run(status="error", run=4, reason="no device")
+    session.run(status="skipped", run=5, reason="no CPUs")
+    after, err = export(capsys, form, session.path)
+    assert "left out, for they count in no figure: 1 invalid, 1 error, 1 skipped" in err
+    if form == "openmetrics":
+        before, after = (re.sub(r"(?m)^klat_runs.*\n", "", text) for text in (before, after))
+    assert before == after
+
+
+@pytest.mark.parametrize("form", [*TEXT, *VERDICTS])
+def test_the_same_record_gives_the_same_bytes(
+    session_writer: SessionWriter, tmp_path: Path, form: str
+) -> None:
+    paths = [label(session_writer, ODD)]
+    if form in VERDICTS:
+        paths.append(label(session_writer, "rt", 1.2, **RT))
+    found = set()
+    for seed in ("0", "1"):
+        file = tmp_path / f"{seed}.out"
+        command = [sys.executable, str(ROOT / "klat"), "export", "--format", form, "-o", str(file)]
+        subprocess.run([*command, *map(str, paths)], env={"PYTHONHASHSEED": seed}, check=True)
+        found.add(file.read_bytes())
+    assert len(found) == 1
+    text = found.pop().decode("utf-8")
+    assert "\x1b" not in text and "\u2028" not in text
+
+
+def test_a_file_is_there_whole_or_as_before(
+    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = label(session_writer)
+    file = tmp_path / "out" / "file"
+    file.parent.mkdir()
+    file.write_text("before")
+    cut = path / "2" / "samples" / "pipes.u64"
+    cut.write_bytes(cut.read_bytes()[:80])
+    _, err = export(capsys, "hgrm", path, "-o", file, status=2)
+    assert "the file was cut" in err
+    assert file.read_text() == "before"
+    assert list(file.parent.iterdir()) == [file]
+    export(capsys, "gobench", path, "-o", file)  # needs no samples
+    assert "BenchmarkPipes" in file.read_text()
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_without_pyarrow_parquet_says_what_it_takes(
+    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = tmp_path / "x.parquet"
+    _, err = export(capsys, "parquet", label(session_writer), "-o", file, status=2)
+    assert "parquet needs pyarrow" in err and "pip install pyarrow numpy" in err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("form", ["googlebench", "pyperf"])
+def test_a_file_that_holds_one_label_is_not_given_two(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    paths = label(session_writer, boots=1), label(session_writer, "rt", boots=1, **RT)
+    _, err = export(capsys, form, *paths, status=2)
+    assert "there are 2: stock (Linux 6.1.0-test), rt (Linux 6.1.0-rt)" in err
+
+
+def test_bad_input_is_one_sentence(
+    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = label(session_writer, boots=1)
+    empty = session_writer("empty/1", label="empty").path
+    spoilt = session_writer("spoilt/1", label="spoilt")
+    spoilt.run({"round_trip": samples(5000)}, status="invalid", reason="moved")
+    for words, said in {
+        ("gobench", tmp_path / "nowhere"): "nowhere: no such directory",
+        ("gobench", empty): "there is nothing to show yet",
+        ("gobench", spoilt.path): "no run counts (1 invalid), so there is nothing to export",
+        ("gobench", path, "--metric", "nothing"): "'nothing'; there are round_trip",
+        ("gobench", path, "--benchmark", "cv"): "'cv'; there are pipes",
+        ("gobench", path, "--alpha", "1%"): "--alpha is of verdicts, which gobench does not hold",
+        ("junit", path): "take two paths: BASE NEW",
+        ("junit", path, tmp_path / "nowhere"): "nowhere: no such directory",
+        ("junit", path, path): "is on both sides",
+        ("junit", path, path, "--benchmark", "pipes"): "junit takes --metric",
+        ("junit", path, path, "--quantile", "best"): "'best' is not median",
+        ("gobench", path, "-o", tmp_path): "is a directory; gobench is written into one file",
+        ("gobench", path, "-o", tmp_path / "no" / "file"): "No such file or directory",
+        ("gobench", path, "-o", ""): "the name of a file cannot be empty",
+    }.items():
+        _, err = export(capsys, *words, status=2)
+        assert said in err, words
+    with_zero = session_writer("zero/1", label="zero")
+    with_zero.run({"round_trip": [0] * 20})
+    assert "is 0, which pyperf refuses" in export(capsys, "pyperf", with_zero.path, status=2)[1]
+    for form in ("gobench", "googlebench", "hgrm", "openmetrics"):
+        export(capsys, form, with_zero.path)
+
+
+def test_verdicts_are_held_to_the_rules_that_compare_takes(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = label(session_writer), label(session_writer, "rt", 1.05, **RT)
+    assert ktap(export(capsys, "ktap", *paths)[0]) == [("not ok", "")]
+    assert ktap(export(capsys, "ktap", *paths, "--margin", "10%")[0]) == [("ok", "")]
+    out, _ = export(capsys, "ktap", *paths, "--quantile", "median", "--quantile", "mean")
+    assert [result for result, _ in ktap(out)] == ["not ok", "not ok"]
+
+
+def test_kernels_that_share_a_label_are_told_of(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label(session_writer, boots=1)
+    session = session_writer("stock/9", boot_id="another", **RT)
+    session.run({"round_trip": samples(5000)})
+    _, err = export(capsys, "gobench", session.path.parent)
+    assert "label stock: 2 different kernels, machines or modes bear it" in err
+
+
+def test_completion_and_documentation_know_every_format() -> None:
+    formats = [*RUNS, *VERDICTS]
+    assert f'"{" ".join(formats)}"' in (ROOT / "scripts/completion.bash").read_text()
+    table = re.findall(r"^\| `(\w+)`", (ROOT / "docs/exporting.md").read_text(), re.MULTILINE)
+    assert table == formats
+    found = {path.stem for path in (ROOT / "scripts/klat/export").glob("*.py")}
+    assert set(formats) <= found
