@@ -73,6 +73,7 @@ help:
 	@echo 'make selfbench  klat'\''s own speed, against its claims, perf and cyclictest'
 	@echo 'make validate   how often the verdicts are right, by simulation;'
 	@echo '                VALIDATE=--quick for a short one'
+	@echo 'make validate-real  the same on real data, as root, in 15 minutes at most'
 	@echo 'make lint       formatters, type checker and shellcheck; make format'
 	@echo 'make install    into $${prefix:-/usr/local} below DESTDIR; uninstall'
 	@echo 'make new NAME=x scaffolds a benchmark with its test'
@@ -173,9 +174,21 @@ validate:
 	$(Q)CC='$(CC)' scripts/deps run validate
 	$(Q)PYTHONPATH=scripts OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m klat.validation $(VALIDATE)
 
+.PHONY: validate-real
+validate-real:
+	$(Q)CC='$(CC)' scripts/deps build run validate
+	$(Q)$(MAKE) all $(BUILD)/seccomp-delay
+	$(Q)PYTHONPATH=scripts OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m klat.validation.real \
+		--seccomp-delay $(BUILD)/seccomp-delay $(VALIDATE)
+
+$(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
+	@mkdir -p $(BUILD)/depend
+	$(say) CC $@
+	$(Q)$(link) -o $@ $<
+
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

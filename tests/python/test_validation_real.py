@@ -1,0 +1,242 @@
+"""What `make validate-real` promises, on synthetic sessions, and once for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import fakes
+import numpy as np
+import pytest
+from conftest import SessionWriter
+
+from klat.errors import KlatError
+from klat.sides import Side, read_side
+from klat.validation.real import Alarms, Found, Outcome, Plan, markdown, quick
+from klat.validation.turns import Comparison, Experiment, Setting, Taker, cut
+from klat.verdicts import Rules, Verdict
+
+RULES = Rules(cross_checks=False)
+HELPER = fakes.ROOT / "tests/validate/seccomp-delay.c"
+
+
+def sides(writer: SessionWriter, blocks: int, ratio: float = 1.0) -> tuple[Side, Side]:
+    """Two settings of one boot, two runs of two metrics a block, of 0.5 % noise by block and drift."""
+    draw = np.random.default_rng(5)
+    found = []
+    for label, factor in (("a", 1.0), ("b", ratio)):
+        session = writer(label, label=label)
+        pairs = [[2 * i + 1, 2 * i + 2, str(i + 1)] for i in range(blocks)]
+        facts = {"pairing": {"experiment": "e", "pairs": pairs}}
+        (session.path / "run.json").write_text(json.dumps(facts))
+        for order in range(1, 2 * blocks + 1):
+            drift = 1 + 0.1 * order / blocks
+            metrics = {}
+            for metric in ("one", "two"):
+                centre = 50_000 * factor * drift * np.exp(draw.normal(0, 0.005))
+                metrics[metric] = [int(centre) + 20 * (i - 10) for i in range(21)]
+            session.run(metrics, order=order, run=order)
+        found.append(read_side(session.path))
+    return found[0], found[1]
+
+
+def test_blocks_are_cut_into_comparisons_that_share_nothing(session_writer: SessionWriter) -> None:
+    compared = list(cut(sides(session_writer, 13), 4))
+    assert len(compared) == 3
+    seen = []
+    for comparison in compared:
+        assert len(comparison.cells) == 2
+        for _, a, b in comparison.cells:
+            assert list(a.units) == list(b.units) and len(a.units) == 4
+            assert len(a.runs) == len(b.runs) == 8
+        seen += [unit[1] for unit in comparison.cells[0][1].units]
+    assert seen == [str(i) for i in range(1, 13)]
+
+
+def test_labels_change_block_by_block_in_all_metrics_alike(session_writer: SessionWriter) -> None:
+    (comparison,) = cut(sides(session_writer, 12), 12)
+    drawn = comparison.relabelled(random.Random(1))
+    swapped = []
+    for (_, a, b), (_, one, two) in zip(comparison.cells, drawn.cells):
+        for unit in a.units:
+            assert {id(one.units[unit]), id(two.units[unit])} == {
+                id(a.units[unit]),
+                id(b.units[unit]),
+            }
+        swapped.append([one.units[unit] is b.units[unit] for unit in a.units])
+    assert swapped[0] == swapped[1] and 2 <= sum(swapped[0]) <= 10
+    again = comparison.relabelled(random.Random(1))
+    assert [c[1].runs for c in again.cells] == [c[1].runs for c in drawn.cells]
+
+
+def test_a_kernel_against_itself_raises_no_more_alarms_than_alpha(
+    session_writer: SessionWriter,
+) -> None:
+    draw = random.Random(1)
+    pairs, boots = Alarms("pairs"), Alarms("boots")
+    for comparison in cut(sides(session_writer, 480), 6):
+        pairs.add(comparison.relabelled(draw).judged(RULES), RULES)
+        boots.add(comparison.judged_as_boots(draw, RULES), RULES)
+    for found in (pairs, boots):
+        assert sum(found.tests) == 160 and found.suite.of == 80
+        assert found.refuted(RULES.alpha) == []
+
+
+def test_a_lax_verdict_is_refuted(session_writer: SessionWriter) -> None:
+    lax = replace(RULES, alpha=0.5, margin=1e-6)
+    found = Alarms("pairs")
+    for comparison in cut(sides(session_writer, 240), 6):
+        found.add(comparison.judged(lax), lax)
+    claims = ["false alarms of comparisons", "false alarms of single tests"]
+    assert found.refuted(0.05) == claims
+
+
+def test_sides_that_differ_would_be_found_without_relabelling(
+    session_writer: SessionWriter,
+) -> None:
+    (comparison,) = cut(sides(session_writer, 8, 1.1), 8)
+    judged = comparison.judged(RULES)
+    assert [j.verdict for j in judged] == [Verdict.SLOWER] * 2
+    hidden = comparison.relabelled(random.Random(2)).judged(RULES)
+    assert Verdict.SLOWER not in [j.verdict for j in hidden]
+    as_boots = comparison.judged_as_boots(random.Random(2), RULES)
+    assert all(j.base.units == j.new.units == 8 for j in as_boots)
+
+
+def found(comparison: Comparison, name: str, changes: bool = True) -> Found:
+    return Found("1", name, "pipes", changes, comparison.judged(RULES))
+
+
+def outcome(*delayed: Found, idle: tuple[Found, ...] = ()) -> Outcome:
+    return Outcome(Plan(), "a machine", 60.0, (), delayed, idle, ())
+
+
+def test_the_smallest_change_found_is_that_from_which_on_all_are(
+    session_writer: SessionWriter,
+) -> None:
+    by_ratio = {}
+    for ratio in (1.0, 1.03, 1.1, 1.3):
+        (compared,) = cut(sides(lambda p, **i: session_writer(f"{ratio}/{p}", **i), 8, ratio), 8)
+        by_ratio[ratio] = found(compared, str(ratio))
+    smallest = outcome(*by_ratio.values()).smallest
+    assert smallest is by_ratio[1.03]
+    missed = replace(by_ratio[1.1], judged=by_ratio[1.0].judged + by_ratio[1.1].judged * 5)
+    assert outcome(by_ratio[1.03], missed, by_ratio[1.3]).smallest is by_ratio[1.3]
+    assert outcome(by_ratio[1.0]).smallest is None
+    assert "| 1 | 1.3 | 2 |" in "\n".join(markdown(outcome(by_ratio[1.3]), "make"))
+
+
+def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
+    session_writer: SessionWriter,
+) -> None:
+    (faster,) = cut(sides(lambda p, **i: session_writer(f"f/{p}", **i), 8, 0.9), 8)
+    (alike,) = cut(sides(lambda p, **i: session_writer(f"s/{p}", **i), 8), 8)
+    assert outcome(found(faster, "n")).refuted == ["n: said faster"]
+    assert outcome(found(alike, "n")).refuted == []
+    assert outcome(idle=(found(alike, "held"),)).refuted == ["held, pipes: no change found"]
+    assert outcome(idle=(found(alike, "held", False), found(faster, "held"))).refuted == []
+
+
+def test_quick_is_quick() -> None:
+    plan = quick(Plan())
+    assert plan.seconds < 60 and Plan().itself >= 200
+
+
+# With klat ab -------------------------------------------------------------------------------------
+
+
+def test_an_experiment_is_taken_by_klat_ab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
+    monkeypatch.chdir(tmp_path)
+    one = Setting("one", "env A=1", "printf 1 >> log")
+    other = Setting("other", "", "printf 2 >> log")
+    experiment = Experiment(one, other, ("pipes", "cv"), 2, "printf R >> log")
+    taker = Taker(tmp_path / "out", 1, 0.0)
+    compared, both = taker.comparisons(experiment, 2, 2)
+    assert len(compared) == 2 and [side.name for side in both] == ["one", "other"]
+    assert (tmp_path / "log").read_text() == "1221" * 4 + "R"
+    assert all(len(a.runs) == len(b.runs) == 8 for c in compared for _, a, b in c.cells)
+    taker.done()
+    assert not (tmp_path / "out").exists() and not taker.time_for(0)
+
+
+def test_an_experiment_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
+    failing = Experiment(Setting("a", "", "echo no >&2; exit 5"), Setting("b"), ("pipes",), 1)
+    with pytest.raises(KlatError, match="status 5: no"):
+        failing.take(1, 1, tmp_path / "out")
+
+
+# The helper ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def helper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("helper") / "seccomp-delay"
+    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", built, HELPER], check=True)
+    return built
+
+
+def delayed(helper: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [helper, *words], capture_output=True, text=True, timeout=fakes.PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize(("count", "mode"), [("0", "0"), ("1", "2"), ("400", "2"), ("4095", "2")])
+def test_the_helper_runs_a_command_under_a_filter(helper: Path, count: str, mode: str) -> None:
+    done = delayed(helper, count, "grep", "Seccomp:", "/proc/self/status")
+    if "cannot install" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.stdout.split() == ["Seccomp:", mode], done.stderr
+
+
+def test_the_helper_passes_exit_statuses_on(helper: Path) -> None:
+    assert delayed(helper, "5", "sh", "-c", "exit 3").returncode == 3
+    assert delayed(helper, "5", "/no/such/command").returncode == 127
+    assert delayed(helper, "5", "/").returncode == 126
+
+
+@pytest.mark.parametrize("words", [(), ("5",), ("x", "true"), ("-1", "true"), ("4096", "true")])
+def test_the_helper_refuses_what_is_no_number_of_instructions(
+    helper: Path, words: tuple[str, ...]
+) -> None:
+    done = delayed(helper, *words)
+    assert done.returncode == 2 and done.stderr
+
+
+def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
+    """The kernel skips a filter whose answer it knows beforehand: this one it must not."""
+    if shutil.which("dd") is None:
+        pytest.skip("needs dd")
+    times = {}
+    for count in ("1", "4095"):
+        before = os.times()
+        copy = ("dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=60000")
+        assert delayed(helper, count, *copy).returncode == 0
+        times[count] = sum(os.times()[2:4]) - sum(before[2:4])
+    assert times["4095"] > 2 * times["1"], times
+
+
+# For real -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
+def test_the_quick_form_works() -> None:
+    done = subprocess.run(
+        ["make", "-s", "validate-real", "VALIDATE=--quick --seed 3"],
+        cwd=fakes.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "| 1 instruction | 400 instructions | 2 |" in done.stdout, done.stderr
+    assert "| turns in one boot, in pairs | 6 |" in done.stdout
+    assert "said faster" not in done.stderr and "Traceback" not in done.stderr
