@@ -17,7 +17,7 @@ from conftest import SessionWriter
 
 from klat.errors import KlatError
 from klat.sides import Side, read_side
-from klat.validation.real import Alarms, Found, Outcome, Plan, markdown, quick
+from klat.validation.real import Alarms, Found, Outcome, Plan, markdown, quick, too_few
 from klat.validation.turns import Comparison, Experiment, Setting, Taker, cut
 from klat.verdicts import Rules, Verdict
 
@@ -140,6 +140,14 @@ def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
     assert outcome(found(alike, "n")).refuted == []
     assert outcome(idle=(found(alike, "held"),)).refuted == ["held, pipes: no change found"]
     assert outcome(idle=(found(alike, "held", False), found(faster, "held"))).refuted == []
+
+
+def test_time_that_is_over_too_early_is_told(session_writer: SessionWriter) -> None:
+    (alike,) = cut(sides(session_writer, 8), 8)
+    plan = replace(Plan(), itself=3, delayed=2)
+    few = Alarms("pairs", [2, 2], [0, 0], [False, False])
+    told = too_few(plan, (few,), (found(alike, "n"),))
+    assert ["after 2 of 3 comparisons with itself" in told[0], len(told)] == [True, 1]
 
 
 def test_quick_is_quick() -> None:

@@ -275,7 +275,7 @@ def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
 def validate(plan: Plan, helper: Path, output: Path) -> Outcome:
     begun = time.monotonic()
     taker = Taker(output, plan.seed * 1_000_000, begun + plan.seconds)
-    machine = Machine.of(ITSELF.take(1, plan.seed, output)[0])
+    machine = machine_of(ITSELF.take(1, plan.seed, output)[0])
     taker.done()
     # First what is short, then what has to be long enough, then what the time allows.
     polled, notes = idle(plan, taker)
@@ -283,18 +283,28 @@ def validate(plan: Plan, helper: Path, output: Path) -> Outcome:
     itself = alone(plan, taker)
     taker.deadline = begun + plan.seconds
     delayed = delays(plan, taker, helper)
+    notes += too_few(plan, itself, delayed)
     seconds = time.monotonic() - begun
     return Outcome(plan, machine, seconds, itself, delayed, polled, notes)
 
 
-class Machine:
-    @staticmethod
-    def of(side: Side) -> str:
-        info = side.sessions[0].info
-        return (
-            f"{' '.join(str(info.get('cpu_model')).split())}, {info.get('cpus_online')} CPUs,"
-            f" Linux {info.get('kernel_release')}, mode {side.sessions[0].mode}"
-        )
+def too_few(plan: Plan, itself: Sequence[Alarms], delayed: Sequence[Found]) -> tuple[str, ...]:
+    """Where the time was over before all was taken."""
+    taken = [(min(len(a.tests) for a in itself), plan.itself, "with itself")]
+    taken.append((min(len(f.judged) for f in delayed), plan.delayed, "of each slowdown"))
+    return tuple(
+        f"The time was over after {got} of {wanted} comparisons {what}; VALIDATE='--minutes N'"
+        for got, wanted, what in taken
+        if got < wanted
+    )
+
+
+def machine_of(side: Side) -> str:
+    info = side.sessions[0].info
+    return (
+        f"{' '.join(str(info.get('cpu_model')).split())}, {info.get('cpus_online')} CPUs,"
+        f" Linux {info.get('kernel_release')}, mode {side.sessions[0].mode}"
+    )
 
 
 def markdown(outcome: Outcome, command: str) -> Iterator[str]:
