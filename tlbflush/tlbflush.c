@@ -99,7 +99,8 @@ static int configure(struct klat_run *run)
 		CPU_ZERO(&allowed);
 		if (sched_getaffinity(0, sizeof(allowed), &allowed))
 			return klat_usage(run, "cannot count the CPUs: give --responders");
-		/* One at the least: with a single CPU there is no shootdown, which placement says. */
+		/* One at the least: with a single CPU there is no shootdown, which placement says.
+		 */
 		o->responders = CPU_COUNT(&allowed) > 1 ? CPU_COUNT(&allowed) - 1 : 1;
 	}
 	if (o->page_table == FREED && o->operation != MUNMAP)
