@@ -122,7 +122,7 @@ static uint32_t generation_of(const struct klat_run *run, int64_t i)
 	return i + run->warmup + 1;
 }
 
-/* Configuration ---------------------------------------------------------------------------- */
+/* Configuration */
 
 /*
  * The peer is the first address of the subnet that is not the device's own: a packet to it is
@@ -193,7 +193,7 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/* The device ------------------------------------------------------------------------------- */
+/* The device */
 
 static void set_inet(struct sockaddr *to, struct in_addr address, int port)
 {
@@ -399,7 +399,7 @@ static void announce_wait(const struct klat_run *run)
 		o->device, (long long)o->wait_for, peer, (long long)o->port);
 }
 
-/* H ---------------------------------------------------------------------------------------- */
+/* H */
 
 /* The datagram in an IPv4 packet from the device, or false for a stray. */
 static bool find_datagram(const struct options *o, const char *packet, size_t size,
@@ -506,7 +506,7 @@ static int high(struct klat_worker *worker)
 	return 0;
 }
 
-/* L ---------------------------------------------------------------------------------------- */
+/* L */
 
 static int64_t involuntary_switches(void)
 {
@@ -615,7 +615,7 @@ static int low(struct klat_worker *worker)
 	return err;
 }
 
-/* The client ------------------------------------------------------------------------------- */
+/* The client */
 
 static bool is_read(const struct state *state, uint32_t generation)
 {
@@ -677,7 +677,7 @@ static int client(struct klat_worker *worker)
 	return err;
 }
 
-/* The run ---------------------------------------------------------------------------------- */
+/* The run */
 
 static int setup(struct klat_run *run)
 {
