@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from klat.verdicts import Method, Observed, Rules, Unit, Verdict, describe, judge
 
@@ -120,6 +121,35 @@ def test_many_comparisons_ask_for_more_evidence() -> None:
     shares = judge([(a, b), *others], replace(RULES, correction="bh"))[0]
     assert shares.p_adjusted is not None and among.p_adjusted is not None
     assert shares.p_adjusted <= among.p_adjusted
+
+
+def two_states(slow: int, boots: int = 15) -> Observed:
+    logs = [8.5 + (0.03 if i < slow else 0.0) + 0.0001 * i for i in range(boots)]
+    return Observed(tuple(Unit(str(i), (x,)) for i, x in enumerate(logs)))
+
+
+@pytest.mark.parametrize(("base", "new"), [(1, 11), (4, 11), (3, 9), (0, 5)])
+def test_of_student_and_the_permutation_test_the_larger_p_decides(base: int, new: int) -> None:
+    sides = two_states(base), two_states(new)
+    (found,) = judge([sides], RULES)
+    values = [[unit.logs[0] for unit in side.units] for side in sides]
+    student = float(stats.ttest_ind(*values, equal_var=False).pvalue)
+    assert found.permutation and found.permutation.p > found.permutation.smallest
+    assert found.p == pytest.approx(max(found.permutation.p, student), rel=1e-9)
+
+
+def test_data_as_extreme_as_can_be_are_not_held_to_their_number_of_arrangements() -> None:
+    (found,) = judge([(side(1, 4), side(2, 4, ratio=1.1))], RULES)
+    assert found.permutation and found.permutation.p == found.permutation.smallest
+    assert found.p is not None and found.p < found.permutation.p
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.01, 1.02, 1.03])
+def test_verdicts_do_not_depend_on_what_is_only_shown(ratio: float) -> None:
+    for seed in range(10):
+        sides = side(seed, 6, boot=0.01), side(seed + 100, 6, ratio=ratio, boot=0.01)
+        shown, bare = (judge([sides], replace(RULES, cross_checks=c))[0] for c in (True, False))
+        assert shown.verdict is bare.verdict
 
 
 def test_pairs_cancel_what_their_halves_share() -> None:
