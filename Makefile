@@ -94,8 +94,27 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
+# A program is every source of its folder that is no helper's, and may have a build.mk of its own, for LIBRARIES_name
+# to link and FLAGS_name to compile with.
+-include $(wildcard $(PROGRAMS:%=%/build.mk))
+sources_of = $(filter-out $(HELPERS:=.c),$(wildcard $(1)/*.c))
+objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(call sources_of,$(1))))
+PROGRAM_OBJECTS := $(foreach p,$(PROGRAMS),$(call objects_of,$(p)))
+
+$(PROGRAM_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/prerequisites
+	@mkdir -p $(@D)
+	$(Q)$(compile) $(FLAGS_$(*D)) -c -o $@ $<
+
 # In a tree each binary is beside its source.
-$(BINARIES): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
+define program
+$(OUT:%=%/)$(1)/$(1): $(call objects_of,$(1)) $(LIBRARY)
+	@mkdir -p $$(@D)
+	$$(say) CC $$@
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LIBRARIES_$(1)) $$(LDLIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+
+$(HELPERS:%=$(OUT:%=%/)%): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	@mkdir -p $(@D) $(BUILD)/depend
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
@@ -111,7 +130,7 @@ $(BUILD)/lib/main.o $(BUILD)/lib/session.o: $(BUILD)/commit
 .PHONY: FORCE
 FORCE:
 
--include $(wildcard $(BUILD)/lib/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d)
+-include $(wildcard $(BUILD)/lib/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
 
 .PHONY: deps test-deps
 deps:

@@ -97,9 +97,14 @@ static const struct klat_option options[] = {
 static const struct options defaults = { .low_priority = 19 };
 
 static const struct klat_metric metrics[] = {
-	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L" },
-	[ROUND_TRIP] = { "round_trip", "L lets H go until L goes on, on L's CPU" },
-	[LOCK_UNLOCK] = { "lock_unlock", "taking and freeing a lock that nobody else wants" },
+	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true },
+	[ROUND_TRIP] = { "round_trip", "L lets H go until L goes on, on L's CPU", true },
+	[LOCK_UNLOCK] = { "lock_unlock", "taking and freeing a lock that nobody else wants", true },
+};
+
+static const struct klat_published published[] = {
+	{ "handoff", "primitive=cond", 12459.8, "cycles",
+	  "two CPUs, condition variables, mean of 500 runs, sd 195.3; Linux, 2013" },
 };
 
 static int init_cond(struct state *state)
@@ -437,6 +442,8 @@ static const struct klat_benchmark cv = {
 	.options_size = sizeof(struct options),
 	.metrics = metrics,
 	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

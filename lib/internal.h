@@ -32,7 +32,7 @@
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant;
 	int64_t iterations, warmup, dma_latency, inject_ns, run, order, seed;
-	bool csv, json, quiet, help, version, print_man, print_completion;
+	bool csv, json, quiet, published, help, version, print_man, print_completion;
 };
 
 /* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */

@@ -66,6 +66,11 @@ struct klat_option {
 struct klat_metric {
 	const char *name;
 	const char *summary; /* what the stamps enclose, in one line */
+	/*
+	 * Whether the instructions between the stamps mean something too, where the whole run is on
+	 * one CPU: in counted mode all else is not measurable, in emulated mode nothing is.
+	 */
+	bool path_length;
 };
 
 /*
@@ -202,6 +207,18 @@ enum klat_status {
 	KLAT_SKIPPED,
 };
 
+/*
+ * A figure that was published for the same event, shown beside the run's mean by --published.
+ * `params` is "name=value;…" of the options that the run has to have had, or NULL.
+ */
+struct klat_published {
+	const char *metric;
+	const char *params;
+	double value;
+	const char *unit;  /* "ns" or "cycles" */
+	const char *about; /* system, machine, and what makes it another number than ours */
+};
+
 struct klat_benchmark {
 	const char *name;
 	const char *summary;     /* one line */
@@ -214,6 +231,8 @@ struct klat_benchmark {
 	size_t options_size;
 	const struct klat_metric *metrics;
 	int metric_count;
+	const struct klat_published *published;
+	int published_count;
 	size_t state_size; /* of the state that workers share; zeroed */
 	int64_t iterations, warmup;
 	int policy;            /* SCHED_FIFO or SCHED_RR */

@@ -41,6 +41,8 @@ static const struct klat_option common_options[] = {
 	  COMMON(csv), 0, 0, NULL, true },
 	{ "json", NULL, "print one JSON object instead of the summary", KLAT_FLAG, COMMON(json), 0,
 	  0, NULL, true },
+	{ "published", NULL, "print published figures of the same event beside the run's",
+	  KLAT_FLAG, COMMON(published), 0, 0, NULL, true },
 	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0,
 	  NULL, true },
 	{ "inject", "NS", "self-test: spin this long inside the timed path of every odd iteration",

@@ -164,6 +164,65 @@ static void print_counts(const struct klat_run *run, FILE *out)
 	fputc('\n', out);
 }
 
+/* Whether each "name=value" of `wanted` is one of `params`. */
+static bool params_hold(const char *params, const char *wanted)
+{
+	while (*wanted) {
+		size_t length = strcspn(wanted, ";");
+		const char *at = params;
+
+		while (*at && (strncmp(at, wanted, length) || (at[length] && at[length] != ';'))) {
+			at += strcspn(at, ";");
+			at += *at == ';';
+		}
+		if (!*at)
+			return false;
+		wanted += length;
+		wanted += *wanted == ';';
+	}
+	return true;
+}
+
+/* The metric that a published figure stands beside in this run; -1 where it does not. */
+static int published_metric(const struct klat_run *run, const struct klat_published *published)
+{
+	const struct klat_library *library = run->library;
+
+	if (published->params && !params_hold(library->params, published->params))
+		return -1;
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		if (library->metrics[m].used &&
+		    !strcmp(run->benchmark->metrics[m].name, published->metric))
+			return m;
+	return -1;
+}
+
+static void print_published(const struct klat_run *run, FILE *out)
+{
+	const struct klat_benchmark *benchmark = run->benchmark;
+	bool any = false;
+
+	fputs("\npublished, on other machines: context and no target\n", out);
+	for (int i = 0; i < benchmark->published_count; i++) {
+		const struct klat_published *published = &benchmark->published[i];
+		int metric = published_metric(run, published);
+		bool ns = !strcmp(published->unit, "ns");
+		double mean;
+
+		if (metric < 0)
+			continue;
+		any = true;
+		mean = (double)run->library->summaries[metric].mean_milli / 1e3;
+		fprintf(out, "%s %.0f %s", published->metric, published->value, published->unit);
+		if (!ns || time_means_something())
+			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
+				ns ? "ns" : klat_unit());
+		fprintf(out, "\n  %s\n", published->about);
+	}
+	if (!any)
+		fputs("  none for this metric with these options\n", out);
+}
+
 void klat_output_text(struct klat_run *run, FILE *out)
 {
 	const struct klat_library *library = run->library;
@@ -177,6 +236,8 @@ void klat_output_text(struct klat_run *run, FILE *out)
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used)
 			print_metric(run, m, out);
+	if (library->common.published)
+		print_published(run, out);
 	fprintf(out, "\ntimer floor %" PRIu64 " %s", library->floor, klat_unit());
 	if (time_means_something())
 		fprintf(out, " (%.0f ns); 1 tick = %.4f ns (%.3f MHz)", to_ns(run, library->floor),
@@ -218,6 +279,23 @@ static json_t *metric_object(const struct klat_run *run, int metric)
 	statistic(run, object, "p99", summary->p99_known, summary->p99);
 	statistic(run, object, "max", true, summary->max);
 	return object;
+}
+
+static json_t *published_array(const struct klat_run *run)
+{
+	json_t *array = json_array();
+
+	for (int i = 0; i < run->benchmark->published_count; i++) {
+		const struct klat_published *published = &run->benchmark->published[i];
+
+		if (published_metric(run, published) >= 0)
+			json_array_append_new(array,
+					      json_pack("{s:s, s:f, s:s, s:s}", "metric",
+							published->metric, "value",
+							published->value, "unit", published->unit,
+							"about", published->about));
+	}
+	return array;
 }
 
 static json_t *worker_object(const struct klat_worker *worker)
@@ -289,6 +367,8 @@ int klat_output_json(struct klat_run *run, FILE *out)
 		(json_int_t)library->floor, "status", klat_status_name(library->status), "reason",
 		library->reason, "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
 		measured ? evidence_object(run) : json_object(), "metrics", metrics);
+	if (object && library->common.published)
+		json_object_set_new(object, "published", published_array(run));
 	err = object ? json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : -1;
 	fputc('\n', out);
 	json_decref(object);

@@ -111,9 +111,15 @@ static const struct options defaults = {
 };
 
 static const struct klat_metric metrics[] = {
-	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU" },
-	[SEND_TO_READ] = { "send_to_read",
-			   "before send() to packet read, client's CPU to reader's" },
+	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU",
+		     true },
+	[SEND_TO_READ] = { "send_to_read", "before send() to packet read, client's CPU to reader's",
+			   true },
+};
+
+static const struct klat_published published[] = {
+	{ "wakeup", NULL, 4245.08, "cycles",
+	  "tun device, two threads on one CPU, mean of 500 runs, sd 165.1; Linux, 2013" },
 };
 
 /* Warm-up iterations are negative; generations begin at 1. */
@@ -784,6 +790,8 @@ static const struct klat_benchmark network = {
 	.options_size = sizeof(struct options),
 	.metrics = metrics,
 	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -73,8 +73,13 @@ static const struct klat_option options[] = {
 static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
 static const struct klat_metric metrics[] = {
-	[ROUND_TRIP] = { "round_trip", "write to answer read, on the writer's CPU" },
-	[ONE_WAY] = { "one_way", "before the write to bytes read, writer's CPU to reader's" },
+	[ROUND_TRIP] = { "round_trip", "write to answer read, on the writer's CPU", true },
+	[ONE_WAY] = { "one_way", "before the write to bytes read, writer's CPU to reader's", true },
+};
+
+static const struct klat_published published[] = {
+	{ "round_trip", "bytes=1;mode=round-trip", 8769.87, "cycles",
+	  "two CPUs, 1 byte, mean of 500 runs, sd 61.5; Linux, 2013 (its program printed half)" },
 };
 
 static int configure(struct klat_run *run)
@@ -231,6 +236,8 @@ static const struct klat_benchmark pipes = {
 	.options_size = sizeof(struct options),
 	.metrics = metrics,
 	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

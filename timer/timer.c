@@ -104,9 +104,14 @@ static const struct klat_option options[] = {
 static const struct options defaults = { .period_us = 100 };
 
 static const struct klat_metric metrics[] = {
-	[DELIVERY] = { "delivery", "last spin stamp to the signal handler" },
-	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait" },
-	[RETURN] = { "return", "last spin stamp to the loop going on after the handler" },
+	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true },
+	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait", true },
+	[RETURN] = { "return", "last spin stamp to the loop going on after the handler", true },
+};
+
+static const struct klat_published published[] = {
+	{ "delivery", "method=signal", 6147.38, "cycles",
+	  "SIGALRM into a spinning thread, mean of 500 runs, sd 116.7; Linux, 2013" },
 };
 
 static int effective_wait(const struct options *o)
@@ -606,6 +611,8 @@ static const struct klat_benchmark timer = {
 	.options_size = sizeof(struct options),
 	.metrics = metrics,
 	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

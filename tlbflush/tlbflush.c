@@ -83,8 +83,14 @@ static const struct klat_option options[] = {
 static const struct options defaults = { .responders = -1, .pages = 1 };
 
 static const struct klat_metric metrics[] = {
-	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it" },
-	[INTERRUPTION] = { "interruption", "longest gap in a responder's own counter meanwhile" },
+	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true },
+	[INTERRUPTION] = { "interruption", "longest gap in a responder's own counter meanwhile",
+			   false },
+};
+
+static const struct klat_published published[] = {
+	{ "initiator", "responders=1;operation=munmap", 69907.3, "cycles",
+	  "2 CPUs, munmap, mean of 500 runs, sd 12548.6; Linux, 2013, responders asleep" },
 };
 
 static int configure(struct klat_run *run)
@@ -429,6 +435,8 @@ static const struct klat_benchmark tlbflush = {
 	.options_size = sizeof(struct options),
 	.metrics = metrics,
 	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -29,7 +29,7 @@ static const struct klat_option options[] = {
 static const struct options defaults = { .repeat = 1 };
 
 static const struct klat_metric metrics[] = {
-	[CALL] = { "call", "before to after the system call, on one CPU" },
+	[CALL] = { "call", "before to after the system call, on one CPU", true },
 };
 
 /* In the supervisor, before anything else: how many CPUs, which metrics. */
