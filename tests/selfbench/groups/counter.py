@@ -1,0 +1,29 @@
+"""What a sample costs."""
+
+from __future__ import annotations
+
+import statistics
+
+from rows import BUILD, CPU, ROUNDS, Claim, Figure, output_of, ratio
+
+
+def bracket() -> list[list[float]]:
+    lines = output_of(BUILD / "selfbench", str(CPU), str(ROUNDS)).splitlines()
+    khz = float(lines[0])
+    return [[float(word) * 1e6 / khz for word in line.split()] for line in lines[1:]]
+
+
+def empty_bracket() -> Figure:
+    rows = bracket()
+    return ratio([row[0] for row in rows], [row[1] for row in rows], "ns")
+
+
+def recording() -> Figure:
+    value = statistics.median(row[2] - row[3] for row in bracket())
+    return Figure(value, f"{value:.2f} ns")
+
+
+CLAIMS = [
+    Claim("empty bracket / bare fenced rdtsc pair, at most 1.00", 1.005, empty_bracket),
+    Claim("recording a sample, at most 5 ns", 5, recording),
+]

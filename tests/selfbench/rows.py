@@ -1,0 +1,126 @@
+"""What a row of selfbench is made of: a claim, how it is measured, and what it is measured beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+ROUNDS = int(os.environ.get("ROUNDS") or 7)
+CPU = max(os.sched_getaffinity(0))
+# Real-time tasks that never sleep for longer than a second altogether are throttled; so is what comes after them.
+REST_SECONDS = 0.2
+
+
+class Unavailable(Exception):
+    """A figure that this machine cannot give, and why."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`value` is held to the claim's limit; `beside` are further lines, of other programs."""
+
+    value: float
+    text: str
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row: holds where the figure is at most `limit`."""
+
+    text: str
+    limit: float
+    measure: Callable[[], Figure]
+
+
+def output_of(*words: str | Path) -> str:
+    """Standard output; status 3 is a figure too, if a doubtful one."""
+    time.sleep(REST_SECONDS)
+    name = str(words[0])
+    if not shutil.which(name) and not Path(name).exists():
+        raise Unavailable(f"there is no {name}")
+    done = subprocess.run(
+        [str(word) for word in words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=600,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 3):
+        raise Unavailable(
+            (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
+        )
+    return done.stdout
+
+
+def program(name: str, *words: str | Path) -> list[str | Path]:
+    return [ROOT / name / name, *words]
+
+
+def programs() -> list[str]:
+    listed = re.search(r"^PROGRAMS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return listed[1].split() if listed else []
+
+
+def mean_ns(metric: str, *words: str | Path) -> float:
+    for each in json.loads(output_of(*words, "--json"))["metrics"]:
+        if each["name"] == metric:
+            return float(each["mean_ns"])
+    raise Unavailable(f"no metric {metric}")
+
+
+def found(pattern: str, text: str) -> float:
+    match = re.search(pattern, text)
+    if not match:
+        raise Unavailable(f"no {pattern!r} in {text[:80]!r}")
+    return float(match[1])
+
+
+def in_turns(
+    ours: Callable[[], float], theirs: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """ABBA, so that a drift of the machine falls on both."""
+    a: list[float] = []
+    b: list[float] = []
+    for number in range(ROUNDS):
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            if which == 0:
+                a.append(ours())
+            else:
+                b.append(theirs())
+    return a, b
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float], unit: str) -> Figure:
+    """Of medians; then what each turn gave."""
+    value = statistics.median(ours) / statistics.median(theirs)
+    single = sorted(a / b for a, b in zip(ours, theirs))
+    return Figure(
+        value,
+        f"{value:.3f} ({statistics.median(ours):.4g} against {statistics.median(theirs):.4g} {unit}; "
+        f"turns {single[0]:.2f} to {single[-1]:.2f})",
+    )
+
+
+def seconds(*words: str | Path) -> float:
+    """Start to exit, whatever the status."""
+    begun = time.monotonic()
+    subprocess.run(
+        [str(word) for word in words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return time.monotonic() - begun
