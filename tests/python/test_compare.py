@@ -324,6 +324,11 @@ def test_a_sweep_over_a_condition_is_paired_value_by_value(
     status, out, _ = klat_compare(capsys, stock, rt, "--metric", "woken")
     assert status == 1 and "1 same, 1 slower" in out
     assert re.search(r"slower beyond the margin .*woken.*dma-latency=0$", out, re.MULTILINE)
+    # Of the params, what tells the lines apart and no more.
+    lines = [line for line in out.splitlines() if "woken" in line and "dma-latency" in line]
+    assert [line.split(" to ")[1].split()[1:] for line in lines if "x=1" not in line] == [
+        [*"pipes woken same-llc".split(), f"dma-latency={latency}"] for latency in (0, 100)
+    ]
 
 
 BOTH: list[tuple[str, str]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.report.numbers import MISSING, plural
@@ -27,6 +27,18 @@ def setting(cell: Cell | Key) -> str:
     """Benchmark, placement and params in one line."""
     benchmark, params, placement, _ = cell.key if isinstance(cell, Cell) else cell
     return " ".join(f"{benchmark} {placement} {params.replace(';', ' ')}".split())
+
+
+def names(cells: Sequence[Cell]) -> list[str]:
+    """Benchmark, metric, placement and of the params those that tell the benchmark's cells apart,
+    in one line each."""
+    found = []
+    for cell in cells:
+        params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
+        common = set(params[0]).intersection(*params[1:])
+        own = [pair for pair in cell.params.split(";") if pair not in common]
+        found.append(" ".join([cell.benchmark, cell.metric, cell.placement, *own]))
+    return found
 
 
 def figure(value: float | None) -> str:
