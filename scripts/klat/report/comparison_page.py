@@ -39,8 +39,8 @@ class Line:
     """A line of the first table."""
 
     anchor: str
-    setting: str
-    metric: str
+    name: str  # benchmark and metric
+    where: str  # placement, and what else tells it from the other lines
     estimand: str
     badge: Badge
     ratio: str
@@ -135,7 +135,8 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
     sections: list[Section] = []
     lines: list[Line] = []
     runs = compared_runs(base, new, comparison.options)
-    for number, cell in enumerate(against.cells, 1):
+    names = wording.names(against.cells)
+    for number, (cell, named) in enumerate(zip(against.cells, names), 1):
         name = f"{anchor}m{number}"
         missing = ""
         found = None
@@ -145,8 +146,9 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
             missing = str(error)
         shown = figures(name, cell, found, against, comparison.options.rules)
         drawn = tuple(page.drawings(shown))
-        sections.append(_section(name, cell, against, comparison, drawn, missing))
-        lines += _lines(name, cell, against, comparison)
+        told = list(_lines(name, named, cell, against, comparison))
+        sections.append(_section(name, cell, against, comparison, told, drawn, missing))
+        lines += told
     return Part(
         anchor=anchor,
         against=against,
@@ -170,8 +172,10 @@ def _figure(value: float | None, unit: str) -> str:
     return wording.figure(value) + (f" {unit}" if value is not None else "")
 
 
-def _lines(anchor: str, cell: Cell, against: Against, comparison: Comparison) -> Iterator[Line]:
-    where = (anchor, wording.setting(cell), cell.metric)
+def _lines(
+    anchor: str, named: tuple[str, str], cell: Cell, against: Against, comparison: Comparison
+) -> Iterator[Line]:
+    where = (anchor, *named)
     if cell.refused:
         # What refuses the whole comparison is said above the table, once.
         own = tuple(c.sentence() for c in cell.refused if c not in against.refused)
@@ -191,10 +195,10 @@ def _section(
     cell: Cell,
     against: Against,
     comparison: Comparison,
+    lines: Sequence[Line],
     drawn: tuple[page.Drawing, ...],
     missing: str,
 ) -> Section:
-    lines = list(_lines(anchor, cell, against, comparison))
     rows = tuple(
         Row(
             r.estimand,

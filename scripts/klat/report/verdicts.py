@@ -86,7 +86,8 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
 def _overview(against: Against, colour: bool) -> Iterator[str]:
     """One line for each verdict, before everything else; only where there are several."""
     lines: list[tuple[Verdict, str, tuple[str, str], str]] = []
-    for cell, name in zip(against.cells, wording.names(against.cells)):
+    for cell, names in zip(against.cells, wording.names(against.cells)):
+        name = " ".join(names)
         if cell.refused:
             refused = Verdict.NOT_COMPARABLE
             lines.append((refused, refused.value, ("", ""), name))

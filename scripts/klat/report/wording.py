@@ -29,15 +29,15 @@ def setting(cell: Cell | Key) -> str:
     return " ".join(f"{benchmark} {placement} {params.replace(';', ' ')}".split())
 
 
-def names(cells: Sequence[Cell]) -> list[str]:
-    """Benchmark, metric, placement and of the params those that tell the benchmark's cells apart,
-    in one line each."""
+def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """Of each, benchmark and metric; and placement with those of the params that tell the
+    benchmark's cells apart."""
     found = []
     for cell in cells:
         params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
         common = set(params[0]).intersection(*params[1:])
         own = [pair for pair in cell.params.split(";") if pair not in common]
-        found.append(" ".join([cell.benchmark, cell.metric, cell.placement, *own]))
+        found.append((f"{cell.benchmark} {cell.metric}", " ".join([cell.placement, *own])))
     return found
 
 
