@@ -32,7 +32,8 @@
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant;
 	int64_t iterations, warmup, dma_latency, inject_ns, run, order, seed;
-	bool csv, json, quiet, published, help, version, print_man, print_completion;
+	bool csv, json, quiet, published, help, version, print_man, print_completion,
+		print_published;
 };
 
 /* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
@@ -201,6 +202,8 @@ int klat_write_whole(int descriptor, const void *data, size_t size);
 /* output.c */
 void klat_output_text(struct klat_run *run, FILE *out);
 int klat_output_json(struct klat_run *run, FILE *out);
+/* The table of published figures, whatever the options. */
+int klat_output_published(const struct klat_benchmark *benchmark, FILE *out);
 
 /* main.c */
 struct klat_count {

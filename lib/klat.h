@@ -208,8 +208,10 @@ enum klat_status {
 };
 
 /*
- * A figure that was published for the same event, shown beside the run's mean by --published.
- * `params` is "name=value;…" of the options that the run has to have had, or NULL.
+ * A figure that was published for the same event, shown beside the run's mean by --published, and
+ * in the table and the plot of a sweep over an option that its params name. `metric` may also be a
+ * count that is a figure, see klat_count(). `params` is "name=value;…" of the options that the run
+ * has to have had, or NULL.
  */
 struct klat_published {
 	const char *metric;
@@ -295,7 +297,10 @@ bool klat_planted(const struct klat_run *run, const char *fault);
 
 /* Evidence */
 
-/* A count of the program's own, for the record's evidence column. `name` must be a literal. */
+/*
+ * A count of the program's own, for the record's evidence column. `name` must be a literal. One
+ * that ends in "_ticks", a time, or has "_per_" in it, a rate, is a figure besides: sweeps show it.
+ */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 
 void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);

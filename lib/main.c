@@ -629,6 +629,8 @@ static bool inform(const struct klat_run *run)
 		klat_options_man(run->benchmark, stdout);
 	else if (common->print_completion)
 		klat_options_completion(run->benchmark, stdout);
+	else if (common->print_published)
+		klat_output_published(run->benchmark, stdout);
 	else
 		return false;
 	return true;

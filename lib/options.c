@@ -56,10 +56,11 @@ static const struct klat_option common_options[] = {
 	  true },
 };
 
-/* For the build only; left out of every help text. */
+/* For the build and for klat's own commands; left out of every help text. */
 static const struct klat_option hidden_options[] = {
 	{ "print-man", NULL, "", KLAT_FLAG, COMMON(print_man), 0, 0, NULL, true },
 	{ "print-completion", NULL, "", KLAT_FLAG, COMMON(print_completion), 0, 0, NULL, true },
+	{ "print-published", NULL, "", KLAT_FLAG, COMMON(print_published), 0, 0, NULL, true },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))

@@ -183,18 +183,29 @@ static bool params_hold(const char *params, const char *wanted)
 	return true;
 }
 
-/* The metric that a published figure stands beside in this run; -1 where it does not. */
-static int published_metric(const struct klat_run *run, const struct klat_published *published)
+/*
+ * What stands in this run beside a published figure: the mean of a metric, or a count; in ticks, or
+ * as it is where that is no time. False where there is no such thing in it.
+ */
+static bool beside_published(const struct klat_run *run, const struct klat_published *published,
+			     double *value)
 {
 	const struct klat_library *library = run->library;
 
 	if (published->params && !params_hold(library->params, published->params))
-		return -1;
+		return false;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used &&
-		    !strcmp(run->benchmark->metrics[m].name, published->metric))
-			return m;
-	return -1;
+		    !strcmp(run->benchmark->metrics[m].name, published->metric)) {
+			*value = (double)library->summaries[m].mean_milli / 1e3;
+			return true;
+		}
+	for (int i = 0; i < library->count_count; i++)
+		if (!strcmp(library->counts[i].name, published->metric)) {
+			*value = library->counts[i].value;
+			return true;
+		}
+	return false;
 }
 
 static void print_published(const struct klat_run *run, FILE *out)
@@ -205,14 +216,12 @@ static void print_published(const struct klat_run *run, FILE *out)
 	fputs("\npublished, on other machines: context and no target\n", out);
 	for (int i = 0; i < benchmark->published_count; i++) {
 		const struct klat_published *published = &benchmark->published[i];
-		int metric = published_metric(run, published);
 		bool ns = !strcmp(published->unit, "ns");
 		double mean;
 
-		if (metric < 0)
+		if (!beside_published(run, published, &mean))
 			continue;
 		any = true;
-		mean = (double)run->library->summaries[metric].mean_milli / 1e3;
 		fprintf(out, "%s %.0f %s", published->metric, published->value, published->unit);
 		if (!ns || time_means_something())
 			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
@@ -281,21 +290,36 @@ static json_t *metric_object(const struct klat_run *run, int metric)
 	return object;
 }
 
+static json_t *published_object(const struct klat_published *published)
+{
+	return json_pack("{s:s, s:s, s:f, s:s, s:s}", "metric", published->metric, "params",
+			 published->params ? published->params : "", "value", published->value,
+			 "unit", published->unit, "about", published->about);
+}
+
 static json_t *published_array(const struct klat_run *run)
 {
 	json_t *array = json_array();
+	double value;
 
-	for (int i = 0; i < run->benchmark->published_count; i++) {
-		const struct klat_published *published = &run->benchmark->published[i];
-
-		if (published_metric(run, published) >= 0)
+	for (int i = 0; i < run->benchmark->published_count; i++)
+		if (beside_published(run, &run->benchmark->published[i], &value))
 			json_array_append_new(array,
-					      json_pack("{s:s, s:f, s:s, s:s}", "metric",
-							published->metric, "value",
-							published->value, "unit", published->unit,
-							"about", published->about));
-	}
+					      published_object(&run->benchmark->published[i]));
 	return array;
+}
+
+int klat_output_published(const struct klat_benchmark *benchmark, FILE *out)
+{
+	json_t *array = json_array();
+	int err;
+
+	for (int i = 0; i < benchmark->published_count; i++)
+		json_array_append_new(array, published_object(&benchmark->published[i]));
+	err = json_dumpf(array, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+	fputc('\n', out);
+	json_decref(array);
+	return err ? -ENOMEM : 0;
 }
 
 static json_t *worker_object(const struct klat_worker *worker)

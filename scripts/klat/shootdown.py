@@ -11,7 +11,7 @@ from klat.measurements import Measurement, Setting
 from klat.statistics import LinearFit, Values, linear_fit
 
 BENCHMARK = "tlbflush"
-_SWEPT = "responders"
+SWEPT = "responders"
 # Follow from the number of responders, so they differ along a sweep without being another one.
 _FOLLOWING = ("cpus",)
 
@@ -49,10 +49,10 @@ def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
     usable run)."""
     groups: dict[tuple[tuple[str, str], ...], dict[int, list[Setting]]] = {}
     for setting in settings:
-        count = setting.params.get(_SWEPT, "")
+        count = setting.params.get(SWEPT, "")
         if setting.benchmark != BENCHMARK or not (count.isascii() and count.isdigit()):
             continue
-        rest = {k: v for k, v in setting.params.items() if k not in (_SWEPT, *_FOLLOWING)}
+        rest = {k: v for k, v in setting.params.items() if k not in (SWEPT, *_FOLLOWING)}
         groups.setdefault(tuple(rest.items()), {}).setdefault(int(count), []).append(setting)
     found = []
     for params, counts in groups.items():

@@ -10,13 +10,13 @@ _UNREADABLE = 2
 
 _DESCRIPTION = """\
 Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are
-distributed, how the runs went one after the other, and how a shootdown scales
-with its responders. Several labels are laid over each other; so are the
+distributed, how the runs went one after the other, how a shootdown scales with
+its responders, and what each swept option does. Several labels are laid over each other; so are the
 sessions of a single one."""
 
 _EPILOG = """\
-files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, each .svg and
-.png
+files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, and
+BENCHMARK[-METRIC]-by-OPTION, each .svg and .png
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
@@ -40,6 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "-o", "--output", metavar="DIR", type=Path, default=Path("plots"), help="default: plots"
     )
+    parser.add_argument(
+        "--sweeps", action="store_true", help="draw only what was measured along an option"
+    )
     parser.set_defaults(func=run)
 
 
@@ -57,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.report.runs import run_series
     from klat.report.scaling import scaling
     from klat.report.series import overlays
+    from klat.report.sweep_figures import sweep_figures
     from klat.session import SessionError, printable
 
     labels, problems = read_labels(args.paths)
@@ -65,17 +69,19 @@ def run(args: argparse.Namespace) -> int:
     axis = common_axis(labels)
     figures = []
     failures: dict[str, None] = {}  # each once, in order
-    for overlay in overlays(labels, by_session(labels)):
+    for overlay in [] if args.sweeps else overlays(labels, by_session(labels)):
         try:
             figures += [distribution(overlay, axis), run_series(overlay, axis)]
         except SessionError as error:
             failures.setdefault(str(error))
     figures += scaling(labels, axis)
+    figures += sweep_figures(labels, axis)
     drawn = [figure for figure in figures if figure is not None]
     for reason in failures:
         _say(reason)
     if not drawn:
-        raise KlatError("no run has samples, so there is nothing to draw")
+        missing = "option was swept" if args.sweeps else "run has samples"
+        raise KlatError(f"no {missing}, so there is nothing to draw")
     draw(drawn, args.output)
     print(f"{plural(len(drawn), 'plot')}, each as SVG and PNG, in {printable(str(args.output))}/")
     return _UNREADABLE if failures else 0

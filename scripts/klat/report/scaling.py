@@ -12,7 +12,7 @@ from klat.report.axis import Axis, whole_tics
 from klat.report.gnuplot import COLOURS, DASHES, Figure, line, points
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.series import curve_names, shortened
-from klat.report.text import params_text
+from klat.report.columns import params_text
 from klat.shootdown import BENCHMARK, Shootdown, shootdowns
 from klat.statistics import Values
 

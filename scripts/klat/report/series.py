@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from klat.measurements import Label, Measurement, Setting, common_params
 from klat.report.numbers import plural
-from klat.report.text import params_text
+from klat.report.columns import params_text
 from klat.session import printable
 
 _MOST_CURVES = 6

@@ -11,6 +11,7 @@ from klat.measurements import Label, Measurement, Setting
 from klat.report.text import guarded_statistics
 from klat.session import STATUSES, printable
 from klat.shootdown import Shootdown, shootdowns
+from klat.sweeps import Sweep, sweeps
 
 _SAMPLES = ("min", "median", "p90", "p99", "p999", "max")
 _AVERAGES = ("average", "stdev")
@@ -120,6 +121,7 @@ def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
             for setting in label.settings
         ],
         "shootdowns": [_shootdown(sweep) for sweep in shootdowns(label.settings)],
+        "sweeps": [_sweep(sweep) for sweep in sweeps([label], [label.name])],
     }
 
 
@@ -135,4 +137,25 @@ def _shootdown(sweep: Shootdown) -> dict[str, Any]:
         "base": sweep.base,
         "slope": fit.slope if fit else None,
         "slope_interval": list(fit.interval) if fit and fit.interval else None,
+    }
+
+
+def _sweep(sweep: Sweep) -> dict[str, Any]:
+    """Times are in the label's unit."""
+    return {
+        "benchmark": sweep.benchmark,
+        "option": sweep.option,
+        "quantity": sweep.name or None,
+        "by": list(sweep.by),
+        "params": sweep.params,
+        "lines": [
+            {
+                "name": line.name,
+                "points": [{"x": p.x, "runs": len(p.runs), "value": p.value} for p in line.points],
+                "published_ns": [
+                    {"x": x, "value": figure.nanoseconds} for x, figure in line.published
+                ],
+            }
+            for line in sweep.lines
+        ],
     }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
 from klat.measurements import Label, Measurement, Setting, Statistics, common_params
+from klat.report.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.report.sweep_table import sweep_tables
 from klat.session import STATUSES, SessionError, printable
 from klat.shootdown import Shootdown, shootdowns
 from klat.statistics import LinearFit
-
-WIDTH = 80
-
-Table = list[list[str]]
 
 _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
@@ -57,21 +54,6 @@ def _item(name: str, text: str) -> Iterator[str]:
     yield from wrapped(printable(text), f"  {name:<10}", indent)
 
 
-def wrapped(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-
-
-def params_text(params: dict[str, str]) -> str:
-    return printable(" ".join(f"{name}={value}" for name, value in params.items()))
-
-
 def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
     yield from heading(label)
     yield ""
@@ -93,6 +75,7 @@ def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
     for sweep in shootdowns(label.settings):
         yield ""
         yield from shootdown(label, sweep)
+    yield from sweep_tables(label)
 
 
 def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[str]:
@@ -203,18 +186,3 @@ def _slope(fit: LinearFit, text: Callable[[float], str], unit: str) -> str:
         return said
     low, high = fit.interval
     return f"{said}, 95 % interval {text(low)} to {text(high)} {unit}"
-
-
-def column_widths(table: Table) -> list[int]:
-    return [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-
-
-def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
-    """The first `left` columns to the left, the others to the right, two spaces between or,
-    where that would leave the terminal, one."""
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    cells = [
-        cell.ljust(width) if i < left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths))
-    ]
-    return gap.join(cells).rstrip()

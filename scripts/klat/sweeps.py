@@ -1,0 +1,272 @@
+"""What was measured along an option: figures over its values, as lines.
+
+A sweep is found in the settings themselves, so it may come from one `klat run --sweep`, from
+several sessions of a label, or from runs by hand. The option with the most values is the axis; each
+combination of the others is a line, and where there is one combination only, so is each metric.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat import shootdown
+from klat.measurements import Label, RunOf, Setting, common_params
+from klat.published import Published, published
+from klat.session import parse_pairs
+from klat.statistics import Values
+
+# May follow from the swept option, and then belong to it: more responders take more CPUs.
+_FOLLOWING = ("cpus", "iterations", "warmup")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+# A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
+_TIME, _RATE = "_ticks", "_per_"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A metric, or a count that is a figure."""
+
+    name: str
+    is_count: bool = False
+
+    @property
+    def is_time(self) -> bool:
+        return not self.is_count or self.name.endswith(_TIME)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs with one value of the option; each gives the median of its samples, or its count."""
+
+    x: float
+    runs: Values
+
+    @property
+    def value(self) -> float:
+        return float(self.runs.mean())
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity of one label along the option, by increasing value."""
+
+    name: str  # what tells it from the sweep's other lines
+    label: Label
+    points: list[Point]
+    published: list[tuple[float, Published]]
+
+    def at(self, x: float) -> Point | None:
+        return next((point for point in self.points if point.x == x), None)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Lines over one option. `by` names the options in which they differ; empty where they are the
+    quantities of one setting."""
+
+    benchmark: str
+    option: str
+    name: str  # of the quantity; empty where each line is one
+    is_time: bool
+    by: tuple[str, ...]
+    params: dict[str, str]  # that the lines share
+    own: dict[str, str]  # those of them that the benchmark's other settings do not
+    lines: list[Line]
+
+    @property
+    def values(self) -> list[float]:
+        """Of the option."""
+        return sorted({point.x for line in self.lines for point in line.points})
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`low` has the lower figures up to one value of the option, `high` from another on."""
+
+    low: Line
+    until: float
+    high: Line
+    since: float
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Settings that differ in the option and in what follows from it."""
+
+    option: str
+    params: dict[str, str]
+    at: dict[float, list[Setting]]
+
+
+def sweeps(labels: Sequence[Label], names: Sequence[str]) -> list[Sweep]:
+    """Every sweep of the labels. `names` tells several labels' lines apart."""
+    found: list[Sweep] = []
+    for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
+        groups: dict[str, list[tuple[Label, str, _Chain]]] = {}
+        for label, name in zip(labels, names):
+            for chain in _chains([s for s in label.settings if s.benchmark == benchmark]):
+                groups.setdefault(chain.option, []).append((label, name, chain))
+        common = common_params(s for x in labels for s in x.settings if s.benchmark == benchmark)
+        for option, chains in groups.items():
+            found += _of_option(benchmark, option, chains, common, len(labels) > 1)
+    return found
+
+
+def _chains(settings: Sequence[Setting]) -> list[_Chain]:
+    """Along the option with the most values, then along others for what that does not cover."""
+    usable = [setting for setting in settings if setting.usable_runs]
+    options = dict.fromkeys(name for setting in usable for name in setting.params)
+    candidates = [chains for option in options if (chains := _along(option, usable))]
+    candidates.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
+    covered: set[int] = set()
+    found = []
+    for chains in candidates:
+        for chain in chains:
+            held = {id(setting) for settings in chain.at.values() for setting in settings}
+            if not held <= covered:
+                found.append(chain)
+        covered |= {id(s) for chain in chains for held in chain.at.values() for s in held}
+    return found
+
+
+def _along(option: str, settings: Sequence[Setting]) -> list[_Chain]:
+    if option in _FOLLOWING:
+        return []
+    groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
+    for setting in settings:
+        # That one has a table of its own, with what is peculiar to it.
+        special = (setting.benchmark, option) == (shootdown.BENCHMARK, shootdown.SWEPT)
+        if _NUMBER.fullmatch(setting.params.get(option, "")) and not special:
+            rest = {k: v for k, v in setting.params.items() if k not in (option, *_FOLLOWING)}
+            groups.setdefault(tuple(rest.items()), []).append(setting)
+    chains = []
+    for params, group in groups.items():
+        for alike in _by_following(option, group):
+            at: dict[float, list[Setting]] = {}
+            for setting in alike:
+                at.setdefault(float(setting.params[option]), []).append(setting)
+            if len(at) > 1:
+                chains.append(_Chain(option, dict(params), dict(sorted(at.items()))))
+    return chains
+
+
+def _by_following(option: str, settings: Sequence[Setting]) -> list[list[Setting]]:
+    """All as one where each value of the option has one placement and so on; else by these."""
+    groups: dict[tuple[str, ...], list[Setting]] = {}
+    for setting in settings:
+        following = [setting.params.get(name, "") for name in _FOLLOWING]
+        groups.setdefault((setting.placement, *following), []).append(setting)
+    values = [setting.params[option] for setting in settings]
+    return [list(settings)] if len(set(values)) == len(values) else list(groups.values())
+
+
+def _of_option(
+    benchmark: str,
+    option: str,
+    chains: Sequence[tuple[Label, str, _Chain]],
+    common: dict[str, str],
+    several_labels: bool,
+) -> list[Sweep]:
+    quantities = list(dict.fromkeys(q for _, _, chain in chains for q in _quantities(chain)))
+    known = published(benchmark)
+    params = [chain.params for _, _, chain in chains]
+    shared = {k: v for k, v in params[0].items() if all(p.get(k) == v for p in params)}
+    own = {k: v for k, v in shared.items() if k not in common}
+    by = tuple(dict.fromkeys(k for p in params for k in p if k not in shared))
+    if len(chains) == 1:
+        ((label, _, chain),) = chains
+        times = [q for q in quantities if q.is_time]
+        lines = [_line(q.name, q, label, chain, known) for q in times]
+        lines = [line for line in lines if line.points]
+        found = [Sweep(benchmark, option, "", True, (), shared, own, lines)]
+        quantities = [q for q in quantities if not q.is_time]
+    else:
+        found = []
+    for quantity in quantities:
+        lines = []
+        for label, name, chain in chains:
+            values = [chain.params.get(k, "none") for k in by]
+            values += _placement(chain, chains)
+            apart = " ".join([name, *values] if several_labels else values) or quantity.name
+            lines.append(_line(apart, quantity, label, chain, known))
+        lines = [line for line in lines if line.points]
+        is_time = quantity.is_time
+        found.append(Sweep(benchmark, option, quantity.name, is_time, by, shared, own, lines))
+    return [sweep for sweep in found if sweep.lines]
+
+
+def _placement(chain: _Chain, chains: Sequence[tuple[Label, str, _Chain]]) -> list[str]:
+    """The chain's placement, where chains differ in it."""
+
+    def places(chain: _Chain) -> list[str]:
+        return sorted({s.placement for settings in chain.at.values() for s in settings})
+
+    return places(chain) if any(places(other) != places(chain) for _, _, other in chains) else []
+
+
+def _quantities(chain: _Chain) -> Iterable[Quantity]:
+    settings = [setting for settings in chain.at.values() for setting in settings]
+    yield from (Quantity(metric) for setting in settings for metric in setting.measurements)
+    for setting in settings:
+        for run in _runs(setting)[:1]:
+            for name in parse_pairs(run.row.evidence):
+                if name.endswith(_TIME) or _RATE in name:
+                    yield Quantity(name, True)
+
+
+def _runs(setting: Setting) -> list[RunOf]:
+    """One row of each run that counts."""
+    return next((m.runs for m in setting.measurements.values() if m.runs), [])
+
+
+def _values(setting: Setting, quantity: Quantity) -> list[float]:
+    if quantity.is_count:
+        counts = [parse_pairs(run.row.evidence).get(quantity.name) for run in _runs(setting)]
+        return [float(count) for count in counts if count is not None]
+    measurement = setting.measurements.get(quantity.name)
+    medians = [run.row.p50 for run in measurement.runs] if measurement else []
+    return [float(median) for median in medians if median is not None]
+
+
+def _line(
+    name: str, quantity: Quantity, label: Label, chain: _Chain, known: Sequence[Published]
+) -> Line:
+    points = []
+    beside: list[tuple[float, Published]] = []
+    for x, settings in chain.at.items():
+        values = [value for setting in settings for value in _values(setting, quantity)]
+        if values:
+            points.append(Point(x, np.array(values)))
+            # One that does not name the option is of no place along it.
+            placed = [p for p in known if chain.option in parse_pairs(p.params)]
+            beside += [(x, p) for p in placed if p.stands_beside(quantity.name, settings[0].params)]
+    return Line(name, label, points, beside if label.khz and quantity.is_time else [])
+
+
+def crossings(sweep: Sweep) -> list[Crossing]:
+    """Pairs of lines of which one is lower at first and the other in the end, each beyond twice the
+    standard error of its runs, and which change places once."""
+    found = []
+    for i, one in enumerate(sweep.lines):
+        for other in sweep.lines[i + 1 :]:
+            signs = [(x, s) for x in sweep.values if (s := _sign(one.at(x), other.at(x)))]
+            changes = [(a, b) for a, b in zip(signs, signs[1:]) if a[1] != b[1]]
+            if len(changes) == 1 and sweep.by:
+                (until, sign), (since, _) = changes[0]
+                low, high = (one, other) if sign < 0 else (other, one)
+                found.append(Crossing(low, until, high, since))
+    return found
+
+
+def _sign(one: Point | None, other: Point | None) -> int:
+    """Of one's difference from the other; 0 where the runs do not tell it from chance."""
+    if one is None or other is None or min(len(one.runs), len(other.runs)) < 2:
+        return 0
+    difference = one.value - other.value
+    error = math.sqrt(sum(float(p.runs.var(ddof=1)) / len(p.runs) for p in (one, other)))
+    return 0 if abs(difference) <= 2 * error else int(math.copysign(1, difference))

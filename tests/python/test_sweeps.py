@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import PIPES, SessionWriter, SyntheticSession
+
+from klat import published, sweeps
+from klat.cli import main
+from klat.measurements import read_labels
+from klat.published import Published
+from klat.report.axis import common_axis
+from klat.report.gnuplot import Figure
+from klat.report.series import curve_names
+from klat.report.sweep_figures import sweep_figures
+from klat.sweeps import Sweep, crossings
+
+needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
+
+
+@pytest.fixture(autouse=True)
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a benchmark of this tree has published is not what these tests are about."""
+    monkeypatch.setattr(sweeps, "published", lambda benchmark: ())
+
+
+def samples(median: int, n: int = 630) -> list[int]:
+    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
+
+
+def point(
+    writer: SyntheticSession, params: str, *medians: int, metric: str = "item", **more: str
+) -> None:
+    """A setting of two runs or more, each with this median."""
+    for median in medians:
+        writer.run({metric: samples(median)}, benchmark="queue", params=params, **more)
+
+
+def found(*paths: Path) -> list[Sweep]:
+    labels, _ = read_labels(paths)
+    return sweeps.sweeps(labels, curve_names(labels))
+
+
+def values(sweep: Sweep) -> dict[str, dict[float, float]]:
+    return {line.name: {p.x: p.value for p in line.points} for line in sweep.lines}
+
+
+# What is a sweep
+
+
+def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for size in (1, 10, 100):
+        for depth in (4, 8):
+            point(writer, f"size={size};depth={depth};kind=a", 1_000 * size + depth * 26)
+    (sweep,) = found(writer.path)
+    assert (sweep.option, sweep.name, sweep.by) == ("size", "item", ("depth",))
+    assert values(sweep)["8"] == {1: 1_208, 10: 10_208, 100: 100_208}
+    assert values(sweep)["4"][100] == 100_104
+
+
+def test_options_swept_one_after_the_other_are_two_sweeps(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in (1, 2, 3):
+        point(writer, f"size={size};depth=4", 1_000 * size)
+    for depth in (8, 16):
+        point(writer, f"size=1;depth={depth}", 1_000 * depth)
+    by_size, by_depth = found(writer.path)
+    assert (by_size.option, by_depth.option) == ("size", "depth")
+    assert values(by_depth) == {"item": {4: 1_000, 8: 8_000, 16: 16_000}}
+
+
+def test_the_metrics_of_one_setting_are_lines_of_one_sweep(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in (1, 2):
+        metrics = {"item": samples(1_000 * size), "wake": samples(500 * size)}
+        writer.run(metrics, benchmark="queue", params=f"size={size}")
+    (sweep,) = found(writer.path)
+    assert values(sweep) == {"item": {1: 1_000, 2: 2_000}, "wake": {1: 500, 2: 1_000}}
+
+
+def test_counts_that_are_figures_are_swept_and_evidence_is_not(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for size in (1, 2):
+        counts = f"locked=1;net_ticks={-26 * size};messages_per_second={1000 * size}"
+        point(writer, f"size={size}", 1_000, evidence=counts)
+    times, rate = found(writer.path)
+    assert values(times)["net_ticks"] == {1: -26, 2: -52}
+    assert (rate.name, rate.is_time) == ("messages_per_second", False)
+    assert values(rate) == {"messages_per_second": {1: 1_000, 2: 2_000}}
+    assert "locked" not in values(times)
+
+
+def test_what_follows_from_the_option_belongs_to_it(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for count, place in ((1, "one-cpu"), (2, "same-llc"), (3, "same-llc")):
+        point(writer, f"threads={count};cpus={'0,' * count}1", 1_000 * count, placement=place)
+    (sweep,) = found(writer.path)
+    assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
+
+
+def test_a_placement_that_is_measured_at_each_value_is_a_line(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for size in (1, 2):
+        for place, factor in (("one-cpu", 1), ("same-llc", 3)):
+            point(writer, f"size={size}", 1_000 * size * factor, placement=place)
+    (sweep,) = found(writer.path)
+    assert values(sweep) == {"one-cpu": {1: 1_000, 2: 2_000}, "same-llc": {1: 3_000, 2: 6_000}}
+
+
+def test_runs_that_do_not_count_are_in_no_sweep(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in (1, 2, 3):
+        point(writer, f"size={size}", 1_000 * size)
+        point(writer, f"size={size}", 9_000, status="invalid", reason="moved")
+    point(writer, "size=4", 4_000, status="invalid", reason="moved")
+    (sweep,) = found(writer.path)
+    assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
+
+
+def test_the_number_of_iterations_is_no_axis(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for count in (500, 1_000):
+        point(writer, f"size=1;iterations={count};warmup=50", 1_000)
+    assert found(writer.path) == []
+
+
+def test_a_shootdown_over_responders_keeps_its_own_table(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for responders in (0, 1):
+        for pages in (1, 33):
+            params = f"responders={responders};pages={pages}"
+            writer.run({"initiator": samples(9_000)}, benchmark="tlbflush", params=params)
+    (sweep,) = found(writer.path)
+    assert (sweep.option, sweep.by) == ("pages", ("responders",))
+
+
+def test_labels_are_laid_over_each_other(session_writer: SessionWriter) -> None:
+    one, two = session_writer("stock/1"), session_writer("rt/1", label="rt")
+    for size in (1, 2):
+        point(one, f"size={size}", 1_000 * size)
+        point(two, f"size={size}", 3_000 * size)
+    (sweep,) = found(one.path, two.path)
+    assert values(sweep) == {"stock": {1: 1_000, 2: 2_000}, "rt": {1: 3_000, 2: 6_000}}
+
+
+# Crossings
+
+
+def crossing_session(writer: SyntheticSession, noise: int) -> None:
+    """spin=1 costs what idle does; spin=0 always 5,200."""
+    for idle in (1_000, 3_000, 10_000, 30_000):
+        for spin, base in ((0, 5_200), (1, idle)):
+            point(writer, f"idle={idle};spin={spin}", base - noise, base, base + noise)
+
+
+def test_where_two_lines_change_places_is_told(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    crossing_session(writer, 26)
+    (sweep,) = found(writer.path)
+    (crossing,) = crossings(sweep)
+    assert (crossing.low.name, crossing.until) == ("1", 3_000)
+    assert (crossing.high.name, crossing.since) == ("0", 10_000)
+
+
+def test_a_change_of_places_within_the_noise_is_not_told(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    crossing_session(writer, 700)
+    for idle in (1_000, 3_000, 10_000, 30_000):
+        point(writer, f"idle={idle};spin=0", 26_000)
+    (sweep,) = found(writer.path)
+    assert crossings(sweep) == []
+
+
+def test_metrics_are_not_held_against_each_other(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size, item in ((1, 1_000), (2, 9_000)):
+        for _ in range(2):
+            metrics = {"item": samples(item), "wake": samples(5_000)}
+            writer.run(metrics, benchmark="queue", params=f"size={size}")
+    (sweep,) = found(writer.path)
+    assert crossings(sweep) == []
+
+
+# The table
+
+
+def summary(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    assert main(["summary", *map(str, args)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_the_table_has_a_row_for_each_value(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    crossing_session(writer, 26)
+    out = summary(capsys, writer.path)
+    table = out[out.index("queue item by idle, for each spin") :].splitlines()
+    rows = [line.split() for line in table]
+    assert ["idle", "runs", "0", "1"] in rows
+    assert ["3,000", "3", "2,000", "1,154"] in rows  # nanoseconds of 2.6 ticks
+    assert "spin 1 is lower up to idle=3,000, 0 from 10,000 on" in out
+    document = json.loads(summary(capsys, writer.path, "--format", "json"))
+    (sweep,) = document["labels"][0]["sweeps"]
+    assert sweep["option"] == "idle" and sweep["by"] == ["spin"]
+    assert sweep["lines"][1]["points"][0] == {"x": 1_000, "runs": 3, "value": 1_000}
+
+
+def test_a_point_that_is_missing_is_not_invented(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for size, kinds in ((1, "ab"), (2, "a"), (3, "ab")):
+        for kind in kinds:
+            point(writer, f"size={size};kind={kind}", 2_600 * size)
+    rows = [line.split() for line in summary(capsys, writer.path).splitlines()]
+    assert ["2", "1", "2,000", "n/a"] in rows
+
+
+def test_many_lines_are_folded_into_80_columns(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    kinds = [f"a-long-name-{i}" for i in range(14)]
+    for size in (1, 10**9):
+        for kind in kinds:
+            point(writer, f"size={size};kind={kind}", 2_600)
+    out = summary(capsys, writer.path)
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(re.search(rf" {kind}\b", out[out.index("queue item by") :]) for kind in kinds)
+
+
+# Published figures
+
+
+FIGURE = Published("item", "size=10;kind=a", 16_000, "ns", "another machine")
+
+
+def test_a_published_figure_stands_at_its_value_of_the_option(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = [
+        Published("item", "kind=a", 1, "ns", "not placed"),
+        Published("item", "size=10;kind=a", 2, "cycles", "of an unknown frequency"),
+        Published("wake", "size=10;kind=a", 3, "ns", "another metric"),
+        Published("item", "size=11;kind=a", 4, "ns", "not measured here"),
+    ]
+    monkeypatch.setattr(sweeps, "published", lambda benchmark: (FIGURE, *others))
+    writer = session_writer()
+    for size in (1, 10):
+        for kind in "ab":
+            point(writer, f"size={size};kind={kind}", 2_600)
+    (sweep,) = found(writer.path)
+    assert [line.published for line in sweep.lines] == [[(10, FIGURE)], []]
+    out = summary(capsys, writer.path)
+    assert "published, size=10, a: 16,000 ns; another machine" in out
+    assert out.count("published,") == 1
+
+
+def test_published_figures_come_from_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "queue"
+    row = '[{"metric": "item", "params": "size=10;kind=a", "value": 16000.0, "unit": "ns", '
+    program.write_text(
+        "#!/bin/sh\n[ $1 = --help ] && echo --record\n"
+        f'[ $1 = --print-published ] && echo \'{row}"about": "another machine"}}]\'\nexit 0\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path))
+    published.published.cache_clear()
+    assert published.published("queue") == (FIGURE,)
+    program.write_text("#!/bin/sh\n[ $1 = --help ] && echo --record || echo nonsense\n")
+    published.published.cache_clear()
+    assert published.published("queue") == ()
+    assert published.published("absent") == ()
+    published.published.cache_clear()
+
+
+# The figure
+
+
+def figures(*paths: Path) -> list[Figure]:
+    labels, _ = read_labels(paths)
+    return sweep_figures(labels, common_axis(labels))
+
+
+def blocks(figure: Figure) -> list[np.ndarray]:
+    text = "\n".join(figure.commands)
+    held = re.findall(r"^\$block\d+ << EOD\n(.*?)\nEOD$", text, re.M | re.S)
+    return [np.array([[float(x) for x in row.split()] for row in b.splitlines()]) for b in held]
+
+
+def test_an_axis_over_decades_is_logarithmic_and_another_is_not(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for size in (1, 100, 10_000):
+        point(writer, f"size={size}", 2_600)
+    (figure,) = figures(writer.path)
+    assert figure.name == "queue-by-size"
+    assert "set logscale x" in figure.commands and "set logscale y" not in figure.commands
+
+
+def test_the_figure_holds_each_run_and_the_mean(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in (1, 2):
+        point(writer, f"size={size}", 2_600 * size, 7_800 * size)
+    (figure,) = figures(writer.path)
+    runs, means = blocks(figure)
+    assert runs.tolist() == [[1, 1], [1, 3], [2, 2], [2, 6]]
+    assert means.tolist() == [[1, 2], [2, 4]]
+
+
+def test_zero_has_a_place_on_a_logarithmic_axis(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for size in (0, 10, 1_000):
+        point(writer, f"size={size}", 2_600)
+    (figure,) = figures(writer.path)
+    places = blocks(figure)[1][:, 0]
+    assert 0 < places[0] < 10 and places[1:].tolist() == [10, 1_000]
+    assert any("'0' " in command for command in figure.commands)
+
+
+def test_more_lines_than_can_be_told_apart_are_several_figures(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    for size in (1, 2):
+        for kind in range(13):
+            point(writer, f"size={size};kind=k{kind}", 2_600)
+    assert [f.name for f in figures(writer.path)] == ["queue-item-by-size", "queue-item-by-size-2"]
+
+
+@needs_gnuplot
+def test_sweeps_alone_can_be_drawn(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    writer = session_writer()
+    for size in (0, 1, 1_000):
+        counts = f"messages_per_second={1000 * size};net_ticks={size - 500}"
+        for kind in "ab":
+            point(writer, f"size={size};kind={kind}", 520 * (size + 1), 530, evidence=counts)
+    status = main(["plot", "--sweeps", str(writer.path), "-o", str(tmp_path / "plots")])
+    assert (status, capsys.readouterr().err) == (0, "")
+    assert {path.name for path in (tmp_path / "plots").glob("*.svg")} == {
+        "queue-item-by-size.svg",
+        "queue-net_ticks-by-size.svg",
+        "queue-messages_per_second-by-size.svg",
+    }
+
+
+def test_without_a_sweep_there_is_nothing_to_draw(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    writer.run({"round_trip": samples(5_000)}, params=PIPES)
+    assert main(["plot", "--sweeps", str(writer.path)]) == 2
+    assert capsys.readouterr().err == (
+        "klat plot: no option was swept, so there is nothing to draw\n"
+    )
