@@ -266,7 +266,8 @@ struct klat_run {
 	const struct klat_benchmark *benchmark;
 	void *options;
 	void *state;
-	int64_t iterations, warmup;
+	int64_t iterations, warmup; /* configure() may choose others where they are not given */
+	bool iterations_given, warmup_given;
 	int *cpus; /* run->cpus[place] */
 	int cpu_count;
 	bool cpus_given; /* by --cpus, cpu_count of them */

@@ -178,10 +178,9 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 		table[i].has_arg =
 			option_at(benchmark, i)->argument ? required_argument : no_argument;
 	}
-	*common = (struct klat_common){ .iterations = benchmark->iterations,
-					.warmup = benchmark->warmup,
-					.dma_latency = -1,
-					.seed = -1 };
+	*common = (struct klat_common){
+		.iterations = -1, .warmup = -1, .dma_latency = -1, .seed = -1
+	};
 	opterr = 0;
 	optind = 1;
 	for (;;) {
@@ -213,6 +212,12 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 		klat_warn(run, "unexpected argument '%s'; see --help", argv[optind]);
 		goto out;
 	}
+	run->iterations_given = common->iterations >= 0;
+	if (!run->iterations_given)
+		common->iterations = benchmark->iterations;
+	run->warmup_given = common->warmup >= 0;
+	if (!run->warmup_given)
+		common->warmup = benchmark->warmup;
 	err = check_common(run, common);
 out:
 	free(table);

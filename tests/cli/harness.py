@@ -49,7 +49,7 @@ class Traits:
     steady: tuple[str, ...] = ()
     steady_iterations: int = 2000
     # How many times the injected spin is in a sample of the metric, where not once; 0 where it is not.
-    injected: Mapping[str, int] = field(default_factory=dict)
+    injected: Mapping[str, float] = field(default_factory=dict)
     # The system calls that iterations are made of.
     calls: frozenset[str] = frozenset()
     traced_iterations: int = 300
@@ -91,6 +91,12 @@ TRAITS: dict[str, Traits] = {
         traced_iterations=60,
         faults={"yield": ""},
         bounded=("--wait-for", "1"),
+    ),
+    "transport": Traits(
+        steady=("--transport", "pipe", "--wait", "block", "--cpus", "1,1"),
+        injected={"half": 0.5},
+        calls=frozenset({"read", "write"}),
+        faults={"corrupt": "damaged", "sleep": "slept"},
     ),
 }
 

@@ -45,7 +45,7 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
     until(attempt, tries=8)
 
 
-def unrecovered(session: Session, row: dict[str, str], ns: int) -> str:
+def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:
     samples = session.samples(row)
     per_ns = session.info["tsc"]["khz"] / 1e6
     # By stretches of 500, of which other work on the machine spoils some.
@@ -56,7 +56,7 @@ def unrecovered(session: Session, row: dict[str, str], ns: int) -> str:
     tolerance = max(0.02 * ns * per_ns, int(row["floor"]))
     if abs(difference - ns * per_ns) <= tolerance:
         return ""
-    return f"{row['metric']}: {ns} ns became {difference / per_ns:.0f} ns ({row['status']} {row['reason']})"
+    return f"{row['metric']}: {ns:g} ns became {difference / per_ns:.0f} ns ({row['status']} {row['reason']})"
 
 
 def test_the_injection_test_can_fail(tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Through the kernel as a stream of bytes: a pair of pipes, or a pair of connected sockets. Reads
+ * and writes may each be partial, and go on until the block is through. Spinning, the descriptors
+ * do not block and are polled by the call itself. No buffer is made larger than the system's
+ * default.
+ */
+#include "transport.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int fail(struct side *side, const char *what, size_t done)
+{
+	const int err = errno;
+
+	return klat_error(side->run, err, "the %s cannot %s after %zu of %lld bytes: %s",
+			  side->name, what, done, (long long)side->options->bytes, strerror(err));
+}
+
+static int say_closed(struct side *side, size_t done)
+{
+	if (!done)
+		return klat_error(side->run, EPIPE,
+				  "the other side of the %s is gone: it closed the connection",
+				  side->name);
+	return klat_error(
+		side->run, EPIPE,
+		"the other side of the %s is gone in mid-message, after %zu of %lld bytes",
+		side->name, done, (long long)side->options->bytes);
+}
+
+typedef ssize_t transfer(int fd, void *bytes, size_t size);
+
+static inline __attribute__((always_inline)) int transfer_all(struct side *side, transfer *some,
+							      int fd, char *block, int64_t *count,
+							      const char *what)
+{
+	const size_t size = side->options->bytes;
+	uint64_t since = 0;
+	uint32_t turns = 0;
+
+	for (size_t done = 0; done < size;) {
+		ssize_t part = some(fd, block + done, size - done);
+
+		if (part > 0) {
+			done += part;
+			*count += part;
+			since = 0;
+		} else if (!part || errno == EPIPE || errno == ECONNRESET) {
+			return say_closed(side, done);
+		} else if (errno == EAGAIN) {
+			if (gives_up(side, &turns, &since))
+				return say_silent(side, "byte");
+		} else if (errno != EINTR) {
+			return fail(side, what, done);
+		}
+	}
+	return 0;
+}
+
+static ssize_t write_pipe(int fd, void *bytes, size_t size)
+{
+	return write(fd, bytes, size);
+}
+
+static ssize_t read_pipe(int fd, void *bytes, size_t size)
+{
+	return read(fd, bytes, size);
+}
+
+static ssize_t write_socket(int fd, void *bytes, size_t size)
+{
+	return send(fd, bytes, size, MSG_NOSIGNAL);
+}
+
+static ssize_t read_socket(int fd, void *bytes, size_t size)
+{
+	return recv(fd, bytes, size, 0);
+}
+
+static int send_by_pipe(struct side *side, uint64_t word)
+{
+	put_word(side->outgoing, word);
+	return transfer_all(side, write_pipe, side->out, side->outgoing, &side->bytes_sent,
+			    "write");
+}
+
+static int receive_by_pipe(struct side *side, struct message *message)
+{
+	int err = transfer_all(side, read_pipe, side->in, side->incoming, &side->bytes_received,
+			       "read");
+
+	message->word = get_word(side->incoming);
+	message->data = side->incoming;
+	return err;
+}
+
+static int send_by_socket(struct side *side, uint64_t word)
+{
+	put_word(side->outgoing, word);
+	return transfer_all(side, write_socket, side->out, side->outgoing, &side->bytes_sent,
+			    "send");
+}
+
+static int receive_by_socket(struct side *side, struct message *message)
+{
+	int err = transfer_all(side, read_socket, side->in, side->incoming, &side->bytes_received,
+			       "receive");
+
+	message->word = get_word(side->incoming);
+	message->data = side->incoming;
+	return err;
+}
+
+static int set_waits(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+
+	for (int i = 0; i < 2 && o->wait == SPIN; i++)
+		if (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
+		    fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK))
+			return klat_error(run, errno, "cannot keep a descriptor from blocking: %s",
+					  strerror(errno));
+	return 0;
+}
+
+static int open_pipes(struct klat_run *run)
+{
+	struct state *state = run->state;
+
+	for (int i = 0; i < 2; i++) {
+		int ends[2];
+
+		if (pipe2(ends, O_CLOEXEC))
+			return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
+		state->sides[i].out = ends[1];
+		state->sides[!i].in = ends[0];
+	}
+	return set_waits(run);
+}
+
+static int open_unix(struct klat_run *run)
+{
+	struct state *state = run->state;
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		return klat_error(run, errno, "cannot make a pair of Unix sockets: %s",
+				  strerror(errno));
+	for (int i = 0; i < 2; i++)
+		state->sides[i].in = state->sides[i].out = ends[i];
+	return set_waits(run);
+}
+
+const struct transport pipe_transport = { .name = "pipe",
+					  .copies = true,
+					  .open = open_pipes,
+					  .send = send_by_pipe,
+					  .receive = receive_by_pipe };
+
+const struct transport unix_transport = { .name = "unix",
+					  .copies = true,
+					  .open = open_unix,
+					  .send = send_by_socket,
+					  .receive = receive_by_socket };
