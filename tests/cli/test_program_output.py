@@ -114,7 +114,9 @@ def test_quiet_says_nothing(program: str, tmp_path: Path) -> None:
 
 def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> None:
     common = {"iterations", "warmup"}
-    aside = set("cpus policy record label seed run order csv json quiet published version help".split())
+    aside = set(
+        "cpus policy record label seed run order csv json quiet published version help".split()
+    )
     optional = {"dma-latency", "inject", "plant"}
     parameters = json_of(works(program, "--iterations", "20", "--json"))["parameters"]
     names = {pair.partition("=")[0] for pair in parameters.split(";")}
