@@ -26,9 +26,9 @@ static const struct klat_option options[] = {
 static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
 
 static const struct klat_metric metrics[] = {
-	{ "first", "the first metric" },
-	{ "second", "one with several series" },
-	{ "third", "one that is not used by default" },
+	{ "first", "the first metric", false },
+	{ "second", "one with several series", false },
+	{ "third", "one that is not used by default", false },
 };
 
 const struct klat_benchmark test_benchmark = {
