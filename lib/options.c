@@ -347,14 +347,29 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 	fclose(out);
 }
 
+/* "  --name argument", a list of words broken after a '|' where it is long. Returns the column. */
+static int help_name(const struct klat_option *option, FILE *out)
+{
+	int column = fprintf(out, "  --%s%s", option->name, option->argument ? " " : "");
+
+	for (const char *word = option->argument; word && *word;) {
+		int length = strcspn(word, "|");
+
+		length += word[length] == '|';
+		if (column + length > 79)
+			column = fprintf(out, "\n%12s", "") - 1;
+		column += fprintf(out, "%.*s", length, word);
+		word += length;
+	}
+	return column;
+}
+
 static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
 			 int count, const void *defaults, FILE *out)
 {
 	for (int i = 0; i < count; i++) {
 		char text[640];
-		int column =
-			fprintf(out, "  --%s%s%s", options[i].name, options[i].argument ? " " : "",
-				options[i].argument ? options[i].argument : "");
+		int column = help_name(&options[i], out);
 
 		if (column > 22) {
 			fputc('\n', out);

@@ -84,6 +84,12 @@ TRAITS: dict[str, Traits] = {
         faults={"yield": "slept"},
         tsan=("--method", "nanosleep"),
     ),
+    "syscall": Traits(
+        on_one_cpu=MEASURED,
+        steady_iterations=20000,
+        calls=frozenset({"getppid", "clock_nanosleep"}),
+        faults={"cached": "reached the kernel in the control", "refused": "another result"},
+    ),
     "network": Traits(
         unprivileged=(MEASURED, SKIPPED),
         steady_iterations=30000,
@@ -212,7 +218,8 @@ def help_options(program: str) -> dict[str, str]:
     """Option names of --help, each with its description."""
     text = run(program, "--help").out
     found = re.findall(r"^  --([a-z-]+)(.*(?:\n {10,}.*)*)", text, re.MULTILINE)
-    return {name: " ".join(rest.split()) for name, rest in found}
+    # A long list of words is broken after a '|'.
+    return {name: " ".join(rest.split()).replace("| ", "|") for name, rest in found}
 
 
 def faults(program: str) -> list[str]:

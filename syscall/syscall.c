@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One system call that does next to nothing: the way into the kernel and out of it again. Timed,
+ * on every iteration: one call between two stamps; or, in batches, n calls and then 2n, of which
+ * the difference is the time of n without what both have once (two stamps, setting up the loop).
+ * Not timed: libc, for the call is the SYSCALL instruction itself. The traps: libc answers
+ * clock_gettime() without the kernel, close() is a cancellation point, and a call that fails is
+ * faster than one that works. So every result is compared with the one expected, and the same code
+ * is run again afterwards under a seccomp filter that refuses the call with an error of our own,
+ * which nobody but the kernel can return.
+ */
+#include "klat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_BATCH 10000
+#define MAX_BYTES 65536
+#define DEFAULT_BYTES 30
+
+/* Calls under the filter, and the error they get, which is none of the kernel's. */
+#define CONTROL_CALLS 100
+#define CONTROL_ERROR 2013
+
+enum {
+	CALL,
+	BATCH
+};
+enum {
+	GETPPID,
+	GETTID,
+	SCHED_YIELD,
+	CLOSE_BAD,
+	WRITE_NULL,
+	READ_ZERO,
+	FUTEX_WAKE_NONE,
+	CLOCK_GETTIME,
+	STAT,
+	OPEN_CLOSE
+};
+enum {
+	THREAD,
+	PROCESS
+};
+
+struct options {
+	int64_t batch, bytes;
+	int call, caller;
+};
+
+struct request {
+	long number, arguments[4];
+	long expected;
+};
+
+/* The second one of a pair, or count is 1. */
+struct call {
+	struct request requests[2];
+	int count;
+};
+
+struct state {
+	struct call call;
+	int null, zero;
+	char bytes[MAX_BYTES] KLAT_ALIGNED;
+	struct timespec time;
+	struct stat status;
+	uint32_t futex;
+	int64_t wrong;       /* calls with another result than expected, warm-up included */
+	int64_t negative;    /* batches of 2n that took less than those of n */
+	int64_t counted;     /* reads or writes by the kernel's own count, -1 where it keeps none */
+	int64_t intercepted; /* in the control */
+	bool effective;      /* what the calls leave behind is there */
+};
+
+static const char *const calls[] = {
+	"getppid",   "gettid",          "sched_yield",           "close-bad", "write-null",
+	"read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",      "open-close",
+	NULL
+};
+static const int numbers[] = {
+	[GETPPID] = SYS_getppid,
+	[GETTID] = SYS_gettid,
+	[SCHED_YIELD] = SYS_sched_yield,
+	[CLOSE_BAD] = SYS_close,
+	[WRITE_NULL] = SYS_write,
+	[READ_ZERO] = SYS_read,
+	[FUTEX_WAKE_NONE] = SYS_futex,
+	[CLOCK_GETTIME] = SYS_clock_gettime,
+	[STAT] = SYS_stat,
+	[OPEN_CLOSE] = SYS_open,
+};
+static const char *const callers[] = { "thread", "process", NULL };
+
+#define AT(field) offsetof(struct options, field)
+static const struct klat_option options[] = {
+	{ "call",
+	  "getppid|gettid|sched_yield|close-bad|write-null|read-zero|futex-wake-none|"
+	  "clock_gettime-syscall|stat|open-close",
+	  "what is called; close-bad closes no descriptor, stat and open-close (two calls) are of "
+	  "/dev/null",
+	  KLAT_CHOICE, AT(call), 0, 0, calls, false },
+	{ "batch", "N",
+	  "calls whose time is the difference between N and 2N of them; 1 is one call a sample, "
+	  "with the floor in it",
+	  KLAT_INTEGER, AT(batch), 1, MAX_BATCH, NULL, false },
+	{ "bytes", "N", "written by write-null and read by read-zero; by default 30, as published",
+	  KLAT_INTEGER, AT(bytes), 1, MAX_BYTES, NULL, false },
+	{ "caller", "thread|process",
+	  "process: of one thread, for which the kernel need not count references to its files",
+	  KLAT_CHOICE, AT(caller), 0, 0, callers, false },
+};
+
+static const struct options defaults = { .batch = 1 };
+
+static const struct klat_metric metrics[] = {
+	[CALL] = { "call", "one call, on one CPU; in batches the batch divided by N", true },
+	[BATCH] = { "batch", "N calls: 2N less N of them", true },
+};
+
+static const struct klat_published published[] = {
+	{ "call", "call=write-null;bytes=30", 520, "ns",
+	  "Go's os.File.Write in a Linux guest, 400,000,000 of them in 208 s, Jiny's notes" },
+	{ "call", "call=write-null;bytes=30", 55, "ns",
+	  "the same in 22 s with the program in ring 0 of the Jiny kernel: a function call" },
+};
+
+static int configure(struct klat_run *run)
+{
+	struct options *o = run->options;
+	bool takes_bytes = o->call == WRITE_NULL || o->call == READ_ZERO;
+
+	if (o->bytes && !takes_bytes)
+		return klat_usage(run, "--bytes goes with --call write-null or read-zero");
+	if (takes_bytes && !o->bytes)
+		o->bytes = DEFAULT_BYTES;
+	run->cpu_count = 1;
+	klat_use_metric(run, CALL, 1);
+	if (o->batch > 1)
+		klat_use_metric(run, BATCH, 1);
+	return 0;
+}
+
+/* `cached` is the planted fault: the answer of before, without asking the kernel. */
+static inline __attribute__((always_inline)) long request(const struct request *of, bool cached)
+{
+	register long fourth __asm__("r10") = of->arguments[3];
+	long result;
+
+	if (cached)
+		return of->expected;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(of->number), "D"(of->arguments[0]), "S"(of->arguments[1]),
+			   "d"(of->arguments[2]), "r"(fourth)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+/*
+ * `count` calls; returns how many had another result than expected. Never two copies of this code,
+ * for where it lies changes a call by some nanoseconds, and the difference of n and 2n by as many
+ * for each of n.
+ */
+static inline __attribute__((always_inline)) int64_t loop(const struct call *call, int64_t count,
+							  bool cached)
+{
+	const struct request first = call->requests[0], second = call->requests[1];
+	int64_t wrong = 0;
+
+	if (call->count == 1)
+		for (int64_t i = 0; i < count; i++)
+			wrong += request(&first, cached) != first.expected;
+	else
+		for (int64_t i = 0; i < count; i++) {
+			wrong += request(&first, cached) != first.expected;
+			wrong += request(&second, cached) != second.expected;
+		}
+	return wrong;
+}
+
+static __attribute__((noinline, aligned(64))) int64_t repeat(const struct call *call, int64_t count)
+{
+	return loop(call, count, false);
+}
+
+static __attribute__((noinline)) int64_t repeat_cached(const struct call *call, int64_t count)
+{
+	return loop(call, count, true);
+}
+
+static inline __attribute__((always_inline)) void call_singly(struct klat_worker *worker,
+							      bool cached)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	const struct call *call = &state->call;
+	uint64_t *samples = klat_series(run, CALL, 0);
+	bool pair = call->count == 2;
+
+	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+		long first, second = 0;
+		uint64_t begin;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		begin = klat_tsc_begin();
+		klat_inject(run, i);
+		first = request(&call->requests[0], cached);
+		if (pair)
+			second = request(&call->requests[1], cached);
+		samples[i] = klat_tsc_end(worker) - begin;
+		state->wrong += first != call->requests[0].expected;
+		state->wrong += pair && second != call->requests[1].expected;
+	}
+}
+
+static void call_in_batches(struct klat_worker *worker,
+			    int64_t (*repeat)(const struct call *, int64_t))
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	uint64_t *samples = klat_series(run, CALL, 0), *batches = klat_series(run, BATCH, 0);
+
+	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+		uint64_t begin, once, twice;
+		int64_t wrong;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		begin = klat_tsc_begin();
+		wrong = repeat(&state->call, o->batch);
+		once = klat_tsc_end(worker) - begin;
+		begin = klat_tsc_begin();
+		klat_inject(run, i);
+		wrong += repeat(&state->call, 2 * o->batch);
+		twice = klat_tsc_end(worker) - begin;
+		/* An interruption of the n calls can be longer than n more of them. */
+		batches[i] = twice > once ? twice - once : 0;
+		samples[i] = (batches[i] + o->batch / 2) / o->batch;
+		state->wrong += wrong;
+		state->negative += i >= 0 && twice < once;
+	}
+}
+
+static bool cached(const struct klat_run *run)
+{
+	return klat_planted(run, "cached");
+}
+
+/* In the caller, for its parent and its id depend on whether it is a process. */
+static int describe_call(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct call *call = &state->call;
+	const long bytes = (long)state->bytes, path = (long)"/dev/null";
+	const struct request described[] = {
+		[GETPPID] = { .expected = getppid() },
+		[GETTID] = { .expected = worker->tid },
+		[SCHED_YIELD] = { .expected = 0 },
+		[CLOSE_BAD] = { .arguments = { -1 }, .expected = -EBADF },
+		[WRITE_NULL] = { .arguments = { state->null, bytes, o->bytes },
+				 .expected = o->bytes },
+		[READ_ZERO] = { .arguments = { state->zero, bytes, o->bytes },
+				.expected = o->bytes },
+		[FUTEX_WAKE_NONE] = { .arguments = { (long)&state->futex, FUTEX_WAKE_PRIVATE, 1 } },
+		[CLOCK_GETTIME] = { .arguments = { CLOCK_MONOTONIC, (long)&state->time } },
+		[STAT] = { .arguments = { path, (long)&state->status } },
+		[OPEN_CLOSE] = { .arguments = { path, O_RDONLY } },
+	};
+
+	call->requests[0] = described[o->call];
+	call->requests[0].number = numbers[o->call];
+	call->count = 1;
+	if (o->call == OPEN_CLOSE) {
+		/* The lowest number that is free, and nothing else here opens a file meanwhile. */
+		int fd = open("/dev/null", O_RDONLY);
+
+		if (fd < 0)
+			return klat_error(worker->run, errno, "cannot open /dev/null: %s",
+					  strerror(errno));
+		close(fd);
+		call->requests[0].expected = fd;
+		call->requests[1] = (struct request){ .number = SYS_close, .arguments = { fd } };
+		call->count = 2;
+	}
+	/* No system call has this number. */
+	if (klat_planted(run, "refused"))
+		call->requests[0].number = 0xfff;
+	return 0;
+}
+
+/*
+ * How many reads or writes the kernel has counted of this thread, from /proc/thread-self/io; -1
+ * for calls it does not count and where it keeps no such account. Reading it is a read too.
+ */
+static int64_t count_by_kernel(const struct options *o)
+{
+	const char *row = o->call == READ_ZERO ? "syscr: " : "syscw: ", *at;
+	char text[512];
+	ssize_t size;
+	int fd;
+
+	if (o->call != READ_ZERO && o->call != WRITE_NULL)
+		return -1;
+	fd = open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	size = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[size > 0 ? size : 0] = 0;
+	at = strstr(text, row);
+	return at ? strtoll(at + strlen(row), NULL, 10) : -1;
+}
+
+/* Whether what the calls should have left is there. Before the first of them, the opposite was. */
+static bool took_effect(const struct options *o, const struct state *state)
+{
+	struct timespec now;
+
+	switch (o->call) {
+	case READ_ZERO:
+		for (int64_t i = 0; i < o->bytes; i++)
+			if (state->bytes[i])
+				return false;
+		return true;
+	case CLOCK_GETTIME:
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		return state->time.tv_sec && now.tv_sec - state->time.tv_sec <= 1;
+	case STAT:
+		return S_ISCHR(state->status.st_mode) && state->status.st_rdev == makedev(1, 3);
+	default:
+		return true;
+	}
+}
+
+static int caller(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	int err = describe_call(worker);
+	int64_t before, after;
+
+	if (err)
+		return err;
+	memset(state->bytes, -1, sizeof(state->bytes));
+	before = count_by_kernel(o);
+	if (o->batch > 1)
+		call_in_batches(worker, cached(run) ? repeat_cached : repeat);
+	else if (cached(run))
+		call_singly(worker, true);
+	else
+		call_singly(worker, false);
+	after = count_by_kernel(o);
+	/* The first reading ends after it has been counted itself. */
+	state->counted = before < 0 ? -1 : after - before - (o->call == READ_ZERO);
+	state->effective = took_effect(o, state);
+	return 0;
+}
+
+static int setup(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+
+	state->null = open("/dev/null", O_WRONLY);
+	state->zero = open("/dev/zero", O_RDONLY);
+	if (state->null < 0 || state->zero < 0)
+		return klat_error(run, errno, "cannot open %s: %s",
+				  state->null < 0 ? "/dev/null" : "/dev/zero", strerror(errno));
+	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller)->process = o->caller == PROCESS;
+	return 0;
+}
+
+static int install_filter(const struct options *o)
+{
+	const int second = o->call == OPEN_CLOSE ? SYS_close : numbers[o->call];
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, numbers[o->call], 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, second, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | CONTROL_ERROR),
+	};
+	const struct sock_fprog filter = { KLAT_ARRAY_SIZE(code), code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+			       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
+		       ? -errno
+		       : 0;
+}
+
+/*
+ * In a process of its own, for a filter stays, and would slow down what is measured: the same
+ * requests, each of which has to come back with the filter's error. Returns how many did, -1
+ * without filters.
+ */
+static int64_t control(struct klat_run *run)
+{
+	struct state *state = run->state;
+	const bool plant = cached(run);
+	int64_t intercepted = 0;
+	pid_t pid;
+
+	state->intercepted = -1;
+	pid = fork();
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	if (pid)
+		return state->intercepted;
+	if (install_filter(run->options))
+		_exit(1);
+	for (int i = 0; i < CONTROL_CALLS; i++)
+		for (int r = 0; r < state->call.count; r++)
+			intercepted += request(&state->call.requests[r], plant) == -CONTROL_ERROR;
+	state->intercepted = intercepted;
+	_exit(0);
+}
+
+static int verify(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
+	const struct state *state = run->state;
+	int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
+		wanted = CONTROL_CALLS * state->call.count,
+		made = (run->warmup + run->iterations) * repeats * state->call.count, intercepted;
+
+	intercepted = control(run);
+	klat_count(run, "calls", made);
+	klat_count(run, "wrong", state->wrong);
+	if (state->counted >= 0)
+		klat_count(run, "counted", state->counted);
+	if (intercepted >= 0)
+		klat_count(run, "intercepted", intercepted);
+	if (o->batch > 1)
+		klat_count(run, "negative", state->negative);
+	if (state->wrong)
+		klat_invalid(run, "%lld of %lld calls had another result than expected",
+			     (long long)state->wrong, (long long)made);
+	else if (!state->effective)
+		klat_invalid(run, "the calls had no effect");
+	if (state->counted >= 0 && state->counted != made)
+		klat_invalid(run, "the kernel counted %lld calls instead of %lld",
+			     (long long)state->counted, (long long)made);
+	if (intercepted >= 0 && intercepted != wanted)
+		klat_invalid(run, "only %lld of %lld calls reached the kernel in the control",
+			     (long long)intercepted, (long long)wanted);
+	if (worker->voluntary)
+		klat_invalid(run, "calls that cannot sleep slept %lld times",
+			     (long long)worker->voluntary);
+	if (o->call == SCHED_YIELD && worker->involuntary * 100 > run->iterations)
+		klat_disturbed(run, "another thread had the CPU in some yields");
+	if (state->negative * 100 > run->iterations)
+		klat_disturbed(run,
+			       "interruptions as long as a batch: a larger --batch bears them");
+	return 0;
+}
+
+static const struct klat_benchmark benchmark = {
+	.name = "syscall",
+	.summary = "a system call that does next to nothing",
+	.description =
+		"Times one system call from before the SYSCALL instruction to after it, on one "
+		"CPU, "
+		"without libc: the way into the kernel and out again, and the little that the call "
+		"does.\n\n"
+		"With --batch N, N calls are timed in a loop and then 2N; a sample is T(2N) - "
+		"T(N), "
+		"in which the two stamps and the loop's set-up cancel. The loop's own three or "
+		"four "
+		"instructions a call do not; they run beside the call. The metric batch is that "
+		"difference, call the same divided by N, to the nearest tick. Where an "
+		"interruption of the first N was longer than N calls the sample is 0, and "
+		"counted as negative.\n\n"
+		"Evidence: the result of every call is the one expected; what a call leaves behind "
+		"is there; the kernel's own count of reads and writes agrees; and the same code, "
+		"run again in another process under a seccomp filter that refuses the call, gets "
+		"the filter's error each time.",
+	.examples = "syscall\tgetppid, one call a sample\n"
+		    "syscall --batch 1000\twithout the floor, for the mean of a thousand\n"
+		    "syscall --call write-null --batch 1000 --published\tthe published 30 bytes\n"
+		    "syscall --call close-bad --caller process\tas lmbench and perf bench call",
+	.options = options,
+	.option_count = KLAT_ARRAY_SIZE(options),
+	.defaults = &defaults,
+	.options_size = sizeof(struct options),
+	.metrics = metrics,
+	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.published = published,
+	.published_count = KLAT_ARRAY_SIZE(published),
+	.state_size = sizeof(struct state),
+	.iterations = 500,
+	.warmup = 50,
+	.policy = SCHED_FIFO,
+	.high_priority = 50,
+	.faults = { "cached", "refused" },
+	.configure = configure,
+	.setup = setup,
+	.verify = verify,
+};
+
+int main(int argc, char **argv)
+{
+	return klat_main(&benchmark, argc, argv);
+}

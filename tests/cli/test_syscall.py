@@ -1,0 +1,140 @@
+"""What holds for syscall alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+from harness import USAGE, Session, assert_one_line, json_of, run, until, works
+
+CALLS = {
+    "getppid": 1,
+    "gettid": 1,
+    "sched_yield": 1,
+    "close-bad": 1,
+    "write-null": 1,
+    "read-zero": 1,
+    "futex-wake-none": 1,
+    "clock_gettime-syscall": 1,
+    "stat": 1,
+    "open-close": 2,
+}
+
+
+def result_of(*options: str) -> dict[str, Any]:
+    return json_of(works("syscall", *options, "--json"))
+
+
+def median(metric: str, *options: str) -> float:
+    for each in result_of(*options)["metrics"]:
+        if each["name"] == metric:
+            return float(each["p50"])
+    pytest.fail(f"no metric {metric} with {options}")
+
+
+def test_every_call_is_tried_here() -> None:
+    offered = harness.help_options("syscall")["call"].split(" ")[0].split("|")
+    assert offered == list(CALLS)
+
+
+@pytest.mark.parametrize("caller", ["thread", "process"])
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("call", CALLS)
+def test_each_call_returns_what_it_should_and_reaches_the_kernel(
+    call: str, batch: int, caller: str
+) -> None:
+    options = ("--call", call, "--batch", str(batch), "--caller", caller)
+    counts = result_of(*options)["evidence"]["counts"]
+    assert counts["wrong"] == 0
+    assert counts["intercepted"] == 100 * CALLS[call]
+    assert counts["calls"] == 550 * CALLS[call] * (1 if batch == 1 else 3 * batch)
+    assert counts.get("counted", counts["calls"]) == counts["calls"]
+    if call in ("write-null", "read-zero") and Path("/proc/self/io").exists():
+        assert "counted" in counts, "the kernel's own count was there and not asked"
+
+
+@pytest.mark.parametrize("plant", ["cached", "refused"])
+@pytest.mark.parametrize(
+    "options", [("--batch", "10"), ("--call", "write-null"), ("--call", "open-close")]
+)
+def test_a_call_that_is_none_is_caught(plant: str, options: tuple[str, ...]) -> None:
+    done = run("syscall", "--plant", plant, *options, "--json")
+    assert done.status == harness.UNTRUSTED, str(done)
+    result = json_of(done)
+    counts = result["evidence"]["counts"]
+    assert counts["intercepted"] < (200 if "open-close" in options else 100)
+    assert (counts["wrong"] > 0) == (plant == "refused")
+    if "write-null" in options and "counted" in counts:
+        assert counts["counted"] == 0 and "kernel counted 0 calls" in result["reason"]
+
+
+def test_a_batch_leaves_the_floor_out() -> None:
+    def attempt() -> str:
+        single = result_of()
+        (call,) = single["metrics"]
+        batched = median("call", "--batch", "1000")
+        kept = call["p50"] - single["floor"] / 2
+        return "" if batched < kept else f"{batched} is not below {kept}"
+
+    until(attempt)
+
+
+def test_a_call_is_its_batch_divided_to_the_nearest_tick(tmp_path: Path) -> None:
+    works("syscall", "--batch", "300", "--quiet", "--record", tmp_path)
+    session = Session(tmp_path)
+    calls, batches = (session.samples(row) for row in session.rows)
+    assert [row["metric"] for row in session.rows] == ["call", "batch"]
+    assert calls == [(batch + 150) // 300 for batch in batches]
+
+
+def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
+    def attempt() -> str:
+        ratio = median("batch", "--batch", "2000") / median("batch", "--batch", "500")
+        return "" if 3.5 < ratio < 4.5 else f"four times the calls took {ratio} times as long"
+
+    until(attempt)
+
+
+def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
+    def attempt() -> str:
+        session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
+        options = ("--batch", "10", "--inject", "10000", "--iterations", "3000")
+        works("syscall", *options, "--quiet", "--record", session.path)
+        row = session.rows[1]
+        samples = session.samples(row)
+        found = statistics.median(samples[1::2]) - statistics.median(samples[0::2])
+        wanted = 10000 * session.info["tsc"]["khz"] / 1e6
+        tolerance = max(0.02 * wanted, int(row["floor"]))
+        return "" if abs(found - wanted) <= tolerance else f"{wanted} ticks became {found}"
+
+    until(attempt)
+
+
+def test_more_bytes_take_longer() -> None:
+    """Which a buffer that nobody fills would not."""
+    few = median("call", "--call", "read-zero", "--bytes", "1")
+    many = median("call", "--call", "read-zero", "--bytes", "65536")
+    assert many > 2 * few
+
+
+def test_bytes_are_thirty_where_they_are_any() -> None:
+    for call in CALLS:
+        wanted = 30 if call in ("write-null", "read-zero") else 0
+        assert f"bytes={wanted};" in result_of("--call", call)["parameters"]
+        if not wanted:
+            done = run("syscall", "--call", call, "--bytes", "30")
+            assert_one_line(done, "syscall", USAGE)
+
+
+def test_published_figures_stand_beside_what_was_published() -> None:
+    done = works("syscall", "--call", "write-null", "--batch", "100", "--published")
+    assert re.search(r"^call 520 ns, here \d+ ns on average$", done.out, re.MULTILINE), str(done)
+    assert "none for this metric" in works("syscall", "--published").out
+    assert (
+        "none for this metric"
+        in works("syscall", "--call", "write-null", "--bytes", "31", "--published").out
+    )
