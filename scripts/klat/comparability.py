@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +87,19 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
     for key, name in RUN.items():
         found[key, name] = _text(facts.get(key) or "none")
-    files = captured(session.path / "environment")
+    files = captured(session.path / "environment", configuration=False)
     for file, values in files.items():
         for part, value in values.items():
             name = f"{file} {part}".rstrip()
-            for key, pattern in _FILES.items():
-                if pattern.fullmatch(name):
-                    found[key, name] = value
+            for key in _keys_of(name):
+                found[key, name] = value
     found[CAPTURE] = "captured" if files else ABSENT
     return found
+
+
+@cache
+def _keys_of(name: str) -> tuple[str, ...]:
+    return tuple(key for key, pattern in _FILES.items() if pattern.fullmatch(name))
 
 
 def is_captured(values: Values) -> bool:

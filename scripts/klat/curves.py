@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.statistics import Samples, Values
+from klat.statistics import Values
+from klat.tally import Tally
 
 # More points than this are not to be told apart on a figure of 1000 pixels.
 _POINTS = 600
@@ -27,30 +28,30 @@ class Cumulative:
     nines: Values
 
 
-def cumulative(ordered: Samples) -> Cumulative:
-    """The distribution of sorted samples: evenly spaced points of it, both in share and in
+def cumulative(ordered: Tally) -> Cumulative:
+    """The distribution of samples: evenly spaced points of it, both in share and in
     nines, so that the largest samples are all among them."""
     n = len(ordered)
     by_share = np.linspace(0, n - 1, _POINTS)
     by_nines = n * (1 - np.logspace(0, -math.log10(n), _POINTS)) if n > 1 else np.zeros(1)
     chosen = np.unique(np.concatenate([by_share, by_nines]).astype(np.int64))
     chosen = chosen[(chosen >= 0) & (chosen < n)]
-    values = ordered[chosen]
+    values = ordered.take(chosen)
     # All samples equal to a value are at or above it, so the share is that of the first of them.
-    first = np.searchsorted(ordered, values, side="left")
+    first = ordered.below(values)
     return Cumulative(values.astype(np.float64), -np.log10(1 - first / n))
 
 
-def granularity(values: Samples) -> int:
+def granularity(ordered: Tally) -> int:
     """The step that nearly all samples are a multiple of apart: a bin that is none of it makes a
     comb.
 
     The rarest 2 % are left out, for one sample off the grid would hide it.
     """
-    distinct, counts = np.unique(values, return_counts=True)
-    by_frequency = np.argsort(-counts, kind="stable")
-    enough = int(np.searchsorted(np.cumsum(counts[by_frequency]), 0.98 * len(values))) + 1
-    common = np.sort(distinct[by_frequency[:enough]])
+    by_frequency = np.argsort(-ordered.counts, kind="stable")
+    counts = np.cumsum(ordered.counts[by_frequency])
+    enough = int(np.searchsorted(counts, 0.98 * len(ordered))) + 1
+    common = np.sort(ordered.values[by_frequency[:enough]])
     return max(1, int(np.gcd.reduce(np.diff(common)))) if len(common) > 1 else 1
 
 
@@ -71,11 +72,11 @@ def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120
     return np.asarray(snapped if len(snapped) > 1 else [low - step / 2, low + step / 2])
 
 
-def shares(ordered: Samples, bounds: Values, logarithmic: bool) -> Values:
+def shares(ordered: Tally, bounds: Values, logarithmic: bool) -> Values:
     """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide
     on it, and each share is scaled to the bin of average width."""
     whole = np.ceil(bounds).clip(0, _LARGEST).astype(np.uint64)
-    counts = np.diff(np.searchsorted(ordered, whole))
+    counts = np.diff(ordered.below(whole))
     result = counts / max(1, len(ordered))
     if logarithmic:
         widths = np.diff(np.log(bounds))

@@ -9,13 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from klat import statistics
 from klat.comparison import Cell, SideUnits
 from klat.estimands import MEDIAN
 from klat.inference.nested import mean
-from klat.samples import Samples
 from klat.sides import CellRuns, NoLogarithm, Run, Units, gather
 from klat.statistics import Values
+from klat.tally import Tally
 from klat.verdicts import Interval, Rules, describe
 
 # Every twentieth of the samples, and the end that latencies are read for.
@@ -33,10 +32,10 @@ class UnitRuns:
 
 @dataclass(frozen=True)
 class SideDetail:
-    """`ordered` are all samples that count, in ticks or instructions; times `scale` they are in the
-    side's unit, like all other figures here."""
+    """`samples` are all that count, in ticks or instructions; times `scale` they are in the side's
+    unit, like all other figures here."""
 
-    ordered: Samples
+    samples: Tally
     scale: float
     quantum: int
     units: tuple[UnitRuns, ...]
@@ -74,7 +73,6 @@ def detail(
 def _side(cell: CellRuns, units: Units) -> SideDetail:
     runs = cell.runs
     scale = mean([run.source.scale for run in runs])
-    parts = [_rescaled(run, scale) for run in runs]
     found = []
     for key, members in units.of(cell).items():
         medians = [m for run in members if (m := run.value(MEDIAN)) is not None]
@@ -82,26 +80,32 @@ def _side(cell: CellRuns, units: Units) -> SideDetail:
             centre = float(np.exp(np.log(medians).mean()))
             found.append(UnitRuns(units.pairs.get(key, ""), tuple(medians), centre))
     return SideDetail(
-        ordered=np.sort(np.concatenate(parts)),
+        samples=_tally(runs, scale),
         scale=scale,
         quantum=max(run.source.session.quantum for run in runs),
         units=tuple(found),
     )
 
 
-def _rescaled(run: Run, scale: float) -> Samples:
-    """In ticks of the common length, where this boot's were calibrated to be of another."""
-    samples = run.samples()
-    own = run.source.scale / scale
-    if abs(own - 1) < 1e-3:
-        return samples
-    return np.asarray(np.rint(samples * own), dtype=np.uint64)
+def _tally(runs: Sequence[Run], scale: float) -> Tally:
+    """In ticks of the common length, where some boots' were calibrated to be of another."""
+    by_scale: dict[float, list[Run]] = {}
+    for run in runs:
+        own = run.source.scale / scale
+        by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
+    tallies = []
+    for own, members in by_scale.items():
+        found = Tally.of(part for run in members for part in run.parts())
+        if own != 1.0:
+            found = Tally(np.rint(found.values * own).astype(np.uint64), found.counts)
+        tallies.append(found)
+    return Tally.joined(tallies)
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
     known: dict[int, list[int | None]] = {}
     for run in (*base.runs, *new.runs):
-        known[id(run)] = statistics.quantiles(run.samples(), SHARES)
+        known[id(run)] = run.quantiles(SHARES)
     found = []
     for place, share in enumerate(SHARES):
 

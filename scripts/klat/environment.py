@@ -99,9 +99,10 @@ def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator
         yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
 
 
-def captured(root: Path) -> dict[str, dict[str, str]]:
+def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
     """Of each file below an environment directory, its values by key; a file that is one value has
-    the key ''. A file of every CPU is one, `cpu*` in its name and its different values as one."""
+    the key ''. A file of every CPU is one, `cpu*` in its name and its different values as one. The
+    kernel's configuration is left out where it is not asked for, as it takes longest."""
     found: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, set[str]] = {}
     for directory, names, files in os.walk(root):
@@ -109,12 +110,14 @@ def captured(root: Path) -> dict[str, dict[str, str]]:
         for file in sorted(files):
             path = Path(directory, file)
             name = path.relative_to(root).as_posix()
-            data = None if name in _ALWAYS_DIFFERENT else _read(path)
+            is_config = name == "proc/config.gz" or name.startswith("boot/config-")
+            unwanted = name in _ALWAYS_DIFFERENT or (is_config and not configuration)
+            data = None if unwanted else _read(path)
             if data is None:
                 continue
             if _CPU.search(name):
                 per_cpu.setdefault(_CPU.sub("cpu*", name), set()).add(data.strip())
-            elif name == "proc/config.gz" or name.startswith("boot/config-"):
+            elif is_config:
                 found.setdefault(_CONFIG, _config(data))
             else:
                 found[name] = _values(name, data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -33,6 +33,7 @@ from klat.session import (
     read_session,
 )
 from klat.statistics import P50, P90, P99
+from klat.tally import Tally
 
 P999 = Fraction(999, 1000)
 # Not among the options that a row records as params, for what was asked for may not be obtained.
@@ -67,6 +68,10 @@ class RunOf:
     def samples(self) -> Samples:
         return self.files.of(self.row)
 
+    def parts(self) -> Iterator[Samples]:
+        """The same piece by piece, each to be looked at once."""
+        return self.files.parts(self.row)
+
 
 @dataclass
 class Measurement:
@@ -83,6 +88,10 @@ class Measurement:
     def samples(self) -> Samples:
         """All samples that count. SessionError where some are missing."""
         return pooled(run.samples() for run in self.runs)
+
+    def tally(self) -> Tally:
+        """The same, in ticks or instructions."""
+        return Tally.of(part for run in self.runs for part in run.parts())
 
     @cached_property
     def statistics(self) -> Statistics:

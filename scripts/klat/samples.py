@@ -3,17 +3,20 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from klat.session import Row, Session, SessionError, printable
+from klat.tally import Tally
 
 Samples = npt.NDArray[np.uint64]
 
 _WIDTH = 8
+# Read at once of a run: more does not go faster.
+PART = 1 << 21
 
 
 class SampleFiles:
@@ -22,6 +25,7 @@ class SampleFiles:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._maps: dict[str, Samples] = {}
+        self._tally: tuple[Row, Tally] | None = None
 
     def of(self, row: Row) -> Samples:
         """The samples a row points to, as shared read-only uint64. SessionError when they are
@@ -42,19 +46,34 @@ class SampleFiles:
     def read(self, row: Row) -> Samples:
         """The same in memory of their own, for samples that are looked at once: pages of a map
         would stay with the process, gigabytes of them. SessionError as `of()`."""
-        if not row.n:
+        return self._read(row, 0, row.n or 0)
+
+    def parts(self, row: Row) -> Iterator[Samples]:
+        """The same piece by piece, each at most `PART` long."""
+        for start in range(0, row.n or 0, PART):
+            yield self._read(row, start, min(PART, (row.n or 0) - start))
+
+    def tally(self, row: Row) -> Tally:
+        """The same counted by value; of the last row asked for it is kept for the next question."""
+        if self._tally is None or self._tally[0] is not row:
+            self._tally = (row, Tally.of(self.parts(row)))
+        return self._tally[1]
+
+    def _read(self, row: Row, start: int, count: int) -> Samples:
+        if not count:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.session refuses such rows
         path = self._named(row.benchmark)
+        place = (row.first_sample + start) * _WIDTH
         try:
-            found = np.fromfile(path, dtype="<u8", count=row.n, offset=row.first_sample * _WIDTH)
+            found = np.fromfile(path, dtype="<u8", count=count, offset=place)
         except OSError as error:
             raise SessionError(
                 f"{printable(str(path))}: {error.strerror or error}; the rows of"
                 f" {printable(row.benchmark)} point to samples that cannot be read"
             ) from error
-        if len(found) != row.n:
-            return self.of(row)  # which says what is missing
+        if len(found) != count:
+            return self.of(row)[start : start + count]  # which says what is missing
         return found
 
     def _named(self, benchmark: str) -> Path:

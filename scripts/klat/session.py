@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,20 @@ _TYPED = tuple(sorted(_REQUIRED_INTEGERS | _INTEGERS | _THOUSANDTHS | _DECIMALS,
 _INTEGER = re.compile(r"[0-9]{1,20}", re.ASCII)
 _THOUSANDTH = re.compile(r"[0-9]{1,20}\.[0-9]{3}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,9})?", re.ASCII)
+
+
+def _number(name: str) -> str:
+    if name in _REQUIRED_INTEGERS:
+        return r"[0-9]{1,20}"
+    if name in _INTEGERS:
+        return r"([0-9]{1,20})?"
+    return f"({(_THOUSANDTH if name in _THOUSANDTHS else _DECIMAL).pattern})?"
+
+
+# The numbers of a row in one go. Where they do not match, each is read for itself and told what is wrong with it.
+_NUMBERS = re.compile(",".join(map(_number, _TYPED)), re.ASCII)
+_numbers_of = itemgetter(*map(COLUMNS.index, _TYPED))
+_KINDS = tuple(Decimal if name in _THOUSANDTHS | _DECIMALS else int for name in _TYPED)
 
 
 @dataclass(frozen=True)
@@ -333,7 +348,7 @@ def _read_rows(path: Path, info: dict[str, Any], problems: list[str], faults: _F
     return _complete_runs(rows, problems)
 
 
-def _read_header(file: Path, line: bytes, problems: list[str]) -> list[str]:
+def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
     where = printable(str(file))
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
@@ -344,7 +359,7 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> list[str]:
     if text != known and known.startswith(text):
         # The first run was killed while recording; later rows have their checksums to prove them.
         problems.append("the header of runs.csv is torn: its rows are read as those of schema 1")
-        return list(COLUMNS)
+        return COLUMNS
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         shown = ", ".join(missing[:4]) + (", ..." if missing[4:] else "")
@@ -359,7 +374,7 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> list[str]:
             f"ignored {len(unknown)} unknown column{'s' if unknown[1:] else ''} of runs.csv"
             f" ({', '.join(unknown)}): a newer klat may read them"
         )
-    return header
+    return COLUMNS if tuple(header) == COLUMNS else header
 
 
 class _BadRow(Exception):
@@ -380,11 +395,7 @@ def _parse_row(line: bytes, header: Sequence[str], info: dict[str, Any], number:
         raise _BadRow("is not CSV in UTF-8") from error
     if len(values) != len(header):
         raise _BadRow(f"has {len(values)} fields where the header has {len(header)}")
-    typed: dict[str, Any] = dict(zip(header, values))
-    for name in _TYPED:
-        typed[name] = _convert(name, typed[name])
-    if len(header) != len(COLUMNS):
-        typed = {name: typed[name] for name in COLUMNS}
+    typed = _typed(values, header)
     if typed["status"] not in STATUSES:
         raise _BadRow(f"status is '{printable(typed['status'])[:20]}', which is not known")
     if typed["boot"] != info["boot_id"]:
@@ -398,8 +409,20 @@ def _parse_row(line: bytes, header: Sequence[str], info: dict[str, Any], number:
     typed["line"] = number
     # Past the constructor of a frozen class, which costs as much as all the rest of the parsing.
     row = object.__new__(Row)
-    row.__dict__.update(typed)
+    object.__setattr__(row, "__dict__", typed)
     return row
+
+
+def _typed(values: Sequence[str], header: Sequence[str]) -> dict[str, Any]:
+    typed: dict[str, Any] = dict(zip(header, values))
+    if header is COLUMNS:
+        numbers = _numbers_of(values)
+        if _NUMBERS.fullmatch(",".join(numbers)):
+            typed.update(zip(_TYPED, [k(x) if x else None for k, x in zip(_KINDS, numbers)]))
+            return typed
+    for name in _TYPED:
+        typed[name] = _convert(name, typed[name])
+    return typed if len(header) == len(COLUMNS) else {name: typed[name] for name in COLUMNS}
 
 
 def _convert(name: str, text: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,9 +19,9 @@ from klat.comparability import PARAMS, Values, conditions, read_run_facts
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.nested import mean
-from klat.inference.within import run_quantile
+from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.programs import CORE
-from klat.samples import SampleFiles, Samples
+from klat.samples import PART, SampleFiles, Samples
 from klat.session import (
     STATUSES,
     Row,
@@ -102,12 +102,38 @@ class Run:
             found = estimand.of_row(self.row)
         else:
             assert estimand.q is not None
-            (found,) = statistics.quantiles(self.samples(), [estimand.q])
+            (found,) = self.quantiles([estimand.q])
         return None if found is None else found * self.source.scale
 
-    def samples(self) -> Samples:
-        """Read into memory, not mapped: what is done with is given back at once."""
-        return self.source.files.read(self.row)
+    def parts(self) -> Iterator[Samples]:
+        """The samples piece by piece, read into memory and not mapped: what is done with is given
+        back at once."""
+        return self.source.files.parts(self.row)
+
+    def ranked(self, places: Sequence[int]) -> list[int]:
+        """The samples at these places, from 0, in ascending order."""
+        if (self.row.n or 0) > PART:  # what is left of a long run when it is counted is short
+            return [
+                int(sample) for sample in self.source.files.tally(self.row).take(np.array(places))
+            ]
+        samples = self.source.files.read(self.row)
+        samples.partition(sorted(set(places)))
+        return [int(samples[place]) for place in places]
+
+    def quantiles(self, qs: Sequence[Fraction]) -> list[int | None]:
+        """In ticks or instructions; None for what the run does not support."""
+        n = self.row.n or 0
+        supported = [q for q in qs if statistics.supports(n, q)]
+        places = [statistics.rank(n, q) - 1 for q in supported]
+        found = dict(zip(supported, self.ranked(places))) if places else {}
+        return [found.get(q) for q in qs]
+
+    def run_quantile(self, q: Fraction) -> RunQuantile | None:
+        """Quantile q with its interval."""
+        first = next(self.parts(), None)
+        if first is None:
+            return None
+        return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
 
 
 # Benchmark, params, placement, metric.
@@ -303,7 +329,7 @@ def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
     if estimand.q is None:
         return None
     try:
-        found = run_quantile(run.samples(), estimand.q)
+        found = run.run_quantile(estimand.q)
     except SessionError:
         return None  # the row alone still gives the figure
     if found is None or found.interval is None or not found.interval[0]:
@@ -327,7 +353,7 @@ class Within:
 
 def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
     """Reads every sample. None where no run supports an interval."""
-    found = [run_quantile(run.samples(), q) for run in cell.runs]
+    found = [run.run_quantile(q) for run in cell.runs]
     held = [f for f in found if f is not None and f.interval is not None and f.value]
     if not held:
         return None
@@ -362,7 +388,7 @@ def exceedances(cell: CellRuns, threshold: float, units: Units) -> Exceedances:
         for run in above:
             try:
                 limit = np.uint64(min(threshold / run.source.scale, 2.0**63))
-                counted += int(np.count_nonzero(run.samples() > limit))
+                counted += int(sum(np.count_nonzero(part > limit) for part in run.parts()))
             except SessionError:
                 readable = False
     return Exceedances(tuple(hit), tuple(every), counted if readable else None, total)

@@ -658,6 +658,19 @@ def test_a_metric_can_be_chosen(lab: Lab, capsys: pytest.CaptureFixture[str]) ->
     assert "over 1 test;" in words(out) and "round_trip" not in out
 
 
+@pytest.mark.parametrize("runs", [1, 4])
+def test_a_long_run_is_read_piece_by_piece_with_the_same_outcome(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    asked = [lab("stock", boots=3, runs=runs), lab("rt", 1.1, boots=3, runs=runs, **RT)]
+    asked += ["--quantile", "p98.5", "--within-runs", "--threshold", "60us"]
+    whole = klat_compare(capsys, *asked)
+    for module in ("samples", "sides"):
+        monkeypatch.setattr(f"klat.{module}.PART", 64)
+    assert klat_compare(capsys, *asked) == whole
+    assert "p98.5 of a single run" in whole[1] and "above 60,000 ns" in whole[1]
+
+
 def test_single_runs_are_told_of_where_asked(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock, rt = lab("stock"), lab("rt", **RT)
     assert "of a single run" not in klat_compare(capsys, stock, rt)[1]

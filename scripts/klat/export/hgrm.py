@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import numpy as np
-
 from klat import __version__
 from klat.errors import KlatError
 from klat.export.material import Material, Series
@@ -20,7 +18,7 @@ from klat.measurements import Label
 from klat.report.numbers import plural
 from klat.report.series import file_name
 from klat.session import printable
-from klat.statistics import Values
+from klat.tally import Tally
 
 _TICKS = 5
 
@@ -70,17 +68,16 @@ def _title(series: Series) -> str:
 
 
 def _distribution(series: Series) -> bytes:
-    values = series.values()
-    unit = series.unit
+    values, unit = series.tally(), series.unit
     if unit == "ns":
-        values, unit = values / 1000, "microseconds"
+        values, unit = values.times(1 / 1000), "microseconds"
     lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
     for value, share, count in _percentiles(values):
         inverse = f" {1 / (1 - share):14.2f}" if share < 1 else ""
         lines.append(f"{value:12.3f} {share:2.12f} {count:10d}{inverse}")
     lines += [
-        f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.std():12.3f}]",
-        f"#[Max     = {values[-1]:12.3f}, Total count    = {len(values):12d}]",
+        f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.deviation():12.3f}]",
+        f"#[Max     = {values.values[-1]:12.3f}, Total count    = {len(values):12d}]",
         f"#[Unit    = {unit:>12}, klat           = {__version__:>12}]",
         f"#[{_about(series.label)}: {_title(series)}, {plural(len(series.runs), 'run')}]",
     ]
@@ -91,16 +88,16 @@ def _about(label: Label) -> str:
     return f"Linux {label.kernel}, mode {label.mode}, {plural(label.boots, 'boot')}"
 
 
-def _percentiles(values: Values) -> Iterator[tuple[float, float, int]]:
+def _percentiles(values: Tally) -> Iterator[tuple[float, float, int]]:
     """Value, share and number of samples up to that value, as HdrHistogram's PercentileIterator."""
     n = len(values)
     level = 0.0
     while True:
         place = max(0, math.ceil(level / 100 * n - 1e-9) - 1)
-        value = float(values[place])
-        count = int(np.searchsorted(values, value, side="right"))
+        value = values.at(place)
+        count = values.up_to(value)
         yield value, level / 100, count
         if count == n:
             break
         level += 100 / (_TICKS * 2 ** (math.floor(math.log2(100 / (100 - level))) + 1))
-    yield float(values[-1]), 1.0, n
+    yield float(values.values[-1]), 1.0, n

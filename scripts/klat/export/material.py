@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-
-import numpy as np
 
 from klat.errors import KlatError
 from klat.measurements import Label, Measurement, RunOf, Setting, read_labels
 from klat.session import STATUSES, USABLE, printable
-from klat.statistics import Values, rank, supports
+from klat.tally import Tally
 
 # Recorded by a run beside its mean.
 FIGURES = ("p50", "p90", "p99", "max")
@@ -46,12 +43,16 @@ class Series:
         policy = params.pop("policy", "")
         return [(k, v) for k, v in [*found, ("policy", policy), *params.items()] if v]
 
-    def values(self) -> Values:
-        """All samples in `unit`, ascending. SessionError where some are missing."""
-        parts = [run.samples().astype(np.float64) * scale(run) for run in self.runs]
-        values: Values = np.concatenate(parts)
-        values.sort()
-        return values
+    def tally(self) -> Tally:
+        """All samples in `unit`. SessionError where some are missing."""
+        by_scale: dict[float, list[RunOf]] = {}
+        for run in self.runs:
+            by_scale.setdefault(scale(run), []).append(run)
+        tallies = [
+            Tally.of(part for run in runs for part in run.parts()).times(factor)
+            for factor, runs in by_scale.items()
+        ]
+        return Tally.joined(tallies)
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,6 @@ def mean(run: RunOf) -> float:
         path = printable(str(run.files.session.path))
         raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples and no mean")
     return found
-
-
-def quantile(ascending: Values, q: Fraction) -> float | None:
-    """As in runs.csv: one of the samples, and None where there are too few for it."""
-    n = len(ascending)
-    return float(ascending[rank(n, q) - 1]) if supports(n, q) else None
 
 
 def read_material(

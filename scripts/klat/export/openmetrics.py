@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.material import Material, Series, info, quantile, unit
+from klat.export.material import Material, Series, info, unit
 from klat.measurements import P999, Label
 from klat.session import STATUSES, printable
 from klat.statistics import P50, P90, P99
@@ -48,18 +48,18 @@ def _samples(chosen: list[Series], unit_name: str) -> Iterator[str]:
     largest: list[tuple[Pairs, float]] = []
     yield from _family(summary, "summary", unit_name, f"{_WHAT[unit_name]}, over all samples.")
     for series in chosen:
-        values = series.values()
+        values = series.tally()
         divisor = 1e9 if unit_name == "seconds" else 1.0
         pairs = _series_pairs(series)
         for q in _QUANTILES:
-            found = quantile(values, q)
+            found = values.quantile(q)
             if found is not None:
                 shown = [*pairs, ("quantile", _number(float(q)))]
                 yield f"{summary}{_pairs(shown)} {_number(found / divisor)}"
         yield f"{summary}_count{_pairs(pairs)} {len(values)}"
-        yield f"{summary}_sum{_pairs(pairs)} {_number(float(values.sum()) / divisor)}"
-        smallest.append((pairs, float(values[0]) / divisor))
-        largest.append((pairs, float(values[-1]) / divisor))
+        yield f"{summary}_sum{_pairs(pairs)} {_number(values.total() / divisor)}"
+        smallest.append((pairs, float(values.values[0]) / divisor))
+        largest.append((pairs, float(values.values[-1]) / divisor))
     for which, extremes in (("min", smallest), ("max", largest)):
         name = f"klat_sample_{which}_{unit_name}"
         yield from _family(name, "gauge", unit_name, f"{_WHAT[unit_name]}, {which} of all samples.")

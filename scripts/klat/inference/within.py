@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ from klat.statistics import rank, supports
 Samples = npt.NDArray[np.uint64]
 
 # How long a sample remembers is a property of the process: a stretch of it tells as much.
-_STRETCH = 1 << 16
+STRETCH = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,26 @@ def run_quantile(samples: Samples, q: Fraction, confidence: float = 0.95) -> Run
     2003, section 7.1), scaled to the ranks of all n. The memory that counts is that of "this sample
     is at most the quantile", which has a variance however heavy the tail is.
     """
-    n = len(samples)
+
+    def ranked(places: Sequence[int]) -> list[int]:
+        ordered = np.partition(samples, places)
+        return [int(ordered[place]) for place in places]
+
+    return quantile_of(samples[:STRETCH], len(samples), ranked, q, confidence)
+
+
+def quantile_of(
+    stretch: Samples,
+    n: int,
+    ranked: Callable[[Sequence[int]], Sequence[int]],
+    q: Fraction,
+    confidence: float = 0.95,
+) -> RunQuantile | None:
+    """The same of n samples that need not all be in memory: the first `STRETCH` of them, and what
+    tells those at given places of all in ascending order."""
     if not n or not supports(n, q):
         return None
-    at = rank(n, q) - 1
-    value = np.partition(samples, at)[at]
-    stretch = samples[:_STRETCH]
+    (value,) = ranked([rank(n, q) - 1])
     effective = n / correlation_time((stretch <= value).astype(np.float64))
     m = max(1, math.floor(effective))
     tail = (1 - confidence) / 2
@@ -70,9 +85,9 @@ def run_quantile(samples: Samples, q: Fraction, confidence: float = 0.95) -> Run
     interval = None
     if low >= 1 and high <= m:
         first, last = (low - 1) * n // m, n - 1 - (m - high) * n // m
-        ends = np.partition(samples, [first, last])
-        interval = int(ends[first]), int(ends[last])
-    return RunQuantile(int(value), interval, n, effective)
+        below, above = ranked([first, last])
+        interval = below, above
+    return RunQuantile(value, interval, n, effective)
 
 
 def _low_rank(m: int, q: float, tail: float) -> int:

@@ -22,7 +22,7 @@ from klat.report.gnuplot import (
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.numbers import plural
 from klat.report.series import Curve, Overlay, describe
-from klat.statistics import Samples
+from klat.tally import Tally
 
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
 _TAIL = 4.0
@@ -35,10 +35,10 @@ _SIDE_BY_SIDE = 112
 
 @dataclass(frozen=True)
 class Drawn:
-    """Samples in order, as recorded, `quantum` apart at least; times `scale` they are on the
+    """Samples as recorded, `quantum` apart at least; times `scale` they are on the
     axis."""
 
-    ordered: Samples
+    ordered: Tally
     quantum: int
     scale: float
     colour: str
@@ -46,7 +46,7 @@ class Drawn:
 
     def at(self, share: float) -> float:
         index = min(len(self.ordered) - 1, math.floor(share * len(self.ordered)))
-        return float(self.ordered[index]) * self.scale
+        return self.ordered.at(index) * self.scale
 
     @property
     def body(self) -> tuple[float, float]:
@@ -61,17 +61,18 @@ class Drawn:
 
     def outside(self, low: float, high: float) -> float:
         """The share of samples that are not between two places of the axis."""
-        values = self.ordered * self.scale
-        return float(np.mean((values < low * 0.999999) | (values > high * 1.000001)))
+        values = self.ordered.times(self.scale).values
+        outside = (values < low * 0.999999) | (values > high * 1.000001)
+        return float(np.sum(self.ordered.counts[outside]) / len(self.ordered))
 
     @property
     def smallest_positive(self) -> float:
-        first = min(int(np.searchsorted(self.ordered, 1)), len(self.ordered) - 1)
-        return max(1.0, float(self.ordered[first])) * self.scale
+        first = min(int(self.ordered.below(1)), len(self.ordered) - 1)
+        return max(1.0, self.ordered.at(first)) * self.scale
 
     @property
     def largest(self) -> float:
-        return float(self.ordered[-1]) * self.scale
+        return float(self.ordered.values[-1]) * self.scale
 
 
 def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
@@ -80,7 +81,7 @@ def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
     drawn: list[Drawn] = []
     shown: list[Curve] = []
     for curve in overlay.curves:
-        ordered = np.sort(curve.measurement.samples())
+        ordered = curve.measurement.tally()
         if len(ordered):
             place = len(drawn) % len(COLOURS)
             scale = axis.scale(curve.label)
@@ -169,7 +170,7 @@ def tail(
     first = low if logarithmic else min(one.at(0) for one in drawn)
     _x_axis(figure, axis, first, high, logarithmic, most)
     figure.add(f"set yrange [0:{top_edge:.6g}]", f"set ytics {_percentiles(reach)}")
-    zeros = sum(int(np.searchsorted(one.ordered, 1)) for one in drawn) if logarithmic else 0
+    zeros = sum(int(one.ordered.below(1)) for one in drawn) if logarithmic else 0
     note = f"all samples but {zeros:,} of 0" if zeros else "all samples"
     return plot, f"{note}, to the maximum"
 

@@ -180,9 +180,9 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
 
 def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) -> Captioned | None:
     drawn = [
-        Drawn(side.ordered, side.quantum, side.scale * per, colour, dash)
+        Drawn(side.samples, side.quantum, side.scale * per, colour, dash)
         for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)
-        if len(side.ordered)
+        if len(side.samples)
     ]
     if len(drawn) < 2:
         return None
