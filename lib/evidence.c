@@ -252,7 +252,8 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 			     klat_policy_name(policy), worker->priority);
 	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
 	 * sample holds the time that took. */
-	if (policy != SCHED_OTHER && worker->involuntary > 0 && !has_superior(run, worker))
+	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
+	    !has_superior(run, worker))
 		klat_disturbed(run, "the %s was preempted", worker->role);
 	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
 		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->role);

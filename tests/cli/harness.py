@@ -84,6 +84,12 @@ TRAITS: dict[str, Traits] = {
         faults={"yield": "slept"},
         tsan=("--method", "nanosleep"),
     ),
+    "switch": Traits(
+        on_one_cpu=MEASURED,
+        steady_iterations=20000,
+        calls=frozenset({"sched_yield", "futex", "clock_nanosleep"}),
+        faults={"alone": "switched 0 times"},
+    ),
     "syscall": Traits(
         on_one_cpu=MEASURED,
         steady_iterations=20000,

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two threads, or two processes, that take turns on one CPU. Timed, on every iteration: one switch,
+ * from a stamp of the one that leaves to the first stamp of the other when it goes on; both are of
+ * one CPU's counter. By yield that is sched_yield() between equals of a real-time class, which run
+ * in turns; by futex it is waking the other and waiting. The next switch goes the other way. Not
+ * timed: anything between two switches. The traps: half of a round trip hides that its two ways
+ * differ, and a yield to nobody looks like a fast switch; so the kernel has to have counted one for
+ * each sample. And a futex of one process is found by another path than one of two, so both peers
+ * use the kind that two can share, and differ by the address space alone.
+ */
+#include "klat.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SWITCH
+};
+enum {
+	THREAD,
+	PROCESS
+};
+enum {
+	YIELD,
+	FUTEX
+};
+/* The two sides. Only the first rests, and the other sleeps meanwhile. */
+enum {
+	FIRST,
+	SECOND
+};
+
+struct options {
+	int peer, by;
+};
+
+struct state {
+	uint64_t start;             /* stamp of the side that left last */
+	uint32_t turn KLAT_ALIGNED; /* how many switches were begun */
+	uint32_t ready;             /* the second side has started */
+	uint32_t resting;           /* the first side sleeps */
+	int64_t unanswered;         /* timed yields that came back with nobody gone on */
+} KLAT_ALIGNED;
+
+static const char *const peers[] = { "thread", "process", NULL };
+static const char *const ways[] = { "yield", "futex", NULL };
+
+#define AT(field) offsetof(struct options, field)
+static const struct klat_option options[] = {
+	{ "peer", "thread|process", "what the other side is", KLAT_CHOICE, AT(peer), 0, 0, peers,
+	  false },
+	{ "by", "yield|futex",
+	  "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT", KLAT_CHOICE,
+	  AT(by), 0, 0, ways, false },
+};
+
+static const struct options defaults = { 0 };
+
+static const struct klat_metric metrics[] = {
+	[SWITCH] = { "switch", "one side leaves until the other goes on, on their one CPU", true },
+};
+
+static int configure(struct klat_run *run)
+{
+	run->cpu_count = 1;
+	klat_use_metric(run, SWITCH, 1);
+	return 0;
+}
+
+/* Shared, not FUTEX_PRIVATE_FLAG, for threads too. */
+static void wake(struct state *state)
+{
+	syscall(SYS_futex, &state->turn, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void wait_for_turn(struct state *state, uint32_t seen)
+{
+	syscall(SYS_futex, &state->turn, FUTEX_WAIT, seen, NULL, NULL, 0);
+}
+
+static uint32_t turn_of(struct state *state)
+{
+	return __atomic_load_n(&state->turn, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Leave the CPU until the turn is no longer `own`; returns the first stamp after that. A yield that
+ * comes back without a change found nobody to go on: while the first side rests, the second then
+ * sleeps too; otherwise the other one is woken, in case it sleeps, and given two tries.
+ */
+static uint64_t leave(struct klat_worker *worker, uint32_t own, int64_t i)
+{
+	const struct options *o = worker->run->options;
+	struct state *state = worker->state;
+	bool alone = klat_planted(worker->run, "alone");
+
+	for (int tries = 0;;) {
+		uint64_t end;
+
+		if (o->by == YIELD) {
+			sched_yield();
+		} else {
+			wake(state);
+			wait_for_turn(state, alone ? own + 1 : own);
+		}
+		end = klat_tsc_end(worker);
+		if (turn_of(state) != own || alone)
+			return end;
+		if (o->by == FUTEX)
+			continue;
+		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
+			worker->rests++;
+			wait_for_turn(state, own);
+			continue;
+		}
+		state->unanswered += i >= 0;
+		wake(state);
+		if (++tries % 2 == 0)
+			wait_for_turn(state, own);
+	}
+}
+
+/* Have the second side, which sleeps, back in its yield. */
+static void call_back(const struct options *o, struct state *state)
+{
+	if (o->by == YIELD) {
+		wake(state);
+		sched_yield();
+	}
+}
+
+static void rest(struct klat_worker *worker)
+{
+	struct state *state = worker->state;
+	int64_t rests = worker->rests;
+
+	__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
+	klat_rest(worker);
+	if (worker->rests != rests)
+		call_back(worker->run->options, state);
+	__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
+}
+
+/* Switches alternate: those with an even number are begun by the first side and end on the second.
+ */
+static void take_turns(struct klat_worker *worker, uint32_t side)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	uint64_t *samples = klat_series(run, SWITCH, 0);
+	bool alone = klat_planted(run, "alone");
+
+	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+		uint32_t number = i + run->warmup;
+		uint64_t end;
+
+		klat_iteration(worker, i);
+		if (number % 2 != side && !alone)
+			continue;
+		if (side == FIRST)
+			rest(worker);
+		worker->expected_switches += i >= 0 && o->by == YIELD;
+		state->start = klat_tsc_begin();
+		klat_inject(run, i);
+		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
+		end = leave(worker, number + 1, i);
+		if (alone)
+			samples[i] = end - state->start;
+		else if (i + 1 < run->iterations)
+			samples[i + 1] = end - state->start;
+	}
+	/* For the other side, which waits behind the last switch that it began. */
+	__atomic_store_n(&state->turn, run->warmup + run->iterations + 1, __ATOMIC_RELEASE);
+	wake(state);
+}
+
+static int first(struct klat_worker *worker)
+{
+	const struct timespec moment = { .tv_nsec = 100000 };
+	struct state *state = worker->state;
+
+	/* Asleep, for the thread that starts both may need this CPU to start the second. */
+	for (int tries = 0; !__atomic_load_n(&state->ready, __ATOMIC_ACQUIRE); tries++) {
+		if (tries == 20000)
+			return -ETIMEDOUT;
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+	}
+	call_back(worker->run->options, state);
+	take_turns(worker, FIRST);
+	return 0;
+}
+
+static int second(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	uint64_t end;
+
+	__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
+	end = leave(worker, 0, -run->warmup);
+	klat_series(run, SWITCH, 0)[-run->warmup] = end - state->start;
+	take_turns(worker, SECOND);
+	return 0;
+}
+
+static int setup(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+
+	klat_worker_add(run, "first", 0, KLAT_HIGH, first);
+	if (klat_planted(run, "alone"))
+		state->ready = 1;
+	else
+		klat_worker_add(run, "second", 0, KLAT_HIGH, second)->process = o->peer == PROCESS;
+	return 0;
+}
+
+static int verify(struct klat_run *run)
+{
+	const struct state *state = run->state;
+	int64_t switches = 0;
+
+	for (int i = 0; i < run->worker_count; i++)
+		switches += run->workers[i].voluntary + run->workers[i].involuntary;
+	klat_count(run, "switches", switches);
+	klat_count(run, "unanswered", state->unanswered);
+	if (switches * 100 < run->iterations * 90 || state->unanswered * 10 > run->iterations)
+		klat_invalid(run,
+			     "the kernel switched %lld times in %lld iterations, and %lld yields "
+			     "found nobody",
+			     (long long)switches, (long long)run->iterations,
+			     (long long)state->unanswered);
+	else if (switches * 100 < run->iterations * 99 || state->unanswered * 100 > run->iterations)
+		klat_disturbed(run, "some yields found nobody");
+	if (switches * 100 > run->iterations * 101 + 1000)
+		klat_disturbed(run, "other threads had the CPU in between");
+	return 0;
+}
+
+static const struct klat_benchmark benchmark = {
+	.name = "switch",
+	.summary = "context switch between two threads, or processes, of one CPU",
+	.description =
+		"Two equals on one CPU take turns. Each sample is one switch: from before one side "
+		"calls sched_yield() to when it has returned on the other, which began its own "
+		"call "
+		"one switch earlier; the next one goes the other way. With --by futex the side "
+		"that "
+		"leaves wakes the other and waits, so that a sample holds two calls more.\n\n"
+		"With --peer process the second side has an address space of its own. What "
+		"changing "
+		"it costs is the difference to --peer thread: nothing else differs, and both use "
+		"the "
+		"kind of futex that processes can share. What the switch costs after it has "
+		"returned, in caches and TLB, shows only in programs that use much memory.\n\n"
+		"Evidence: the kernel counted a switch for each sample, and no yield came back "
+		"without the other side having gone on. A real-time policy is what makes two "
+		"yielding threads alternate; under --policy other a yield is a request.",
+	.examples = "switch\tbetween two threads, by sched_yield()\n"
+		    "switch --peer process\tbetween two processes\n"
+		    "switch --by futex --policy other\tas ordinary threads hand over",
+	.options = options,
+	.option_count = KLAT_ARRAY_SIZE(options),
+	.defaults = &defaults,
+	.options_size = sizeof(struct options),
+	.metrics = metrics,
+	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	.state_size = sizeof(struct state),
+	.iterations = 500,
+	.warmup = 50,
+	.policy = SCHED_FIFO,
+	.high_priority = 50,
+	.faults = { "alone" },
+	.configure = configure,
+	.setup = setup,
+	.verify = verify,
+};
+
+int main(int argc, char **argv)
+{
+	return klat_main(&benchmark, argc, argv);
+}

@@ -1,0 +1,84 @@
+"""What holds for switch alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import UNTRUSTED, Session, json_of, measured, run, until, works
+
+PEERS = ("thread", "process")
+WAYS = ("yield", "futex")
+
+
+def result_of(*options: str) -> dict[str, Any]:
+    return json_of(works("switch", *options, "--json"))
+
+
+def median(*options: str) -> float:
+    (metric,) = result_of(*options)["metrics"]
+    return float(metric["p50"])
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("by", WAYS)
+def test_the_kernel_counts_a_switch_for_each_sample(by: str, peer: str, real_time: None) -> None:
+    def attempt() -> str:
+        result = json_of(measured("switch", "--by", by, "--peer", peer, "--json"))
+        counted = "involuntary" if by == "yield" else "voluntary"
+        each = [worker[counted] for worker in result["evidence"]["workers"]]
+        return "" if each == [250, 250] else f"{each} {result['status']} {result['reason']}"
+
+    until(attempt)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("by", WAYS)
+def test_runs_of_any_length_end_with_all_samples(by: str, peer: str, tmp_path: Path) -> None:
+    """Whichever side begins, and whichever is left."""
+    session = Session(tmp_path)
+    lengths = list(itertools.product((0, 1, 2), (1, 2, 3)))
+    for warmup, iterations in lengths:
+        options = ("--warmup", str(warmup), "--iterations", str(iterations), "--quiet")
+        works("switch", "--by", by, "--peer", peer, *options, "--record", tmp_path)
+    assert [int(row["n"]) for row in session.rows] == [iterations for _, iterations in lengths]
+    assert all(min(session.samples(row)) > int(row["floor"]) for row in session.rows)
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_an_address_space_costs_something(by: str, real_time: None) -> None:
+    def attempt() -> str:
+        thread, process = (median("--by", by, "--peer", peer) for peer in PEERS)
+        return "" if process > thread else f"{process} between processes, {thread} between threads"
+
+    until(attempt)
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_leaving_for_nobody_is_no_switch(by: str, real_time: None) -> None:
+    done = run("switch", "--by", by, "--plant", "alone", "--json")
+    assert done.status == UNTRUSTED, str(done)
+    alone = json_of(done)
+    assert alone["evidence"]["counts"]["switches"] == 0
+
+    def attempt() -> str:
+        with_peer, nobody = median("--by", by), alone["metrics"][0]["p50"]
+        return "" if with_peer > nobody else f"{with_peer} for a switch, {nobody} for none"
+
+    until(attempt)
+
+
+def test_a_long_run_rests_and_goes_on_alternating(real_time: None) -> None:
+    """Rests keep it from being throttled, and are in no sample."""
+
+    def attempt() -> str:
+        result = result_of("--iterations", "300000")
+        counts = result["evidence"]["counts"]
+        if counts["unanswered"] > 300 or "throttling" in result["reason"]:
+            return f"{counts} {result['reason']}"
+        (metric,) = result["metrics"]
+        return "" if metric["p99"] < 4 * metric["p50"] else str(metric)
+
+    until(attempt)
