@@ -273,7 +273,7 @@ static int64_t sysctl_us(const char *name)
 
 /*
  * A throttled real-time thread waits for the rest of the period: the longest sample then lasts
- * about period - runtime, 50 ms by default. Nothing else that a program times comes near it.
+ * about period - runtime, 50 ms by default, more than the shortest. Nothing else comes near it.
  */
 static void judge_throttling(struct klat_run *run)
 {
@@ -286,9 +286,12 @@ static void judge_throttling(struct klat_run *run)
 	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
 	    runtime >= period)
 		return;
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (run->library->metrics[m].used && run->library->summaries[m].max > longest)
-			longest = run->library->summaries[m].max;
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		const struct klat_summary *summary = &run->library->summaries[m];
+
+		if (run->library->metrics[m].used && summary->max - summary->min > longest)
+			longest = summary->max - summary->min;
+	}
 	us = longest * 1e3 / run->tsc_khz;
 	if (us > 0.8 * (period - runtime))
 		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
