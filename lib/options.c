@@ -79,6 +79,19 @@ static const struct klat_option *option_at(const struct klat_benchmark *benchmar
 				    : &hidden_options[index - COMMON_COUNT];
 }
 
+static int refuse_choice(const struct klat_run *run, const struct klat_option *option,
+			 const char *text)
+{
+	char choices[256] = "";
+	size_t length = 0;
+
+	for (int i = 0; option->choices[i] && length < sizeof(choices); i++)
+		length += snprintf(choices + length, sizeof(choices) - length, "%s%s", i ? "|" : "",
+				   option->choices[i]);
+	klat_warn(run, "--%s is %s, not '%s'", option->name, choices, text);
+	return -EINVAL;
+}
+
 static int set_value(const struct klat_run *run, const struct klat_option *option, void *base,
 		     const char *text)
 {
@@ -114,8 +127,7 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 				*(int *)field = i;
 				return 0;
 			}
-		klat_warn(run, "--%s is %s, not '%s'", option->name, option->argument, text);
-		return -EINVAL;
+		return refuse_choice(run, option, text);
 	}
 	return -EINVAL;
 }

@@ -72,8 +72,11 @@ static void print_policies(const struct klat_run *run, FILE *out)
 	}
 }
 
+/* Ten columns, in which a time of many digits has no room for decimals, nor any use for them. */
 static void print_column(FILE *out, bool known, double value, int decimals)
 {
+	if (value >= 1e7)
+		decimals = 0;
 	if (known)
 		fprintf(out, " %10.*f", decimals, value);
 	else
