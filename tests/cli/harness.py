@@ -41,6 +41,10 @@ PROGRAMS = makefile_list("PROGRAMS")
 class Traits:
     """What a test must know of one program. The defaults do for one that `make new` has just made."""
 
+    # Timed iterations by default.
+    iterations: int = 500
+    # Options for iterations far shorter than by default, where a test wants hundreds of them.
+    short: tuple[str, ...] = ()
     # Held to one CPU without --cpus: measured, or skipped.
     on_one_cpu: int = SKIPPED
     # Without privilege.
@@ -76,6 +80,15 @@ TRAITS: dict[str, Traits] = {
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
         faults={"sleep": "not delivered"},
+    ),
+    "eventloop": Traits(
+        iterations=20,
+        short=("--pairs", "20", "--active", "4", "--writes", "40"),
+        on_one_cpu=MEASURED,
+        steady=("--pairs", "2", "--active", "1", "--writes", "2"),
+        injected={"registration": 0, "teardown": 0},
+        calls=frozenset({"read", "write", "epoll_wait", "epoll_ctl"}),
+        faults={"lost": "were written and", "stray": "where others belong"},
     ),
     "timer": Traits(
         on_one_cpu=MEASURED,

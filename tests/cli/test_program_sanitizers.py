@@ -34,7 +34,7 @@ def test_runs_are_clean_under_address_sanitizer(program: str, tmp_path: Path) ->
         ["--record", tmp_path],
         ["--record", tmp_path, "--run", "2"],
     ):
-        done = sanitized("asan", program, *QUICK, *arguments)
+        done = sanitized("asan", program, *QUICK, *traits(program).short, *arguments)
         assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
 
 
@@ -42,7 +42,7 @@ def test_every_choice_is_clean_under_address_sanitizer(program: str) -> None:
     for name, rest in harness.help_options(program).items():
         words = rest.split(" ")[0].split("|")
         for word in words if len(words) > 1 else []:
-            done = sanitized("asan", program, *QUICK, f"--{name}", word)
+            done = sanitized("asan", program, *QUICK, *traits(program).short, f"--{name}", word)
             assert done.status != FAILED, str(done)
 
 
@@ -69,7 +69,7 @@ def test_refusals_are_clean_under_address_sanitizer(program: str, tmp_path: Path
 
 
 def test_runs_are_clean_under_thread_sanitizer(program: str) -> None:
-    done = sanitized("tsan", program, *QUICK, *traits(program).tsan)
+    done = sanitized("tsan", program, *QUICK, *traits(program).short, *traits(program).tsan)
     assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
     done = sanitized("tsan", program, *QUICK, *traits(program).steady, *traits(program).tsan)
     assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)

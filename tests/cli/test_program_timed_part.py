@@ -44,7 +44,7 @@ def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Pa
 
 
 def test_memory_beyond_the_samples_stays_within_8_mib(program: str) -> None:
-    for options in (["--iterations", "500"], ["--iterations", "20000", *traits(program).steady]):
+    for options in ([], ["--iterations", "20000", *traits(program).steady]):
         evidence = json_of(works(program, *options, "--json"))["evidence"]
         assert evidence["sample_bytes"] > 0
         assert evidence["memory_bytes"] > evidence["sample_bytes"], "or it was not measured"
