@@ -1,7 +1,7 @@
 # klat: what to type is in README.md, and `make help` lists it. V=1 shows the commands.
 
 # Every benchmark, sorted; `make new NAME=x` adds to it, and nothing else in the build names one.
-PROGRAMS := cv network pipes switch syscall timer tlbflush transport
+PROGRAMS := cv eventloop network pipes switch syscall timer tlbflush transport
 # Executables that are no benchmark.
 HELPERS := network/client
 
@@ -65,7 +65,8 @@ all: $(BINARIES)
 .PHONY: help
 help:
 	@echo 'make            builds the programs: $(PROGRAMS)'
-	@echo 'make deps       installs what building, running and plotting need (root)'
+	@echo 'make deps       installs what building, running and plotting need (root); not the'
+	@echo '                event libraries of eventloop: scripts/deps eventloop'
 	@echo 'make bench      deps, all; runs the five programs $${RUNS:-500} times each under'
 	@echo '                LABEL, prints the table, draws the plots'
 	@echo 'make test       installs what the tests need, builds, runs them; test-slow:'
@@ -95,9 +96,9 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # A program is every source of its folder that is no helper's, and may have a build.mk of its own, for LIBRARIES_name
-# to link and FLAGS_name to compile with.
+# to link, FLAGS_name to compile with, and LEFT_OUT_name, sources that are not compiled.
 -include $(wildcard $(PROGRAMS:%=%/build.mk))
-sources_of = $(filter-out $(HELPERS:=.c),$(wildcard $(1)/*.c))
+sources_of = $(filter-out $(HELPERS:=.c) $(LEFT_OUT_$(1)),$(wildcard $(1)/*.c))
 objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(call sources_of,$(1))))
 PROGRAM_OBJECTS := $(foreach p,$(PROGRAMS),$(call objects_of,$(p)))
 
@@ -136,7 +137,7 @@ FORCE:
 deps:
 	$(Q)CC='$(CC)' scripts/deps build run plot
 test-deps:
-	$(Q)CC='$(CC)' scripts/deps build run plot test
+	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 
 RUNS ?= 500
 LABEL ?=
@@ -177,7 +178,7 @@ test-slow: test-build
 
 .PHONY: selfbench
 selfbench:
-	$(Q)CC='$(CC)' scripts/deps build run selfbench
+	$(Q)CC='$(CC)' scripts/deps build eventloop run selfbench
 	$(Q)$(MAKE) all $(BUILD)/selfbench
 	$(Q)$(PYTHON) -B tests/selfbench/selfbench.py
 
@@ -208,7 +209,7 @@ $(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
-	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch]))
+	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell
 format: lint-deps

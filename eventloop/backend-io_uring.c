@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * io_uring, in two ways: a poll request for each pair that stays and tells of every arrival, so
+ * that the handler reads all there is; and a read request for each pair, which brings its byte and
+ * is then made anew. New requests go to the kernel with the call that asks for completions, one
+ * system call a pass.
+ */
+#include "dispatch.h"
+
+#include <liburing.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_REQUESTS 1024
+
+struct uring {
+	struct io_uring ring;
+	bool begun;
+	uint64_t *bytes; /* where each pair's read goes */
+};
+
+static int begin(struct uring *uring, int count)
+{
+	/* Completions when asked for and never in between, where the kernel has that (6.1). */
+	static const unsigned ways[] = { IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+					 IORING_SETUP_COOP_TASKRUN, 0 };
+	int err = -EINVAL;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && err == -EINVAL; i++) {
+		struct io_uring_params params = { .flags = ways[i] | IORING_SETUP_CQSIZE,
+						  .cq_entries = 2 * count + MOST_REQUESTS };
+
+		err = io_uring_queue_init_params(MOST_REQUESTS, &uring->ring, &params);
+	}
+	return err;
+}
+
+static int open_uring(struct loop *loop)
+{
+	struct uring *uring = calloc(1, sizeof(*uring));
+	int err;
+
+	if (!uring)
+		return -ENOMEM;
+	loop->own = uring;
+	uring->bytes = calloc(loop->count, sizeof(*uring->bytes));
+	if (!uring->bytes)
+		return -ENOMEM;
+	err = begin(uring, loop->count);
+	uring->begun = !err;
+	return err ? err : dispatch_open(loop);
+}
+
+static struct io_uring_sqe *request(struct uring *uring)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+
+	while (!sqe && io_uring_submit(&uring->ring) >= 0)
+		sqe = io_uring_get_sqe(&uring->ring);
+	return sqe;
+}
+
+/* Ask for a pair's next arrival, or byte. */
+static int ask(struct loop *loop, struct pair *pair)
+{
+	struct uring *uring = loop->own;
+	struct io_uring_sqe *sqe = request(uring);
+
+	if (!sqe)
+		return -EBUSY;
+	if (loop->backend->reads)
+		io_uring_prep_read(sqe, pair->in, &uring->bytes[pair - loop->pairs],
+				   loop->descriptor == EVENTFD ? sizeof(uint64_t) : 1, -1);
+	else
+		io_uring_prep_poll_multishot(sqe, pair->in, POLLIN);
+	io_uring_sqe_set_data(sqe, pair);
+	return 0;
+}
+
+static int watch(struct loop *loop)
+{
+	struct uring *uring = loop->own;
+	int err = 0;
+
+	for (struct pair *pair = loop->pairs; pair < loop->end && !err; pair++)
+		err = ask(loop, pair);
+	if (!err)
+		err = io_uring_submit(&uring->ring);
+	dispatch_watch(loop);
+	return err < 0 ? err : 0;
+}
+
+static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
+{
+	struct uring *uring = loop->own;
+	struct pair *pair = io_uring_cqe_get_data(cqe);
+
+	if (cqe->res <= 0) {
+		loop_failed(loop, cqe->res ? -cqe->res : EPIPE);
+		return;
+	}
+	if (loop->backend->reads)
+		pair->taken =
+			loop_count_bytes(loop, pair, &uring->bytes[pair - loop->pairs], cqe->res);
+	dispatch_ready(loop, pair);
+	/* The kernel may end a poll request that was to stay. */
+	if (!loop->backend->reads && !(cqe->flags & IORING_CQE_F_MORE) && ask(loop, pair))
+		loop_failed(loop, EBUSY);
+}
+
+static void read_again(struct loop *loop, struct pair *pair)
+{
+	int err = ask(loop, pair);
+
+	if (err)
+		loop_failed(loop, -err);
+}
+
+static int pass(struct loop *loop)
+{
+	struct uring *uring = loop->own;
+	unsigned ready, head, count = 0;
+	struct io_uring_cqe *cqe;
+	int err = io_uring_submit_and_get_events(&uring->ring);
+
+	if (err < 0)
+		return err;
+	ready = io_uring_cq_ready(&uring->ring);
+	if (loop->batch && ready > (unsigned)loop->batch)
+		ready = loop->batch;
+	dispatch_begin(loop);
+	io_uring_for_each_cqe(&uring->ring, head, cqe)
+	{
+		if (count == ready)
+			break;
+		count++;
+		completed(loop, cqe);
+	}
+	io_uring_cq_advance(&uring->ring, count);
+	dispatch_end(loop);
+	return 0;
+}
+
+/* Both the request and its cancellation complete. */
+static int unwatch(struct loop *loop)
+{
+	struct uring *uring = loop->own;
+	int left = 2 * loop->count;
+
+	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
+		struct io_uring_sqe *sqe = request(uring);
+
+		if (!sqe)
+			return -EBUSY;
+		io_uring_prep_cancel(sqe, pair, 0);
+		io_uring_sqe_set_data(sqe, NULL);
+	}
+	while (left > 0) {
+		struct __kernel_timespec limit = { .tv_sec = 2 };
+		struct io_uring_cqe *cqe;
+		int err = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &limit, NULL);
+		unsigned count;
+
+		if (err < 0)
+			return err;
+		count = io_uring_cq_ready(&uring->ring);
+		io_uring_cq_advance(&uring->ring, count);
+		left -= count;
+	}
+	return 0;
+}
+
+static void close_uring(struct loop *loop)
+{
+	struct uring *uring = loop->own;
+
+	dispatch_close(loop);
+	if (!uring)
+		return;
+	if (uring->begun)
+		io_uring_queue_exit(&uring->ring);
+	free(uring->bytes);
+	free(uring);
+}
+
+#define DENIED                                                                                     \
+	"the kernel may forbid it (sysctl kernel.io_uring_disabled), or the container's seccomp "  \
+	"filter"
+
+const struct backend backend_io_uring_poll = {
+	.open = open_uring,
+	.watch = watch,
+	.pass = pass,
+	.unwatch = unwatch,
+	.close = close_uring,
+	.takes_all = true,
+	.most_pairs = 30000,
+	.denied = DENIED,
+};
+
+const struct backend backend_io_uring_read = {
+	.open = open_uring,
+	.watch = watch,
+	.pass = pass,
+	.unwatch = unwatch,
+	.close = close_uring,
+	.handled = read_again,
+	.reads = true,
+	.most_pairs = 30000,
+	.denied = DENIED,
+};

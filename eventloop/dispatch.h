@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* What the backends without a library have in common: timers, and the order by priority. */
+#ifndef DISPATCH_H
+#define DISPATCH_H
+
+#include "timers.h"
+
+#include <time.h>
+
+struct dispatch {
+	struct timers timers;
+	int64_t now; /* when this pass began */
+	struct pair **waiting[LEVELS];
+	int32_t counts[LEVELS];
+};
+
+int dispatch_open(struct loop *loop);
+void dispatch_close(struct loop *loop);
+/* For watch(): set the timers. */
+void dispatch_watch(struct loop *loop);
+/* After the last dispatch_ready() of a pass: handle what waits for its priority, then timers. */
+void dispatch_end(struct loop *loop);
+
+/* The clock is read once a pass, as event loops do. */
+static inline int64_t dispatch_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static inline void dispatch_begin(struct loop *loop)
+{
+	if (loop->has_timers)
+		loop->dispatch->now = dispatch_now();
+}
+
+static inline void dispatch_handle(struct loop *loop, struct pair *pair)
+{
+	struct dispatch *dispatch = loop->dispatch;
+
+	if (loop->has_timers)
+		timers_set(&dispatch->timers, pair, dispatch->now + loop_draw(loop));
+	if (loop->backend->reads) {
+		loop_check_order(loop, pair);
+		loop_pass_on(loop, pair, pair->taken);
+	} else {
+		loop_handle(loop, pair);
+	}
+	if (loop->backend->handled)
+		loop->backend->handled(loop, pair);
+}
+
+/* A pair was found readable. */
+static inline void dispatch_ready(struct loop *loop, struct pair *pair)
+{
+	struct dispatch *dispatch = loop->dispatch;
+
+	if (loop->has_priorities)
+		dispatch->waiting[pair->level][dispatch->counts[pair->level]++] = pair;
+	else
+		dispatch_handle(loop, pair);
+}
+
+#endif

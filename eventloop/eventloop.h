@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eventloop.h - what the benchmark and its backends share.
+ *
+ * A byte that arrives at a pair makes its descriptor readable; the backend finds that out and has
+ * the byte handled, which writes one to the next pair. Every backend does the same reads and
+ * writes, by the functions below; only how it learns of readable descriptors is its own.
+ */
+#ifndef EVENTLOOP_H
+#define EVENTLOOP_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Priorities of watchers, 0 the most urgent: as many as libev has. */
+#define LEVELS 5
+/* Bytes in one read where a backend has to take all that there are. */
+#define MOST_TAKEN 64
+
+enum descriptor {
+	SOCKETPAIR,
+	PIPE,
+	EVENTFD,
+};
+
+struct pair {
+	int in, out;      /* `in` is watched; of an eventfd they are one */
+	uint8_t tag;      /* the byte that belongs here */
+	int level;        /* priority */
+	int32_t first;    /* bytes that it is given at the start of a round */
+	int32_t forwards; /* bytes that it still has to pass on in this round */
+	int32_t reads;    /* bytes that it has read in this round */
+	int32_t planned;  /* and is to have read at its end, */
+	int32_t kept;     /* of which it passes all on but these */
+	int32_t taken;    /* bytes that the backend has read by itself */
+	int32_t entry;    /* of its timer: see timers.h */
+	int64_t deadline;
+	struct loop *loop;
+};
+
+/* What happened in a round, or in all of them. */
+struct tally {
+	int64_t reads, writes;  /* bytes */
+	int64_t passes, empty;  /* those that found nothing */
+	int64_t rearmed, fired; /* timers */
+	int64_t spurious;       /* said to be readable, and nothing to read */
+	int64_t wrong_bytes;    /* read where another belongs */
+	int64_t wrong_pairs;    /* read another number of bytes than planned */
+	int64_t disordered;     /* handled after a less urgent one of the same pass */
+};
+
+struct backend;
+struct dispatch;
+
+struct loop {
+	const struct backend *backend;
+	void *own;                 /* the backend's */
+	struct dispatch *dispatch; /* of backends without a library */
+	struct pair *pairs, *end;
+	int count, batch; /* pairs; most events handled in a pass, 0 for no limit */
+	enum descriptor descriptor;
+	bool has_timers, has_priorities;
+	bool takes_all; /* a read takes what there is, else one byte */
+
+	const uint32_t *draws; /* nanoseconds below a second, drawn before the round */
+	uint32_t draw, draw_mask;
+
+	int error; /* the first of the round, -errno */
+	int last_level;
+	struct tally tally;
+};
+
+/*
+ * `fd` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
+ * watch() has every pair watched, with its timer if there are any; pass() asks once, without
+ * waiting, which are readable and handles these, in order of priority; unwatch() ends what watch()
+ * began.
+ */
+struct backend {
+	int (*open)(struct loop *loop);
+	int (*watch)(struct loop *loop);
+	int (*pass)(struct loop *loop);
+	int (*unwatch)(struct loop *loop);
+	void (*close)(struct loop *loop);
+	/* Own backends only: after a pair was handled. */
+	void (*handled)(struct loop *loop, struct pair *pair);
+	bool takes_all; /* told of arrivals, not of what is there: a handler has to read it all */
+	bool reads;     /* brings the bytes itself */
+	bool no_priorities, no_batch; /* cannot do it */
+	bool polls_on;  /* a pass may ask the kernel several times, so that order tells nothing */
+	int most_pairs; /* 0 for no limit of its own */
+	const char *denied; /* what to say where the kernel refuses to open it */
+};
+
+/* Those whose library was missing when klat was built are NULL. */
+extern const struct backend backend_none, backend_epoll, backend_epoll_oneshot, backend_epoll_edge,
+	backend_poll, backend_select;
+#define MAY_BE_LEFT_OUT __attribute__((weak))
+extern const struct backend backend_libev MAY_BE_LEFT_OUT, backend_libevent MAY_BE_LEFT_OUT,
+	backend_libuv MAY_BE_LEFT_OUT, backend_io_uring_poll MAY_BE_LEFT_OUT,
+	backend_io_uring_read MAY_BE_LEFT_OUT, backend_dasynq MAY_BE_LEFT_OUT;
+
+static inline struct pair *loop_next(const struct loop *loop, const struct pair *pair)
+{
+	return pair + 1 == loop->end ? loop->pairs : (struct pair *)pair + 1;
+}
+
+/* A timeout for a timer that is set or set anew: 10 to 11 seconds, as published, in nanoseconds. */
+static inline int64_t loop_draw(struct loop *loop)
+{
+	loop->tally.rearmed++;
+	return INT64_C(10000000000) + loop->draws[loop->draw++ & loop->draw_mask];
+}
+
+static inline void loop_failed(struct loop *loop, int error)
+{
+	if (!loop->error)
+		loop->error = -error;
+}
+
+/* Write the byte that belongs to a pair. */
+static inline void loop_send(struct loop *loop, const struct pair *pair)
+{
+	static const uint64_t one = 1;
+	bool event = loop->descriptor == EVENTFD;
+	ssize_t size = event ? sizeof(one) : sizeof(pair->tag);
+
+	if (write(pair->out, event ? (const void *)&one : &pair->tag, size) != size)
+		loop_failed(loop, errno);
+	else
+		loop->tally.writes++;
+}
+
+/* What was read from a pair, as bytes that it got; counts those that belong elsewhere. */
+static inline int32_t loop_count_bytes(struct loop *loop, const struct pair *pair,
+				       const void *bytes, ssize_t size)
+{
+	if (loop->descriptor == EVENTFD)
+		return *(const uint64_t *)bytes;
+	for (ssize_t i = 0; i < size; i++)
+		loop->tally.wrong_bytes += ((const uint8_t *)bytes)[i] != pair->tag;
+	return size;
+}
+
+/* Pass on bytes that a pair has got. */
+static inline void loop_pass_on(struct loop *loop, struct pair *pair, int32_t count)
+{
+	loop->tally.reads += count;
+	pair->reads += count;
+	for (; count > 0 && pair->forwards > 0; count--) {
+		pair->forwards--;
+		loop_send(loop, loop_next(loop, pair));
+	}
+}
+
+static inline void loop_check_order(struct loop *loop, const struct pair *pair)
+{
+	if (!loop->has_priorities)
+		return;
+	loop->tally.disordered += pair->level < loop->last_level;
+	loop->last_level = pair->level;
+}
+
+/* What every callback does, whoever calls it, but for its timer. */
+static inline void loop_handle(struct loop *loop, struct pair *pair)
+{
+	uint64_t bytes[MOST_TAKEN / sizeof(uint64_t)];
+	size_t size = loop->descriptor == EVENTFD ? sizeof(uint64_t)
+		      : loop->takes_all           ? sizeof(bytes)
+						  : 1;
+	ssize_t got;
+
+	loop_check_order(loop, pair);
+	do {
+		got = read(pair->in, bytes, size);
+		if (got > 0)
+			loop_pass_on(loop, pair, loop_count_bytes(loop, pair, bytes, got));
+		else if (got < 0 && errno == EAGAIN)
+			loop->tally.spurious++;
+		else
+			loop_failed(loop, got ? errno : EPIPE);
+	} while (got == (ssize_t)sizeof(bytes));
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

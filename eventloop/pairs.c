@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+#include "pairs.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+/* Standard streams, the record, what a library opens for itself. */
+#define OTHER_FILES 64
+
+int64_t pairs_files(int64_t count, enum descriptor descriptor)
+{
+	return (descriptor == EVENTFD ? 1 : 2) * count + OTHER_FILES;
+}
+
+int pairs_raise_limit(int64_t files, int64_t *hard)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return -errno;
+	if (limit.rlim_cur >= (rlim_t)files)
+		return 0;
+	*hard = limit.rlim_max;
+	if (limit.rlim_max < (rlim_t)files)
+		return -EMFILE;
+	limit.rlim_cur = files;
+	return setrlimit(RLIMIT_NOFILE, &limit) ? -errno : 0;
+}
+
+static int make(const struct loop *loop, int fds[2])
+{
+	switch (loop->descriptor) {
+	case SOCKETPAIR:
+		return socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds);
+	case PIPE:
+		return pipe2(fds, O_NONBLOCK | O_CLOEXEC);
+	default:
+		/* A semaphore gives one at a time, as a read of one byte does. */
+		fds[0] = fds[1] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC |
+						     (loop->takes_all ? 0 : EFD_SEMAPHORE));
+		return fds[0] < 0 ? -1 : 0;
+	}
+}
+
+/*
+ * The ends that are watched have the lowest numbers, for select() takes none above 1,023, the ends
+ * that are written to those above. A backend that reads by itself is told to wait, for which the
+ * descriptor has to be blocking.
+ */
+static int open_pair(struct loop *loop, struct pair *pair)
+{
+	int fds[2], moved;
+
+	if (make(loop, fds))
+		return -errno;
+	pair->in = fds[0];
+	pair->out = fds[1];
+	if (loop->backend->reads && fcntl(pair->in, F_SETFL, 0))
+		return -errno;
+	if (pair->in == pair->out)
+		return 0;
+	moved = fcntl(pair->out, F_DUPFD_CLOEXEC, loop->count + OTHER_FILES / 2);
+	if (moved < 0)
+		return -errno;
+	close(pair->out);
+	pair->out = moved;
+	return 0;
+}
+
+int pairs_open(struct loop *loop)
+{
+	int err = 0;
+
+	for (struct pair *pair = loop->pairs; pair < loop->end; pair++)
+		pair->in = pair->out = -1;
+	for (struct pair *pair = loop->pairs; pair < loop->end && !err; pair++)
+		err = open_pair(loop, pair);
+	return err;
+}
+
+void pairs_close(struct loop *loop)
+{
+	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
+		if (pair->out >= 0 && pair->out != pair->in)
+			close(pair->out);
+		if (pair->in >= 0)
+			close(pair->in);
+		pair->in = pair->out = -1;
+	}
+}
+
+/* `hops` further pairs, from the one at `from` on, read a byte each; the last of them keeps it. */
+static void plan_byte(struct loop *loop, int64_t from, int64_t hops)
+{
+	int64_t last = (from + hops - 1) % loop->count;
+
+	loop->pairs[from].first++;
+	for (int64_t i = 0; i < hops % loop->count; i++)
+		loop->pairs[(from + i) % loop->count].planned++;
+	for (int64_t i = 0; i < loop->count && hops >= loop->count; i++)
+		loop->pairs[i].planned += hops / loop->count;
+	loop->pairs[last].kept++;
+}
+
+void pairs_plan(struct loop *loop, int64_t active, int64_t writes)
+{
+	int64_t apart = loop->count / active;
+
+	for (int i = 0; i < loop->count; i++) {
+		loop->pairs[i].loop = loop;
+		/* Neighbours differ. */
+		loop->pairs[i].tag = i % 251;
+	}
+	for (int64_t i = 0; i < active; i++)
+		plan_byte(loop, i * apart, writes / active + (i < writes % active));
+}
+
+void pairs_begin(struct loop *loop)
+{
+	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
+		pair->reads = 0;
+		pair->forwards = pair->planned - pair->kept;
+	}
+}
+
+int64_t pairs_off_plan(const struct loop *loop)
+{
+	int64_t off = 0;
+
+	for (const struct pair *pair = loop->pairs; pair < loop->end; pair++)
+		off += pair->reads != pair->planned;
+	return off;
+}

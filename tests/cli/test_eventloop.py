@@ -1,0 +1,280 @@
+"""What holds for eventloop alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import harness
+import pytest
+from harness import ROOT, SKIPPED, UNTRUSTED, USAGE, assert_one_line, command, json_of, run, works
+
+OWN = ("epoll", "epoll-oneshot", "epoll-edge", "poll", "select")
+LIBRARIES = ("libev", "libevent", "libuv", "io_uring-poll", "io_uring-read")
+ALL = (*OWN, *LIBRARIES, "none")
+DESCRIPTORS = ("socketpair", "pipe", "eventfd")
+SMALL = ("--pairs", "50", "--active", "10", "--writes", "500", "--iterations", "4")
+
+
+_session: list[Path] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """For all runs, so that the counter is calibrated once."""
+    _session[:] = [tmp_path_factory.mktemp("session")]
+
+
+def evidence(*options: str) -> dict[str, int]:
+    """Of a run that is to be trusted. A backend that this machine or build lacks is a skip."""
+    done = works("eventloop", *options, "--record", *_session, "--json")
+    assert done.status == harness.MEASURED, str(done)
+    return dict(json_of(done)["evidence"]["counts"])
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS)
+@pytest.mark.parametrize("backend", ALL)
+def test_every_byte_is_written_and_read_where_it_belongs(backend: str, descriptor: str) -> None:
+    counts = evidence("--backend", backend, "--descriptor", descriptor, *SMALL)
+    assert counts["written"] == counts["read"] == 4 * 500
+    assert counts["wrong_bytes"] == counts["wrong_pairs"] == 0
+    # Ten bytes in step: fifty rounds of the chain.
+    assert counts["passes"] - counts["empty_passes"] >= 4 * 50
+    assert counts["events_per_pass"] == counts["read"] // counts["passes"]
+
+
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize(
+    "pairs, active, writes",
+    [(1, 1, 1), (1, 1, 100), (2, 2, 2), (7, 7, 7000), (10, 9, 11), (252, 100, 1000)],
+    ids=str,
+)
+def test_any_chain_comes_to_its_end(backend: str, pairs: int, active: int, writes: int) -> None:
+    """Bytes that meet in a pair, that go round many times, that stop where they began."""
+    sizes = ("--pairs", str(pairs), "--active", str(active), "--writes", str(writes))
+    for options in ([], ["--timers"]):
+        counts = evidence("--backend", backend, *sizes, "--iterations", "3", *options)
+        assert counts["written"] == counts["read"] == 3 * writes
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_a_timer_is_set_for_each_pair_and_in_each_callback_and_fires_never(backend: str) -> None:
+    counts = evidence("--backend", backend, "--timers", *SMALL)
+    assert counts["timers_fired"] == 0
+    assert counts["timers_set"] == 4 * 50 + counts["read"] + counts["spurious"]
+
+
+@pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
+def test_urgent_pairs_go_first(backend: str) -> None:
+    options = ("--backend", backend, "--priorities", "--timers", *SMALL)
+    if backend == "libuv":
+        assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
+        return
+    counts = evidence(*options)
+    # libevent asks the kernel again between priorities, so that its order cannot be told.
+    assert counts.get("disordered", 0 if backend == "libevent" else None) == 0
+
+
+@pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
+def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
+    options = ("--backend", backend, "--batch", "3", *SMALL)
+    if backend in ("libev", "libuv"):
+        assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
+        return
+    if backend == "libevent":
+        # It asks the kernel several times in what is one pass for us.
+        calls = evidence(*options, "--count-syscalls")["calls_loop"]
+        assert calls >= 500 + 490 + 500 // 3
+        return
+    counts = evidence(*options)
+    assert counts["passes"] >= counts["read"] / 3
+    assert counts["passes"] > evidence("--backend", backend, *SMALL)["passes"]
+
+
+def test_with_a_limit_no_pair_starves() -> None:
+    """Else bytes would pile up in one pair, until its buffer is full."""
+    for backend in OWN:
+        sizes = ("--pairs", "900", "--active", "900", "--writes", "5000", "--iterations", "2")
+        evidence("--backend", backend, "--batch", "1", *sizes)
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_fresh_descriptors_do_as_well(backend: str) -> None:
+    counts = evidence("--backend", backend, "--fresh", "--timers", *SMALL)
+    assert counts["written"] == counts["read"] == 4 * 500
+
+
+@pytest.mark.parametrize("fault", ["lost", "stray"])
+@pytest.mark.parametrize("descriptor", DESCRIPTORS)
+@pytest.mark.parametrize("backend", ALL)
+def test_a_byte_lost_or_gone_astray_is_found_out(backend: str, descriptor: str, fault: str) -> None:
+    options = ("--backend", backend, "--descriptor", descriptor, "--plant", fault)
+    done = run("eventloop", *options, *SMALL, "--record", *_session, "--json")
+    if done.status == SKIPPED:
+        harness.lacking(done.err.strip())
+    assert done.status == UNTRUSTED, str(done)
+    result = json_of(done)
+    assert "another number of bytes than planned" in result["reason"]
+    assert result["evidence"]["counts"]["wrong_pairs"] > 0
+    if fault == "stray" and descriptor != "eventfd" and backend != "none":
+        assert result["evidence"]["counts"]["wrong_bytes"] > 0
+    assert done.seconds < 5, "a byte that does not come is waited for, but not long"
+
+
+def test_system_calls_are_those_of_the_backend() -> None:
+    """For 500 events that come ten at a time: a read and a write each but for the last ten, and what each way asks."""
+
+    def loop_calls(backend: str) -> int:
+        return evidence("--backend", backend, "--count-syscalls", *SMALL)["calls_loop"]
+
+    bare = 500 + 490
+    assert loop_calls("none") == bare
+    assert loop_calls("epoll") == loop_calls("epoll-edge") == bare + 50
+    assert loop_calls("epoll-oneshot") == bare + 50 + 500
+    assert loop_calls("poll") == loop_calls("select") == bare + 50
+    counts = evidence("--count-syscalls", *SMALL)
+    assert counts["calls_registration"] == 50 + 1
+    assert counts["calls_teardown"] == 50
+    assert counts["calls_per_1000_events"] == 1000 * counts["calls_loop"] // 500
+
+
+def test_io_uring_reads_with_fewer_system_calls() -> None:
+    reads = evidence("--backend", "io_uring-read", "--count-syscalls", *SMALL)
+    assert reads["calls_loop"] < 0.7 * evidence("--count-syscalls", *SMALL)["calls_loop"]
+
+
+def test_counting_is_apart_from_timing() -> None:
+    """Traced, each call takes microseconds more: none of them may be in a sample."""
+
+    def least(*options: str) -> float:
+        result = json_of(works("eventloop", *SMALL, "--iterations", "50", *options, "--json"))
+        return min(m["min"] for m in result["metrics"] if m["name"] == "loop")
+
+    assert least("--count-syscalls") < 2 * least()
+
+
+def test_every_call_costs_something() -> None:
+    """Metrics apart: registering four times as many pairs takes longer, and so does writing four times as much."""
+
+    def medians(*options: str) -> dict[str, float]:
+        result = json_of(works("eventloop", "--active", "10", *options, "--json"))
+        return {metric["name"]: metric["p50"] for metric in result["metrics"]}
+
+    small = medians("--pairs", "100", "--writes", "2000")
+    pairs = medians("--pairs", "400", "--writes", "2000")
+    writes = medians("--pairs", "100", "--writes", "8000")
+    assert pairs["registration"] > 2 * small["registration"]
+    assert pairs["teardown"] > 2 * small["teardown"]
+    assert writes["loop"] > 2 * small["loop"]
+    for each in (small, pairs, writes):
+        assert each["total"] >= 0.8 * (each["registration"] + each["loop"])
+
+
+@pytest.mark.parametrize(
+    "words, about",
+    [
+        (["--pairs", "0"], "out of range"),
+        (["--pairs", "10", "--active", "11"], "more than the 10 pairs"),
+        (["--active", "20", "--writes", "19"], "fewer than the 20 active"),
+        (["--active", "0"], "out of range"),
+        (["--writes", "0"], "out of range"),
+        (["--backend", "kqueue"], "epoll|epoll-oneshot|"),
+    ],
+    ids=str,
+)
+def test_numbers_that_do_not_fit_are_refused(words: list[str], about: str) -> None:
+    done = run("eventloop", *words)
+    assert_one_line(done, "eventloop", USAGE)
+    assert about in done.err
+
+
+def test_select_says_how_many_it_can_watch() -> None:
+    done = run("eventloop", "--backend", "select", "--pairs", "1100")
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "1008 pairs at most, not 1100" in done.err
+    evidence("--backend", "select", "--pairs", "1000", "--iterations", "1")
+
+
+def test_the_limit_on_open_files_is_raised_or_said() -> None:
+    small = ("--pairs", "300", "--active", "1", "--writes", "10", "--iterations", "1", "--quiet")
+    limited = ["prlimit", "--nofile=100:700", "--", harness.path_of("eventloop"), *small]
+    assert command(limited).status in (harness.MEASURED, UNTRUSTED)
+    limited[1] = "--nofile=100:600"
+    done = command(limited)
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "300 pairs take 664 open files, and the hard limit is 600" in done.err
+    assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
+
+
+def test_a_kernel_that_refuses_io_uring_is_a_skip(root: None) -> None:
+    knob = Path("/proc/sys/kernel/io_uring_disabled")
+    if not knob.exists():
+        harness.lacking("this kernel has no switch for io_uring")
+    before = knob.read_text()
+    try:
+        knob.write_text("2")
+        done = run("eventloop", "--backend", "io_uring-poll", *SMALL)
+    except OSError:
+        harness.lacking("io_uring cannot be switched off here")
+    finally:
+        knob.write_text(before)
+    if "built without" in done.err:
+        harness.lacking(done.err.strip())
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "kernel.io_uring_disabled" in done.err
+
+
+def test_published_figures_stand_beside_the_published_workload() -> None:
+    def shown(*options: str) -> str:
+        return works("eventloop", "--iterations", "2", "--published", *options).out
+
+    assert re.search(r"^loop 7465000 ns, here \d+ ns on average\n  libev, ", shown(), re.MULTILINE)
+    assert "total 9513000 ns" in shown("--timers") and "loop 9562000 ns" in shown("--timers")
+    assert "loop 6077000 ns" in shown("--active", "800")
+    assert "loop 8683000 ns" in shown("--timers", "--priorities", "--batch", "16")
+    assert "none for this metric" in shown("--pairs", "100")
+
+
+@pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
+def test_every_backend_is_clean_under_address_sanitizer(backend: str) -> None:
+    words = [harness.path_of("eventloop", "asan"), "--backend", backend, *SMALL]
+    environment = os.environ | {"UBSAN_OPTIONS": "halt_on_error=1"}
+    for options in (
+        ["--timers", "--fresh"],
+        ["--count-syscalls", "--descriptor", "eventfd"],
+        ["--priorities", "--timers"],
+        ["--batch", "4"],
+    ):
+        done = command([*words, *options], env=environment, limit=60)
+        assert done.status in (harness.MEASURED, UNTRUSTED, SKIPPED), str(done)
+        assert "Sanitizer" not in done.err and "runtime error" not in done.err, str(done)
+
+
+def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
+    """A compiler that finds none of libev's files."""
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$* " in\n*print-file-name=libev.*) echo libev.so ;;\n'
+        '*"-lev "* | *backend-libev.c*) exit 1 ;;\n*) exec cc "$@" ;;\nesac\n'
+    )
+    compiler.chmod(0o755)
+    program = tmp_path / "out" / "eventloop" / "eventloop"
+    words = ["make", "-j2", f"OUT={tmp_path}/out", f"CC={compiler}", program]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    done = command(words, cwd=ROOT, env=environment, limit=180)
+    assert done.status == 0 and done.err == "", str(done)
+    assert re.search(r"^  WITHOUT \S+/eventloop: .*\blibev\b", done.out, re.MULTILINE)
+    left_out = command([program, "--backend", "libev"])
+    assert_one_line(left_out, "eventloop", SKIPPED)
+    assert "built without libev" in left_out.err
+    again = command(words, cwd=ROOT, env=environment, limit=180)
+    assert "WITHOUT" not in again.out, "once is enough"
+
+
+def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+    words = ["make", "-n", "-C", str(ROOT), f"DASYNQ={tmp_path}", f"OUT={tmp_path}/out"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"DASYNQ={tmp_path}: there is no dasynq.h" in done.stderr
