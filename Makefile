@@ -207,7 +207,7 @@ $(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
 	$(Q)$(link) -o $@ $<
 
 # What the formatters are to keep: `make format` has them do it.
-SHELL_SCRIPTS := .ci/run scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
+SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
@@ -250,6 +250,7 @@ INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
 	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
+	lab/init:$(datadir)/klat/lab/init \
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
 .PHONY: install uninstall

@@ -7,7 +7,7 @@ _klat()
 
 	if ((COMP_CWORD == 1)); then
 		words=$(compgen -A function _klat_)
-		mapfile -t COMPREPLY < <(compgen -W "run ab summary plot compare history plan export doctor ${words//_klat_/} --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "run ab summary plot compare history plan export doctor lab ${words//_klat_/} --help --version" -- "$word")
 	elif declare -F "_klat_$command" >/dev/null; then
 		"_klat_$command"
 	elif [[ $word == -* ]]; then

@@ -45,7 +45,8 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_shared(parser: argparse.ArgumentParser) -> None:
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """What decides the plan, for a session on this machine and in a guest."""
     add = parser.add_argument
     add(
         "--seed",
@@ -75,8 +76,13 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="samples of a run (default: the program's)",
     )
-    add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
     add("--policy", metavar="POLICY", help="fifo, rr or other, with :PRIORITY, for every program")
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    add = parser.add_argument
+    add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
     add("--load", metavar="COMMAND", help="run beside the whole session; recorded, ended with it")
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
@@ -93,11 +99,11 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse_with_resume(arguments: argparse.Namespace) -> None:
+def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:
     given = [
         f"--{name.replace('_', '-')}" if name != "benchmarks" else "benchmarks"
         for name, value in vars(arguments).items()
-        if name not in ("command", "func", "resume") and value not in (None, [])
+        if name not in ("command", "func", "resume", *allowed) and value not in (None, [])
     ]
     if given:
         raise KlatError(f"--resume follows the session's own plan, without {', '.join(given)}")
@@ -124,6 +130,13 @@ def common(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def plain(name: str, value: str) -> str:
+    """The value of an option, as a plan can hold it."""
+    if not value or '"' in value or not value.isprintable():
+        raise KlatError(f"--{name} cannot be {value!r}")
+    return value
+
+
 def parameter_sets(
     arguments: argparse.Namespace, benchmarks: list[str]
 ) -> list[tuple[str, tuple[str, ...]]]:
@@ -133,8 +146,7 @@ def parameter_sets(
         if (value := getattr(arguments, name)) is not None
     }
     for name, value in given.items():
-        if not value or '"' in value or not value.isprintable():
-            raise KlatError(f"--{name} cannot be {value!r}")
+        plain(name, value)
     return plan.parameter_sets(benchmarks, given, arguments.option, arguments.sweep)
 
 

@@ -88,7 +88,7 @@ def give(path: Path) -> None:
         os.chown(path, *caller, follow_symlinks=False)
 
 
-def _make_directories(path: Path) -> None:
+def make_directories(path: Path) -> None:
     """As `mkdir -p`. What is made belongs to the caller of sudo; what was there is not touched."""
     missing = []
     while not path.is_dir():
@@ -106,7 +106,7 @@ def create(output: Path, label: str) -> Path:
     parent = output / label
     stamp = now().strftime("%Y%m%dT%H%M%SZ")
     try:
-        _make_directories(parent)
+        make_directories(parent)
         for attempt in range(1, 1000):
             path = parent / (stamp if attempt == 1 else f"{stamp}-{attempt}")
             try:

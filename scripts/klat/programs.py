@@ -47,7 +47,8 @@ def _is_program(path: Path) -> bool:
     return stat.S_ISREG(mode) and os.access(path, os.X_OK)
 
 
-def _locate(name: str) -> Path | None:
+def locate(name: str) -> Path | None:
+    """An executable of that name in the place of programs; `find` tells whether it is a benchmark."""
     if not name or not set(name) <= _NAME_CHARACTERS:
         return None
     for candidate in _places(name):
@@ -85,7 +86,7 @@ def _is_benchmark(path: Path) -> bool:
 
 def core() -> list[str]:
     """Those of the core five that are there."""
-    return [name for name in CORE if _locate(name)]
+    return [name for name in CORE if locate(name)]
 
 
 def available() -> list[str]:
@@ -96,7 +97,7 @@ def available() -> list[str]:
         names = []
     others = []
     for name in names:
-        path = None if name in CORE else _locate(name)
+        path = None if name in CORE else locate(name)
         if path and _is_benchmark(path):
             others.append(name)
     return core() + others
@@ -104,7 +105,7 @@ def available() -> list[str]:
 
 def find(name: str) -> Path | None:
     """The program of that name, or None."""
-    path = _locate(name)
+    path = locate(name)
     if path is None or (name not in CORE and not _is_benchmark(path)):
         return None
     return path

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-_FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor")
+_FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor", "lab")
 
 
 def names() -> list[str]:

@@ -1,0 +1,247 @@
+"""`klat lab`: boots kernels in QEMU, runs the suite in each and brings the records out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from klat import beginning, plan
+from klat.errors import KlatError
+
+_DESCRIPTION = """\
+Boots kernels in QEMU, runs the suite in each guest, and records a session for
+each boot, as `klat run` would on a machine with that kernel. Needs no root.
+"""
+
+_RUN_DESCRIPTION = """\
+Boots each kernel --boots times, in rounds, every round in the reverse order of
+the one before, and in each boot runs every benchmark --runs times in random
+order. Records into OUTPUT/LABEL, a session a boot; prints the labels' paths.
+"""
+
+_RUN_EPILOG = """\
+kernels:
+  debian:stock, debian:rt, debian:6.12-rt, ... of Debian's archive: klat lab
+      kernels lists them. Fetched by apt into a cache, and not installed. The
+      label is lab-stock, lab-rt, lab-6.12-rt
+  NAME=path/to/bzImage[,modules=DIR]
+      your own; NAME is the label. DIR is what `make modules_install
+      INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
+
+modes:
+  counted   the emulator counts instructions, on one CPU: the path length of
+            what is measured, the same on every machine, and the same bytes for
+            the same --seed and --clock. It tells nothing of caches and of
+            waiting for hardware. Boots run side by side
+  kvm       real time, of a virtual machine
+  emulated  many CPUs on few, where only counts of events mean something
+  auto      kvm where a guest really boots by it, else counted (default)
+
+A boot of which the results are not whole is kept in OUTPUT/LABEL/.failed, with
+its console, and is no session. --resume, with any session of the experiment,
+repeats it and those that are missing, and no other.
+
+Exit status: 0 every run measured, but for skipped ones; 1 a boot or a run
+failed; 2 usage, input or output; 3 some runs are invalid; 4 every run was
+skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+
+examples:
+  klat lab run --kernel debian:stock --kernel debian:rt
+  klat compare results/lab-stock results/lab-rt
+  klat lab run --kernel debian:rt --load none --load mmap --boots 5 timer
+      idle and under a load (klat load --help lists them)
+  klat lab run --kernel mine=arch/x86/boot/bzImage --boots 1 --runs 3 pipes
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "lab",
+        help="boot kernels in QEMU and measure them there",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_run(actions)
+    listed = actions.add_parser(
+        "kernels",
+        help="list the kernels of Debian's archive",
+        description="Lists the kernels that --kernel debian:NAME can have.",
+        allow_abbrev=False,
+    )
+    listed.add_argument("--update", action="store_true", help="fetch the package lists anew")
+    listed.set_defaults(func=_kernels)
+    cleared = actions.add_parser(
+        "clear",
+        help="remove the cache of kernels",
+        description="Removes everything that the lab keeps: packages, kernels, package lists.",
+        allow_abbrev=False,
+    )
+    cleared.set_defaults(func=_clear)
+
+
+def _kernel(text: str) -> Any:
+    from klat.lab import kernels
+
+    return kernels.parse(text)
+
+
+def _clock(text: str) -> str:
+    from klat.lab import experiment
+
+    return experiment.parse_clock(text)
+
+
+def _add_run(actions: Any) -> None:
+    parser = actions.add_parser(
+        "run",
+        help="boot kernels and measure each",
+        description=_RUN_DESCRIPTION,
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    number = beginning.number
+    add(
+        "benchmarks",
+        nargs="*",
+        metavar="benchmark",
+        help="any of klat's programs (default: on one CPU those that can measure there)",
+    )
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        type=beginning.checked(_kernel),
+        metavar="SPEC",
+        help="debian:NAME, or NAME=path/to/bzImage[,modules=DIR]; may be repeated",
+    )
+    add(
+        "--boots",
+        type=number(1, 10_000, "number"),
+        metavar="N",
+        help="of each kernel under each load (default: 20)",
+    )
+    add(
+        "--runs",
+        type=number(1, plan.MAX_RUNS, "number"),
+        metavar="N",
+        help="of each parameter set in each boot (default: 25)",
+    )
+    add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
+    add("--cpus", type=number(1, 4096, "number"), metavar="N", help="of a guest (default: 1)")
+    add("--numa", type=number(1, 128, "number"), metavar="N", help="nodes of it (default: 1)")
+    add(
+        "--memory",
+        type=number(128, 1 << 20, "number of megabytes"),
+        metavar="MB",
+        help="of it (default: 512, and 16 for each further CPU)",
+    )
+    add(
+        "--load",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
+    )
+    beginning.add_plan(parser)
+    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
+    add(
+        "--jobs",
+        type=number(1, 64, "number"),
+        metavar="N",
+        help="guests at once, in counted mode (default: as many as this machine has CPUs)",
+    )
+    add(
+        "--time-limit",
+        type=number(1, 86_400, "number of seconds"),
+        metavar="S",
+        help="after which a boot is ended and counted as failed (default: 3600)",
+    )
+    add(
+        "--clock",
+        type=beginning.checked(_clock),
+        metavar="TIME",
+        help="that the first guest shows, UTC (default: now)",
+    )
+    add("--resume", type=Path, metavar="SESSION", help="complete this session's experiment")
+    parser.set_defaults(func=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from klat.lab import experiment, suite
+    from klat.lab.attempt import Attempt, Request
+    from klat.lab.qemu import Shape
+
+    suite.use_static_programs()
+    if arguments.resume:
+        beginning.refuse_with_resume(arguments, "action", "jobs")
+        return Attempt(sys.argv).resume(experiment.find(arguments.resume), arguments.jobs)
+    if not arguments.kernel:
+        raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/bzImage")
+    loads = arguments.load or [experiment.IDLE]
+    for load in loads:
+        if loads.count(load) > 1:
+            raise KlatError(f"the load {load} is named twice")
+        beginning.label(load)
+    cpus = arguments.cpus or 1
+    request = Request(
+        specs=arguments.kernel,
+        mode=arguments.mode or "auto",
+        shape=Shape(cpus, arguments.numa or 1, arguments.memory or 512 + 16 * (cpus - 1)),
+        sets=_sets(arguments, cpus),
+        loads=loads,
+        boots=arguments.boots or 20,
+        runs=arguments.runs or 25,
+        seed=beginning.seed(arguments),
+        clock=arguments.clock or experiment.now(),
+        time_limit_s=arguments.time_limit or 3600,
+    )
+    return Attempt(sys.argv).begin(request, beginning.output(arguments), arguments.jobs)
+
+
+def _sets(arguments: argparse.Namespace, cpus: int) -> list[tuple[str, tuple[str, ...]]]:
+    from klat.lab import suite
+
+    named = arguments.benchmarks or suite.default_benchmarks(cpus)
+    chosen = beginning.benchmarks(named)
+    given = [*arguments.option, *arguments.sweep]
+    own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
+    common = {}
+    if arguments.iterations is not None:
+        common["iterations"] = str(arguments.iterations)
+    if arguments.policy is not None:
+        common["policy"] = beginning.plain("policy", arguments.policy)
+    return plan.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
+
+
+def _kernels(arguments: argparse.Namespace) -> int:
+    from klat.lab import apt, kernels
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    held = kernels.offered(apt.Archive(say).packages(arguments.update))
+    newest = {kernel.name: kernel for kernel in held}
+    aliases = {name: alias for alias, name in kernels.NAMED.items()}
+    print(f"{'--kernel':<20} {'release':<28} {'package version':<18} MB to fetch")
+    for name, kernel in newest.items():
+        called = f"debian:{aliases.get(name, name)}"
+        size = kernel.package.size >> 20
+        print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<18} {size}")
+    older = len(held) - len(newest)
+    if older:
+        print(f"and {older} older builds, by release: debian:{held[0].release}")
+    return 0
+
+
+def _clear(arguments: argparse.Namespace) -> int:
+    from klat.lab import cache
+
+    base = cache.root()
+    print(f"{base}: {cache.clear() >> 20} MB removed", file=sys.stderr)
+    return 0

@@ -1,0 +1,1 @@
+"""Boots kernels in QEMU, runs the suite in each guest and brings the records out."""

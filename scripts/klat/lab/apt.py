@@ -1,0 +1,213 @@
+"""Debian packages, fetched and unpacked without root and without touching the system's own apt.
+
+apt works on a state of its own below the cache: its sources, lists and archives are named by a
+configuration file that is read after the system's, so that the system's proxies hold. What is
+fetched is signed by Debian's archive keys, as always.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.errors import KlatError
+from klat.lab import cache
+
+_MIRROR = "http://deb.debian.org"
+_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# 6.1 is of bookworm, 6.12 of trixie; the newest builds of both are in the security archives.
+_SUITES = (
+    ("debian", "bookworm"),
+    ("debian-security", "bookworm-security"),
+    ("debian", "trixie"),
+    ("debian-security", "trixie-security"),
+)
+_FRESH_SECONDS = 7 * 86400
+_UPDATE_SECONDS = 300
+_FETCH_SECONDS = 900
+
+_CONFIGURATION = """\
+Dir::State "{base}/state";
+Dir::State::status "{base}/state/status";
+Dir::Cache "{base}/cache";
+Dir::Etc::sourcelist "{base}/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+APT::Architecture "amd64";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+#clear APT::Architectures;
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Post-Invoke;
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+    size: int  # bytes to fetch
+
+
+class Archive:
+    """`say` is told what takes time."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._base = cache.folder("apt")
+        self._index: dict[str, Package] | None = None
+
+    # The index ------------------------------------------------------------------------------------
+
+    def packages(self, update: bool = False) -> dict[str, Package]:
+        """Kernels and busybox by name, of lists that are at most a week old where the archive can be
+        reached. KlatError where there are none."""
+        if self._index is not None and not update:
+            return self._index
+        with cache.exclusive("apt"):
+            kept = self._base / "index.json"
+            try:
+                fresh = time.time() - kept.stat().st_mtime < _FRESH_SECONDS
+            except OSError:
+                fresh = False
+            if update or not fresh:
+                try:
+                    self._update()
+                except KlatError as error:
+                    if not kept.exists():
+                        raise KlatError(f"{error}; or give --kernel NAME=path/to/bzImage") from None
+                    self._say(f"{error}; the lists of last time are used")
+            self._index = self._read_index(kept)
+        return self._index
+
+    def _read_index(self, kept: Path) -> dict[str, Package]:
+        try:
+            entries = [Package(*entry) for entry in json.loads(kept.read_text())]
+        except (OSError, ValueError, TypeError):
+            raise KlatError(f"{kept} is damaged: klat lab clear removes it") from None
+        return {package.name: package for package in entries}
+
+    def _configure(self) -> Path:
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            (self._base / name).mkdir(parents=True, exist_ok=True)
+        (self._base / "state/status").touch()
+        mirror = os.environ.get("KLAT_DEBIAN_MIRROR", _MIRROR).rstrip("/")
+        (self._base / "sources.list").write_text(
+            "".join(
+                f"deb [arch=amd64 target=Packages signed-by={_KEYS}] {mirror}/{part} {suite} main\n"
+                for part, suite in _SUITES
+            )
+        )
+        path = self._base / "apt.conf"
+        path.write_text(_CONFIGURATION.format(base=self._base))
+        return path
+
+    def _update(self) -> None:
+        if not _KEYS.exists():
+            raise KlatError(
+                f"Debian's keys ({_KEYS}) are not here: apt install debian-archive-keyring, or give"
+                " --kernel NAME=path/to/bzImage"
+            )
+        self._say("fetching Debian's package lists")
+        self._apt("update", "-q", "--error-on=any", seconds=_UPDATE_SECONDS)
+        text = self._apt("dumpavail", command="apt-cache")
+        kept = self._base / "index.json"
+        draft = self._base / ".index.json"
+        newest: dict[str, Package] = {}
+        for package in _paragraphs(text):
+            if package.name.startswith(("linux-image-", "busybox-static")):
+                newest.setdefault(package.name, package)
+        draft.write_text(json.dumps([[p.name, p.version, p.size] for p in newest.values()]))
+        draft.rename(kept)
+
+    # Fetching -------------------------------------------------------------------------------------
+
+    def unpacked(self, package: Package) -> Path:
+        """The directory that holds the package's files, fetched where it is not there."""
+        base = cache.folder("packages")
+        place = base / f"{package.name}_{package.version.replace(':', '%3a')}"
+        if place.is_dir():
+            return place
+        with cache.exclusive("packages"):
+            if place.is_dir():
+                return place
+            self._say(f"fetching {package.name} {package.version} ({package.size >> 20} MB)")
+            draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
+            try:
+                self._fetch(package, draft)
+                (draft / "tree").rename(place)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        return place
+
+    def _fetch(self, package: Package, draft: Path) -> None:
+        try:
+            self._apt(
+                "download", f"{package.name}={package.version}", cwd=draft, seconds=_FETCH_SECONDS
+            )
+        except KlatError as error:
+            raise KlatError(f"cannot fetch {package.name} {package.version}: {error}") from None
+        (deb,) = draft.glob("*.deb")
+        done = subprocess.run(
+            ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[-1]
+            raise KlatError(f"cannot unpack {package.name}: {last}")
+
+    def _apt(
+        self,
+        *words: str,
+        command: str = "apt-get",
+        cwd: Path | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        for needed in (command, "dpkg-deb"):
+            if not shutil.which(needed):
+                raise KlatError(
+                    f"this machine has no {needed}, so Debian's kernels cannot be had: give"
+                    " --kernel NAME=path/to/bzImage"
+                )
+        try:
+            done = subprocess.run(
+                [command, "-c", str(self._configure()), *words],
+                cwd=cwd,
+                env=os.environ | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise KlatError(f"{command} {words[0]} did not end within {seconds:g} s") from None
+        if done.returncode:
+            raise KlatError(_reason(done.stderr, f"{command} {words[0]} failed"))
+        return done.stdout
+
+
+def _reason(stderr: str, otherwise: str) -> str:
+    errors = [line[2:].strip() for line in stderr.splitlines() if line.startswith("E:")]
+    return f"{otherwise}: {errors[0]}" if errors else otherwise
+
+
+def _paragraphs(text: str) -> Iterator[Package]:
+    for paragraph in text.split("\n\n"):
+        fields: dict[str, str] = {}
+        for line in paragraph.splitlines():
+            name, colon, value = line.partition(": ")
+            if colon and not line.startswith(" "):
+                fields[name] = value
+        if fields.get("Package") and fields.get("Version"):
+            yield Package(fields["Package"], fields["Version"], int(fields.get("Size", 0)))

@@ -1,0 +1,322 @@
+"""One attempt at an experiment, from what was typed to what is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TextIO
+
+from klat import programs
+from klat.errors import KlatError
+from klat.lab import cache, image, initramfs, kernels, modes, qemu, suite
+from klat.lab.apt import Archive
+from klat.lab.boots import Boots, Ready
+from klat.lab.experiment import IDLE, Begun, Experiment
+from klat.lab.kernels import Kernel, Spec
+from klat.lab.modules import Module
+from klat.lab.qemu import Machine, Shape
+from klat.process import Signals, Stopped
+from klat.progress import Progress, duration
+from klat.session import STATUSES, read_session
+
+MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
+
+_VIRTIO = ("virtio_pci", "virtio_blk")
+_NETWORK = "tun"
+_LOAD_PROGRAM = "load"
+# Until the first program runs. An emulated kernel of many CPUs takes its time.
+_BOOT_LIMIT_S = {"kvm": 60, "counted": 300, "emulated": 300}
+_BOOT_LIMIT_OF_CPU_S = 15
+_JOBS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment as typed."""
+
+    specs: Sequence[Spec]
+    mode: str  # or auto
+    shape: Shape
+    sets: Sequence[tuple[str, tuple[str, ...]]]
+    loads: Sequence[str]
+    boots: int
+    runs: int
+    seed: int
+    clock: str
+    time_limit_s: int
+
+
+class Attempt:
+    """`say` lines go to `stderr`."""
+
+    def __init__(self, command: Sequence[str], stderr: TextIO | None = None) -> None:
+        self._command = command
+        self._stderr = sys.stderr if stderr is None else stderr
+        self._archive = Archive(self.say)
+        self._emulator = qemu.find()
+
+    def say(self, line: str) -> None:
+        try:
+            print(line, file=self._stderr, flush=True)
+        except (OSError, ValueError):
+            pass
+
+    # Beginning and resuming -----------------------------------------------------------------------
+
+    def begin(self, request: Request, output: Path, jobs: int | None) -> int:
+        kernels.check_labels(request.specs)
+        found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
+        with Signals() as signals:
+            try:
+                mode, why = self._mode(request.mode, found[0], signals)
+                self.say(f"mode {mode}: {why}")
+                machine = Machine(self._emulator, mode, request.shape)
+                qemu.check(machine)
+                static = self._programs(request.sets, request.loads)
+                planned = Experiment(
+                    identity=secrets.token_hex(8),
+                    kernels=tuple(kernel.spec.text for kernel in found),
+                    labels=tuple(kernel.label for kernel in found),
+                    releases=tuple(kernel.image.release for kernel in found),
+                    hashes=tuple(kernel.image.sha256 for kernel in found),
+                    programs={name: _hash(path) for name, path in sorted(static.items())},
+                    mode=mode,
+                    why=why,
+                    shape=request.shape,
+                    sets=tuple(request.sets),
+                    loads=tuple(request.loads),
+                    boots=request.boots,
+                    runs=request.runs,
+                    seed=request.seed,
+                    clock=request.clock,
+                    time_limit_s=request.time_limit_s,
+                )
+                begun = Begun(planned, output, {})
+                return self._follow(begun, found, static, machine, jobs, signals)
+            except Stopped as stopped:
+                return stopped.status
+
+    def resume(self, begun: Begun, jobs: int | None) -> int:
+        planned = begun.experiment
+        found = []
+        for text, label, release, digest in zip(
+            planned.kernels, planned.labels, planned.releases, planned.hashes
+        ):
+            spec = kernels.parse(f"debian:{release}" if text.startswith("debian:") else text)
+            kernel = kernels.obtain(
+                Spec(text, label, spec.debian, spec.path, spec.modules), self.say, self._archive
+            )
+            if kernel.image.sha256 != digest:
+                raise KlatError(f"{text}: is another kernel than the experiment began with")
+            found.append(kernel)
+        static = self._programs(planned.sets, planned.loads)
+        changed = [n for n, path in static.items() if planned.programs.get(n) != _hash(path)]
+        if changed:
+            raise KlatError(
+                f"{', '.join(sorted(changed))} was built anew since; an experiment is of one build,"
+                " begin another"
+            )
+        machine = Machine(self._emulator, planned.mode, planned.shape)
+        with Signals() as signals:
+            try:
+                return self._follow(begun, found, static, machine, jobs, signals)
+            except Stopped as stopped:
+                return stopped.status
+
+    def _mode(self, asked: str, kernel: Kernel, signals: Signals) -> tuple[str, str]:
+        if asked != "auto":
+            return asked, "as asked for"
+        return modes.choose(self._emulator, kernel.image.path, self._busybox(), signals)
+
+    # What guests are made of ----------------------------------------------------------------------
+
+    def _busybox(self) -> bytes:
+        installed = Path("/bin/busybox")
+        if not (installed.is_file() and suite.is_static(installed)):
+            package = self._archive.packages().get("busybox-static")
+            if package is None:
+                raise KlatError(
+                    "Debian's archive has no busybox-static: apt install busybox-static"
+                )
+            tree = self._archive.unpacked(package)
+            places = (tree / "usr/bin/busybox", tree / "bin/busybox")
+            installed = next((place for place in places if place.is_file()), places[0])
+        return installed.read_bytes()
+
+    def _programs(
+        self, sets: Sequence[tuple[str, tuple[str, ...]]], loads: Sequence[str]
+    ) -> dict[str, Path]:
+        names = dict.fromkeys(name for name, _ in sets)
+        if any(load != IDLE for load in loads):
+            names[_LOAD_PROGRAM] = None
+        return suite.static_programs(list(names))
+
+    def _ready(self, planned: Experiment, kernel: Kernel, base: bytes) -> Ready:
+        unpacked = None
+        if planned.mode != "kvm":
+            # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
+            unpacked = image.vmlinux(kernel.image, cache.folder("images"))
+        digest = hashlib.sha256(base).hexdigest()
+        facts: dict[str, object] = {
+            **kernel.facts(),
+            "started_as": "vmlinux" if unpacked else "bzImage",
+            "initramfs_sha256": digest,
+        }
+        return Ready(kernel.label, unpacked or kernel.image.path, base, facts)
+
+    def _base(
+        self, planned: Experiment, kernel: Kernel, static: dict[str, Path], machine: Machine
+    ) -> bytes:
+        first: list[Module] = []
+        last: list[Module] = []
+        if kernel.tree:
+            if any(name == "network" for name, _ in planned.sets) and kernel.tree.has(_NETWORK):
+                first = kernel.tree.closure([_NETWORK])
+            last = kernel.tree.closure(_VIRTIO)
+        config = (kernel.image.release, kernel.config) if kernel.config else None
+        return initramfs.base(
+            _init().read_bytes(),
+            self._busybox(),
+            static,
+            first,
+            last,
+            config,
+            machine.describe(_host()),
+        )
+
+    # Booting --------------------------------------------------------------------------------------
+
+    def _follow(
+        self,
+        begun: Begun,
+        found: Sequence[Kernel],
+        static: dict[str, Path],
+        machine: Machine,
+        jobs: int | None,
+        signals: Signals,
+    ) -> int:
+        planned = begun.experiment
+        ready = [
+            self._ready(planned, kernel, self._base(planned, kernel, static, machine))
+            for kernel in found
+        ]
+        if jobs is None or planned.mode != "counted":
+            # Only where instructions are counted do guests not disturb each other.
+            if jobs and jobs > 1:
+                self.say(f"one guest at a time, as {planned.mode} ones would disturb each other")
+            jobs = _cpus() if planned.mode == "counted" else 1
+        schedule = planned.schedule()
+        total = len(schedule) * planned.runs_of_boot
+        done = len(begun.sessions) * planned.runs_of_boot
+        self.say(
+            f"{len(schedule)} boots of {planned.runs_of_boot} runs"
+            f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"
+            f" seed {planned.seed}, clock {planned.clock}, into {begun.output}"
+            + (f"; {len(begun.sessions)} are there" if begun.sessions else "")
+        )
+        for kernel in found:
+            self.say(f"  {kernel.label}: {kernel.image.release}")
+        failure: KlatError | Stopped | None = None
+        started = time.monotonic()
+        limit = _BOOT_LIMIT_S[planned.mode] + _BOOT_LIMIT_OF_CPU_S * (planned.shape.cpus - 1)
+        with cache.work() as work:
+            boots = Boots(
+                planned,
+                begun.output,
+                ready,
+                machine,
+                min(jobs, _JOBS_MAX),
+                min(limit, planned.time_limit_s),
+                self._command,
+                work,
+                Progress(total, done, self._stderr),
+            )
+            try:
+                boots.run(begun.sessions, signals)
+            except (KlatError, Stopped) as error:
+                failure = error
+        return self._tell(planned, begun, boots, time.monotonic() - started, failure)
+
+    def _tell(
+        self,
+        planned: Experiment,
+        begun: Begun,
+        boots: Boots,
+        elapsed: float,
+        failure: KlatError | Stopped | None,
+    ) -> int:
+        schedule = planned.schedule()
+        statuses: Counter[str] = Counter()
+        for path in boots.sessions.values():
+            statuses.update(_worst_statuses(path))
+        for label in dict.fromkeys(boot.label for boot in schedule):
+            held = [b for b in schedule if b.label == label and b.number in boots.sessions]
+            self.say(f"{label}: {len(held)} of {planned.boots} boots recorded")
+        counts = ", ".join(f"{statuses[s]} {s}" for s in STATUSES if statuses[s])
+        self.say(f"{sum(statuses.values())} runs: {counts or 'none'}")
+        if boots.tally.seconds:
+            self.say(
+                f"{len(boots.tally.seconds)} boots in {duration(elapsed)}; one takes"
+                f" {median(boots.tally.fixed):.1f} s until its first run, and"
+                f" {median(boots.tally.seconds):.1f} s in all (medians)"
+            )
+        labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
+        for label in labels:
+            print(begun.output / label, flush=True)
+        if len(boots.sessions) < len(schedule) and boots.sessions:
+            one = next(iter(boots.sessions.values()))
+            self.say(f"to complete it: {_klat('lab', 'run', '--resume', str(one))}")
+        if isinstance(failure, Stopped):
+            self.say(f"stopped: {failure}")
+            return failure.status
+        if failure:
+            raise failure
+        if len(labels) == 2:
+            paths = [str(begun.output / label) for label in labels]
+            self.say(f"next: {_klat('compare', *paths)}")
+        if len(boots.sessions) < len(schedule) or statuses["error"]:
+            return FAILED
+        if statuses["invalid"]:
+            return INVALID
+        return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
+
+
+def _worst_statuses(path: Path) -> Counter[str]:
+    return Counter(
+        max((row.status for row in rows), key=STATUSES.index) for rows in read_session(path).runs()
+    )
+
+
+def _klat(*words: str) -> str:
+    from klat.runner import command_line
+
+    return command_line(*words)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _host() -> str:
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return "an unnamed machine"
+
+
+def _init() -> Path:
+    if programs.in_tree():
+        return programs.root() / "lab" / "init"
+    return Path(__file__).resolve().parents[2] / "lab" / "init"

@@ -1,0 +1,322 @@
+"""Boots guests until an experiment is complete: as many at once as the mode makes harmless."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from klat import plan
+from klat.errors import KlatError
+from klat.lab import guest, initramfs, qemu, session
+from klat.lab.experiment import IDLE, Experiment, PlannedBoot
+from klat.lab.failures import (
+    BootFailure,
+    EmulatorFailed,
+    ModuleMissing,
+    NotBooted,
+    ResultsIncomplete,
+    TimeLimit,
+)
+from klat.lab.guest import Delivery
+from klat.lab.qemu import Guest, Machine
+from klat.process import Signals
+from klat.progress import Progress, duration
+
+_POLL_SECONDS = 0.2
+_READY = b"klat-lab: ready"
+_RUN = b"klat-lab: run "
+_SAYS = re.compile(r"^klat-lab: (?!run |ready)(.*)$", re.MULTILINE)
+_DEATH = re.compile(r"^(?:\[ *[\d.]+\] ?)?(Kernel panic .*|BUG: .*|Oops: .*)$", re.MULTILINE)
+_RUN_BYTES = 65536  # of a run's rows, and the disk's share of the environment
+_DISK_BYTES = 16 << 20
+_SERIES = 8  # metrics a program may have
+_CONSOLE_LINES = 8
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel with all that its guests share, in the form that QEMU takes."""
+
+    label: str
+    kernel: Path
+    initramfs: bytes
+    facts: Mapping[str, Any]
+
+
+@dataclass
+class Tally:
+    seconds: list[float] = field(default_factory=list)  # of each boot
+    fixed: list[float] = field(default_factory=list)  # of those, until the first run
+    failures: list[BootFailure] = field(default_factory=list)
+
+
+class Booting:
+    """One guest, from its files to what became of it."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        boot: PlannedBoot,
+        ready: Ready,
+        machine: Machine,
+        work: Path,
+        limit_s: float,
+    ) -> None:
+        self.experiment, self.boot, self._ready, self._machine = experiment, boot, ready, machine
+        self._limit_s = limit_s
+        self._work = work
+        work.mkdir()
+        schedule = experiment.plan(boot)
+        self._console = work / "console"
+        self._console_read = 0
+        self._tail = b""
+        self.runs = 0
+        self.ready_s: float | None = None
+        settings: dict[str, str | int] = {
+            "LABEL": boot.label,
+            "SEED": boot.seed,
+            "LOAD": "" if boot.condition.load == IDLE else f"load {boot.condition.load}",
+            "NETWORK": int(any(run.benchmark == "network" for run in schedule)),
+        }
+        own = initramfs.of_boot(plan.to_csv(schedule), settings)
+        files = qemu.Boot(
+            kernel=ready.kernel,
+            initrd=work / "initrd",
+            disk=work / "disk",
+            console=self._console,
+            serial=work / "serial",
+            seed=boot.seed,
+            clock=boot.clock,
+        )
+        self._files = files
+        try:
+            files.initrd.write_bytes(ready.initramfs + own)
+            guest.prepare(files.disk, disk_size(schedule))
+        except OSError as error:
+            raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
+        self.words = qemu.command(machine, files)
+        self._guest = Guest(self.words, work / "stderr")
+
+    def poll(self) -> bool:
+        """Whether it has ended, or has to."""
+        ended = self._guest.status() is not None
+        self._read_console()
+        return ended or self._overdue()
+
+    def _overdue(self) -> bool:
+        limit = self.experiment.time_limit_s if self.ready_s is not None else self._limit_s
+        return self._guest.seconds > limit
+
+    def _read_console(self) -> None:
+        try:
+            with self._console.open("rb") as file:
+                file.seek(self._console_read)
+                data = file.read()
+        except OSError:
+            return
+        self._console_read += len(data)
+        lines = (self._tail + data).split(b"\n")
+        self._tail = lines.pop()
+        for line in lines:
+            self.runs += line.startswith(_RUN)
+            if self.ready_s is None and line.startswith(_READY):
+                self.ready_s = self._guest.seconds
+
+    def end(self) -> None:
+        self._guest.end()
+
+    def clean(self) -> None:
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    @property
+    def seconds(self) -> float:
+        return self._guest.seconds
+
+    def conclude(self) -> tuple[Delivery | None, BootFailure | None]:
+        """What it delivered, and why that is nothing to go by."""
+        status = self._guest.status()
+        self.end()
+        self._read_console()
+        text = self.console()
+        last = tuple([line for line in text.splitlines() if line.strip()][-_CONSOLE_LINES:])
+        try:
+            delivery = guest.receive(self._files.disk, self._files.serial)
+        except ResultsIncomplete as failure:
+            failure.console = last
+            return None, failure
+        except OSError as error:
+            return None, ResultsIncomplete(f"the results cannot be read: {error.strerror}", last)
+        return delivery, self._failure(status, delivery, text, last)
+
+    def _failure(
+        self, status: int | None, delivery: Delivery | None, text: str, last: tuple[str, ...]
+    ) -> BootFailure | None:
+        if delivery and delivery.state in ("complete", "programs"):
+            return None
+        said = _SAYS.findall(text)
+        death = _DEATH.search(text)
+        total = self.experiment.runs_of_boot
+        if delivery and delivery.state == "module":
+            return ModuleMissing(f"the kernel refused the {said[0] if said else 'module'}", last)
+        if status and not death:
+            complaint = self._guest.complaint() or f"ended with status {status}"
+            return EmulatorFailed(f"QEMU failed: {complaint}", last)
+        if death and self.ready_s is not None:
+            return NotBooted(f"the kernel died after {self.runs} of {total} runs: {death[1]}", last)
+        if death:
+            return NotBooted(f"the kernel did not boot: {death[1]}", last)
+        if self.ready_s is None and status is None:
+            return NotBooted(f"the kernel did not boot within {self._limit_s:g} s", last)
+        if status is None:
+            limit = duration(self.experiment.time_limit_s)
+            return TimeLimit(f"{self.runs} of {total} runs were over after {limit}", last)
+        if said:
+            return ResultsIncomplete(f"the guest says: {said[-1]}", last)
+        if self.ready_s is None:
+            return NotBooted("the kernel ended before its first program", last)
+        return ResultsIncomplete(f"the guest ended after {self.runs} of {total} runs", last)
+
+    def console(self) -> str:
+        try:
+            return self._console.read_text(errors="replace").replace("\r", "")
+        except OSError:
+            return ""
+
+    def evidence(self, command: Sequence[str]) -> session.Evidence:
+        machine = self._machine
+        facts = {
+            "qemu": machine.emulator.text,
+            "mode": machine.mode,
+            "mode_reason": self.experiment.why,
+            "cpu_model": machine.cpu_model,
+            "shape": vars(machine.shape),
+            "command": self.words,
+            "kernel": dict(self._ready.facts),
+            "seed": self.boot.seed,
+            "clock": self.boot.clock,
+            "initramfs_sha256": self._ready.facts["initramfs_sha256"],
+            "seconds": round(self.seconds, 3),
+            "seconds_until_ready": None if self.ready_s is None else round(self.ready_s, 3),
+        }
+        files = {"console.log": self.console().encode()}
+        complaint = self._work / "stderr"
+        if complaint.exists() and complaint.stat().st_size:
+            files["qemu.log"] = complaint.read_bytes()
+        return session.Evidence(files, facts, command)
+
+
+def disk_size(schedule: Sequence[plan.PlannedRun]) -> int:
+    """Room for all samples of the schedule, and then some."""
+    size = _DISK_BYTES
+    for run in schedule:
+        options = dict(word.lstrip("-").partition("=")[::2] for word in run.arguments)
+        iterations, responders = (
+            int(value) if (value := options.get(name, "")).isdecimal() else default
+            for name, default in (("iterations", 500), ("responders", 0))
+        )
+        size += _RUN_BYTES + 8 * iterations * (_SERIES + responders)
+    return size + -size % 4096
+
+
+class Boots:
+    """One attempt to complete an experiment. `say` tells the user; the progress goes to `stderr`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        output: Path,
+        kernels: Sequence[Ready],
+        machine: Machine,
+        jobs: int,
+        boot_limit_s: float,
+        command: Sequence[str],
+        work: Path,
+        progress: Progress,
+    ) -> None:
+        self._experiment, self._output, self._kernels = experiment, output, kernels
+        self._machine, self._jobs, self._boot_limit_s = machine, jobs, boot_limit_s
+        self._command, self._work, self._progress = command, work, progress
+        self._active: list[Booting] = []
+        self.sessions: dict[int, Path] = {}
+        self.tally = Tally()
+
+    def run(self, done: Mapping[int, Path], signals: Signals) -> None:
+        """Boot what is missing. Raises Stopped, and the failure of a condition of which no boot ever
+        succeeded, for its next would fail alike."""
+        self.sessions = dict(done)
+        pending = deque(b for b in self._experiment.schedule() if b.number not in done)
+        begun = time.monotonic()
+        before = len(done) * self._experiment.runs_of_boot
+        try:
+            while pending or self._active:
+                while pending and len(self._active) < self._jobs:
+                    self._active.append(self._start(pending.popleft()))
+                signals.wait(_POLL_SECONDS)
+                for booting in [b for b in self._active if b.poll()]:
+                    self._active.remove(booting)
+                    self._conclude(booting)
+                    booting.clean()
+                self._show(before, time.monotonic() - begun)
+        finally:
+            self._progress.clear()
+            for booting in self._active:
+                booting.end()
+
+    def _show(self, before: int, elapsed: float) -> None:
+        runs = len(self.sessions) * self._experiment.runs_of_boot
+        runs += sum(booting.runs for booting in self._active)
+        total = self._progress.total
+        left = None
+        if self.tally.seconds and runs > before:
+            left = elapsed * (total - runs) / (runs - before)
+        label = self._active[0].boot.label if self._active else ""
+        self._progress.before(min(runs, total - 1), label, left)
+
+    def _start(self, boot: PlannedBoot) -> Booting:
+        return Booting(
+            self._experiment,
+            boot,
+            self._kernels[boot.condition.kernel],
+            self._machine,
+            self._work / f"boot-{boot.number}",
+            self._boot_limit_s,
+        )
+
+    def _conclude(self, booting: Booting) -> None:
+        boot = booting.boot
+        delivery, failure = booting.conclude()
+        evidence = booting.evidence(self._command)
+        place = None
+        if failure is None:
+            assert delivery
+            try:
+                place = session.store(self._output, self._experiment, boot, delivery, evidence)
+            except BootFailure as refused:
+                failure = refused
+        name = f"boot {boot.number} of {len(self._experiment.schedule())}, {boot.label}"
+        if failure is None:
+            assert place
+            self.sessions[boot.number] = place
+            self.tally.seconds.append(booting.seconds)
+            self.tally.fixed.append(booting.ready_s or 0.0)
+            self._progress.say(
+                f"{name}: {booting.runs} runs in {booting.seconds:.1f} s, of which the boot took"
+                f" {booting.ready_s or 0:.1f} s"
+            )
+            return
+        self.tally.failures.append(failure)
+        kept = session.keep_failed(
+            self._output, self._experiment, boot, delivery, evidence, failure
+        )
+        self._progress.say(f"{name}: {failure} ({failure.kind}); kept in {kept}")
+        for line in failure.console:
+            self._progress.say(f"  | {line}")
+        labels = {b.label for b in self._experiment.schedule() if b.number in self.sessions}
+        if boot.label not in labels:
+            raise type(failure)(f"{boot.label}: {failure}", failure.console)

@@ -1,0 +1,104 @@
+"""What the lab keeps between its runs, and the space it works in.
+
+    packages/   Debian packages, unpacked
+    apt/        the package lists of the lab's own apt
+    images/     kernels, unpacked
+    work/       a directory for each lab at work, gone when it ends
+
+Everything here can be had again: `klat lab clear` removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from klat import directory
+from klat.errors import KlatError
+
+
+def root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    parent = Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()
+    return parent / "klat" / "lab"
+
+
+def folder(*names: str) -> Path:
+    """A directory of the cache, made where it is not there."""
+    path = root().joinpath(*names)
+    try:
+        directory.make_directories(path)
+    except OSError as error:
+        raise KlatError(f"cannot make {path}: {error.strerror}") from None
+    return path
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock on a directory; None where another process does."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def work() -> Iterator[Path]:
+    """A directory that is removed at the end. Those of labs that were killed go first."""
+    base = folder("work")
+    _sweep(base)
+    path = Path(tempfile.mkdtemp(dir=base))
+    descriptor = _lock(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _sweep(base: Path) -> None:
+    for path in base.iterdir():
+        try:
+            descriptor = _lock(path)
+        except OSError:
+            continue
+        if descriptor is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+
+@contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """One process at a time, in what it does to a part of the cache; others wait."""
+    descriptor = os.open(folder(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def clear() -> int:
+    """Remove it all; how many bytes that freed. KlatError while a lab is at work."""
+    base = root()
+    if not base.is_dir():
+        return 0
+    if (base / "work").is_dir():
+        _sweep(base / "work")
+        if any((base / "work").iterdir()):
+            raise KlatError(f"{base}: a klat lab is at work in it")
+    size = sum(
+        os.lstat(os.path.join(inner, file)).st_blocks * 512
+        for inner, _, files in os.walk(base)
+        for file in files
+    )
+    shutil.rmtree(base)
+    return size

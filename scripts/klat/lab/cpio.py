@@ -1,0 +1,69 @@
+"""Writes cpio archives in the "newc" format, the one that the kernel unpacks as its first file system.
+
+The same entries give the same bytes: times are 0, owners root, inode numbers count from 1. The kernel
+unpacks archives that follow one another as if they were one
+(Documentation/driver-api/early-userspace/buffer-format.rst in its source).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MAGIC = b"070701"
+_ALIGNED = 512
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`data` is a link's target where `mode` says that it is one; `device` is (major, minor)."""
+
+    name: str  # without a leading slash
+    mode: int
+    data: bytes = b""
+    device: tuple[int, int] = (0, 0)
+
+
+def file(name: str, data: bytes, mode: int = 0o644) -> Entry:
+    return Entry(name, stat.S_IFREG | mode, data)
+
+
+def directory(name: str) -> Entry:
+    return Entry(name, stat.S_IFDIR | 0o755)
+
+
+def link(name: str, target: str) -> Entry:
+    return Entry(name, stat.S_IFLNK | 0o777, target.encode())
+
+
+def character_device(name: str, major: int, minor: int) -> Entry:
+    return Entry(name, stat.S_IFCHR | 0o600, device=(major, minor))
+
+
+def archive(entries: Iterable[Entry]) -> bytes:
+    """With every directory that the entries lie in, each name once, directories first."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        parts = entry.name.split("/")
+        for depth in range(1, len(parts)):
+            found.setdefault("/".join(parts[:depth]), directory("/".join(parts[:depth])))
+        found[entry.name] = entry
+    written = bytearray()
+    for inode, name in enumerate(sorted(found), start=1):
+        _write(written, found[name], inode)
+    _write(written, Entry("TRAILER!!!", 0), 0)
+    written += b"\0" * (-len(written) % _ALIGNED)
+    return bytes(written)
+
+
+def _write(written: bytearray, entry: Entry, inode: int) -> None:
+    name = entry.name.encode() + b"\0"
+    links = 2 if stat.S_ISDIR(entry.mode) else 1
+    major, minor = entry.device
+    # inode, mode, uid, gid, links, time, size, device of the file, device it is, name's size, check
+    fields = (inode, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, major, minor, len(name), 0)
+    written += _MAGIC + b"".join(b"%08x" % field for field in fields) + name
+    written += b"\0" * (-len(written) % 4)
+    written += entry.data
+    written += b"\0" * (-len(written) % 4)

@@ -1,0 +1,194 @@
+"""An experiment: which kernels are booted how often, in which order, with what. All of it is in run.json
+of every session, so that any of them can be completed to the whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from klat import plan
+from klat.errors import KlatError
+from klat.lab.qemu import Shape
+from klat.plan import PlannedRun
+
+IDLE = "none"
+FAILED = ".failed"  # the directory of a label with the boots that gave no session
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What one label stands for: a kernel under a load, or under none."""
+
+    kernel: int  # among the experiment's
+    load: str
+
+    def label(self, labels: Sequence[str]) -> str:
+        return labels[self.kernel] + (f"-{self.load}" if self.load != IDLE else "")
+
+
+@dataclass(frozen=True)
+class PlannedBoot:
+    number: int  # from 1, in the order of the experiment
+    round: int  # from 1: every condition once
+    condition: Condition
+    label: str
+    seed: int  # of the machine and of the order of runs
+    clock: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    identity: str
+    kernels: tuple[str, ...]  # as typed
+    labels: tuple[str, ...]  # of the kernels
+    releases: tuple[str, ...]
+    hashes: tuple[str, ...]  # of the kernels' images
+    programs: dict[str, str]  # and of the programs, by name
+    mode: str
+    why: str  # that mode
+    shape: Shape
+    sets: tuple[tuple[str, tuple[str, ...]], ...]
+    loads: tuple[str, ...]
+    boots: int
+    runs: int
+    seed: int
+    clock: str  # of the first guest; those of the others are each a second later
+    time_limit_s: int
+
+    def conditions(self) -> list[Condition]:
+        return [Condition(k, load) for load in self.loads for k in range(len(self.kernels))]
+
+    def schedule(self) -> list[PlannedBoot]:
+        """Every round in the reverse order of the one before: of two conditions, A B B A, so that what
+        drifts steadily weighs on both alike."""
+        conditions = self.conditions()
+        return [
+            self._planned(number, number_of_round + 1, condition)
+            for number, (number_of_round, condition) in enumerate(
+                (
+                    (r, condition)
+                    for r in range(self.boots)
+                    for condition in (conditions if r % 2 == 0 else conditions[::-1])
+                ),
+                start=1,
+            )
+        ]
+
+    def _planned(self, number: int, in_round: int, condition: Condition) -> PlannedBoot:
+        digest = hashlib.sha256(f"klat lab {self.seed} {number}".encode()).digest()
+        clock = datetime.fromisoformat(self.clock) + timedelta(seconds=number - 1)
+        return PlannedBoot(
+            number,
+            in_round,
+            condition,
+            condition.label(self.labels),
+            int.from_bytes(digest[:8], "big") >> 1,
+            clock.isoformat(timespec="seconds"),
+        )
+
+    def plan(self, boot: PlannedBoot) -> list[PlannedRun]:
+        return plan.make(self.sets, self.runs, boot.seed)
+
+    @property
+    def runs_of_boot(self) -> int:
+        return self.runs * len(self.sets)
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of(facts: Any) -> Experiment:
+        """ValueError, TypeError or KeyError where that was not written by facts()."""
+        held = dict(facts)
+        held["shape"] = Shape(**held["shape"])
+        held["sets"] = tuple((str(name), tuple(words)) for name, words in held["sets"])
+        for name in ("kernels", "labels", "releases", "hashes", "loads"):
+            held[name] = tuple(held[name])
+        return Experiment(**held)
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+def parse_clock(text: str) -> str:
+    """ValueError where it is no time as QEMU takes one."""
+    try:
+        moment = datetime.fromisoformat(text.removesuffix("Z"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00:00") from None
+    if moment.tzinfo or not 1990 <= moment.year < 2038:
+        raise ValueError(f"{text!r}: give a UTC time of 1990 to 2037")
+    return moment.isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is there of an experiment."""
+
+    experiment: Experiment
+    output: Path
+    sessions: dict[int, Path]  # by the number of the boot
+
+
+def find(path: Path) -> Begun:
+    """The experiment that a session, a label's directory or an output directory belongs to or holds.
+    KlatError where there is none, or several."""
+    if not path.is_dir():
+        raise KlatError(f"{path}: no such directory")
+    held: dict[str, tuple[Experiment, Path]] = {}
+    for facts in _run_files(path.resolve()):
+        found = _experiment(facts)
+        if found:
+            label = facts.parent.parent
+            output = label.parent.parent if label.name == FAILED else label.parent
+            held[found.identity] = (found, output)
+    if not held:
+        raise KlatError(
+            f"{path}: klat lab run began no session in it, so there is none to complete"
+        )
+    if len(held) > 1:
+        raise KlatError(f"{path}: holds sessions of {len(held)} experiments; give one session")
+    ((experiment, output),) = held.values()
+    sessions = {}
+    for label_name in {boot.label for boot in experiment.schedule()}:
+        for facts in _sessions_of(output / label_name):
+            found = _experiment(facts)
+            if found and found.identity == experiment.identity:
+                sessions[int(_read(facts)["lab"]["boot"])] = facts.parent
+    return Begun(experiment, output, sessions)
+
+
+def _sessions_of(label: Path) -> list[Path]:
+    return [p for p in sorted(label.glob("*/run.json")) if not p.parent.name.startswith(".")]
+
+
+def _run_files(path: Path) -> Iterator[Path]:
+    """Of a session, a label or an output; failed boots too, for they can be all there is."""
+    if (path / "run.json").is_file():
+        yield path / "run.json"
+        return
+    for label in (path, *path.glob("*")):
+        yield from _sessions_of(label)
+        yield from (label / FAILED).glob("*/run.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _experiment(path: Path) -> Experiment | None:
+    lab = _read(path).get("lab")
+    try:
+        return Experiment.of(lab["experiment"]) if lab else None
+    except (KeyError, TypeError, ValueError):
+        raise KlatError(f"{path} is damaged or was edited") from None

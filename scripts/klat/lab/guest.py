@@ -1,0 +1,100 @@
+"""What a guest leaves behind: a header and a tar, on a raw disk or, without virtio, on a serial line.
+
+The header is one line in a block of 512 bytes, `klat-lab 1 STATE BYTES SHA256`. It is the first block
+of the disk, with the state `failed` before the guest starts, and overwritten once the tar is out,
+which begins at 4096. A serial line cannot be overwritten: there the guest writes it before the tar as
+`failed` and once more behind it, and the last counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from klat import directory
+from klat.lab.failures import ResultsIncomplete
+
+HEADER = 512
+OFFSET = 4096
+_MAGIC = "klat-lab"
+_VERSION = "1"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """`state` is `complete`, or what kept the guest from it: `failed`, `programs`, `module`."""
+
+    state: str
+    tar: bytes
+
+
+def prepare(disk: Path, size: int) -> None:
+    """OSError where there is no room."""
+    with disk.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        line = f"{_MAGIC} {_VERSION} failed 0 {hashlib.sha256().hexdigest()}\n"
+        file.write(line.encode().ljust(HEADER, b"\0"))
+
+
+def _header(block: bytes) -> tuple[str, int, str] | None:
+    words = block.split(b"\n", 1)[0].decode("ascii", "replace").split()
+    if len(words) != 5 or words[:2] != [_MAGIC, _VERSION] or not words[3].isdecimal():
+        return None
+    return words[2], int(words[3]), words[4]
+
+
+def _whole(state: str, data: bytes, size: int, digest: str) -> Delivery:
+    if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+        raise ResultsIncomplete("the results are damaged: their checksum does not match")
+    return Delivery(state, data)
+
+
+def receive(disk: Path, serial: Path) -> Delivery:
+    """What is on the disk, or on the serial line where the disk was never written. ResultsIncomplete
+    where that is not whole."""
+    with disk.open("rb") as file:
+        header = _header(file.read(HEADER))
+        if header is None:
+            raise ResultsIncomplete("the results are damaged: the disk has no header")
+        state, size, digest = header
+        file.seek(OFFSET)
+        delivery = _whole(state, file.read(size), size, digest)
+    data = serial.read_bytes() if serial.exists() else b""
+    last = _header(data[-HEADER:]) if len(data) >= 2 * HEADER else None
+    if state != "failed" or not _header(data[:HEADER]) or not last:
+        return delivery
+    return _whole(last[0], data[HEADER:-HEADER], last[1], last[2])
+
+
+def unpack(tar: bytes, into: Path) -> None:
+    """Files and directories only, and none outside: a guest is not to be trusted with the host."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+            for member in archive:
+                parts = [part for part in PurePosixPath(member.name).parts if part != "."]
+                if not parts:
+                    continue
+                if ".." in parts or member.name.startswith("/"):
+                    raise ResultsIncomplete(f"the results hold the path {member.name!r}")
+                place = into.joinpath(*parts)
+                if member.isdir():
+                    place.mkdir(exist_ok=True)
+                    directory.give(place)
+                elif member.isfile():
+                    _write(archive, member, place)
+    except (tarfile.TarError, EOFError) as error:
+        raise ResultsIncomplete(f"the results are damaged: {error}") from None
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    directory.make_directories(place.parent)
+    source = archive.extractfile(member)
+    assert source
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(place, flags, 0o644), "wb") as file:
+        file.write(source.read())
+    directory.give(place)

@@ -1,0 +1,154 @@
+"""Which kernels a lab boots: `debian:stock` and the like from Debian's archive, or a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat import directory
+from klat.errors import KlatError
+from klat.lab import image
+from klat.lab.apt import Archive, Package
+from klat.lab.image import Image
+from klat.lab.modules import Tree
+
+# linux-image-6.1.0-56-rt-amd64, linux-image-6.12.117+deb12-amd64
+_PACKAGE = re.compile(
+    r"linux-image-((\d+)\.(\d+)\.(\d+)(?:\+[a-z]*([\d.]+))?(?:-(\d+))?(-rt)?-amd64)"
+)
+NAMED = {"stock": "6.1", "rt": "6.1-rt"}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A kernel as typed: from Debian by `debian`, or from a file."""
+
+    text: str
+    label: str
+    debian: str = ""
+    path: Path = Path()
+    modules: Path | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    spec: Spec
+    image: Image
+    tree: Tree | None
+    config: bytes | None
+    package: Package | None
+
+    @property
+    def label(self) -> str:
+        return self.spec.label
+
+    def facts(self) -> dict[str, object]:
+        return {
+            "spec": self.spec.text,
+            "release": self.image.release,
+            "version": self.image.version,
+            "sha256": self.image.sha256,
+            "package": f"{self.package.name} {self.package.version}" if self.package else None,
+        }
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A kernel that Debian has: by what name, and how new."""
+
+    name: str  # 6.1, 6.1-rt
+    release: str
+    order: tuple[int, ...]
+    package: Package
+
+
+def parse(text: str) -> Spec:
+    """`debian:NAME`, or `NAME=path[,modules=DIR]`. ValueError says what is wrong."""
+    if text.startswith("debian:"):
+        name = text.removeprefix("debian:")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
+            raise ValueError(f"{text!r} names no kernel: klat lab kernels lists them")
+        return Spec(text, f"lab-{name}", debian=name)
+    label, equals, rest = text.partition("=")
+    if not equals or not rest:
+        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage[,modules=DIR]")
+    directory.check_label(label)
+    path, *more = rest.split(",modules=")
+    if len(more) > 1 or not path or more == [""]:
+        raise ValueError(f"{text!r} is not NAME=path/to/bzImage[,modules=DIR]")
+    return Spec(text, label, path=Path(path), modules=Path(more[0]) if more else None)
+
+
+def check_labels(specs: Sequence[Spec]) -> None:
+    labels = [spec.label for spec in specs]
+    for spec in specs:
+        if labels.count(spec.label) > 1:
+            raise KlatError(
+                f"two kernels have the label {spec.label!r}; compare could not tell them apart"
+            )
+
+
+def offered(packages: Mapping[str, Package]) -> list[Offered]:
+    """Every kernel of the archive, the newest of each name last."""
+    found = []
+    for name, package in packages.items():
+        match = _PACKAGE.fullmatch(name)
+        if match:
+            release, major, minor, patch, build, abi, rt = match.groups()
+            builds = [int(part) for part in (build or "0").split(".") if part]
+            order = (int(major), int(minor), int(patch), int(abi or 0), *builds)
+            found.append(Offered(f"{major}.{minor}{rt or ''}", release, order, package))
+    return sorted(found, key=lambda kernel: (kernel.order, kernel.name))
+
+
+def choose(name: str, kernels: Iterable[Offered]) -> Offered:
+    """The newest of that name, or the one of that release."""
+    wanted = NAMED.get(name, name)
+    held = list(kernels)
+    matching = [kernel for kernel in held if wanted in (kernel.name, kernel.release)]
+    if not matching:
+        names = sorted({kernel.name for kernel in held}) + sorted(NAMED)
+        raise KlatError(
+            f"Debian has no kernel debian:{name}; there are {', '.join(names)} (klat lab kernels)"
+        )
+    return matching[-1]
+
+
+def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
+    """The kernel itself, fetched where need be."""
+    if not spec.debian:
+        return _from_file(spec)
+    chosen = choose(spec.debian, offered(archive.packages()))
+    place = archive.unpacked(chosen.package)
+    found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}")
+    config = place / "boot" / f"config-{chosen.release}"
+    # Debian is moving /lib below /usr.
+    modules = next(
+        (m for m in (place / "usr/lib/modules", place / "lib/modules") if m.is_dir()), None
+    )
+    if modules is None:
+        raise KlatError(f"{chosen.package.name}: holds no modules; klat lab clear fetches it anew")
+    tree = Tree(modules / chosen.release, found.release)
+    return Kernel(spec, found, tree, config.read_bytes(), chosen.package)
+
+
+def _from_file(spec: Spec) -> Kernel:
+    found = image.inspect(spec.path)
+    tree = Tree(spec.modules, found.release) if spec.modules else None
+    return Kernel(spec, found, tree, _config_beside(spec.path, found.release), None)
+
+
+def _config_beside(path: Path, release: str) -> bytes | None:
+    """The configuration, where the image lies in the tree that it was built in or in /boot."""
+    candidates = [path.parent / f"config-{release}"]
+    parents = path.resolve().parents
+    if len(parents) > 3 and path.resolve().parent.name == "boot":
+        candidates.append(parents[3] / ".config")
+    for candidate in candidates:
+        try:
+            return candidate.read_bytes()
+        except OSError:
+            continue
+    return None

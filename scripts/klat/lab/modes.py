@@ -1,0 +1,73 @@
+"""In which mode a guest can run here.
+
+That /dev/kvm is there proves nothing, nor that a few instructions run: where KVM itself is emulated, a
+kernel can hang in its first second. So one of the kernels is booted, to its first program and no
+further, under a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from klat import directory
+from klat.lab import cache, cpio, qemu
+from klat.lab.qemu import Boot, Emulator, Guest, Machine, Shape
+from klat.process import Signals
+
+_DEVICE = Path("/dev/kvm")
+_LIMIT_SECONDS = 10
+_READY = b"klat-lab: ready"
+_INIT = b"#!/bin/sh\nmount -t devtmpfs none /dev 2>/dev/null\necho klat-lab: ready\npoweroff -f\n"
+
+
+def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> tuple[str, str]:
+    """`kvm` or `counted`, and in one line why."""
+    if not _DEVICE.exists():
+        return "counted", f"there is no {_DEVICE}"
+    if not os.access(_DEVICE, os.R_OK | os.W_OK):
+        return "counted", f"{_DEVICE} is there and not for this user (group kvm)"
+    key = f"{directory.boot_id()} {emulator.text} {kernel.stat().st_size} {kernel}"
+    kept = cache.folder() / "kvm.json"
+    try:
+        known = json.loads(kept.read_text())
+    except (OSError, ValueError):
+        known = None
+    if not isinstance(known, list) or len(known) != 2 or known[0] != key:
+        known = [key, _problem(emulator, kernel, busybox, signals)]
+        kept.write_text(json.dumps(known))
+    if known[1]:
+        return "counted", f"{_DEVICE} is there, but {known[1]}"
+    return "kvm", "a guest booted by KVM"
+
+
+def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> str:
+    """Why a guest cannot run by KVM; empty where one did."""
+    with cache.work() as work:
+        paths = {name: work / name for name in ("initrd", "disk", "console", "serial")}
+        paths["disk"].write_bytes(b"\0" * 4096)
+        paths["initrd"].write_bytes(
+            cpio.archive(
+                [
+                    cpio.character_device("dev/console", 5, 1),
+                    cpio.file("init", _INIT, 0o755),
+                    cpio.file("bin/busybox", busybox, 0o755),
+                    *(cpio.link(f"bin/{name}", "busybox") for name in ("sh", "mount", "poweroff")),
+                ]
+            )
+        )
+        boot = Boot(kernel=kernel, seed=1, clock="2000-01-01T00:00:00", **paths)
+        machine = Machine(emulator, "kvm", Shape())
+        guest = Guest(qemu.command(machine, boot), work / "stderr")
+        try:
+            while guest.status() is None and guest.seconds < _LIMIT_SECONDS:
+                signals.wait(_LIMIT_SECONDS - guest.seconds)
+        finally:
+            ended = guest.status()
+            guest.end()
+        if paths["console"].exists() and _READY in paths["console"].read_bytes():
+            return ""
+        if ended is None:
+            return f"a guest did not boot within {_LIMIT_SECONDS} s"
+        return f"a guest ended at once: {guest.complaint() or f'status {ended}'}"

@@ -1,0 +1,229 @@
+"""QEMU: which one is here, the machine that it is to make, and a guest at work in it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.errors import KlatError
+from klat.lab.failures import EmulatorFailed
+
+PROGRAM = "qemu-system-x86_64"
+MODES = ("kvm", "counted", "emulated")
+_PR_SET_PDEATHSIG = 1
+# Without x2APIC, which the emulator learnt in 9.0, an APIC's number has eight bits, and one of them
+# all set means every CPU.
+_XAPIC_CPUS = 255
+_X2APIC_SINCE = (9, 0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    cpus: int = 1
+    nodes: int = 1
+    memory_mib: int = 512
+
+
+@dataclass(frozen=True)
+class Emulator:
+    path: str
+    version: tuple[int, ...]
+    text: str  # "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that decides what a guest's figures are, but for its kernel and its seed."""
+
+    emulator: Emulator
+    mode: str
+    shape: Shape
+
+    @property
+    def cpu_model(self) -> str:
+        return "host" if self.mode == "kvm" else "max"
+
+    def describe(self, host: str) -> str:
+        """What has to agree between two sessions; `host` names this machine, which matters where the
+        guest runs on its CPUs."""
+        words = [f"qemu {self.emulator.text}", self.mode, f"cpu {self.cpu_model}", str(self.shape)]
+        return "; ".join(words + ([host] if self.mode == "kvm" else []))
+
+
+def find() -> Emulator:
+    path = shutil.which(PROGRAM)
+    if not path:
+        raise KlatError(
+            f"the lab needs {PROGRAM}, which is not here: apt install qemu-system-x86 (Debian,"
+            " Ubuntu)",
+            status=1,
+        )
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EmulatorFailed(f"{path} --version: {error}") from None
+    match = re.search(r"version ((\d+)\.(\d+)[^\n]*)", done.stdout)
+    if not match:
+        last = (done.stderr.strip().splitlines() or ["no version"])[-1]
+        raise EmulatorFailed(f"{path} --version failed: {last}")
+    return Emulator(path, (int(match[2]), int(match[3])), match[1])
+
+
+def check(machine: Machine) -> None:
+    """KlatError where this QEMU cannot make the machine, or its figures would mean nothing."""
+    shape, emulator = machine.shape, machine.emulator
+    if machine.mode == "counted" and shape.cpus > 1:
+        raise KlatError(
+            f"--cpus {shape.cpus}: instructions are counted on one CPU; QEMU emulates several in"
+            " turns, which is no measure of one waiting for another: --mode emulated has as many"
+            " as you like, for counts of events"
+        )
+    if shape.cpus > _XAPIC_CPUS and emulator.version < _X2APIC_SINCE and machine.mode != "kvm":
+        raise KlatError(
+            f"--cpus {shape.cpus}: QEMU {emulator.text} emulates at most {_XAPIC_CPUS} CPUs; from"
+            f" {'.'.join(map(str, _X2APIC_SINCE))} on it emulates more"
+        )
+    if shape.nodes > shape.cpus:
+        raise KlatError(f"--numa {shape.nodes}: there are only {shape.cpus} CPUs for the nodes")
+
+
+def _quoted(path: Path) -> str:
+    """Within an option of QEMU, where a comma ends a value."""
+    return str(path).replace(",", ",,")
+
+
+@dataclass(frozen=True)
+class Boot:
+    """One boot's inputs, in files."""
+
+    kernel: Path
+    initrd: Path
+    disk: Path
+    console: Path
+    serial: Path
+    seed: int
+    clock: str  # of the guest, as 2026-01-31T00:00:00
+
+
+def command_line(machine: Machine) -> str:
+    """Of the guest's kernel."""
+    words = [
+        "console=ttyS0",
+        "rdinit=/init",
+        "panic=-1",  # resets, which ends QEMU
+        "oops=panic",
+        "cryptomgr.notests",
+    ]
+    if machine.mode == "counted":
+        # Under an instruction counter the TSC counts instructions and is as reliable as can be.
+        words += ["tsc=reliable", "no_timer_check", "klat.mode=counted"]
+    elif machine.mode == "emulated":
+        words += ["no_timer_check"]
+    return " ".join(words)
+
+
+def command(machine: Machine, boot: Boot) -> list[str]:
+    shape = machine.shape
+    words = [
+        machine.emulator.path,
+        *("-nodefaults", "-no-user-config", "-no-reboot"),
+        *("-display", "none", "-monitor", "none"),
+        *("-machine", "pc", "-cpu", machine.cpu_model),
+        *("-m", str(shape.memory_mib), "-smp", str(shape.cpus)),
+        *_nodes(shape),
+        *_accelerator(machine),
+        *("-seed", str(boot.seed), "-rtc", f"base={boot.clock},clock=vm"),
+        *("-drive", f"file={_quoted(boot.disk)},format=raw,if=none,id=results,cache=unsafe"),
+        *("-device", "virtio-blk-pci,drive=results"),
+        *("-chardev", f"file,id=console,path={_quoted(boot.console)}"),
+        *("-serial", "chardev:console"),
+        *("-chardev", f"file,id=results,path={_quoted(boot.serial)}"),
+        *("-serial", "chardev:results"),
+        *("-kernel", str(boot.kernel), "-initrd", str(boot.initrd)),
+        *("-append", command_line(machine)),
+    ]
+    return words
+
+
+def _accelerator(machine: Machine) -> list[str]:
+    if machine.mode == "kvm":
+        return ["-accel", "kvm"]
+    if machine.mode == "counted":
+        # shift=0: an instruction is a nanosecond. sleep=off: an idle guest's clock jumps to its next
+        # timer, so that nothing depends on the host.
+        return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
+    return ["-accel", "tcg,thread=multi"]
+
+
+def _nodes(shape: Shape) -> list[str]:
+    if shape.nodes == 1:
+        return []
+    words: list[str] = []
+    for node in range(shape.nodes):
+        memory = shape.memory_mib * (node + 1) // shape.nodes
+        memory -= shape.memory_mib * node // shape.nodes
+        first = shape.cpus * node // shape.nodes
+        last = shape.cpus * (node + 1) // shape.nodes - 1
+        words += ["-object", f"memory-backend-ram,id=memory{node},size={memory}M"]
+        words += ["-numa", f"node,nodeid={node},cpus={first}-{last},memdev=memory{node}"]
+    return words
+
+
+class Guest:
+    """QEMU at work. It ends with klat, however that ends."""
+
+    def __init__(self, words: Sequence[str], stderr: Path) -> None:
+        parent = os.getpid()
+        library = ctypes.CDLL(None, use_errno=True)
+
+        def die_with_parent() -> None:
+            library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if os.getppid() != parent:
+                os._exit(1)
+
+        self.begun = time.monotonic()
+        self._stderr = stderr
+        try:
+            with stderr.open("wb") as file:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    # Ctrl-C is for klat, which ends the guest itself.
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+        except OSError as error:
+            raise EmulatorFailed(f"{words[0]} cannot be started: {error.strerror}") from None
+
+    def status(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def complaint(self) -> str:
+        """The last line that QEMU itself wrote."""
+        try:
+            lines = self._stderr.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        found = [line.strip() for line in lines if line.strip() and "warning:" not in line]
+        return found[-1].removeprefix(f"{PROGRAM}: ") if found else ""

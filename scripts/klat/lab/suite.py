@@ -1,0 +1,106 @@
+"""What a lab measures where nobody says, and the programs that do, in the form that a guest can run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from klat import programs
+from klat.errors import KlatError
+from klat.plan import Setting
+
+# By program, the options that put a measurement on one CPU. What is not here goes without.
+_ONE_CPU: dict[str, dict[str, str]] = {
+    "pipes": {"cpus": "0,0"},
+    "cv": {"cpus": "0,0"},
+    # A signal's timer ends in a thread of low priority under PREEMPT_RT, which a spinner keeps from its only CPU.
+    "timer": {"method": "nanosleep"},
+    "network": {},
+    "tlbflush": {"responders": "0"},
+    "syscall": {},
+}
+_BUILD = "build/static"
+_BUILD_SECONDS = 600
+
+
+def default_benchmarks(cpus: int) -> list[str]:
+    """Those that are here; on one CPU those that make sense there."""
+    if cpus > 1:
+        return programs.core()
+    return [name for name in _ONE_CPU if programs.find(name)]
+
+
+def one_cpu_settings(benchmarks: Iterable[str], given: Sequence[Setting]) -> list[Setting]:
+    """The options for one CPU, but those that the user gave."""
+    taken = {(setting.benchmark, setting.option) for setting in given}
+    return [
+        Setting(name, option, (value,))
+        for name in benchmarks
+        for option, value in _ONE_CPU.get(name, {}).items()
+        if not {(name, option), ("all", option)} & taken
+    ]
+
+
+def is_static(path: Path) -> bool:
+    """Whether an ELF file needs no interpreter."""
+    data = path.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        return False
+    headers = int.from_bytes(data[32:40], "little")
+    size, count = (int.from_bytes(data[at : at + 2], "little") for at in (54, 56))
+    kinds = (
+        int.from_bytes(data[headers + i * size : headers + i * size + 4], "little")
+        for i in range(count)
+    )
+    return 3 not in kinds  # PT_INTERP
+
+
+def use_static_programs() -> None:
+    """From here on klat's programs are those that a guest can run; in a source tree they are built
+    first. KLAT_PROGRAMS goes before both."""
+    if os.environ.get("KLAT_PROGRAMS"):
+        return
+    static = programs.root() / "libexec/klat/static"
+    if programs.in_tree():
+        static = programs.root() / _BUILD
+        _build()
+    os.environ["KLAT_PROGRAMS"] = str(static)
+
+
+def static_programs(names: Sequence[str]) -> dict[str, Path]:
+    """Where each of them is. KlatError where one needs shared libraries."""
+    found = {}
+    for name in names:
+        path = programs.locate(name)
+        if path is None:
+            raise KlatError(f"there is no {name} in {programs.directory()}")
+        if not is_static(path):
+            raise KlatError(
+                f"{path} is not linked statically, as a guest needs it"
+                f" (make OUT={_BUILD} STATIC=1 all)"
+            )
+        found[name] = path
+    return found
+
+
+def _build() -> None:
+    words = ["make", "-s", "-C", str(programs.root()), f"OUT={_BUILD}", "STATIC=1", "all"]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise KlatError("the static programs cannot be built: there is no make") from None
+    except subprocess.TimeoutExpired:
+        raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["make failed"])[-1]
+        raise KlatError(f"the static programs cannot be built: {last}", status=1)

@@ -1,0 +1,46 @@
+"""What the tests of the lab share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/cli")]
+
+import harness  # noqa: E402
+from labs import Lab  # noqa: E402
+
+
+@pytest.fixture
+def qemu() -> str:
+    found = shutil.which("qemu-system-x86_64")
+    if not found:
+        harness.lacking("there is no qemu-system-x86_64")
+    assert found
+    return found
+
+
+@pytest.fixture
+def busybox() -> Path:
+    from klat.lab.suite import is_static
+
+    path = Path("/bin/busybox")
+    if not path.exists() or not is_static(path):
+        harness.lacking("there is no static busybox")
+    return path
+
+
+@pytest.fixture
+def root() -> None:
+    if os.geteuid() != 0:
+        harness.lacking("this test needs root")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, busybox: Path) -> Lab:
+    return Lab(tmp_path, busybox)

@@ -1,0 +1,306 @@
+"""What goes into a guest and what comes out of it: the initramfs, the plan, the results."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import harness
+import pytest
+
+from klat import plan
+from klat.lab import cpio, guest, initramfs
+from klat.lab.experiment import Experiment, parse_clock
+from klat.lab.failures import ResultsIncomplete
+from klat.lab.modules import Module
+from klat.lab.qemu import Shape
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
+    """Mode and data by name, of archives that follow one another, by cpio(5)."""
+    found: dict[str, tuple[int, bytes]] = {}
+    at = 0
+    while at < len(archive):
+        if archive[at] == 0:
+            at += 1
+            continue
+        assert archive[at : at + 6] == b"070701" and at % 4 == 0
+        fields = [int(archive[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        assert fields[5] == 0, "times would make two archives differ"
+        name = archive[at + 110 : at + 110 + fields[11] - 1].decode()
+        start = at + 110 + fields[11] + -(110 + fields[11]) % 4
+        if name != "TRAILER!!!":
+            parent = os.path.dirname(name)
+            assert not parent or parent in found, f"{name} comes before its directory"
+            found[name] = (fields[1], archive[start : start + fields[6]])
+        at = start + fields[6] + -fields[6] % 4
+    return found
+
+
+def base(programs: Mapping[str, Path], machine: str = "m") -> bytes:
+    first, last = (Module(name, name.encode(), (), "r") for name in ("tun", "virtio_blk"))
+    return initramfs.base(b"init", b"box", programs, [first], [last], ("6.1", b"C=y\n"), machine)
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    program = tmp_path / "pipes"
+    program.write_bytes(b"one")
+    first = base({"pipes": program})
+    os.utime(program, (1, 1))
+    program.chmod(0o777)
+    assert base({"pipes": program}) == first
+    program.write_bytes(b"two")
+    assert base({"pipes": program}) != first
+
+
+def test_the_guest_finds_everything_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "pipes").write_bytes(b"program")
+    held = entries(base({"pipes": tmp_path / "pipes"}))
+    assert held["init"] == (stat.S_IFREG | 0o755, b"init")
+    assert held["bin/pipes"] == (stat.S_IFREG | 0o755, b"program")
+    assert held["bin/sh"] == (stat.S_IFLNK | 0o777, b"busybox")
+    assert held["boot/config-6.1"][1] == b"C=y\n"
+    assert held["modules/tun.ko"][1] == b"tun"
+    assert (held["klat/modules"][1], held["klat/modules.last"][1]) == (b"tun\n", b"virtio_blk\n")
+    assert stat.S_ISCHR(held["dev/console"][0])
+
+
+def test_another_machine_has_another_identity(tmp_path: Path) -> None:
+    first, second = (entries(base({}, name))["etc/machine-id"][1] for name in ("7.2", "8.0"))
+    assert first != second and len(first) == len(second) == 33
+
+
+def test_archives_that_follow_one_another_are_one() -> None:
+    boot = initramfs.of_boot("plan\n", {"LABEL": "it's", "SEED": 5})
+    held = entries(base({}) + boot)
+    assert held["klat/plan.csv"][1] == b"plan\n" and "init" in held
+    script = held["klat/settings"][1].decode() + 'printf "%s %s" "$LABEL" "$SEED"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "it's 5"
+
+
+# lab/init, followed by a real shell ---------------------------------------------------------------
+
+WORDS = ("--a=x y", "--b=it's", "--c=$HOME `id` \\ ;|&", "--d=*", "--e='", "--f=-n", "--g=a,b")
+PROGRAM = """#!/bin/sh
+for word; do printf '%s\\n' "$word"; done >>/seen
+echo "it said this" >&2
+mkdir -p /results
+echo x >>/results/rows
+exit $(cat /status)
+"""
+
+
+def follow(
+    directory: Path, busybox: Path, arguments: tuple[str, ...], runs: int, status: int = 0
+) -> tuple[Path, bytes]:
+    """A guest's directory after lab/init, and what it wrote to the serial line. Without a kernel: what
+    would mount, load or end something does nothing, and there is no disk."""
+    # In a process space of its own, of which a call that ends a machine would be the end.
+    enter = ["unshare", "--mount", "--pid", "--fork"] + ([] if os.geteuid() == 0 else ["-r"])
+    if subprocess.run([*enter, "true"], check=False).returncode:
+        harness.lacking("no process space can be made here")
+    guest_root = directory / "guest"
+    for name in ("bin", "dev", "klat", "proc", "sys", "etc"):
+        (guest_root / name).mkdir(parents=True)
+    shutil.copy(busybox, guest_root / "bin/busybox")
+    for name in initramfs._APPLETS:
+        (guest_root / "bin" / name).symlink_to("busybox")
+    (guest_root / "dev/null").touch()
+    (guest_root / "dev/zero").write_bytes(bytes(512))
+    program = guest_root / "bin/pipes"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    # Functions, for busybox's shell asks no file for what it has built in.
+    stubs = [
+        f"{name}() {{ :; }}" for name in ("mount", "insmod", "stty", "sync", "mknod", "reboot")
+    ]
+    script = ["#!/bin/sh", *stubs, "poweroff() { exit 0; }", (ROOT / "lab/init").read_text()]
+    (guest_root / "init").write_text("\n".join(script))
+    (guest_root / "init").chmod(0o755)
+    (guest_root / "status").write_text(f"{status}\n")
+    (guest_root / "klat/modules").write_text("")
+    (guest_root / "klat/modules.last").write_text("")
+    planned = plan.to_csv(plan.make([("pipes", arguments)], runs, 1))
+    settings = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
+    for name, (_, data) in entries(initramfs.of_boot(planned, settings)).items():
+        if data:
+            (guest_root / name).write_bytes(data)
+    subprocess.run(
+        [*enter, "chroot", guest_root, "/init"], timeout=60, check=False, stdout=subprocess.DEVNULL
+    )
+    return guest_root, (guest_root / "dev/ttyS1").read_bytes()
+
+
+def received(tmp_path: Path, serial: bytes) -> guest.Delivery:
+    guest.prepare(tmp_path / "disk", 8192)
+    (tmp_path / "serial").write_bytes(serial)
+    return guest.receive(tmp_path / "disk", tmp_path / "serial")
+
+
+def test_the_plan_reaches_the_programs_word_for_word(tmp_path: Path, busybox: Path) -> None:
+    guest_root, serial = follow(tmp_path, busybox, WORDS, 2)
+    own = ("--record=/results", "--label=a label's", "--seed=7")
+    expected = [
+        word
+        for run in ("1", "2")
+        for word in (*WORDS, *own, f"--order={run}", f"--run={run}", "--quiet")
+    ]
+    assert (guest_root / "seen").read_text().splitlines() == expected
+    delivery = received(tmp_path, serial)
+    assert delivery.state == "complete"
+    guest.unpack(delivery.tar, tmp_path)
+    assert (tmp_path / "rows").read_text() == "x\nx\n"
+    assert (tmp_path / "lab/programs.log").read_text() == "1 0 it said this\n2 0 it said this\n"
+
+
+@pytest.mark.parametrize(("status", "runs"), [(1, 3), (2, 1), (139, 3), (3, 5), (4, 5)])
+def test_a_guest_gives_up_where_programs_only_fail(
+    tmp_path: Path, busybox: Path, status: int, runs: int
+) -> None:
+    guest_root, serial = follow(tmp_path, busybox, (), 5, status)
+    assert (guest_root / "results/rows").read_text() == "x\n" * runs
+    assert received(tmp_path, serial).state == ("complete" if runs == 5 else "programs")
+
+
+# Results ------------------------------------------------------------------------------------------
+
+
+def header(state: str, data: bytes) -> bytes:
+    line = f"klat-lab 1 {state} {len(data)} {hashlib.sha256(data).hexdigest()}\n"
+    return line.encode().ljust(512, b"\0")
+
+
+def on_disk(path: Path, head: bytes, data: bytes) -> Path:
+    path.write_bytes(head.ljust(4096, b"\0") + data + bytes(4096))
+    return path
+
+
+def test_results_come_from_the_disk(tmp_path: Path) -> None:
+    disk = on_disk(tmp_path / "disk", header("complete", b"tar"), b"tar")
+    assert guest.receive(disk, tmp_path / "none") == guest.Delivery("complete", b"tar")
+
+
+def test_a_guest_that_never_wrote_has_failed(tmp_path: Path) -> None:
+    assert received(tmp_path, b"").state == "failed"
+
+
+def test_without_a_disk_results_come_from_the_serial_line(tmp_path: Path) -> None:
+    data = os.urandom(5000)
+    serial = header("failed", b"") + data + header("complete", data)
+    assert received(tmp_path, serial) == guest.Delivery("complete", data)
+
+
+@pytest.mark.parametrize("cut", [100, 512, 2000, 5511])
+def test_a_serial_line_that_broke_off_is_not_believed(tmp_path: Path, cut: int) -> None:
+    data = os.urandom(5000)
+    serial = header("failed", b"") + data + header("complete", data)
+    assert received(tmp_path, serial[:cut]).state == "failed"
+
+
+def test_damaged_results_are_not_believed(tmp_path: Path) -> None:
+    disk = on_disk(tmp_path / "disk", header("complete", b"tar"), b"taR")
+    with pytest.raises(ResultsIncomplete, match="checksum"):
+        guest.receive(disk, tmp_path / "none")
+    serial = header("failed", b"") + b"taR" + header("complete", b"tar")
+    with pytest.raises(ResultsIncomplete, match="checksum"):
+        received(tmp_path, serial)
+    disk.write_bytes(bytes(10000))
+    with pytest.raises(ResultsIncomplete, match="no header"):
+        guest.receive(disk, tmp_path / "none")
+
+
+def tar_of(tmp_path: Path, *members: tuple[str, bytes, str]) -> bytes:
+    """Of (name, type, target)."""
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, kind, target in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            archive.addfile(member)
+    return path.read_bytes()
+
+
+def test_a_guest_cannot_write_outside_its_session(tmp_path: Path) -> None:
+    for name in ("../evil", "/evil", "a/../../evil"):
+        with pytest.raises(ResultsIncomplete, match="path"):
+            guest.unpack(tar_of(tmp_path, (name, tarfile.REGTYPE, "")), tmp_path / "into")
+    into = tmp_path / "into"
+    into.mkdir(exist_ok=True)
+    guest.unpack(
+        tar_of(tmp_path, ("link", tarfile.SYMTYPE, "/etc"), ("f", tarfile.REGTYPE, "")), into
+    )
+    assert [path.name for path in into.iterdir()] == ["f"], "links and devices are left out"
+
+
+# The order ----------------------------------------------------------------------------------------
+
+
+def experiment(**more: object) -> Experiment:
+    facts: dict[str, object] = {
+        "identity": "x",
+        "kernels": ("debian:stock", "debian:rt"),
+        "labels": ("lab-stock", "lab-rt"),
+        "releases": ("a", "b"),
+        "hashes": ("a", "b"),
+        "programs": {"pipes": "0"},
+        "mode": "counted",
+        "why": "",
+        "shape": Shape(),
+        "sets": (("pipes", ("--cpus=0,0",)), ("cv", ())),
+        "loads": ("none",),
+        "boots": 4,
+        "runs": 3,
+        "seed": 5,
+        "clock": "2026-01-01T00:00:00",
+        "time_limit_s": 60,
+    }
+    return Experiment(**facts | more)  # type: ignore[arg-type]
+
+
+def test_kernels_alternate_in_abba_blocks() -> None:
+    labels = [boot.label.removeprefix("lab-") for boot in experiment().schedule()]
+    assert labels == ["stock", "rt", "rt", "stock"] * 2
+
+
+def test_each_load_has_labels_of_its_own() -> None:
+    boots = experiment(loads=("none", "mmap"), boots=1).schedule()
+    assert [b.label for b in boots] == ["lab-stock", "lab-rt", "lab-stock-mmap", "lab-rt-mmap"]
+
+
+def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed() -> None:
+    boots = experiment().schedule()
+    assert len({b.seed for b in boots}) == len({b.clock for b in boots}) == len(boots)
+    assert boots == experiment().schedule()
+    assert {b.seed for b in boots}.isdisjoint(b.seed for b in experiment(seed=6).schedule())
+    plans = {tuple(experiment().plan(boot)) for boot in boots}
+    assert len(plans) > 4 and all(len(p) == 6 for p in plans)
+
+
+def test_an_experiment_survives_its_record() -> None:
+    import json
+
+    made = experiment()
+    assert Experiment.of(json.loads(json.dumps(made.facts()))) == made
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "2026-13-01", "1980-01-01T00:00:00", "2026-01-01T00:00:00+02:00"]
+)
+def test_a_clock_that_qemu_would_not_take_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_clock(text)
+
+
+def test_cpio_fields_are_those_of_the_format() -> None:
+    data = cpio.archive([cpio.file("f", b"abc", 0o600)])
+    assert data.startswith(b"070701" + b"%08x%08x" % (1, stat.S_IFREG | 0o600))
+    assert len(data) % 512 == 0

@@ -1,0 +1,219 @@
+"""Kernels, modules and packages as they are given to the lab: what is wrong with one is said in a line."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import planted
+import pytest
+from labs import Lab
+
+from klat.errors import KlatError
+from klat.lab import image, kernels
+from klat.lab.apt import Package
+from klat.lab.failures import ModuleMissing
+from klat.lab.modules import Tree
+
+RELEASE = "6.6.6-planted"
+
+
+# Images -------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_tells_its_release(tmp_path: Path) -> None:
+    found = image.inspect(planted.kernel(tmp_path / "k"))
+    assert found.release == RELEASE
+
+
+def arm64(path: Path) -> None:
+    path.write_bytes(bytes(0x38) + b"ARM\x64" + bytes(1000))
+
+
+def cut_off(path: Path) -> None:
+    planted.kernel(path)
+    path.write_bytes(path.read_bytes()[:1600])
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: path.write_bytes(b""), "is no bootable kernel for x86-64"),
+        (lambda path: path.write_text("hello" * 1000), "is no bootable kernel for x86-64"),
+        (arm64, "but a kernel for arm64"),
+        (lambda path: path.write_bytes(b"\x7fELF" + bytes(4000)), "give the bzImage"),
+        (lambda path: planted.kernel(path, flags=0), "is a 32-bit kernel"),
+        (lambda path: planted.kernel(path, protocol=0x204), "boot protocol 2.04"),
+        (cut_off, "cut off"),
+        (lambda path: path.mkdir(), "cannot read the kernel"),
+        (lambda path: None, "No such file"),
+    ],
+)
+def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
+    tmp_path: Path, make: Callable[[Path], object], what: str
+) -> None:
+    path = tmp_path / "k"
+    make(path)
+    with pytest.raises(KlatError, match=str(path)) as refused:
+        image.inspect(path)
+    assert what in str(refused.value)
+
+
+# Modules ------------------------------------------------------------------------------------------
+
+
+def tree(directory: Path, **modules: str) -> Tree:
+    """Of modules with their `depends`."""
+    folder = directory / "lib/modules" / RELEASE / "kernel/drivers"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, depends in modules.items():
+        (folder / f"{name}.ko").write_bytes(planted.module(RELEASE, depends))
+    return Tree(directory, RELEASE)
+
+
+def names(found: Tree, *wanted: str) -> list[str]:
+    return [module.name for module in found.closure(wanted)]
+
+
+def test_each_module_comes_after_what_it_needs_and_once(tmp_path: Path) -> None:
+    found = tree(tmp_path, top="left,right", left="base", right="base,left", base="", other="")
+    assert names(found, "top", "base") == ["base", "left", "right", "top"]
+
+
+def test_hyphens_and_underscores_are_one(tmp_path: Path) -> None:
+    found = tree(tmp_path, **{"virtio-pci": "virtio-ring", "virtio_ring": ""})
+    assert names(found, "virtio_pci") == ["virtio_ring", "virtio_pci"]
+
+
+def test_a_module_that_another_needs_and_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModuleMissing, match="there is no module base, which left needs"):
+        names(tree(tmp_path, top="left", left="base"), "top")
+
+
+def test_what_is_built_in_is_not_missing(tmp_path: Path) -> None:
+    tree(tmp_path, top="base")
+    built_in = tmp_path / "lib/modules" / RELEASE / "modules.builtin"
+    built_in.write_text("kernel/lib/base.ko\n")
+    assert names(Tree(tmp_path, RELEASE), "top") == ["top"]
+
+
+def test_modules_of_another_kernel_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tun.ko").write_bytes(planted.module("6.1.0-other"))
+    with pytest.raises(KlatError, match="is of kernel 6.1.0-other, and the kernel to boot is"):
+        names(Tree(tmp_path, RELEASE), "tun")
+
+
+def test_modules_that_need_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="needs itself"):
+        names(tree(tmp_path, a="b", b="a"), "a")
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz", ".zst", ".gz"])
+def test_packed_modules_are_read(tmp_path: Path, suffix: str) -> None:
+    data = planted.module(RELEASE, "")
+    path = tmp_path / f"tun.ko{suffix}"
+    if suffix == ".xz":
+        path.write_bytes(lzma.compress(data))
+    elif suffix:
+        tool = {".zst": ["zstd", "-qc"], ".gz": ["gzip", "-c"]}[suffix]
+        path.write_bytes(subprocess.run(tool, input=data, capture_output=True, check=True).stdout)
+    else:
+        path.write_bytes(data)
+    (module,) = Tree(tmp_path, RELEASE).closure(["tun"])
+    assert module.data == data
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz", ".zst", ".gz"])
+def test_a_damaged_module_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"tun.ko{suffix}"
+    path.write_bytes(b"\x7fELF\x02\x01 no more")
+    with pytest.raises(KlatError, match=str(path)):
+        names(Tree(tmp_path, RELEASE), "tun")
+
+
+def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="holds no kernel module"):
+        Tree(tmp_path, RELEASE)
+
+
+# Names --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "debian:", "debian:../x", "vmlinuz", "=path", "a/b=path", "a=", "a=x,modules=", ".a=b"],
+)
+def test_what_names_no_kernel_is_a_usage_error(lab: Lab, text: str) -> None:
+    done = lab("run", "--kernel", text)
+    assert done.returncode == 2
+    assert done.stderr.startswith("klat lab run: argument --kernel: "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:
+    spec = kernels.parse("mine=/a,b/c=d/bzImage,modules=/e,f")
+    assert (spec.label, str(spec.path), str(spec.modules)) == ("mine", "/a,b/c=d/bzImage", "/e,f")
+
+
+def test_two_kernels_of_one_label_are_refused(lab: Lab, tmp_path: Path, qemu: str) -> None:
+    kernel = planted.kernel(tmp_path / "k")
+    done = lab("run", "--kernel", f"a={kernel}", "--kernel", f"a={kernel}", "pipes")
+    assert done.returncode == 2
+    assert "two kernels have the label 'a'" in done.stderr
+
+
+def packages(*releases: str) -> dict[str, Package]:
+    names = [f"linux-image-{release}" for release in releases]
+    return {name: Package(name, "1", 1) for name in [*names, "linux-image-amd64", "busybox-static"]}
+
+
+def test_the_newest_build_of_a_name_is_taken() -> None:
+    held = kernels.offered(
+        packages(
+            "6.1.0-9-amd64",
+            "6.1.0-10-amd64",
+            "6.1.0-10-rt-amd64",
+            "6.1.0-11-cloud-amd64",
+            "6.1.0-12-amd64-dbg",
+            "6.1.0-12-amd64-unsigned",
+            "6.12.90+deb12-amd64",
+            "6.12.90+deb12.1-amd64",
+            "6.12.9+deb13-rt-amd64",
+            "6.12.100+deb13-rt-amd64",
+        )
+    )
+    chosen = {
+        name: kernels.choose(name, held).release
+        for name in ("stock", "rt", "6.12", "6.12-rt", "6.1.0-9-amd64")
+    }
+    assert chosen == {
+        "stock": "6.1.0-10-amd64",
+        "rt": "6.1.0-10-rt-amd64",
+        "6.12": "6.12.90+deb12.1-amd64",
+        "6.12-rt": "6.12.100+deb13-rt-amd64",
+        "6.1.0-9-amd64": "6.1.0-9-amd64",
+    }
+
+
+def test_a_kernel_that_debian_has_not_is_refused_with_those_that_it_has(
+    lab: Lab, qemu: str
+) -> None:
+    apt = lab.cache / "klat/lab/apt"
+    apt.mkdir(parents=True)
+    (apt / "index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
+    done = lab("run", "--kernel", "debian:5.0", "pipes")
+    assert done.returncode == 2
+    assert "Debian has no kernel debian:5.0; there are 6.1, " in done.stderr
+
+
+def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, qemu: str) -> None:
+    if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
+        harness.lacking("there is no keyring of Debian's")
+    done = lab("kernels", KLAT_DEBIAN_MIRROR="http://127.0.0.1:1", seconds=300)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("klat lab: apt-get update failed: "), done.stderr
+    assert "NAME=path/to/bzImage" in done.stderr
