@@ -273,6 +273,7 @@ uint64_t klat_spin_excess(void)
  * narrows the interval.
  */
 struct ping_pong {
+	pthread_barrier_t both_there;
 	uint32_t turn KLAT_ALIGNED;
 	uint64_t stamp;
 	int cpu;
@@ -285,6 +286,7 @@ static void *pong(void *argument)
 	struct ping_pong *shared = argument;
 
 	shared->result = klat_cpu_pin(shared->cpu);
+	pthread_barrier_wait(&shared->both_there);
 	for (int round = 0; round < shared->rounds && !shared->result; round++) {
 		shared->result = klat_spin_until(NULL, &shared->turn, 2 * round + 1);
 		shared->stamp = klat_tsc_begin();
@@ -305,6 +307,7 @@ static void *ping(void *argument)
 	struct ping_pong *shared = own->shared;
 
 	own->result = klat_cpu_pin(own->cpu);
+	pthread_barrier_wait(&shared->both_there);
 	for (int round = 0; round < shared->rounds && !own->result; round++) {
 		uint64_t before = klat_tsc_begin(), after;
 
@@ -338,14 +341,20 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy->policy);
 	pthread_attr_setschedparam(&attributes, &param);
+	/* One that spins for the other on the only CPU of the caller's mask would keep it from ever
+	 * being started. */
+	pthread_barrier_init(&shared.both_there, NULL, 2);
 	err = pthread_create(&pong_thread, &attributes, pong, &shared);
 	if (err)
 		goto out;
 	err = pthread_create(&ping_thread, &attributes, ping, &own);
-	if (!err)
+	if (err)
+		pthread_barrier_wait(&shared.both_there);
+	else
 		pthread_join(ping_thread, NULL);
 	pthread_join(pong_thread, NULL);
 out:
+	pthread_barrier_destroy(&shared.both_there);
 	pthread_attr_destroy(&attributes);
 	if (err || own.result || shared.result)
 		return err ? -err : own.result ? own.result : shared.result;
