@@ -139,6 +139,14 @@ static void print_params(const char *params, FILE *out)
 	fputc('\n', out);
 }
 
+/* Of a count that is a figure, see klat_count(). */
+static bool is_time(const char *count)
+{
+	size_t length = strlen(count);
+
+	return length > 6 && !strcmp(count + length - 6, "_ticks");
+}
+
 /* Names and numbers. */
 static void print_counts(const struct klat_run *run, FILE *out)
 {
@@ -158,10 +166,14 @@ static void print_counts(const struct klat_run *run, FILE *out)
 		column = print_piece(out, column, "; ", text, strlen(text), 2);
 	}
 	for (int i = 0; i < run->library->count_count; i++) {
-		char text[64];
+		const struct klat_count *count = &run->library->counts[i];
+		char text[96];
 
-		snprintf(text, sizeof(text), "%s %" PRId64, run->library->counts[i].name,
-			 run->library->counts[i].value);
+		if (is_time(count->name) && time_means_something())
+			snprintf(text, sizeof(text), "%s %" PRId64 " (%.0f ns)", count->name,
+				 count->value, to_ns(run, count->value));
+		else
+			snprintf(text, sizeof(text), "%s %" PRId64, count->name, count->value);
 		column = print_piece(out, column, "; ", text, strlen(text), 2);
 	}
 	fputc('\n', out);
