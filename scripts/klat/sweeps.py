@@ -71,12 +71,19 @@ class Sweep:
 
     benchmark: str
     option: str
-    name: str  # of the quantity; empty where each line is one
-    is_time: bool
+    quantity: Quantity | None  # None where each line is one, a time
     by: tuple[str, ...]
     params: dict[str, str]  # that the lines share
     own: dict[str, str]  # those of them that the benchmark's other settings do not
     lines: list[Line]
+
+    @property
+    def name(self) -> str:
+        return self.quantity.name if self.quantity else ""
+
+    @property
+    def is_time(self) -> bool:
+        return self.quantity is None or self.quantity.is_time
 
     @property
     def values(self) -> list[float]:
@@ -183,7 +190,7 @@ def _of_option(
         times = [q for q in quantities if q.is_time]
         lines = [_line(q.name, q, label, chain, known) for q in times]
         lines = [line for line in lines if line.points]
-        found = [Sweep(benchmark, option, "", True, (), shared, own, lines)]
+        found = [Sweep(benchmark, option, None, (), shared, own, lines)]
         quantities = [q for q in quantities if not q.is_time]
     else:
         found = []
@@ -195,8 +202,7 @@ def _of_option(
             apart = " ".join([name, *values] if several_labels else values) or quantity.name
             lines.append(_line(apart, quantity, label, chain, known))
         lines = [line for line in lines if line.points]
-        is_time = quantity.is_time
-        found.append(Sweep(benchmark, option, quantity.name, is_time, by, shared, own, lines))
+        found.append(Sweep(benchmark, option, quantity, by, shared, own, lines))
     return [sweep for sweep in found if sweep.lines]
 
 

@@ -29,7 +29,8 @@ def title(sweep: Sweep) -> str:
 
 def _table(label: Label, sweep: Sweep) -> Iterator[str]:
     unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
-    note = f"{_NOTE}, {unit}" if unit else "mean over runs"
+    is_count = sweep.quantity is not None and sweep.quantity.is_count
+    note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
     yield from wrapped(f"{title(sweep)} ({note})  {params_text(sweep.own)}".rstrip(), "", "  ")
     for lines in _blocks(label, sweep):
         table = _rows(label, sweep, lines)
