@@ -117,6 +117,12 @@ TRAITS: dict[str, Traits] = {
         faults={"yield": ""},
         bounded=("--wait-for", "1"),
     ),
+    "semaphore": Traits(
+        steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),
+        injected={"bare": 0},
+        calls=frozenset({"futex", "clock_gettime", "clock_nanosleep"}),
+        faults={"awake": "the consumer slept"},
+    ),
     "transport": Traits(
         steady=("--transport", "pipe", "--wait", "block", "--cpus", "1,1"),
         injected={"half": 0.5},

@@ -1,0 +1,174 @@
+"""What holds for semaphore alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+from harness import (
+    UNTRUSTED,
+    USAGE,
+    Running,
+    Session,
+    assert_one_line,
+    command,
+    json_of,
+    measured,
+    path_of,
+    run,
+    until,
+    works,
+)
+
+PRIMITIVES = ("posix", "sysv", "futex", "cond", "eventfd", "pipe")
+ONE_CPU = ("--cpus", "1,1")
+SHORT = ("--consumer-burn", "2000", "--idle", "5000")
+
+
+def counts(*options: str) -> dict[str, int]:
+    return dict(json_of(works("semaphore", *options, "--json"))["evidence"]["counts"])
+
+
+def metrics(result: dict[str, Any]) -> dict[str, dict[str, float]]:
+    return {metric["name"]: metric for metric in result["metrics"]}
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_the_consumer_sleeps_once_for_each_item(
+    primitive: str, two_cpus: None, real_time: None
+) -> None:
+    result = json_of(measured("semaphore", "--primitive", primitive, "--json"))
+    assert 900 <= result["evidence"]["counts"]["sleeps_per_1000_items"] <= 1010
+    assert {"wake", "item", "bare"} == set(metrics(result))
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_one_cpu_is_preempted_for_each_item(primitive: str, real_time: None) -> None:
+    result = json_of(measured("semaphore", "--primitive", primitive, *ONE_CPU, "--json"))
+    (producer,) = [w for w in result["evidence"]["workers"] if w["role"] == "producer"]
+    assert producer["involuntary"] >= 450
+    assert result["evidence"]["counts"]["reschedules_per_1000_items"] < 500
+
+
+def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(
+    two_cpus: None, real_time: None
+) -> None:
+    options = ("--sleeps", "any", "--spin-before-sleep", "20000000")
+
+    def attempt() -> str:
+        result = json_of(works("semaphore", *options, "--json"))
+        assert "wake" not in metrics(result), "two counters cannot tell how long that took"
+        slept = result["evidence"]["counts"]["sleeps_per_1000_items"]
+        spinning = result["evidence"]["counts"]["cpu_net_ticks"]
+        idle = 50000 * result["tsc_khz"] / 1e6
+        # The CPU time that it spends on looking is what it has of idle time.
+        right = slept < 50 and 0.5 * idle < spinning < 2 * idle
+        return "" if right else str(result["evidence"])
+
+    until(attempt)
+
+
+def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_time: None) -> None:
+    def attempt() -> str:
+        done = run("semaphore", "--spin-before-sleep", "20000000", "--json")
+        found = done.status == UNTRUSTED and "the consumer slept" in json_of(done)["reason"]
+        return "" if found else str(done)
+
+    until(attempt)
+
+
+def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(
+    two_cpus: None, real_time: None
+) -> None:
+    """An injected cost that is recovered: half of the idle time spun away before each sleep."""
+    idle = ("--idle", "400000", "--iterations", "200")
+
+    def attempt() -> str:
+        without, spun = (
+            [counts(*idle, "--spin-before-sleep", spin)["cpu_net_ticks"] for _ in range(3)]
+            for spin in ("0", "200000")
+        )
+        khz = json_of(works("semaphore", "--json"))["tsc_khz"]
+        more = (statistics.median(spun) - statistics.median(without)) * 1e6 / khz
+        return "" if 160000 < more < 240000 else f"{more} ns instead of 200000"
+
+    until(attempt)
+
+
+def test_net_is_the_difference_of_the_means(tmp_path: Path) -> None:
+    done = works("semaphore", *ONE_CPU, *SHORT, "--json", "--record", tmp_path)
+    found = metrics(json_of(done))
+    net = json_of(done)["evidence"]["counts"]["net_ticks"]
+    assert net == pytest.approx(found["item"]["mean"] - found["bare"]["mean"], abs=2)
+    rows = {row["metric"]: row for row in Session(tmp_path).rows}
+    assert rows["item"]["n"] == rows["bare"]["n"] == "500"
+    assert f"net_ticks={net};" in rows["item"]["evidence"]
+
+
+def test_both_sides_work_as_long_as_they_are_told() -> None:
+    """On one CPU, without semaphores, an item is the work of both."""
+
+    def attempt() -> str:
+        options = ("--consumer-burn", "30000", "--idle", "40000", *ONE_CPU, "--json")
+        bare = metrics(json_of(works("semaphore", *options)))["bare"]["min_ns"]
+        return "" if 90000 < bare < 110000 else f"{bare} ns instead of 100000"
+
+    until(attempt)
+
+
+def test_stretches_are_as_long_as_asked_and_never_longer_than_a_real_time_thread_may_run() -> None:
+    assert counts(*ONE_CPU, *SHORT, "--items", "7")["stretch"] == 7
+    long = ("--consumer-burn", "0", "--idle", "10000000", "--iterations", "8", "--warmup", "0")
+    assert counts(*ONE_CPU, *long, "--items", "1000")["stretch"] <= 4
+
+
+@pytest.mark.parametrize("items, iterations, warmup", [(1, 20, 0), (7, 20, 3), (100, 20, 7)])
+def test_any_length_of_stretch_ends(
+    items: int, iterations: int, warmup: int, two_cpus: None
+) -> None:
+    words = ("--items", items, "--iterations", iterations, "--warmup", warmup, "--sleeps", "any")
+    for cpus in ((), ONE_CPU):
+        found = metrics(json_of(works("semaphore", *map(str, words), *cpus, *SHORT, "--json")))
+        assert found["item"]["n"] == found["bare"]["n"] == iterations
+
+
+@pytest.mark.parametrize("hog", ["idle", "nice19"])
+def test_a_hog_runs_and_ends_with_the_run(hog: str, two_cpus: None, real_time: None) -> None:
+    assert counts("--hog", hog)["hog_ms"] > 0
+    with Running("semaphore", "--hog", hog) as running:
+        pids = running.children
+        running.process.terminate()
+        running.end()
+        assert harness.gone(pids) == set()
+
+
+def test_system_v_semaphores_are_not_left_behind(root: None) -> None:
+    def sets() -> list[str]:
+        return Path("/proc/sysvipc/sem").read_text().splitlines()
+
+    before = sets()
+    works("semaphore", "--primitive", "sysv", *ONE_CPU)
+    with Running("semaphore", "--primitive", "sysv", *ONE_CPU) as running:
+        running.process.kill()
+        running.process.wait()
+        assert harness.gone(running.children) == set()
+    assert sets() == before
+
+
+def test_no_time_to_sleep_is_a_contradiction() -> None:
+    done = run("semaphore", "--idle", "0")
+    assert_one_line(done, "semaphore", USAGE)
+    assert "--sleeps any" in done.err
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_each_primitive_is_clean_under_thread_sanitizer(primitive: str, two_cpus: None) -> None:
+    words = ["setarch", "--addr-no-randomize", path_of("semaphore", "tsan")]
+    for spin in ("0", "20000"):
+        options = ["--primitive", primitive, "--sleeps", "any", "--spin-before-sleep", spin]
+        done = command([*words, *options, "--iterations", "100"], limit=60)
+        assert "Sanitizer" not in done.err, str(done)
+        assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
