@@ -159,7 +159,7 @@ void klat_rest(struct klat_worker *worker);
 /*
  * Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
  * (-ETIMEDOUT). A worker rests meanwhile as by klat_rest(): two runs on the same CPUs could
- * otherwise wait for each other's spinners. NULL where no worker waits, which does not rest.
+ * otherwise wait for each other's spinners. NULL where no worker waits, which rests likewise.
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 

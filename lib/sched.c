@@ -123,6 +123,7 @@ void klat_rest(struct klat_worker *worker)
  * exiting). */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
 {
+	const struct timespec pause = { .tv_nsec = 6000000 };
 	uint64_t deadline = 0;
 
 	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0;
@@ -131,6 +132,8 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 			continue;
 		if (worker)
 			klat_rest(worker);
+		else if (deadline && now_ms() > deadline - 1960)
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		if (!deadline)
 			deadline = now_ms() + 2000;
 		else if (now_ms() > deadline)

@@ -289,6 +289,8 @@ static void *pong(void *argument)
 	pthread_barrier_wait(&shared->both_there);
 	for (int round = 0; round < shared->rounds && !shared->result; round++) {
 		shared->result = klat_spin_until(NULL, &shared->turn, 2 * round + 1);
+		if (shared->result)
+			break;
 		shared->stamp = klat_tsc_begin();
 		__atomic_store_n(&shared->turn, 2 * round + 2, __ATOMIC_RELEASE);
 	}
@@ -313,6 +315,8 @@ static void *ping(void *argument)
 
 		__atomic_store_n(&shared->turn, 2 * round + 1, __ATOMIC_RELEASE);
 		own->result = klat_spin_until(NULL, &shared->turn, 2 * round + 2);
+		if (own->result)
+			break;
 		after = klat_tsc_begin();
 		if ((int64_t)(shared->stamp - after) > own->low)
 			own->low = shared->stamp - after;
