@@ -68,7 +68,7 @@ def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(
         right = slept < 50 and 0.5 * idle < spinning < 2 * idle
         return "" if right else str(result["evidence"])
 
-    until(attempt)
+    until(attempt, tries=8)
 
 
 def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_time: None) -> None:
@@ -77,7 +77,7 @@ def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_ti
         found = done.status == UNTRUSTED and "the consumer slept" in json_of(done)["reason"]
         return "" if found else str(done)
 
-    until(attempt)
+    until(attempt, tries=8)
 
 
 def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(
@@ -95,7 +95,7 @@ def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(
         more = (statistics.median(spun) - statistics.median(without)) * 1e6 / khz
         return "" if 160000 < more < 240000 else f"{more} ns instead of 200000"
 
-    until(attempt)
+    until(attempt, tries=8)
 
 
 def test_net_is_the_difference_of_the_means(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_both_sides_work_as_long_as_they_are_told() -> None:
         bare = metrics(json_of(works("semaphore", *options)))["bare"]["min_ns"]
         return "" if 90000 < bare < 110000 else f"{bare} ns instead of 100000"
 
-    until(attempt)
+    until(attempt, tries=8)
 
 
 def test_stretches_are_as_long_as_asked_and_never_longer_than_a_real_time_thread_may_run() -> None:
