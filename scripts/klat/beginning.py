@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def plain(name: str, value: str) -> str:
 
 
 def parameter_sets(
-    arguments: argparse.Namespace, benchmarks: list[str]
+    arguments: argparse.Namespace, benchmarks: list[str], own: Sequence[plan.Setting] = ()
 ) -> list[tuple[str, tuple[str, ...]]]:
     given = {
         name: str(value)
@@ -147,7 +148,7 @@ def parameter_sets(
     }
     for name, value in given.items():
         plain(name, value)
-    return plan.parameter_sets(benchmarks, given, arguments.option, arguments.sweep)
+    return plan.parameter_sets(benchmarks, given, [*arguments.option, *own], arguments.sweep)
 
 
 def benchmarks(named: list[str]) -> list[str]:

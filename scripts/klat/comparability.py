@@ -42,7 +42,12 @@ _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 _WHERE_BOTH = frozenset({"microcode", "mitigations"})
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
-RUN = {"load": "the background load", "setup": "the set-up command", "prefix": "the prefix"}
+RUN = {
+    "load": "the background load",
+    "setup": "the set-up command",
+    "prefix": "the prefix",
+    "options": "the options of one setting alone",
+}
 ROWS = ("program", "cpus", "policy")
 # Of the params: they set the conditions of a measurement and not what is measured.
 PARAMS = {"dma-latency": "not held", "iterations": ABSENT, "warmup": ABSENT}
@@ -86,7 +91,10 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     """Of one session, by (key, name). `facts` is run.json, or empty."""
     found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
     for key, name in RUN.items():
-        found[key, name] = _text(facts.get(key) or "none")
+        told = facts.get(key)
+        found[key, name] = (
+            " ".join(map(str, told)) if told and isinstance(told, list) else _text(told or "none")
+        )
     files = captured(session.path / "environment", configuration=False)
     for file, values in files.items():
         for part, value in values.items():
@@ -95,6 +103,21 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
                 found[key, name] = value
     found[CAPTURE] = "captured" if files else ABSENT
     return found
+
+
+# Benchmark, or "all", and option.
+Declared = frozenset[tuple[str, str]]
+
+
+def declared_options(facts: Mapping[str, Any]) -> Declared:
+    """What run.json says that a setting alone was told, of settings that take turns."""
+    told = facts.get("options")
+    pairs = (
+        [str(text).partition("=")[0].partition(".") for text in told or () if told]
+        if isinstance(told, list)
+        else []
+    )
+    return frozenset((benchmark, option) for benchmark, _, option in pairs if option)
 
 
 @cache

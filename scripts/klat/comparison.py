@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from klat import estimands
@@ -12,6 +12,7 @@ from klat.comparability import (
     RUN,
     SETTINGS,
     Condition,
+    Declared,
     disagreements,
     is_captured,
     kernels_within,
@@ -110,7 +111,8 @@ class Cell:
     """One metric of one benchmark with one set of params at one placement, on both sides.
 
     `refused` names what keeps it from being compared, and then there are no results; `accepted`
-    what differs and was allowed.
+    what differs and was allowed; `under_test` what one setting alone was told, and what followed
+    from it, where they took turns. The params are BASE's.
     """
 
     benchmark: str
@@ -125,6 +127,7 @@ class Cell:
     results: tuple[Result, ...]
     base_worst: Worst
     new_worst: Worst
+    under_test: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -262,7 +265,7 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
     units = side_units(base, new)
     refused, accepted = _obstacles(base, new, units, options)
     wanted = [{k: c for k, c in side.cells.items() if _wanted(k, options)} for side in (base, new)]
-    pairs = matched(list(wanted[0]), list(wanted[1]))
+    pairs = matched(list(wanted[0]), list(wanted[1]), units.declared)
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -277,31 +280,51 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         only_new=tuple(key for key in wanted[1] if key not in dict(pairs).values()),
     )
     cells = [
-        _open_cell(one, wanted[0][one], wanted[1][two], against, units, base.unit, options)
+        _open_cell((one, two), wanted[0][one], wanted[1][two], against, units, base.unit, options)
         for one, two in pairs
     ]
     return _Opened(against, cells)
 
 
-def matched(base: Sequence[Key], new: Sequence[Key]) -> list[tuple[Key, Key]]:
+def matched(
+    base: Sequence[Key], new: Sequence[Key], declared: Declared = frozenset()
+) -> list[tuple[Key, Key]]:
     """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
-    what is left those that measure the same under conditions that differ, which will be refused,
-    where there is no choice which."""
+    what is left, where there is no choice which, those that differ in nothing but declared options;
+    then in the placement that followed from these; and those that measure the same under conditions
+    that differ, which will be refused."""
+
+    def changed(key: Key) -> Key:
+        names = _declared_of(key[0], declared)
+        kept = [item for item in key[1].split(";") if item.partition("=")[0] not in names]
+        return (key[0], ";".join(kept), *key[2:])
+
+    def moved(key: Key) -> Key:
+        placement = "" if _declared_of(key[0], declared) else key[2]
+        return (*changed(key)[:2], placement, key[3])
+
+    def unlike(key: Key) -> Key:
+        benchmark, params, *rest = moved(key)
+        return (benchmark, split_params(params)[0], rest[0], rest[1])
+
     known = set(new)
     pairs = {key: key for key in base if key in known}
-    left: list[dict[Key, list[Key]]] = []
-    for keys in (base, new):
-        alike: dict[Key, list[Key]] = {}
-        for key in keys:
-            if key not in pairs:
-                bare = (key[0], split_params(key[1])[0], *key[2:])
-                alike.setdefault(bare, []).append(key)
-        left.append(alike)
-    for bare, ones in left[0].items():
-        twos = left[1].get(bare, [])
-        if len(ones) == len(twos) == 1:
-            pairs[ones[0]] = twos[0]
+    for bare in (changed, moved, unlike):
+        taken = set(pairs.values())
+        left: list[dict[Key, list[Key]]] = [{}, {}]
+        for side, keys, done in zip(left, (base, new), (pairs, taken)):
+            for key in keys:
+                if key not in done:
+                    side.setdefault(bare(key), []).append(key)
+        for name, ones in left[0].items():
+            twos = left[1].get(name, [])
+            if len(ones) == len(twos) == 1:
+                pairs[ones[0]] = twos[0]
     return [(key, pairs[key]) for key in base if key in pairs]
+
+
+def _declared_of(benchmark: str, declared: Declared) -> set[str]:
+    return {option for name, option in declared if name in (benchmark, "all")}
 
 
 @dataclass(frozen=True)
@@ -320,7 +343,8 @@ class ComparedRuns:
 def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
     """The runs that `compare` made the cells of these sides from."""
     keys = [[k for k in s.cells if _wanted(k, options)] for s in (base, new)]
-    return ComparedRuns(base, new, dict(matched(*keys)), side_units(base, new))
+    units = side_units(base, new)
+    return ComparedRuns(base, new, dict(matched(keys[0], keys[1], units.declared)), units)
 
 
 def _wanted(key: Key, options: Options) -> bool:
@@ -351,13 +375,14 @@ def _info(side: Side) -> SideInfo:
 @dataclass(frozen=True)
 class SideUnits:
     """How both sides are made into units, and what a verdict on them is about. `obstacle` says why
-    they stand for nothing, where they do."""
+    they stand for nothing, where they do; `declared` are the options that are under test."""
 
     base: Units
     new: Units
     subject: str = "kernel"
     obstacle: str = ""
     caution: str = ""
+    declared: Declared = frozenset()
 
 
 def side_units(base: Side, new: Side) -> SideUnits:
@@ -368,7 +393,13 @@ def side_units(base: Side, new: Side) -> SideUnits:
     declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
     if declared[0] == declared[1] and len(declared[0]) == 1 and "" not in declared[0]:
         noun = "block" if shared else "boot"
-        return SideUnits(_in_pairs(base, noun), _in_pairs(new, noun), subject)
+        own = [source.declared for side in (base, new) for source in side.sources] if shared else []
+        return SideUnits(
+            _in_pairs(base, noun),
+            _in_pairs(new, noun),
+            subject,
+            declared=frozenset[tuple[str, str]]().union(*own),
+        )
     boots = Units()
     if not shared:
         return SideUnits(boots, boots)
@@ -447,14 +478,17 @@ def _cautions(base: Side, new: Side, units: SideUnits) -> list[str]:
 
 
 def _open_cell(
-    key: Key, base: CellRuns, new: CellRuns, against: Against, units: SideUnits, unit: str,
-    options: Options,
+    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, against: Against, units: SideUnits,
+    unit: str, options: Options,
 ) -> tuple[Cell, list[_Entry]]:  # fmt: skip
     both = bool(base.units and new.units)
     unlike = disagreements([_joined(base)], [_joined(new)]) if both else []
-    refused, accepted = _split(unlike, options)
+    names = _declared_of(keys[0][0], units.declared)
+    followed = names | ({"cpus", "policy"} if names else set())
+    consequences = [condition for condition in unlike if condition.key in followed]
+    refused, accepted = _split([c for c in unlike if c not in consequences], options)
     cell = Cell(
-        *key,
+        *keys[0],
         unit=unit,
         base_runs=told(base.statuses),
         new_runs=told(new.statuses),
@@ -463,6 +497,7 @@ def _open_cell(
         results=(),
         base_worst=_worst(base, units.base, options),
         new_worst=_worst(new, units.new, options),
+        under_test=tuple(_under_test(*keys, names, consequences)),
     )
     if cell.refused:
         return cell, []
@@ -488,6 +523,22 @@ def _open_cell(
             entry.judgement = describe(*pair, options.rules, units.obstacle)
         entries.append(entry)
     return cell, entries
+
+
+def _under_test(
+    base: Key, new: Key, names: Set[str], followed: Sequence[Condition]
+) -> Iterator[str]:
+    """What is not the same, each as `name: BASE | NEW`."""
+    values = [dict(item.partition("=")[::2] for item in key[1].split(";")) for key in (base, new)]
+    said = {condition.key for condition in followed}
+    for name in sorted(names):
+        one, two = (short(held.get(name)) for held in values)
+        if one != two and name not in said:
+            yield f"{name}: {one} | {two}"
+    if base[2] != new[2]:
+        yield f"placement: {short(base[2])} | {short(new[2])}"
+    for condition in followed:
+        yield f"{condition.name}: {condition.base} | {condition.new}"
 
 
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:

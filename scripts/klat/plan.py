@@ -61,6 +61,11 @@ class Setting:
     option: str
     values: tuple[str | None, ...]
 
+    def text(self) -> str:
+        """As typed, of one value."""
+        (value,) = self.values
+        return f"{self.benchmark}.{self.option}" + ("" if value is None else f"={value}")
+
 
 def _split(text: str) -> tuple[str, str, str | None]:
     match = _SETTING.fullmatch(text)
@@ -209,15 +214,17 @@ _ABBA = (0, 1, 1, 0)
 
 
 def take_turns(
-    sets: Sequence[tuple[str, tuple[str, ...]]], blocks: int, runs: int, seed: int
+    both: Sequence[Sequence[tuple[str, tuple[str, ...]]]], blocks: int, runs: int, seed: int
 ) -> list[tuple[list[PlannedRun], list[Turn]]]:
-    """The plans of two settings, A and B, that take turns in `blocks` ABBA blocks. A turn holds
-    every parameter set `runs` times, in an order drawn for each turn from one stream.
+    """The plans of two settings, A and B, that take turns in `blocks` ABBA blocks, from as many
+    parameter sets of each. A turn holds every parameter set `runs` times, in an order drawn for each
+    turn from one stream.
 
     Where turns are of one length, the middle of A's two turns of a block is the middle of B's, so a
     drift that is a straight line cancels; of AB, repeated, it would leave its share of one turn.
     """
-    length = len(sets) * runs
+    count = len(both[0])
+    length = count * runs
     _check_length(4 * blocks * length)
     draw = random.Random(seed)
     orders: tuple[list[int], list[int]] = ([], [])
@@ -225,9 +232,9 @@ def take_turns(
     for place in range(1, 4 * blocks + 1):
         setting = _ABBA[(place - 1) % 4]
         begun = len(orders[setting])
-        orders[setting].extend(_shuffled(len(sets), runs, draw))
+        orders[setting].extend(_shuffled(count, runs, draw))
         turns[setting].append(Turn(begun + 1, begun + length, place))
-    return [(_numbered(sets, order), taken) for order, taken in zip(orders, turns)]
+    return [(_numbered(sets, order), taken) for sets, order, taken in zip(both, orders, turns)]
 
 
 def _quote(word: str) -> str:

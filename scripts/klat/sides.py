@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from klat import statistics
-from klat.comparability import PARAMS, Values, conditions, read_run_facts
+from klat.comparability import (
+    PARAMS,
+    Declared,
+    Values,
+    conditions,
+    declared_options,
+    read_run_facts,
+)
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.nested import mean
@@ -78,6 +85,7 @@ class Source:
     files: SampleFiles
     values: Values
     pairing: Pairing | None
+    declared: Declared = frozenset()
 
     @cached_property
     def scale(self) -> float:
@@ -202,7 +210,13 @@ def read_side(path: Path) -> Side:
     for session in sorted(held, key=lambda s: (str(s.info.get("created")), str(s.path))):
         facts = read_run_facts(session.path)
         sources.append(
-            Source(session, SampleFiles(session), conditions(session, facts), Pairing.of(facts))
+            Source(
+                session,
+                SampleFiles(session),
+                conditions(session, facts),
+                Pairing.of(facts),
+                declared_options(facts),
+            )
         )
     return Side(path, sources, _cells(sources), problems)
 

@@ -1,7 +1,7 @@
 """Two settings that take turns within one boot: two sessions, whose runs alternate.
 
 run.json of each holds, besides what it holds of every session: `setup`, `prefix` and `restore`;
-`turns`, as [first order, last order, place among those of both]; `pairing`, the ABBA blocks, as
+`options`, those that this setting alone was told; `turns`, as [first order, last order, place among those of both]; `pairing`, the ABBA blocks, as
 docs/record.md says; `partner`, the path from it to the session of the other setting; and `first`,
 whether it is A.
 """
@@ -46,9 +46,11 @@ def begin(
     output: Path,
     settings: Sequence[Settings],
     plans: Sequence[tuple[list[PlannedRun], list[plan.Turn]]],
+    options: Sequence[Sequence[str]],
     command: Sequence[str],
 ) -> list[Path]:
-    """Make both session directories with their plans, before the first run."""
+    """Make both session directories with their plans, before the first run. `options` are those that
+    one setting alone is told."""
     for each in settings:
         recording.prefix_words(each.prefix)
     experiment = secrets.token_hex(8)
@@ -61,6 +63,7 @@ def begin(
         more = {
             "first": index == 0,
             "partner": os.path.relpath(sessions[1 - index].resolve(), sessions[index].resolve()),
+            "options": list(options[index]),
             "turns": [[turn.first, turn.last, turn.place] for turn in turns],
             "pairing": {
                 "experiment": experiment,

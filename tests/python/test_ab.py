@@ -82,7 +82,7 @@ def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
 
 
 def test_a_steady_drift_cancels_in_a_block() -> None:
-    (_, a), (_, b) = plan.take_turns([("pipes", ()), ("cv", ())], 5, 3, 1)
+    (_, a), (_, b) = plan.take_turns([[("pipes", ()), ("cv", ())]] * 2, 5, 3, 1)
     for block in range(1, 6):
         moments = [[turn.place for turn in side if turn.block == block] for side in (a, b)]
         assert sum(moments[0]) == sum(moments[1]) and len(moments[0]) == len(moments[1]) == 2
@@ -412,3 +412,81 @@ def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat: Klat) 
     done = klat("compare", *(str(s) for s in sessions(klat)))
     assert done.returncode in (0, 1, 3), done.stderr
     assert "Student over pairs of blocks, 1.0 degrees" in " ".join(done.stdout.split())
+
+
+# Options of one setting alone ---------------------------------------------------------------------
+
+
+def compared(klat: Klat, *words: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    found = sessions(klat)
+    done = klat("compare", *map(str, found), "--quantile", "mean", *words)
+    return done, " ".join(done.stdout.split())
+
+
+def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
+    words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
+    done = klat(
+        *TWO,
+        "pipes",
+        "cv",
+        "--blocks",
+        "2",
+        "--runs-per-block",
+        "1",
+        "--option",
+        "all.ms=1",
+        *words,
+    )
+    assert done.returncode == 0, done.stderr
+    for session, told in zip(sessions(klat), ("pipes.bytes=1", "pipes.bytes=64")):
+        assert facts(session)["options"] == [told]
+        (plan_of,) = {
+            line.partition(",")[2]
+            for line in (session / "plan.csv").read_text().splitlines()
+            if ",pipes,1," in line
+        }
+        assert f"--{told.partition('.')[2]}" in plan_of
+    done, text = compared(klat)
+    assert done.returncode == 0, text
+    assert "under test: bytes: 1 | 64 one, mean: same" in text
+    assert "only in" not in text and "not comparable" not in text
+
+
+def test_what_was_declared_may_differ_and_nothing_else(klat: Klat) -> None:
+    words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
+    klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
+    for session in sessions(klat):
+        told = json.loads((session / "run.json").read_text())
+        told["options"] = ["pipes.responders=1"]
+        (session / "run.json").write_text(json.dumps(told))
+    done, text = compared(klat)
+    assert done.returncode == 4 and "only in BASE: pipes bytes=1: one" in text
+
+
+def test_sweeps_pair_value_by_value_beside_an_option_under_test(klat: Klat) -> None:
+    words = ("--sweep", "pipes.responders=1,2", "--b-option", "pipes.bytes=64")
+    klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
+    done, text = compared(klat, "--metric", "one")
+    assert done.returncode == 0 and text.count("under test: bytes: absent | 64") == 2
+
+
+def test_an_option_said_for_both_and_for_one_is_refused(klat: Klat) -> None:
+    words = ("--option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
+    done = klat(*TWO, "pipes", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "pipes.bytes is set twice" in done.stderr
+    done = klat(*TWO, "pipes", "--b-option", "cv.bytes=64")
+    assert done.returncode == 2 and "cv is not among the benchmarks" in done.stderr
+
+
+def test_a_session_with_options_of_its_own_is_resumed_with_them(klat: Klat) -> None:
+    words = ("--b-option", "pipes.bytes=64", "--restore", "true")
+    klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
+    for session in sessions(klat):
+        (session / "runs.csv").write_text("".join((session / "runs.csv").read_text().splitlines(True)[:-4]))  # fmt: skip
+    before = len(klat.starts())
+    done = klat("ab", "--resume", str(sessions(klat)[0]))
+    assert done.returncode == 0, done.stderr
+    again = klat.starts()[before:]
+    assert len(again) == 4
+    assert all(("--bytes=64" in w) == (label_of(w) == "right") for w in again)

@@ -20,11 +20,12 @@ slower than A.
 _EPILOG = """\
 A setting is what its set-up command makes of the machine (idle states, the
 governor, a sysctl), its prefix (a command that ends in running its arguments:
-taskset, chrt, a seccomp or cgroup wrapper), or both. The set-up command is run
-by sh before each turn of that setting, so each has to undo the other's. One
-that fails ends everything, with its message. Whatever the end, --restore is
-run last, by sh: also after Ctrl-C, and where klat itself was killed, as soon
-as the run in flight is over. It may be run twice. Nothing is restored without.
+taskset, chrt, a seccomp or cgroup wrapper), what the programs are told to do
+(--a-option, --b-option), or several of these. The set-up command is run by sh
+before each turn of that setting, so each has to undo the other's. One that
+fails ends everything, with its message. Whatever the end, --restore is run
+last, by sh: also after Ctrl-C, and where klat itself was killed, as soon as the
+run in flight is over. It may be run twice. Nothing is restored without.
 
 The prefix is split into words as by sh, and nothing else in it is expanded.
 Exit status and record are the program's, which the prefix has to pass on.
@@ -43,6 +44,8 @@ SIGINT, SIGTERM, SIGHUP.
 examples:
   klat ab --a aslr --b fixed --b-prefix 'setarch -R' pipes cv
       with the address space laid out at random, and not
+  klat ab --a read --b epoll --b-option pipes.wait=epoll pipes
+      two ways of a program: the options named may differ, and no others
   export P=/sys/module/haltpoll/parameters/guest_halt_poll_ns
   klat ab --blocks 40
       --a sleep --a-setup 'echo 0 > $P' --b poll --b-setup 'echo 200000 > $P'
@@ -67,6 +70,14 @@ def add_parser(subparsers: Any) -> None:
         add(f"--{side}", type=beginning.label, metavar="LABEL", help=f"name of setting {name}")
         add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
         add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
+        add(
+            f"--{side}-option",
+            action="append",
+            default=[],
+            type=beginning.checked(plan.parse_option),
+            metavar="BENCHMARK.OPTION[=VALUE]",
+            help=f"as --option, of {name} alone: what is compared, then",
+        )
     add(
         "--blocks",
         type=beginning.number(1, plan.MAX_RUNS, "number"),
@@ -122,10 +133,14 @@ def _begin(arguments: argparse.Namespace) -> int:
         )
         for side in ("a", "b")
     ]
-    sets = beginning.parameter_sets(arguments, benchmarks)
+    own = [given[f"{side}_option"] for side in ("a", "b")]
+    sets = [beginning.parameter_sets(arguments, benchmarks, options) for options in own]
+    if len(sets[0]) != len(sets[1]):
+        raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
     plans = plan.take_turns(sets, blocks, runs, seed)
-    sessions = begin(beginning.output(arguments), settings, plans, sys.argv)
+    told = [[option.text() for option in options] for options in own]
+    sessions = begin(beginning.output(arguments), settings, plans, told, sys.argv)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
         f" {blocks} blocks of ABBA, labels {arguments.a} and {arguments.b}, seed {seed},"

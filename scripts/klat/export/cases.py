@@ -79,6 +79,7 @@ def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) 
         *([f"p adjusted {p}"] if (p := wording.p_value(j.p_adjusted)) else []),
         *([checks] if (checks := wording.checks(j, against.unit_noun)) else []),
         f"runs of BASE: {cell.base_runs}; of NEW: {cell.new_runs}",
+        *(f"under test: {changed}" for changed in cell.under_test),
         *(f"allowed, though it differs: {condition.sentence()}" for condition in cell.accepted),
     ]
     assert result.verdict is not None

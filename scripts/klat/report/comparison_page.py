@@ -230,6 +230,8 @@ def _notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
     if not cell.results:
         return
     base, new = cell.base_worst, cell.new_worst
+    for changed in cell.under_test:
+        yield f"under test: {changed}"
     yield f"max of {base.samples:,} and {new.samples:,} samples"
     threshold = comparison.options.threshold
     if threshold is not None:

@@ -120,6 +120,8 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
         if title != last:
             yield from wrapped(title, "", "    ")
             last = title
+        for changed in cell.under_test:
+            yield from wrapped(f"under test: {changed}", "  ", "    ")
         yield from _cell(cell, against, comparison, colour)
         for row in table:
             texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
