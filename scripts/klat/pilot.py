@@ -153,17 +153,17 @@ def _metric(
             found.runs,
             0.0,
             observed,
-            _bound(observed, found.units),
+            bound(observed, found.units),
             seconds,
             None,
         )
     below = observed - (found.unit.own or 0.0)  # what the runs contribute to it
-    bound = max(0.0, _bound(observed, found.units) - below)
+    limit = max(0.0, bound(observed, found.units) - below)
     boot = max(0.0, found.unit.own or 0.0)
-    return Metric(key, found.units, found.runs, run, boot, bound, seconds, None)
+    return Metric(key, found.units, found.runs, run, boot, limit, seconds, None)
 
 
-def _bound(observed: float, boots: int) -> float:
+def bound(observed: float, boots: int) -> float:
     """Upper limit of a variance with boots - 1 degrees of freedom, from the chi-square
     distribution."""
     from scipy.special import chdtri
@@ -204,8 +204,13 @@ def _effort(
     return best
 
 
+def effect_and_alpha(target: Target, tests: int) -> tuple[float, float]:
+    """The change as a log, and alpha at Holm's hardest."""
+    return math.log1p(target.change), target.alpha / max(1, tests)
+
+
 def _boots(variance: float, target: Target, tests: int) -> int | None:
-    effect, alpha = math.log1p(target.change), target.alpha / max(1, tests)
+    effect, alpha = effect_and_alpha(target, tests)
 
     def likely(boots: int) -> bool:
         return power_of_difference(Design(boots, variance, variance), effect, alpha) >= target.power

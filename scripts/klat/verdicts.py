@@ -191,7 +191,7 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     for name, side in zip(("BASE", "NEW"), sides):
         if not side.runs:
             return replace(blank, reason=f"no run of {name} has this figure")
-    pairs, unpaired = _pairs(base, new)
+    pairs, unpaired = paired_means(base, new)
     if obstacle or min(sides[0].units, sides[1].units) < 2:
         return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
     if pairs:
@@ -241,7 +241,7 @@ def _means(side: Observed) -> list[float]:
     return branch_means([unit.logs for unit in side.units])
 
 
-def _pairs(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
+def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
     """The means of paired units, and how many units have no partner. Units of one side with the
     same pair are one, so that an ABBA block in which drift cancels may be a pair. No pairs where a
     unit declares none."""
@@ -377,7 +377,7 @@ def _settle(draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, O
 
 def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
     if draft.method is Method.PAIRED:
-        pairs, _ = _pairs(*pair)
+        pairs, _ = paired_means(*pair)
         return Design(len(pairs), variance([b - a for a, b in pairs]), pairs=True)
     base, new = draft.base.unit, draft.new.unit
     assert base and new and base.observed is not None and new.observed is not None

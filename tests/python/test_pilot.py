@@ -13,7 +13,7 @@ import pytest
 from conftest import SessionWriter
 
 from klat.cli import main
-from klat.inference.means import welch
+from klat.inference.means import paired, welch
 
 
 def pilot(
@@ -145,3 +145,85 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(
     for path, why in ((spoiled, "no run counts"), (tmp_path / "missing", "no such directory")):
         status, out, err = klat_plan(capsys, path)
         assert (status, out) == (2, "") and why in err and err.count("\n") == 1
+
+
+# Two settings that took turns
+
+
+def taken_in_turns(
+    writer: SessionWriter, blocks: int = 8, block: float = 0.01, run: float = 0.02
+) -> list[Path]:
+    """As klat ab writes them: ABBA, two runs a turn, 30 ms a run and 100 ms before a turn."""
+    draw = np.random.default_rng(4)
+    both = [writer(f"{label}/1", label=label, boot_id="boot") for label in "ab"]
+    clock = 1_800_000_000_000_000_000
+    orders = [0, 0]
+    for _ in range(blocks):
+        shift = [0.0, draw.normal(0, block)]
+        for side in (0, 1, 1, 0):
+            clock += 100_000_000
+            for _ in range(2):
+                orders[side] += 1
+                value = round(100_000 * math.exp(shift[side] + draw.normal(0, run)))
+                both[side].run({"round_trip": [value] * 20}, order=orders[side], run=orders[side], start_ns=clock)  # fmt: skip
+                clock += 30_000_000
+    pairs = [[4 * i + 1, 4 * i + 4, str(i + 1)] for i in range(blocks)]
+    for number, session in enumerate(both):
+        facts = dict.fromkeys(("seed", "pause_ms", "time_limit_s", "runner"), 1) | {
+            "schema": 1, "label": "ab"[number], "boot_id": "boot", "plan_sha256": "", "load": None, "resumed": [],
+            "first": number == 0, "partner": f"../../{'ba'[number]}/1", "turns": [[1, 2, 1]],
+            "pairing": {"experiment": "e", "pairs": pairs},
+        }  # fmt: skip
+        (session.path / "run.json").write_text(json.dumps(facts))
+    return [session.path for session in both]
+
+
+def test_the_planned_blocks_have_the_power_asked_for(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = taken_in_turns(session_writer)
+    found = told(capsys, a, "--change", "3%", "--power", "0.8")
+    assert found == told(capsys, b, "--change", "3%", "--power", "0.8")
+    (metric,) = found["metrics"]
+    assert metric["blocks"] == 8 and metric["runs"] == 64
+    assert metric["run"] == pytest.approx(2 * 0.02**2, rel=0.5)
+    assert metric["run_seconds"] == pytest.approx(0.03) and found["turn_seconds"] == pytest.approx(
+        0.1
+    )
+    effort = found["effort"]
+    draw = np.random.default_rng(1)
+    hits = 0
+    for _ in range(600):
+        error = math.sqrt(metric["block"] + metric["run"] / (2 * effort["runs"]))
+        difference = paired(list(math.log(1.03) + draw.normal(0, error, effort["blocks"])))
+        assert difference
+        hits += difference.p_different() <= 0.05
+    assert 0.77 <= hits / 600 <= 0.95
+    assert effort["seconds"] == pytest.approx(4 * effort["blocks"] * (0.1 + 0.03 * effort["runs"]))
+    assert found["cautious"]["seconds"] >= effort["seconds"]
+
+
+def test_planned_blocks_are_told_as_ab_takes_them(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, _ = taken_in_turns(session_writer)
+    status, out, err = klat_plan(capsys, a)
+    assert (status, err) == (0, "")
+    assert re.search(
+        r"[0-9]+ blocks of [0-9]+ runs? a turn, .*--blocks [0-9]+ --runs-per-block", out
+    )
+    assert "pilot a and b in turns: 8 blocks" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_blocks_cannot_be_planned_from_one_of_the_two_or_with_the_time_of_a_boot(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = taken_in_turns(session_writer)
+    status, out, err = klat_plan(capsys, a, "--boot-seconds", "9")
+    assert (status, out, err.count("\n")) == (2, "", 1) and "took turns in one boot" in err
+    status, out, err = klat_plan(capsys, a, "--metric", "nothing")
+    assert (status, out, err.count("\n")) == (2, "", 1) and "there are round_trip" in err
+    (b / "run.json").unlink()
+    status, out, err = klat_plan(capsys, a)
+    assert (status, out, err.count("\n")) == (2, "", 1) and "took turns with" in err

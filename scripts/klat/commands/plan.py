@@ -13,6 +13,7 @@ _DESCRIPTION = """\
 From a pilot, a few boots of one kernel, tells how much runs vary within a boot
 and boots among each other, and how many boots and how many runs in each of them
 show a given change between two kernels with a given chance in the least time.
+From one of the two sessions that klat ab wrote, the same of blocks.
 """
 
 _EPILOG = """\
@@ -36,14 +37,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("path", metavar="PATH", type=Path, help="the pilot: a session or a label")
+    add("path", metavar="PATH", type=Path, help="the pilot: a session (also of ab) or a label")
     add("--change", type=share, default=0.02, metavar="C", help="to be found (default: 2%%)")
     add("--power", type=share, default=0.9, metavar="P", help="chance of it (default: 0.9)")
     add("--alpha", type=share, default=0.05, metavar="A", help="as of compare (default: 5%%)")
     add(
         "--boot-seconds",
         type=_seconds,
-        default=60.0,
         metavar="S",
         help="from the end of a boot's runs to the start of the next's (default: 60)",
     )
@@ -63,19 +63,37 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _took_turns(path: Path) -> list[Path]:
+    """Both sessions, A's first, where the one there is was written by klat ab."""
+    from klat.comparability import read_run_facts
+    from klat.session import find_sessions
+    from klat.turns import both
+
+    sessions = find_sessions(path)
+    if len(sessions) != 1 or read_run_facts(sessions[0]).get("partner") is None:
+        return []
+    return both(sessions[0])
+
+
 def run(args: argparse.Namespace) -> int:
     from klat.errors import KlatError
     from klat.estimands import parse
-    from klat.pilot import Target, plan_path
+    from klat.pilot import Pilot, Target, plan_path
+    from klat.pilot_turns import TurnsPilot, plan_turns
 
     try:
         estimand = parse(args.quantile)
     except ValueError as error:
         raise KlatError(f"--quantile: {error}") from None
-    target = Target(
-        args.change, args.power, args.alpha, args.boot_seconds, estimand, tuple(args.metric)
-    )
-    found = plan_path(args.path, target)
+    boot_seconds = 60.0 if args.boot_seconds is None else args.boot_seconds
+    metrics = tuple(dict.fromkeys(args.metric))
+    target = Target(args.change, args.power, args.alpha, boot_seconds, estimand, metrics)
+    both = _took_turns(args.path)
+    if both and args.boot_seconds is not None:
+        raise KlatError(
+            f"--boot-seconds: {args.path} is of two settings that took turns in one boot"
+        )
+    found: Pilot | TurnsPilot = plan_turns(both, target) if both else plan_path(args.path, target)
     for problem in found.problems:
         print(f"klat plan: {problem}", file=sys.stderr)
     if args.format == "json":
@@ -84,9 +102,10 @@ def run(args: argparse.Namespace) -> int:
         json.dump(plain(found), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        from klat.report.planning import planning
+        from klat.report.planning import planning, planning_turns
 
-        for line in planning(found):
+        lines = planning(found) if isinstance(found, Pilot) else planning_turns(found)
+        for line in lines:
             print(line)
     sys.stdout.flush()
     return 0 if found.effort else 3

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from klat.pilot import CAUTION, Effort, Metric, Pilot
+from klat.pilot import CAUTION, Effort, Metric, Pilot, Target
+from klat.pilot_turns import BlockEffort, TurnsPilot
 from klat.report.numbers import MISSING, plural
 from klat.report.verdicts import wrapped
 from klat.report.wording import percent, setting
@@ -20,13 +21,7 @@ def planning(pilot: Pilot) -> Iterator[str]:
         "",
         "  ",
     )
-    yield from wrapped(
-        f"to find a change of {percent(target.change)} in the {target.estimand.name} of each with a"
-        f" chance of {percent(target.power)}, at alpha {percent(target.alpha)} by Holm over"
-        f" {plural(pilot.tests, 'test')}:",
-        "",
-        "  ",
-    )
+    yield from wrapped(_aim(target, pilot.tests), "", "  ")
     if pilot.effort:
         yield f"  {effort(pilot.effort)}"
         if pilot.cautious:
@@ -43,6 +38,63 @@ def planning(pilot: Pilot) -> Iterator[str]:
     yield ""
     for line in pilot.cannot_know:
         yield from wrapped(f"note: {line}", "", "  ")
+
+
+def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
+    """The same for two settings that take turns."""
+    target = pilot.target
+    yield from wrapped(
+        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; a run of every"
+        f" benchmark takes {duration(pilot.round_seconds)}, what goes before a turn"
+        f" {duration(pilot.turn_seconds)}",
+        "",
+        "  ",
+    )
+    yield from wrapped(_aim(target, pilot.tests), "", "  ")
+    if pilot.effort:
+        yield f"  {block_effort(pilot.effort)}"
+        if pilot.cautious:
+            yield f"  {block_effort(pilot.cautious)}: cautious, at the {percent(CAUTION)} bound of"
+            yield "    the blocks' variation"
+        else:
+            yield f"  cautious, at the {percent(CAUTION)} bound of the blocks' variation, none up to 1,000"
+    else:
+        yield "  no number of blocks up to 1,000 would do"
+    yield ""
+    rows = [["runs vary", "blocks vary", "alone", "benchmark and metric"]]
+    for metric in pilot.metrics:
+        alone = f"{metric.alone.blocks} x {metric.alone.runs}" if metric.alone else "over 1,000"
+        rows.append(
+            [
+                MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
+                MISSING if metric.block is None else _seen(metric.block),
+                metric.reason or alone,
+                f"{setting(metric.key)}: {metric.key[3]}",
+            ]
+        )
+    yield from _columns(rows)
+    yield ""
+    for line in pilot.cannot_know:
+        yield from wrapped(f"note: {line}", "", "  ")
+
+
+def block_effort(found: BlockEffort) -> str:
+    return (
+        f"{plural(found.blocks, 'block')} of {plural(found.runs, 'run')} a turn,"
+        f" {duration(found.seconds)}: --blocks {found.blocks} --runs-per-block {found.runs}"
+    )
+
+
+def _aim(target: Target, tests: int) -> str:
+    return (
+        f"to find a change of {percent(target.change)} in the {target.estimand.name} of each with a"
+        f" chance of {percent(target.power)}, at alpha {percent(target.alpha)} by Holm over"
+        f" {plural(tests, 'test')}:"
+    )
+
+
+def _seen(variance: float) -> str:
+    return percent(math.sqrt(variance)) if variance > 0 else "none seen"
 
 
 def effort(found: Effort) -> str:
@@ -73,6 +125,10 @@ def _table(pilot: Pilot) -> Iterator[str]:
                 f"{setting(metric.key)}: {metric.key[3]}",
             ]
         )
+    yield from _columns(rows)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         first = "  ".join(text.rjust(width) for text, width in zip(row, widths)) + "  "
@@ -84,7 +140,7 @@ def _deviation(variance: float | None, metric: Metric) -> str:
         return MISSING
     if variance == 0 and metric.runs == metric.boots:
         return "untold"
-    return percent(math.sqrt(variance)) if variance > 0 else "none seen"
+    return _seen(variance)
 
 
 def _alone(metric: Metric) -> str:

@@ -1,0 +1,210 @@
+"""From a pilot of two settings that took turns in one boot: how much runs and blocks vary, and how many of each find a
+given change in the least time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from klat.comparison import SideUnits, matched, side_units
+from klat.errors import KlatError
+from klat.inference.nested import mean, variance
+from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
+from klat.pilot import FEWEST_BOOTS, RUNS, Target, bound, effect_and_alpha
+from klat.session import SessionError, printable
+from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
+from klat.verdicts import paired_means, spread
+
+# Of A and of B in an ABBA block.
+_TURNS = 2
+
+
+@dataclass(frozen=True)
+class BlockEffort:
+    """So many blocks, with so many runs of each benchmark in each of their four turns."""
+
+    blocks: int
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BlockMetric:
+    """Variances of the logs: `run` of a run of A and one of B within a block, added up; `block` of
+    B - A between blocks, without what the runs contribute (an estimate below 0 is told as 0);
+    `block_bound` its upper limit at the stated caution. None where the pilot cannot tell."""
+
+    key: Key
+    blocks: int
+    runs: int
+    run: float | None
+    block: float | None
+    block_bound: float | None
+    run_seconds: float
+    alone: BlockEffort | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TurnsPilot:
+    labels: tuple[str, str]
+    blocks: int
+    target: Target
+    metrics: tuple[BlockMetric, ...]
+    tests: int
+    round_seconds: float  # one run of every benchmark
+    turn_seconds: float  # before the first run of a turn: the set-up
+    effort: BlockEffort | None
+    cautious: BlockEffort | None
+    cannot_know: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
+    """KlatError or SessionError where the sessions cannot be read or have no run that counts."""
+    a, b = (read_side(path) for path in both)
+    units = side_units(a, b)
+    if not units.base.by_pair or units.subject != "setting":
+        raise KlatError(f"{printable(str(both[0]))}: its blocks and those of its partner differ")
+    pairs = [p for p in matched(list(a.cells), list(b.cells), units.declared) if _wanted(p, target)]
+    if not pairs:
+        known = ", ".join(dict.fromkeys(printable(key[3]) for key in a.cells))
+        raise KlatError(f"no metric of that name on both sides; there are {known}")
+    seconds, turn_seconds = _costs(a, b)
+    found = [
+        _metric(one, a.cells[one], b.cells[two], units, seconds.get(one[:3], 0.0), target)
+        for one, two in pairs
+        if a.cells[one].units and b.cells[two].units
+    ]
+    if not found:
+        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
+    usable = [metric for metric in found if not metric.reason]
+    tests = max(1, len(usable))
+    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    costs = (turn_seconds, round_seconds)
+    return TurnsPilot(
+        labels=(a.name, b.name),
+        blocks=max(metric.blocks for metric in found),
+        target=target,
+        metrics=tuple(
+            m
+            if m.reason
+            else replace(m, alone=_effort([m], target, 1, (turn_seconds, m.run_seconds), False))
+            for m in found
+        ),
+        tests=tests,
+        round_seconds=round_seconds,
+        turn_seconds=turn_seconds,
+        effort=_effort(usable, target, tests, costs, False),
+        cautious=_effort(usable, target, tests, costs, True),
+        cannot_know=tuple(_cannot_know(found)),
+        problems=(*a.problems, *b.problems),
+    )
+
+
+def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
+    return not target.metrics or pair[0][3] in target.metrics
+
+
+def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
+    """Seconds of a run of A by benchmark, params and placement, from its start to the next one's of
+    either side; and what the first of a turn waits beyond that. Medians, for a session may have been
+    interrupted."""
+    starts = sorted(
+        (row.start_ns, number, (row.benchmark, row.params, row.placement))
+        for number, side in enumerate((a, b))
+        for source in side.sources
+        for row in {row.start_ns: row for row in source.session.rows}.values()
+    )
+    within: dict[tuple[str, str, str], list[float]] = {}
+    between: list[tuple[tuple[str, str, str], float]] = []
+    for (start, side, what), (following, other, _) in zip(starts, starts[1:]):
+        taken = (following - start) / 1e9
+        if side == other:
+            within.setdefault(what, []).append(taken)
+        else:
+            between.append((what, taken))
+    for what, taken in between:
+        within.setdefault(what, []).append(taken)
+    costs = {what: median(taken) for what, taken in within.items()}
+    extra = [max(0.0, taken - costs[what]) for what, taken in between]
+    return costs, median(extra) if extra else 0.0
+
+
+def _metric(
+    key: Key, one: CellRuns, two: CellRuns, units: SideUnits, seconds: float, target: Target
+) -> BlockMetric:
+    blank = BlockMetric(key, 0, len(one.runs) + len(two.runs), None, None, None, seconds, None)
+    try:
+        a, b = observe(one, target.estimand, units.base), observe(two, target.estimand, units.new)
+    except NoLogarithm:
+        return replace(blank, reason=f"the {target.estimand.name} of a run is 0")
+    pairs, _ = paired_means(a, b)
+    if len(pairs) < 2:
+        return replace(blank, blocks=len(pairs), reason="fewer than 2 blocks are complete")
+    runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
+    if runs[0] is None or runs[1] is None:
+        return replace(blank, blocks=len(pairs), reason="one run a block")
+    observed = variance([new - base for base, new in pairs])
+    shares = [
+        own * mean([1 / len(unit.logs) for unit in side.units])
+        for own, side in zip(runs, (a, b))
+        if own is not None
+    ]
+    return replace(
+        blank,
+        blocks=len(pairs),
+        run=runs[0] + runs[1],
+        block=max(0.0, observed - sum(shares)),
+        block_bound=max(0.0, bound(observed, len(pairs)) - sum(shares)),
+    )
+
+
+def _effort(
+    metrics: Sequence[BlockMetric],
+    target: Target,
+    tests: int,
+    costs: tuple[float, float],
+    cautious: bool,
+) -> BlockEffort | None:
+    """The least time in which every metric is likely enough to show the change, each by itself."""
+    best: BlockEffort | None = None
+    if not metrics:
+        return None
+    turn_seconds, round_seconds = costs
+    for runs in RUNS:
+        blocks = FEWEST_BOOTS
+        for metric in metrics:
+            own = metric.block_bound if cautious else metric.block
+            assert own is not None and metric.run is not None
+            needed = _blocks(own + metric.run / (_TURNS * runs), target, tests)
+            if needed is None:
+                break
+            blocks = max(blocks, needed)
+        else:
+            seconds = blocks * 2 * _TURNS * (turn_seconds + runs * round_seconds)
+            if best is None or seconds < best.seconds:
+                best = BlockEffort(blocks, runs, seconds)
+    return best
+
+
+def _blocks(spread_of: float, target: Target, tests: int) -> int | None:
+    effect, alpha = effect_and_alpha(target, tests)
+
+    def likely(blocks: int) -> bool:
+        design = Design(blocks, spread_of, pairs=True)
+        return power_of_difference(design, effect, alpha) >= target.power
+
+    return smallest(likely, FEWEST_BOOTS, MOST_UNITS)
+
+
+def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:
+    found = []
+    if 1 < min((m.blocks for m in metrics if not m.reason), default=9) < 5:
+        found.append(
+            "few blocks tell their own variation only roughly; the cautious figure allows for that"
+        )
+    found.append("a verdict is about this boot; in another the change may be another")
+    return found
