@@ -7,56 +7,18 @@
  * responders that sleep at a barrier are not part of any shootdown (unless page tables are freed);
  * so they spin in user mode, and /proc/interrupts has to show one interrupt for each of them and
  * iteration. Generations, not addresses, tell the responders of new pages, for an address comes
- * back.
+ * back. Several initiators are another measurement, of contention.c.
  */
-#include "klat.h"
+#include "tlbflush.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#define PAGE 4096l
-#define TABLE (512 * PAGE) /* what one page table maps */
-#define MAX_RESPONDERS 4095
-
-enum {
-	INITIATOR,
-	INTERRUPTION
-};
-enum {
-	MUNMAP,
-	MPROTECT,
-	MADVISE
-};
-enum {
-	RUNNING,
-	SLEEPING
-};
-enum {
-	KEPT,
-	FREED
-};
-
-struct options {
-	int64_t responders, pages;
-	int operation, responder_state, page_table;
-};
-
-struct state {
-	char *pages KLAT_ALIGNED;
-	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
-	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
-	struct {
-		uint32_t touched; /* generation whose pages this responder has written to */
-	} KLAT_ALIGNED responders[MAX_RESPONDERS];
-};
 
 static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL };
 static const char *const responder_states[] = { "running", "sleeping", NULL };
@@ -66,6 +28,10 @@ static const char *const page_tables[] = { "kept", "freed", NULL };
 static const struct klat_option options[] = {
 	{ "responders", "N", "CPUs besides the initiator's; by default every other one",
 	  KLAT_INTEGER, AT(responders), 0, MAX_RESPONDERS, NULL, false },
+	{ "initiators", "N",
+	  "this many threads at once, each with pages of its own, and no responders; by default "
+	  "one, with responders",
+	  KLAT_INTEGER, AT(initiators), 1, MAX_RESPONDERS + 1, NULL, false },
 	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs",
 	  KLAT_INTEGER, AT(pages), 1, 65536, NULL, false },
 	{ "operation", "munmap|mprotect|madvise",
@@ -86,6 +52,8 @@ static const struct klat_metric metrics[] = {
 	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true },
 	[INTERRUPTION] = { "interruption", "longest gap in a responder's own counter meanwhile",
 			   false },
+	[TOGETHER] = { "together", "with --initiators: first one's begin to last one's end",
+		       false },
 };
 
 static const struct klat_published published[] = {
@@ -93,7 +61,22 @@ static const struct klat_published published[] = {
 	  "2 CPUs, munmap, mean of 500 runs, sd 12548.6; Linux, 2013, responders asleep" },
 };
 
-static int configure(struct klat_run *run)
+/* Initiators alone: the CPUs and metrics are other ones. */
+static int configure_contention(struct klat_run *run)
+{
+	struct options *o = run->options;
+
+	if (o->responders > 0 || o->responder_state == SLEEPING)
+		return klat_usage(run, "--initiators are alone: without responders");
+	o->responders = 0;
+	run->cpu_count = o->initiators;
+	klat_use_metric(run, INITIATOR, o->initiators);
+	klat_use_metric(run, TOGETHER, 1);
+	klat_bound_offset(run, TOGETHER);
+	return 0;
+}
+
+static int configure_responders(struct klat_run *run)
 {
 	struct options *o = run->options;
 
@@ -109,11 +92,6 @@ static int configure(struct klat_run *run)
 		 */
 		o->responders = CPU_COUNT(&allowed) > 1 ? CPU_COUNT(&allowed) - 1 : 1;
 	}
-	if (o->page_table == FREED && o->operation != MUNMAP)
-		return klat_usage(run, "--page-table freed goes with --operation munmap");
-	/* A table in the middle would hold nothing but pages of the operation. */
-	if (o->page_table == KEPT && o->operation == MUNMAP && o->pages > 1022)
-		return klat_usage(run, "--pages above 1022 need --page-table freed");
 	if (o->responder_state == SLEEPING && o->responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");
 	run->cpu_count = o->responders + 1;
@@ -123,81 +101,19 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/*
- * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and
- * rest share page tables with them. Freed: the beginning of an empty stretch of whole tables.
- */
-static char *find_place(const struct options *o)
+static int configure(struct klat_run *run)
 {
-	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
-	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-				 -1, 0),
-	     *aligned;
+	struct options *o = run->options;
 
-	if (reservation == MAP_FAILED)
-		return NULL;
-	aligned = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
-	if (o->page_table == FREED) {
-		munmap(reservation, size);
-		return aligned;
-	}
-	return aligned + PAGE;
-}
-
-static int map_pages(const struct options *o, char *place)
-{
-	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-
-	return mapped == MAP_FAILED ? -errno : 0;
-}
-
-/* Writing, for reading would map the shared page of zeros. */
-static void touch_pages(const struct options *o, char *pages)
-{
-	for (int64_t page = 0; page < o->pages; page++)
-		*(volatile char *)(pages + page * PAGE) = 1;
-}
-
-/* How many faults first touches take is the kernel's affair; any other fault of the initiator is
- * not expected. */
-static int64_t touch_counting_faults(const struct options *o, char *pages)
-{
-	struct rusage before, after;
-
-	getrusage(RUSAGE_THREAD, &before);
-	touch_pages(o, pages);
-	getrusage(RUSAGE_THREAD, &after);
-	return after.ru_minflt - before.ru_minflt;
-}
-
-static int operate(const struct options *o, char *pages)
-{
-	size_t size = o->pages * PAGE;
-	int result = 0;
-
-	switch (o->operation) {
-	case MUNMAP:
-		result = munmap(pages, size);
-		break;
-	case MPROTECT:
-		result = mprotect(pages, size, PROT_READ);
-		break;
-	case MADVISE:
-		result = madvise(pages, size, MADV_DONTNEED);
-		break;
-	}
-	return result ? -errno : 0;
-}
-
-/* Make the pages writable again for the next iteration. */
-static int restore(const struct options *o, char *pages)
-{
-	if (o->operation == MUNMAP)
-		return map_pages(o, pages);
-	if (o->operation == MPROTECT && mprotect(pages, o->pages * PAGE, PROT_READ | PROT_WRITE))
-		return -errno;
-	return 0;
+	if (o->page_table == FREED && o->operation != MUNMAP)
+		return klat_usage(run, "--page-table freed goes with --operation munmap");
+	/* A table in the middle would hold nothing but pages of the operation. */
+	if (o->page_table == KEPT && o->operation == MUNMAP && o->pages > 1022)
+		return klat_usage(run, "--pages above 1022 need --page-table freed");
+	/* A fault of several: they take turns. */
+	if (klat_planted(run, "apart") && !o->initiators)
+		o->initiators = 2;
+	return o->initiators ? configure_contention(run) : configure_responders(run);
 }
 
 static bool responders_sleep(const struct klat_run *run)
@@ -333,6 +249,10 @@ static int setup(struct klat_run *run)
 	/* A huge page counts as one, and has no page table. */
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
 		return klat_error(run, errno, "cannot do without huge pages: %s", strerror(errno));
+	for (int64_t c = 0; c < o->initiators; c++)
+		klat_worker_add(run, "initiator", c, KLAT_HIGH, contender);
+	if (o->initiators)
+		return 0;
 	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
 	for (int64_t r = 0; r < o->responders; r++)
 		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder);
@@ -398,7 +318,9 @@ static int verify(struct klat_run *run)
 		elsewhere = klat_interrupts_elsewhere(run, "TLB");
 
 	klat_count(run, "elsewhere", elsewhere);
-	if (o->responders)
+	if (o->initiators)
+		verify_contention(run);
+	else if (o->responders)
 		verify_delivery(run, expected);
 	if (elsewhere * 2 >= expected && elsewhere > 10)
 		klat_invalid(run, "shootdowns went to CPUs outside the measurement");
@@ -420,13 +342,20 @@ static const struct klat_benchmark tlbflush = {
 		       "needs a process of its own, because the kernel remembers where an address "
 		       "space has run: ./klat run tlbflush "
 		       "--sweep tlbflush.responders=0..3 does that and ends in a table.\n\n"
+		       "With --initiators N, N threads unmap at once, each pages of its own, as in "
+		       "programs whose threads map and unmap memory: they contend for the address "
+		       "space's lock and interrupt each other. One sample an initiator and "
+		       "iteration is its call, together is the time from the first begin to the "
+		       "last end; N times the call of one would be no parallelism at all.\n\n"
 		       "Evidence is the TLB row of /proc/interrupts: an interrupt for at least 99 "
 		       "% of the operations on each responder's "
-		       "CPU, and about none elsewhere.",
+		       "CPU, and about none elsewhere; with several initiators, each operation "
+		       "overlaps with another's.",
 	.examples = "tlbflush\tone page, every other CPU a responder\n"
 		    "tlbflush --responders 0\tthe same without a shootdown\n"
 		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without "
 		    "freeing memory\n"
+		    "tlbflush --initiators 2\ttwo threads that unmap at once\n"
 		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, "
 		    "status 3",
 	.options = options,
@@ -443,7 +372,7 @@ static const struct klat_benchmark tlbflush = {
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
 	.distinct_cpus = true,
-	.faults = { "sleep" },
+	.faults = { "sleep", "apart" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

@@ -79,7 +79,7 @@ TRAITS: dict[str, Traits] = {
         steady=("--responders", "0", "--cpus", "1"),
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
-        faults={"sleep": "not delivered"},
+        faults={"sleep": "not delivered", "apart": "not at once"},
     ),
     "eventloop": Traits(
         iterations=20,

@@ -1,0 +1,112 @@
+"""What holds for tlbflush alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import (
+    ROOT,
+    SKIPPED,
+    UNTRUSTED,
+    USAGE,
+    Session,
+    assert_one_line,
+    command,
+    json_of,
+    run,
+    until,
+    works,
+)
+
+OPERATIONS = ("munmap", "mprotect", "madvise")
+
+
+def result_of(*options: str) -> dict[str, Any]:
+    return json_of(works("tlbflush", *options, "--json"))
+
+
+def metric(result: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (each for each in result["metrics"] if each["name"] == name)
+    return dict(found)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_initiators_are_at_work_at_once(operation: str, two_cpus: None) -> None:
+    def attempt() -> str:
+        result = result_of("--initiators", "2", "--operation", operation)
+        counts = result["evidence"]["counts"]
+        assert counts["operations"] == 2 * 550
+        assert metric(result, "initiator")["n"] == 2 * metric(result, "together")["n"] == 1000
+        return "" if counts["least_met"] >= 495 else str(counts)
+
+    until(attempt)
+
+
+def samples_of(path: Path, *options: str) -> tuple[list[list[int]], list[int], int]:
+    """Those of each of two initiators, those of together, and the bound of the counters' offset."""
+    works("tlbflush", "--initiators", "2", *options, "--quiet", "--record", path)
+    session = Session(path)
+    calls, together = (session.samples(row) for row in session.rows)
+    counts = dict(pair.split("=") for pair in session.rows[0]["evidence"].split(";"))
+    return [calls[:500], calls[500:]], together, int(counts["offset_bound"])
+
+
+def test_together_is_at_least_the_longest_call(two_cpus: None, tmp_path: Path) -> None:
+    (first, second), together, offset = samples_of(tmp_path)
+    assert all(t + offset >= max(a, b) for a, b, t in zip(first, second, together))
+
+
+def test_taking_turns_is_caught_and_takes_the_sum(two_cpus: None, tmp_path: Path) -> None:
+    """The negative control: what the overlap is told from."""
+    done = run("tlbflush", "--initiators", "2", "--plant", "apart", "--json")
+    assert done.status == UNTRUSTED, str(done)
+    result = json_of(done)
+    assert "not at once" in result["reason"]
+    assert result["evidence"]["counts"]["least_met"] == 0
+    (first, second), together, offset = samples_of(tmp_path, "--plant", "apart")
+    assert all(t + offset >= a + b for a, b, t in zip(first, second, together))
+
+
+def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path: Path) -> None:
+    works("tlbflush", "--initiators", "1", "--quiet", "--record", tmp_path)
+    session = Session(tmp_path)
+    call, together = (session.samples(row) for row in session.rows)
+    assert call == together
+    assert session.rows[0]["placement"] == "one-cpu"
+    assert "met" not in session.rows[0]["evidence"]
+
+
+def test_meeting_another_costs_more_than_being_alone(two_cpus: None) -> None:
+    def attempt() -> str:
+        alone, met = (metric(result_of("--initiators", n), "initiator")["p50"] for n in "12")
+        return "" if met > alone else f"{met} when two meet, {alone} alone"
+
+    until(attempt)
+
+
+def test_initiators_and_responders_exclude_each_other() -> None:
+    for more in (
+        ("--responders", "1"),
+        ("--responder-state", "sleeping"),
+        ("--cpus", "0,0"),
+        ("--cpus", "0"),
+    ):
+        assert_one_line(run("tlbflush", "--initiators", "2", *more), "tlbflush", USAGE)
+
+
+def test_more_initiators_than_cpus_is_a_skip() -> None:
+    count = len(os.sched_getaffinity(0)) + 1
+    assert_one_line(run("tlbflush", "--initiators", str(count)), "tlbflush", SKIPPED)
+
+
+def test_a_sweep_of_initiators_ends_in_a_table(two_cpus: None, tmp_path: Path) -> None:
+    sweep = ("--sweep", "tlbflush.initiators=1..2", "--runs", "3", "--iterations", "100")
+    done = command([ROOT / "klat", "run", "tlbflush", *sweep, "--output", tmp_path], limit=120)
+    assert done.status in (0, UNTRUSTED), str(done)
+    summary = command([ROOT / "klat", "summary", tmp_path])
+    assert summary.status == 0, str(summary)
+    _, _, table = summary.out.partition("\ntlbflush by initiators ")
+    assert [line.split()[:2] for line in table.splitlines()[2:4]] == [["1", "3"], ["2", "3"]], table

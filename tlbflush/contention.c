@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Several initiators of one process, each with pages of its own, at work in the same moment: what a
+ * program meets whose threads map and unmap memory. Each call is timed, and the time from the first
+ * one's begin to the last one's end. The trap: threads that start one after the other meet nobody,
+ * so they gather spinning, and each operation must be seen to overlap with another's.
+ */
+#include "tlbflush.h"
+
+#include <errno.h>
+
+/* Meeting points of an iteration. */
+enum {
+	PREPARED,
+	STARTING,
+	FINISHED,
+	POINTS
+};
+
+/*
+ * The count of arrivals at which all are at this meeting point. A contender may rest, sleeping,
+ * while it waits for those that still prepare; at STARTING all are awake again.
+ */
+static uint32_t all_at(const struct klat_run *run, int64_t i, int point)
+{
+	const struct options *o = run->options;
+
+	return o->initiators * (POINTS * (i + run->warmup) + point + 1);
+}
+
+static int meet(struct klat_worker *worker, int64_t i, int point)
+{
+	struct state *state = worker->state;
+
+	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
+	return klat_spin_until(worker, &state->arrived, all_at(worker->run, i, point));
+}
+
+static bool met_another(const struct options *o, const struct state *state, int index)
+{
+	const struct contender *own = &state->contenders[index];
+
+	for (int64_t other = 0; other < o->initiators; other++)
+		if (other != index && state->contenders[other].begin < own->end &&
+		    own->begin < state->contenders[other].end)
+			return true;
+	return false;
+}
+
+/* From the first begin to the last end. */
+static uint64_t time_together(const struct options *o, const struct state *state)
+{
+	uint64_t begin = state->contenders[0].begin, end = state->contenders[0].end;
+
+	for (int64_t c = 1; c < o->initiators; c++) {
+		const struct contender *other = &state->contenders[c];
+
+		begin = other->begin < begin ? other->begin : begin;
+		end = other->end > end ? other->end : end;
+	}
+	return end - begin;
+}
+
+int contender(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct contender *own = &state->contenders[worker->index];
+	uint64_t *samples = klat_series(run, INITIATOR, worker->index),
+		 *together = worker->index ? NULL : klat_series(run, TOGETHER, 0);
+	bool apart = klat_planted(run, "apart");
+	char *pages = find_place(o);
+	int err = pages ? map_pages(o, pages) : -ENOMEM;
+
+	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+		int64_t faults;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		faults = touch_counting_faults(o, pages);
+		worker->expected_faults += i >= 0 ? faults : 0;
+		err = meet(worker, i, PREPARED);
+		if (!err)
+			err = meet(worker, i, STARTING);
+		/* One after the other, as they finish. */
+		if (!err && apart)
+			err = klat_spin_until(worker, &state->arrived,
+					      all_at(run, i, STARTING) + worker->index);
+		if (err)
+			break;
+		own->begin = klat_tsc_begin();
+		klat_inject(run, i);
+		err = operate(o, pages);
+		own->end = klat_tsc_end(worker);
+		samples[i] = own->end - own->begin;
+		own->operations += !err;
+		if (!err)
+			err = meet(worker, i, FINISHED);
+		if (err)
+			break;
+		own->met += i >= 0 && met_another(o, state, worker->index);
+		if (together)
+			together[i] = time_together(o, state);
+		err = restore(o, pages);
+	}
+	return err;
+}
+
+void verify_contention(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	int64_t expected = (o->initiators - 1) * (run->warmup + run->iterations), least = INT64_MAX,
+		most = 0, met = INT64_MAX, operations = 0;
+
+	for (int64_t c = 0; c < o->initiators; c++) {
+		int64_t delivered =
+			klat_interrupts(run, "TLB", klat_worker_find(run, "initiator", c)->cpu);
+
+		least = delivered < least ? delivered : least;
+		most = delivered > most ? delivered : most;
+		met = state->contenders[c].met < met ? state->contenders[c].met : met;
+		operations += state->contenders[c].operations;
+	}
+	klat_count(run, "operations", operations);
+	if (o->initiators == 1)
+		return;
+	klat_count(run, "least_met", met);
+	klat_count(run, "least_delivered", least);
+	klat_count(run, "most_delivered", most);
+	klat_count(run, "expected", expected);
+	/* Who sleeps for the address space's lock is left out of a shootdown; more than all there
+	 * were is somebody else's. */
+	if (o->operation != MPROTECT && o->pages <= 256 && most * 20 > expected * 21)
+		klat_disturbed(run, "shootdowns of other processes reached an initiator");
+	if (met * 100 < run->iterations * 90)
+		klat_invalid(run,
+			     "an initiator met another in %lld of %lld operations: they were not "
+			     "at once",
+			     (long long)met, (long long)run->iterations);
+	else if (met * 100 < run->iterations * 99)
+		klat_disturbed(run, "some operations met no other");
+}

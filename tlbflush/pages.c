@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* The pages of one initiator: where they lie, and what is done to them. */
+#include "tlbflush.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/*
+ * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and
+ * rest share page tables with them. Freed: the beginning of an empty stretch of whole tables.
+ */
+char *find_place(const struct options *o)
+{
+	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
+	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				 -1, 0),
+	     *aligned;
+
+	if (reservation == MAP_FAILED)
+		return NULL;
+	aligned = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
+	if (o->page_table == FREED) {
+		munmap(reservation, size);
+		return aligned;
+	}
+	return aligned + PAGE;
+}
+
+int map_pages(const struct options *o, char *place)
+{
+	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+	return mapped == MAP_FAILED ? -errno : 0;
+}
+
+/* Writing, for reading would map the shared page of zeros. */
+void touch_pages(const struct options *o, char *pages)
+{
+	for (int64_t page = 0; page < o->pages; page++)
+		*(volatile char *)(pages + page * PAGE) = 1;
+}
+
+/* How many faults first touches take is the kernel's affair; any other fault of the initiator is
+ * not expected. */
+int64_t touch_counting_faults(const struct options *o, char *pages)
+{
+	struct rusage before, after;
+
+	getrusage(RUSAGE_THREAD, &before);
+	touch_pages(o, pages);
+	getrusage(RUSAGE_THREAD, &after);
+	return after.ru_minflt - before.ru_minflt;
+}
+
+int operate(const struct options *o, char *pages)
+{
+	size_t size = o->pages * PAGE;
+	int result = 0;
+
+	switch (o->operation) {
+	case MUNMAP:
+		result = munmap(pages, size);
+		break;
+	case MPROTECT:
+		result = mprotect(pages, size, PROT_READ);
+		break;
+	case MADVISE:
+		result = madvise(pages, size, MADV_DONTNEED);
+		break;
+	}
+	return result ? -errno : 0;
+}
+
+/* Make the pages writable again for the next iteration. */
+int restore(const struct options *o, char *pages)
+{
+	if (o->operation == MUNMAP)
+		return map_pages(o, pages);
+	if (o->operation == MPROTECT && mprotect(pages, o->pages * PAGE, PROT_READ | PROT_WRITE))
+		return -errno;
+	return 0;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of tlbflush share: one initiator and its responders, or several initiators. */
+#ifndef TLBFLUSH_H
+#define TLBFLUSH_H
+
+#include "klat.h"
+
+#define PAGE 4096l
+#define TABLE (512 * PAGE) /* what one page table maps */
+#define MAX_RESPONDERS 4095
+
+enum {
+	INITIATOR,
+	INTERRUPTION,
+	TOGETHER
+};
+enum {
+	MUNMAP,
+	MPROTECT,
+	MADVISE
+};
+enum {
+	RUNNING,
+	SLEEPING
+};
+enum {
+	KEPT,
+	FREED
+};
+
+struct options {
+	int64_t responders, initiators, pages; /* with initiators there are no responders */
+	int operation, responder_state, page_table;
+};
+
+struct contender {
+	uint64_t begin, end; /* of its operation in this iteration */
+	int64_t operations;  /* done, warm-up included */
+	int64_t met;         /* timed ones during which another contender's went on */
+} KLAT_ALIGNED;
+
+struct state {
+	char *pages KLAT_ALIGNED;
+	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
+	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
+	struct {
+		uint32_t touched; /* generation whose pages this responder has written to */
+	} KLAT_ALIGNED responders[MAX_RESPONDERS];
+	uint32_t arrived KLAT_ALIGNED; /* contenders at their meeting points, all added up */
+	struct contender contenders[MAX_RESPONDERS + 1];
+};
+
+/* pages.c: NULL where there is no memory. */
+char *find_place(const struct options *o);
+int map_pages(const struct options *o, char *place);
+void touch_pages(const struct options *o, char *pages);
+int64_t touch_counting_faults(const struct options *o, char *pages);
+int operate(const struct options *o, char *pages);
+int restore(const struct options *o, char *pages);
+
+/* contention.c */
+int contender(struct klat_worker *worker);
+void verify_contention(struct klat_run *run);
+
+#endif
