@@ -152,8 +152,23 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(compile) -MF $@.d -MT $@ -Itests/unit -o $@ $< tests/unit/support.c $(LIBRARY) $(LDFLAGS) $(UNIT_FLAGS) $(LDLIBS) -lcmocka
 
-# Topologies that this machine does not have.
+# Modes and topologies that this machine does not have.
+$(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
+
+# Copies of the programs, but for those with a build of their own, that a test can tell their mode.
+PLANTED := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/build.mk),,$(p)))
+define planted
+$(BUILD)/planted/$(1)/$(1): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
+	@mkdir -p $$(@D)
+	$$(say) CC $$@
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
+endef
+$(foreach p,$(PLANTED),$(eval $(call planted,$(p))))
+
+.PHONY: planted
+planted: $(foreach p,$(PLANTED),$(BUILD)/planted/$(p)/$(p))
+	$(give_back)
 
 .PHONY: units
 units: $(UNITS)
@@ -162,6 +177,7 @@ units: $(UNITS)
 # The variants that the tests run besides the tree's own binaries.
 .PHONY: variants
 variants:
+	$(Q)$(MAKE) planted
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
 	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
 
@@ -208,7 +224,7 @@ $(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
 
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.c tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

@@ -227,6 +227,8 @@ static bool has_superior(const struct klat_run *run, const struct klat_worker *w
  */
 static bool was_kept_waiting(const struct klat_run *run, const struct klat_worker *worker)
 {
+	if (klat_emulated())
+		return false;
 	for (int i = 0; i < run->worker_count; i++)
 		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
 			return false;
@@ -253,7 +255,7 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
 	 * sample holds the time that took. */
 	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
-	    !has_superior(run, worker))
+	    !has_superior(run, worker) && !klat_emulated())
 		klat_disturbed(run, "the %s was preempted", worker->role);
 	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
 		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->role);
@@ -289,7 +291,7 @@ static void judge_throttling(struct klat_run *run)
 	for (int m = 0; m < run->benchmark->metric_count; m++) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 
-		if (run->library->metrics[m].used && summary->max - summary->min > longest)
+		if (klat_samples_kept(run, m) && summary->max - summary->min > longest)
 			longest = summary->max - summary->min;
 	}
 	us = longest * 1e3 / run->tsc_khz;
@@ -321,7 +323,9 @@ void klat_evidence_judge(struct klat_run *run)
 {
 	for (int i = 0; i < run->worker_count; i++)
 		judge_worker(run, &run->workers[i]);
-	if (!run->library->tsc.invariant)
+	/* An emulator's counter follows the host's clock or its count of instructions, whatever it
+	 * promises of it. */
+	if (klat_timed() && !run->library->tsc.invariant)
 		klat_invalid(run, "the time-stamp counter is not invariant");
 	judge_throttling(run);
 	judge_machine(run);

@@ -97,10 +97,21 @@ int64_t klat_tsc_quantum(void);
  * policy, cannot exclude. */
 struct klat_policy;
 int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound);
+
+/* mode.c */
 /* "hardware", "virtual", "emulated" or "counted". */
 const char *klat_mode(void);
+
+/* measurable.c */
+bool klat_counted(void);
+bool klat_emulated(void);
 /* "instructions" in counted mode, else "ticks". */
 const char *klat_unit(void);
+/* Whether any figure of this run, which has been placed, means something. */
+bool klat_figures(const struct klat_run *run);
+/* Whether the metric's samples of this run, which has been placed, are numbers that mean something.
+ */
+bool klat_measurable(const struct klat_run *run, int metric);
 
 /* sched.c */
 struct klat_policy {
@@ -133,6 +144,8 @@ void klat_samples_prefault(const struct klat_run *run);
  * between: see klat_samples_copy(). */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);
+/* How many of these are kept and shown: none of a metric that is not measurable. */
+int64_t klat_samples_kept(const struct klat_run *run, int metric);
 
 /* worker.c */
 int klat_workers_run(struct klat_run *run);

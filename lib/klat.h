@@ -68,7 +68,8 @@ struct klat_metric {
 	const char *summary; /* what the stamps enclose, in one line */
 	/*
 	 * Whether the instructions between the stamps mean something too, where the whole run is on
-	 * one CPU: in counted mode all else is not measurable, in emulated mode nothing is.
+	 * one CPU: in counted mode all else is not measurable, in emulated mode nothing is. What is
+	 * not is recorded with its evidence, and without a sample.
 	 */
 	bool path_length;
 };
@@ -152,14 +153,16 @@ static inline void klat_iteration(struct klat_worker *worker, int64_t i)
 /*
  * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a
  * second), or the kernel parks it for 50 ms. Called between iterations, this sleeps 6 ms whenever
- * the caller has gone 40 ms without sleeping.
+ * the caller has gone 40 ms without sleeping; in an emulator, which may have kept the CPU waiting
+ * for longer than that and the kernel none the wiser, as large a share of what went by.
  */
 void klat_rest(struct klat_worker *worker);
 
 /*
  * Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
- * (-ETIMEDOUT). A worker rests meanwhile as by klat_rest(): two runs on the same CPUs could
- * otherwise wait for each other's spinners. NULL where no worker waits, which rests likewise.
+ * (-ETIMEDOUT); two minutes in an emulator, where CPUs take turns. A worker rests meanwhile as by
+ * klat_rest(): two runs on the same CPUs could otherwise wait for each other's spinners. NULL where
+ * no worker waits, which rests likewise.
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
@@ -197,6 +200,12 @@ static inline uint64_t klat_tsc_end(struct klat_worker *worker)
 	worker->strayed |= aux ^ worker->aux;
 	return (uint64_t)high << 32 | low;
 }
+
+/*
+ * Whether the counter tells time, which in an emulator it does not: what verify() concludes from
+ * the length of a sample has to ask.
+ */
+bool klat_timed(void);
 
 /* The run */
 
@@ -301,7 +310,8 @@ bool klat_planted(const struct klat_run *run, const char *fault);
 
 /*
  * A count of the program's own, for the record's evidence column. `name` must be a literal. One
- * that ends in "_ticks", a time, or has "_per_" in it, a rate, is a figure besides: sweeps show it.
+ * that ends in "_ticks", a time, or has "_per_" in it, a rate, is a figure besides: sweeps show it,
+ * and it is left out where none means anything.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 

@@ -117,7 +117,11 @@ int klat_usage(struct klat_run *run, const char *format, ...)
 void klat_count(struct klat_run *run, const char *name, int64_t value)
 {
 	struct klat_library *library = run->library;
+	size_t length = strlen(name);
+	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
 
+	if (figure && !klat_figures(run))
+		return;
 	if (library->count_count == KLAT_MAX_COUNTS)
 		abort();
 	library->counts[library->count_count++] = (struct klat_count){ name, value };
@@ -175,7 +179,7 @@ static struct klat_run *make_run(const struct klat_benchmark *benchmark)
 	run->library = (struct klat_library *)(memory + run_size);
 	run->options = memory + run_size + library_size;
 	run->state = memory + run_size + library_size + options_size;
-	run->patience = 30;
+	run->patience = klat_emulated() ? 300 : 30;
 	if (benchmark->options_size)
 		memcpy(run->options, benchmark->defaults, benchmark->options_size);
 	return run;
@@ -309,7 +313,7 @@ static int bound_offset(struct klat_run *run, uint64_t *bound)
 {
 	int err;
 
-	if (!run->library->offset_wanted)
+	if (!run->library->offset_wanted || !klat_measurable(run, run->library->offset_metric))
 		return 0;
 	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1],
 				    &run->library->policy, bound);
@@ -476,7 +480,7 @@ static int summarise(struct klat_run *run)
 	struct klat_library *library = run->library;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++) {
-		int64_t count = klat_samples_count(run, m);
+		int64_t count = klat_samples_kept(run, m);
 		uint64_t *sorted;
 
 		if (!count)
@@ -502,7 +506,7 @@ static void judge_offset(struct klat_run *run)
 	uint64_t bound = library->offset_before > library->offset_after ? library->offset_before
 									: library->offset_after;
 
-	if (!library->offset_wanted)
+	if (!library->offset_wanted || !klat_measurable(run, library->offset_metric))
 		return;
 	klat_count(run, "offset_bound", bound);
 	/* A counter that lags by more than the latency makes the difference negative. */

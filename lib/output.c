@@ -9,14 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time means nothing where the counter is not the machine's. */
-static bool time_means_something(void)
-{
-	const char *mode = klat_mode();
-
-	return !strcmp(mode, "hardware") || !strcmp(mode, "virtual");
-}
-
 static double to_ns(const struct klat_run *run, double ticks)
 {
 	return ticks * 1e6 / run->tsc_khz;
@@ -102,6 +94,11 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	const struct klat_summary *summary = &run->library->summaries[metric];
 	int column;
 
+	if (!klat_measurable(run, metric)) {
+		fprintf(out, "\n%s: not measurable in this mode\n",
+			run->benchmark->metrics[metric].name);
+		return;
+	}
 	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name,
 		run->benchmark->metrics[metric].summary);
 	column = fprintf(out, "%" PRId64 " records", summary->n);
@@ -110,7 +107,7 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 		"p50", "p99", "max");
 	fprintf(out, "%-13s", klat_unit());
 	print_statistics(run, summary, 1, 1, out);
-	if (time_means_something()) {
+	if (klat_timed()) {
 		fprintf(out, "%-13s", "ns");
 		print_statistics(run, summary, to_ns(run, 1), 0, out);
 	}
@@ -169,7 +166,7 @@ static void print_counts(const struct klat_run *run, FILE *out)
 		const struct klat_count *count = &run->library->counts[i];
 		char text[96];
 
-		if (is_time(count->name) && time_means_something())
+		if (is_time(count->name) && klat_timed())
 			snprintf(text, sizeof(text), "%s %" PRId64 " (%.0f ns)", count->name,
 				 count->value, to_ns(run, count->value));
 		else
@@ -200,7 +197,8 @@ static bool params_hold(const char *params, const char *wanted)
 
 /*
  * What stands in this run beside a published figure: the mean of a metric, or a count; in ticks, or
- * as it is where that is no time. False where there is no such thing in it.
+ * as it is where that is no time; NAN where it is not measurable. False where there is no such
+ * thing in it.
  */
 static bool beside_published(const struct klat_run *run, const struct klat_published *published,
 			     double *value)
@@ -212,7 +210,9 @@ static bool beside_published(const struct klat_run *run, const struct klat_publi
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used &&
 		    !strcmp(run->benchmark->metrics[m].name, published->metric)) {
-			*value = (double)library->summaries[m].mean_milli / 1e3;
+			*value = klat_measurable(run, m)
+					 ? (double)library->summaries[m].mean_milli / 1e3
+					 : NAN;
 			return true;
 		}
 	for (int i = 0; i < library->count_count; i++)
@@ -238,13 +238,31 @@ static void print_published(const struct klat_run *run, FILE *out)
 			continue;
 		any = true;
 		fprintf(out, "%s %.0f %s", published->metric, published->value, published->unit);
-		if (!ns || time_means_something())
+		if (!isnan(mean) && (!ns || klat_timed()))
 			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
 				ns ? "ns" : klat_unit());
 		fprintf(out, "\n  %s\n", published->about);
 	}
 	if (!any)
 		fputs("  none for this metric with these options\n", out);
+}
+
+static void print_floor(const struct klat_run *run, FILE *out)
+{
+	uint64_t floor = run->library->floor;
+
+	if (klat_timed())
+		fprintf(out,
+			"\ntimer floor %" PRIu64 " ticks (%.0f ns); 1 tick = %.4f ns (%.3f MHz)\n",
+			floor, to_ns(run, floor), to_ns(run, 1), run->tsc_khz / 1e3);
+	else if (klat_counted())
+		fprintf(out,
+			"\ntimer floor %" PRIu64 " instructions; counted mode: path lengths on one "
+			"CPU, no times\n",
+			floor);
+	else
+		fputs("\nemulated mode: the counter tells no time, and only the evidence counts\n",
+		      out);
 }
 
 void klat_output_text(struct klat_run *run, FILE *out)
@@ -262,15 +280,9 @@ void klat_output_text(struct klat_run *run, FILE *out)
 			print_metric(run, m, out);
 	if (library->common.published)
 		print_published(run, out);
-	fprintf(out, "\ntimer floor %" PRIu64 " %s", library->floor, klat_unit());
-	if (time_means_something())
-		fprintf(out, " (%.0f ns); 1 tick = %.4f ns (%.3f MHz)", to_ns(run, library->floor),
-			to_ns(run, 1), run->tsc_khz / 1e3);
-	else
-		fprintf(out, "; %s mode: times are not times", klat_mode());
-	fputc('\n', out);
+	print_floor(run, out);
 	print_counts(run, out);
-	if (library->tsc.second_khz && fabs(library->tsc.difference_ppm) > 50)
+	if (klat_timed() && library->tsc.second_khz && fabs(library->tsc.difference_ppm) > 50)
 		fprintf(out, "the two calibrations of the counter differ by %.0f ppm\n",
 			library->tsc.difference_ppm);
 }
@@ -281,27 +293,29 @@ static json_t *statistic(const struct klat_run *run, json_t *object, const char 
 	char ns[32];
 
 	json_object_set_new(object, name, known ? json_real(value) : json_null());
-	if (time_means_something()) {
+	if (klat_timed()) {
 		snprintf(ns, sizeof(ns), "%s_ns", name);
 		json_object_set_new(object, ns, known ? json_real(to_ns(run, value)) : json_null());
 	}
 	return object;
 }
 
+/* Null and n 0 where the metric is not measurable. */
 static json_t *metric_object(const struct klat_run *run, int metric)
 {
 	const struct klat_summary *summary = &run->library->summaries[metric];
+	bool known = klat_measurable(run, metric);
 	json_t *object = json_pack("{s:s, s:I}", "name", run->benchmark->metrics[metric].name, "n",
 				   (json_int_t)summary->n);
 
-	statistic(run, object, "mean", true, (double)summary->mean_milli / 1e3);
+	statistic(run, object, "mean", known, (double)summary->mean_milli / 1e3);
 	statistic(run, object, "stddev", summary->stddev_known,
 		  (double)summary->stddev_milli / 1e3);
-	statistic(run, object, "min", true, summary->min);
+	statistic(run, object, "min", known, summary->min);
 	statistic(run, object, "p50", summary->p50_known, summary->p50);
 	statistic(run, object, "p90", summary->p90_known, summary->p90);
 	statistic(run, object, "p99", summary->p99_known, summary->p99);
-	statistic(run, object, "max", true, summary->max);
+	statistic(run, object, "max", known, summary->max);
 	return object;
 }
 
@@ -398,14 +412,15 @@ int klat_output_json(struct klat_run *run, FILE *out)
 			json_array_append_new(metrics, metric_object(run, m));
 	for (int i = 0; i < run->cpu_count && run->cpus; i++)
 		json_array_append_new(cpus, json_integer(run->cpus[i]));
-	object = json_pack(
-		"{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:I, s:s, s:s, s:I, s:o, s:o}", "program",
-		run->benchmark->name, "version", KLAT_VERSION, "parameters", library->params,
-		"cpus", cpus, "placement", library->placement ? library->placement : "", "mode",
-		klat_mode(), "unit", klat_unit(), "tsc_khz", run->tsc_khz, "floor",
-		(json_int_t)library->floor, "status", klat_status_name(library->status), "reason",
-		library->reason, "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
-		measured ? evidence_object(run) : json_object(), "metrics", metrics);
+	object = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:o, s:s, s:s, s:I, s:o, s:o}",
+			   "program", run->benchmark->name, "version", KLAT_VERSION, "parameters",
+			   library->params, "cpus", cpus, "placement",
+			   library->placement ? library->placement : "", "mode", klat_mode(),
+			   "unit", klat_unit(), "tsc_khz", run->tsc_khz, "floor",
+			   klat_emulated() ? json_null() : json_integer(library->floor), "status",
+			   klat_status_name(library->status), "reason", library->reason,
+			   "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
+			   measured ? evidence_object(run) : json_object(), "metrics", metrics);
 	if (object && library->common.published)
 		json_object_set_new(object, "published", published_array(run));
 	err = object ? json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : -1;

@@ -197,7 +197,7 @@ static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t
 	field(out, klat_unit());
 	field(out, klat_status_name(library->status));
 	field(out, library->reason);
-	if (metric < 0) {
+	if (metric < 0 || !klat_samples_kept(run, metric)) {
 		fputs(",,0,,,,,,,,", out);
 	} else {
 		const struct klat_summary *summary = &library->summaries[metric];
@@ -263,7 +263,7 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 		if (!run->library->metrics[m].used)
 			continue;
 		err = append_checked(out, run, m, first, run->library->metrics_used);
-		first += klat_samples_count(run, m);
+		first += klat_samples_kept(run, m);
 	}
 	if (fclose(out) || err) {
 		free(rows);
@@ -294,6 +294,7 @@ static int append_synced(int fd, const void *data, size_t size, off_t before)
 	return err;
 }
 
+/* *first is where they begin, and stays as it is where there are none to keep. */
 static int append_samples(struct klat_run *run, int session, int64_t *first)
 {
 	char name[128];
@@ -303,12 +304,14 @@ static int append_samples(struct klat_run *run, int session, int64_t *first)
 	int fd, directory, err = 0;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++)
-		total += klat_samples_count(run, m);
+		total += klat_samples_kept(run, m);
+	if (!total)
+		return 0;
 	samples = malloc(total * sizeof(*samples));
 	if (!samples)
 		return -ENOMEM;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (run->library->metrics[m].used) {
+		if (klat_samples_kept(run, m)) {
 			klat_samples_copy(run, m, samples + at);
 			at += klat_samples_count(run, m);
 		}
@@ -388,7 +391,7 @@ static void take_back_samples(const struct klat_run *run, int session, int64_t f
 
 int klat_record_append(struct klat_run *run, int session)
 {
-	int64_t first = 0;
+	int64_t first = -1;
 	int err = 0;
 
 	if (flock(session, LOCK_EX))
@@ -398,7 +401,7 @@ int klat_record_append(struct klat_run *run, int session)
 		err = append_samples(run, session, &first);
 	if (!err) {
 		err = append_rows(run, session, first);
-		if (err && measured(run))
+		if (err && first >= 0)
 			take_back_samples(run, session, first);
 	}
 	flock(session, LOCK_UN);

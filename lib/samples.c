@@ -80,6 +80,11 @@ int64_t klat_samples_count(const struct klat_run *run, int metric)
 	return of->used ? of->series * run->iterations : 0;
 }
 
+int64_t klat_samples_kept(const struct klat_run *run, int metric)
+{
+	return klat_measurable(run, metric) ? klat_samples_count(run, metric) : 0;
+}
+
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out)
 {
 	for (int64_t s = 0; s < run->library->metrics[metric].series; s++)

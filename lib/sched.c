@@ -96,6 +96,11 @@ int klat_latency_hold(int64_t us)
 	return fd;
 }
 
+enum {
+	SPIN_MS = 40,
+	REST_MS = 6
+};
+
 /* A coarse clock is enough here, and needs no calibration. */
 static uint64_t now_ms(void)
 {
@@ -107,13 +112,16 @@ static uint64_t now_ms(void)
 
 void klat_rest(struct klat_worker *worker)
 {
-	const struct timespec pause = { .tv_nsec = 6000000 };
-	uint64_t now = now_ms();
+	struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
+	uint64_t now = now_ms(), spun;
 
 	if (!worker->spin_began)
 		worker->spin_began = now;
-	if (now - worker->spin_began < 40)
+	spun = now - worker->spin_began;
+	if (spun < SPIN_MS)
 		return;
+	if (klat_emulated())
+		pause.tv_nsec = (spun < 1000 ? spun : 1000) * REST_MS / SPIN_MS * 1000000;
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 	worker->rests++;
 	worker->spin_began = now_ms();
@@ -135,7 +143,7 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 		else if (deadline && now_ms() > deadline - 1960)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		if (!deadline)
-			deadline = now_ms() + 2000;
+			deadline = now_ms() + (klat_emulated() ? 120000 : 2000);
 		else if (now_ms() > deadline)
 			return -ETIMEDOUT;
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The time-stamp counter: invariance, frequency, floor, granularity, offsets between CPUs, and how
- * far time can be trusted. */
+/* The time-stamp counter: invariance, frequency, floor, granularity, offsets between CPUs. */
 #include "internal.h"
 
 #include <cpuid.h>
@@ -24,33 +23,6 @@ static bool hypervisor_present(void)
 	unsigned int a, b, c, d;
 
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 31);
-}
-
-const char *klat_mode(void)
-{
-	unsigned int a, id[3];
-	char line[4096];
-	bool counted = false;
-	FILE *file;
-
-	if (!hypervisor_present())
-		return "hardware";
-	__cpuid(HYPERVISOR_LEAF, a, id[0], id[1], id[2]);
-	if (memcmp(id, "TCGTCGTCGTCG", sizeof(id)))
-		return "virtual";
-	/* Nothing inside an emulated guest tells whether its counter counts instructions: only who
-	 * booted it knows. */
-	file = fopen("/proc/cmdline", "re");
-	if (file) {
-		counted = fgets(line, sizeof(line), file) && strstr(line, "klat.mode=counted");
-		fclose(file);
-	}
-	return counted ? "counted" : "emulated";
-}
-
-const char *klat_unit(void)
-{
-	return strcmp(klat_mode(), "counted") ? "ticks" : "instructions";
 }
 
 bool klat_tsc_usable(void)

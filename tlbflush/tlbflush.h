@@ -44,7 +44,8 @@ struct state {
 	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
 	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
 	struct {
-		uint32_t touched; /* generation whose pages this responder has written to */
+		uint32_t touched;    /* generation whose pages this responder has written to */
+		int64_t interrupted; /* iterations in which its mark was taken away */
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
 	uint32_t arrived KLAT_ALIGNED; /* contenders at their meeting points, all added up */
 	struct contender contenders[MAX_RESPONDERS + 1];

@@ -157,6 +157,7 @@ class Against:
     cells: tuple[Cell, ...]
     only_base: tuple[Key, ...]
     only_new: tuple[Key, ...]
+    unmeasurable: tuple[tuple[str, Key], ...] = ()  # on which side the mode gives it no number
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _check(base: Side, news: Sequence[Side], options: Options) -> None:
                 raise KlatError(
                     f"--threshold is a time and {side.name} is in {side.unit}; give a bare number"
                 )
-    known = dict.fromkeys(key[3] for side in sides for key in side.cells)
+    known = dict.fromkeys(key[3] for side in sides for key in (*side.cells, *side.unmeasurable))
     for metric in options.metrics:
         if metric not in known:
             raise KlatError(
@@ -276,8 +277,15 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         cautions=tuple(_cautions(base, new, units)),
         differences=tuple(_differences(base, new)),
         cells=(),
-        only_base=tuple(key for key in wanted[0] if key not in dict(pairs)),
-        only_new=tuple(key for key in wanted[1] if key not in dict(pairs).values()),
+        only_base=tuple(
+            key for key in wanted[0] if key not in dict(pairs) and key not in new.unmeasurable
+        ),
+        only_new=tuple(
+            key
+            for key in wanted[1]
+            if key not in dict(pairs).values() and key not in base.unmeasurable
+        ),
+        unmeasurable=tuple(_unmeasurable(base, new, options)),
     )
     cells = [
         _open_cell((one, two), wanted[0][one], wanted[1][two], against, units, base.unit, options)
@@ -325,6 +333,13 @@ def matched(
 
 def _declared_of(benchmark: str, declared: Declared) -> set[str]:
     return {option for name, option in declared if name in (benchmark, "all")}
+
+
+def _unmeasurable(base: Side, new: Side, options: Options) -> Iterator[tuple[str, Key]]:
+    for key in dict.fromkeys((*base.unmeasurable, *new.unmeasurable)):
+        names = [n for n, s in (("BASE", base), ("NEW", new)) if key in s.unmeasurable]
+        if _wanted(key, options):
+            yield " and ".join(names), key
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from klat.errors import KlatError
 from klat.estimands import MEDIAN, Estimand
 from klat.inference.changes import Drift, changes, drift, is_line, needed, needed_beside
 from klat.session import printable
-from klat.sides import CellRuns, Key, NoLogarithm, Side, Source, Units, observe
+from klat.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Side,
+    Source,
+    Units,
+    observe,
+    unmeasurable_lines,
+)
 
 
 class Shape(str, Enum):
@@ -103,6 +112,7 @@ class History:
     beside: int
     cautions: tuple[str, ...]
     problems: tuple[str, ...]
+    unmeasurable: tuple[str, ...] = ()
 
     @property
     def telling(self) -> bool:
@@ -117,7 +127,7 @@ def history(side: Side, options: HistoryOptions) -> History:
             f"{side.name}: its sessions are in {' and in '.join(sorted(units))},"
             " which are no one series"
         )
-    known = dict.fromkeys(key[3] for key in side.cells)
+    known = dict.fromkeys(key[3] for key in (*side.cells, *side.unmeasurable))
     for metric in options.metrics:
         if metric not in known:
             raise KlatError(
@@ -128,6 +138,10 @@ def history(side: Side, options: HistoryOptions) -> History:
         first.setdefault(source.session.boot_id, source)
     boots = list(first)
     cells = {k: c for k, c in side.cells.items() if not options.metrics or k[3] in options.metrics}
+    unmeasurable = unmeasurable_lines(side, options.metrics)
+    if not cells:
+        why = "; ".join(unmeasurable) or "no run measured anything"
+        raise KlatError(f"{side.name}: {why}, so there is no history")
     # Of each series both a change and a drift are looked for.
     level = options.alpha / (2 * max(1, len(cells)))
     found = []
@@ -143,6 +157,7 @@ def history(side: Side, options: HistoryOptions) -> History:
         needed=needed(level),
         beside=needed_beside(max(len(boots), needed(level)), level),
         cautions=tuple(f"{c.key}: {c.name} was {c.base}" for c in moved),
+        unmeasurable=tuple(unmeasurable),
         problems=tuple(side.problems),
     )
 

@@ -22,6 +22,7 @@ from klat import statistics
 from klat.programs import CORE
 from klat.samples import SampleFiles, Samples, pooled
 from klat.session import (
+    NOT_MEASURABLE,
     STATUSES,
     USABLE,
     Row,
@@ -79,6 +80,7 @@ class Measurement:
 
     metric: str
     all_runs: list[RunOf] = field(default_factory=list)
+    unmeasurable: int = 0  # runs whose mode gives it no number
 
     @property
     def runs(self) -> list[RunOf]:
@@ -131,6 +133,8 @@ class Setting:
     )  # (status, reason), one per reason of a run
     floors: list[int] = field(default_factory=list)
     measurements: dict[str, Measurement] = field(default_factory=dict)
+    # Of runs that count and in which something was not measurable: then it is what they are for.
+    evidence: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def usable_runs(self) -> int:
@@ -141,6 +145,19 @@ class Setting:
         """The floor that half of the runs do not exceed."""
         floors = sorted(self.floors)
         return floors[(len(floors) - 1) // 2] if floors else None
+
+    def unmeasurable(self) -> list[str]:
+        """Metrics that have no number because of the mode."""
+        return [name for name, m in self.measurements.items() if m.unmeasurable]
+
+    def evidence_ranges(self) -> list[tuple[str, int, int]]:
+        """Least and largest value of each count."""
+        found: dict[str, list[int]] = {}
+        for counts in self.evidence:
+            for name, value in counts.items():
+                if _INTEGER.fullmatch(value):
+                    found.setdefault(name, []).append(int(value))
+        return [(name, min(values), max(values)) for name, values in found.items()]
 
     def grouped_reasons(self) -> list[tuple[str, str, int]]:
         """(status, reason, count), the most frequent of each status first. Reasons that differ
@@ -158,6 +175,7 @@ class Setting:
 
 # A minus is not part of the number: it would read as a range in "CPU 0-3".
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 def _merged(pieces: Sequence[str], numbers: Sequence[Sequence[str]]) -> str:
@@ -236,6 +254,21 @@ def read_labels(paths: Iterable[Path | str]) -> tuple[list[Label], list[str]]:
     return labels, problems
 
 
+def unmeasurable_lines(
+    settings: Iterable[tuple[Label, Setting]], metrics: Sequence[str] = ()
+) -> Iterator[str]:
+    """A sentence for each label and program with metrics, of these where any is named, to which the
+    mode gives no number."""
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
+    for label, setting in settings:
+        for metric in setting.unmeasurable():
+            if not metrics or metric in metrics:
+                key = (label.name, label.mode, printable(setting.benchmark))
+                found.setdefault(key, {})[printable(metric)] = None
+    for (name, mode, benchmark), held in found.items():
+        yield f"label {name}, mode {mode}: {NOT_MEASURABLE}: {benchmark} {', '.join(held)}"
+
+
 def by_session(labels: Iterable[Label]) -> list[Label]:
     """The same without pooling: each session on its own."""
     return [Label([s], gather([s])) for label in labels for s in label.sessions]
@@ -263,7 +296,7 @@ def gather(sessions: Sequence[Session]) -> list[Setting]:
     policies: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for session in sessions:
         for rows in session.runs():
-            if rows[0].usable:
+            if any(row.usable for row in rows):
                 policies[_what(rows[0])].add(_policy(rows[0]))
     for session in sessions:
         files = SampleFiles(session)
@@ -271,7 +304,7 @@ def gather(sessions: Sequence[Session]) -> list[Setting]:
             first = rows[0]
             what, policy = _what(first), _policy(first)
             # A run that does not count may be that because it lost its policy on the way.
-            if not first.usable and len(policies[what]) == 1:
+            if not any(row.usable for row in rows) and len(policies[what]) == 1:
                 (policy,) = policies[what]
             key = (*what, policy)
             if key not in settings:
@@ -321,6 +354,10 @@ def _count_run(setting: Setting, rows: Sequence[Row], files: SampleFiles) -> Non
             found = setting.measurements.setdefault(row.metric, Measurement(row.metric))
             if row.n:
                 found.all_runs.append(RunOf(row, files))
+            elif not files.session.measurable(row):
+                found.unmeasurable += 1
+    if worst.status in USABLE and not all(map(files.session.measurable, rows)):
+        setting.evidence.append(parse_pairs(rows[0].evidence))
 
 
 def _placed(settings: Sequence[Setting]) -> list[Setting]:

@@ -14,7 +14,16 @@ from klat.errors import KlatError
 from klat.estimands import MEDIAN, Estimand
 from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
 from klat.session import SessionError, printable
-from klat.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
+from klat.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Side,
+    Units,
+    observe,
+    read_side,
+    unmeasurable_lines,
+)
 from klat.verdicts import spread
 
 # With 3 boots a side no arrangement of them has a p below 0.1, however far apart they are.
@@ -88,6 +97,9 @@ def plan_path(path: Path, target: Target) -> Pilot:
     side = read_side(path)
     cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
     if not cells:
+        if unmeasurable := unmeasurable_lines(side, target.metrics):
+            where = printable(str(path))
+            raise SessionError(f"{where}: {'; '.join(unmeasurable)}, so nothing can be planned")
         known = ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells))
         raise KlatError(f"no metric of that name; there are {known}")
     cells = {key: cell for key, cell in cells.items() if cell.units}
@@ -108,7 +120,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
         effort=_effort(usable, target, tests, round_seconds, False),
         cautious=_effort(usable, target, tests, round_seconds, True),
         assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
-        cannot_know=tuple(_cannot_know(side, found)),
+        cannot_know=(*_cannot_know(side, found), *unmeasurable_lines(side, target.metrics)),
         problems=tuple(side.problems),
     )
 

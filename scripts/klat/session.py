@@ -29,6 +29,7 @@ UNITS = ("ticks", "instructions")
 MODES = ("hardware", "virtual", "emulated", "counted")
 # The modes in which a tick can be turned into nanoseconds.
 TIMED_MODES = ("hardware", "virtual")
+NOT_MEASURABLE = "not measurable in this mode"
 
 
 class SessionError(Exception):
@@ -82,7 +83,8 @@ class Row:
 
     @property
     def usable(self) -> bool:
-        """Whether the row counts in statistics."""
+        """Whether the row counts in statistics. One without samples, of a metric that was not
+        measurable, does not: see Session.measurable()."""
         return self.status in USABLE and self.metric != "" and bool(self.n)
 
     @property
@@ -102,6 +104,8 @@ _INTEGERS = frozenset(
 _THOUSANDTHS = frozenset({"mean", "stddev"})
 _DECIMALS = frozenset({"steal_ms"})
 
+# Of samples, and empty without any.
+FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 _TYPED = tuple(sorted(_REQUIRED_INTEGERS | _INTEGERS | _THOUSANDTHS | _DECIMALS, key=COLUMNS.index))
 
 _INTEGER = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -161,6 +165,11 @@ class Session:
         """The counter's granularity in ticks."""
         quantum = _positive(self.info["tsc"].get("quantum"))
         return max(1, round(quantum)) if quantum is not None else 1
+
+    def measurable(self, row: Row) -> bool:
+        """False where an emulator gave the row's metric no number: the run's evidence stands, and
+        there is no sample."""
+        return not row.metric or bool(row.n) or self.mode in TIMED_MODES
 
     def runs(self) -> list[list[Row]]:
         """The rows of each run together, in the order in which the runs were recorded."""
@@ -404,8 +413,11 @@ def _parse_row(line: bytes, header: Sequence[str], info: dict[str, Any], number:
         raise _BadRow(f"unit is not '{info['unit']}', the session's")
     if typed["n"] and typed["first_sample"] is None:
         raise _BadRow("has samples and does not say where")
-    if typed["status"] in USABLE and (not typed["metric"] or not typed["n"]):
+    measurable = info["mode"] in TIMED_MODES or typed["n"] is None
+    if typed["status"] in USABLE and (not typed["metric"] or (measurable and not typed["n"])):
         raise _BadRow(f"status is '{typed['status']}' without a metric or samples")
+    if not typed["n"] and any(typed[name] is not None for name in FIGURES):
+        raise _BadRow("has figures without samples")
     typed["line"] = number
     # Past the constructor of a frozen class, which costs as much as all the rest of the parsing.
     row = object.__new__(Row)

@@ -30,6 +30,7 @@ from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.programs import CORE
 from klat.samples import PART, SampleFiles, Samples
 from klat.session import (
+    NOT_MEASURABLE,
     STATUSES,
     Row,
     Session,
@@ -171,6 +172,7 @@ class Side:
     sources: list[Source]
     cells: dict[Key, CellRuns]
     problems: list[str]
+    unmeasurable: tuple[Key, ...] = ()  # to which the mode gives no number, and so no cell
 
     @property
     def sessions(self) -> list[Session]:
@@ -218,7 +220,31 @@ def read_side(path: Path) -> Side:
                 declared_options(facts),
             )
         )
-    return Side(path, sources, _cells(sources), problems)
+    return Side(path, sources, _cells(sources), problems, _unmeasurable(sources))
+
+
+def _unmeasurable(sources: Sequence[Source]) -> tuple[Key, ...]:
+    found = {
+        _key(row)
+        for source in sources
+        for row in source.session.rows
+        if not source.session.measurable(row)
+    }
+    return tuple(sorted(found, key=_order))
+
+
+def _key(row: Row) -> Key:
+    return (row.benchmark, row.params, row.placement, row.metric)
+
+
+def unmeasurable_lines(side: Side, metrics: Sequence[str] = ()) -> list[str]:
+    """A sentence for each program that has metrics, of these where any is named, that its mode
+    gives no number."""
+    found: dict[str, dict[str, None]] = {}
+    for benchmark, _, _, metric in side.unmeasurable:
+        if not metrics or metric in metrics:
+            found.setdefault(printable(benchmark), {})[printable(metric)] = None
+    return [f"{NOT_MEASURABLE}: {name} {', '.join(held)}" for name, held in found.items()]
 
 
 def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
@@ -227,9 +253,9 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
         programs = source.session.info.get("programs")
         programs = programs if isinstance(programs, dict) else {}
         for row in source.session.rows:
-            if not row.metric:
+            if not row.metric or not source.session.measurable(row):
                 continue
-            key = (row.benchmark, row.params, row.placement, row.metric)
+            key = _key(row)
             cell = cells.get(key)
             if cell is None:
                 cell = cells[key] = CellRuns()

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from klat.samples import SampleFiles
-from klat.session import Session, SessionError, printable
+from klat.session import FIGURES, Session, SessionError, printable
 from klat.statistics import exact_row
-
-_COLUMNS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 
 @dataclass
@@ -38,14 +36,14 @@ def verify(session: Session) -> Verification:
         except SessionError as error:
             result.failures.append(f"{name}: {error}")
             continue
-        said = {column: getattr(row, column) for column in _COLUMNS}
-        found = {column: getattr(exact, column) for column in _COLUMNS}
+        said = {column: getattr(row, column) for column in FIGURES}
+        found = {column: getattr(exact, column) for column in FIGURES}
         result.failures += (f"{name}: {d}" for d in _differences(said, found))
     return result
 
 
 def _differences(said: dict[str, object], found: dict[str, object]) -> Iterator[str]:
-    for column in _COLUMNS:
+    for column in FIGURES:
         # As text, for digit for digit means that 1.50 is not 1.500.
         if str(said[column]) != str(found[column]):
             row = "empty" if said[column] is None else said[column]

@@ -26,7 +26,7 @@ static const struct klat_option options[] = {
 static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
 
 static const struct klat_metric metrics[] = {
-	{ "first", "the first metric", false },
+	{ "first", "the first metric", true },
 	{ "second", "one with several series", false },
 	{ "third", "one that is not used by default", false },
 };

@@ -135,6 +135,8 @@ def _tell(material: Material) -> None:
 
     for problem in material.problems:
         _say(problem)
+    for line in material.unmeasurable:
+        _say(line)
     if material.left_out:
         _say(f"left out, for they count in no figure: {counted(material.left_out)}")
     for label in material.labels:

@@ -52,7 +52,7 @@ def _say(line: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from klat.errors import KlatError
-    from klat.measurements import by_session, read_labels
+    from klat.measurements import by_session, read_labels, unmeasurable_lines
     from klat.report.axis import common_axis
     from klat.report.distribution import distribution
     from klat.report.gnuplot import draw
@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     labels, problems = read_labels(args.paths)
     for problem in problems:
         _say(problem)
+    for line in unmeasurable_lines((label, s) for label in labels for s in label.settings):
+        _say(line)
     axis = common_axis(labels)
     figures = []
     failures: dict[str, None] = {}  # each once, in order

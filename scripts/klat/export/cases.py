@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import wording
-from klat.session import printable
+from klat.session import NOT_MEASURABLE, printable
 from klat.verdicts import Verdict
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -33,7 +33,7 @@ class Case:
 def cases(against: Against, comparison: Comparison) -> list[Case]:
     found = list(_cases(against, comparison))
     if not found:
-        why = "BASE and NEW have no benchmark, params, placement and metric in common"
+        why = wording.nothing_shared(against).removesuffix(".")
         found = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
     return found
 
@@ -61,6 +61,10 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
         for result in cell.results:
             if result.tested and result.verdict:
                 yield _case(cell, result, against, comparison)
+    for side, (benchmark, params, placement, metric) in against.unmeasurable:
+        name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
+        group = printable(f"{benchmark}.{metric}")
+        yield Case(group, printable(name), SKIPPED, *_REFUSED, f"{NOT_MEASURABLE} ({side})", ())
     for side, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
         for key in keys:
             benchmark, params, placement, metric = key

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.errors import KlatError
-from klat.measurements import Label, Measurement, RunOf, Setting, read_labels
+from klat.measurements import (
+    Label,
+    Measurement,
+    RunOf,
+    Setting,
+    read_labels,
+    unmeasurable_lines,
+)
 from klat.session import STATUSES, USABLE, printable
 from klat.tally import Tally
 
@@ -63,6 +70,7 @@ class Material:
     series: tuple[Series, ...]
     left_out: Counter[str]
     problems: tuple[str, ...]
+    unmeasurable: tuple[str, ...] = ()  # a sentence for each program and label
 
     def of(self, label: Label) -> list[Series]:
         return [series for series in self.series if series.label is label]
@@ -118,11 +126,13 @@ def read_material(
     left_out: Counter[str] = Counter()
     for _, setting in chosen:
         left_out += Counter({s: n for s, n in setting.statuses.items() if s not in USABLE})
+    unmeasurable = tuple(unmeasurable_lines(chosen, metrics))
     if not series:
-        why = f" ({counted(left_out)})" if left_out else ""
+        reasons = [*([counted(left_out)] if left_out else []), *unmeasurable]
+        why = f" ({'; '.join(reasons)})" if reasons else ""
         raise KlatError(f"no run counts{why}, so there is nothing to export")
     kept = tuple(label for label in labels if any(s.label is label for s in series))
-    return Material(kept, series, left_out, tuple(problems))
+    return Material(kept, series, left_out, tuple(problems), unmeasurable)
 
 
 def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:

@@ -89,6 +89,8 @@ class Part:
     lines: tuple[Line, ...]
     sections: tuple[Section, ...]
     only: tuple[tuple[str, str], ...]
+    unmeasurable: tuple[str, ...]
+    nothing: str  # said where there are no lines
 
 
 def comparison_page(
@@ -161,6 +163,8 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
             for side, keys in (("BASE", against.only_base), ("NEW", against.only_new))
             for key in keys
         ),
+        unmeasurable=tuple(wording.unmeasurable(against)),
+        nothing=wording.nothing_shared(against),
     )
 
 

@@ -22,6 +22,8 @@ def history_lines(history: History, colour: bool, blocks: bool) -> Iterator[str]
     yield from wrapped(heading(history), "")
     for caution in history.cautions:
         yield from wrapped(f"note: not the same throughout: {caution}", "", "    ")
+    for line in history.unmeasurable:
+        yield from wrapped(f"note: {line}", "", "    ")
     yield ""
     words = max(len(s.shape.value) for s in history.series)
     for series in history.series:

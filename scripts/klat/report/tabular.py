@@ -21,7 +21,7 @@ _FIGURES = (*_AVERAGES, *_SAMPLES, *_INTERVAL)
 COLUMNS = (
     "label kernel_release mode tsc_khz sessions boots benchmark params placement runs".split()
     + list(STATUSES)
-    + "metric unit usable_runs samples floor".split()
+    + "metric unit measurable usable_runs samples floor".split()
     + list(_FIGURES)
     + [f"{name}_ns" for name in ("floor", *_FIGURES)]
 )
@@ -70,10 +70,14 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
                 "runs": sum(setting.statuses.values()),
                 "floor": setting.floor,
             } | {status: setting.statuses[status] for status in STATUSES}
-            measured = [m for m in setting.measurements.values() if m.runs]
+            measured = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
             for measurement in measured:
                 found = figures(label, setting, measurement, failed)
-                writer.writerow(shared | {"metric": printable(measurement.metric)} | found)
+                named = {
+                    "metric": printable(measurement.metric),
+                    "measurable": int(not measurement.unmeasurable),
+                }
+                writer.writerow(shared | named | found)
             if not measured:
                 writer.writerow(shared)
 
@@ -113,10 +117,12 @@ def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
                     for status, reason, count in setting.grouped_reasons()
                 ],
                 "metrics": [
-                    {"metric": m.metric} | figures(label, setting, m, failed)
+                    {"metric": m.metric, "measurable": not m.unmeasurable}
+                    | figures(label, setting, m, failed)
                     for m in setting.measurements.values()
-                    if m.runs
+                    if m.runs or m.unmeasurable
                 ],
+                "evidence": {name: [low, high] for name, low, high in setting.evidence_ranges()},
             }
             for setting in label.settings
         ],

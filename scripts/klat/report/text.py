@@ -9,7 +9,7 @@ from klat.measurements import Label, Measurement, Setting, Statistics, common_pa
 from klat.report.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.sweep_table import sweep_tables
-from klat.session import STATUSES, SessionError, printable
+from klat.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.shootdown import Shootdown, shootdowns
 from klat.statistics import LinearFit
 
@@ -45,6 +45,10 @@ def heading(label: Label) -> Iterator[str]:
         yield from _item(
             "counter", "ticks mean nothing in an emulator; event counts are still true"
         )
+    elif label.mode == "counted":
+        yield from _item(
+            "counter", "counts the instructions of a guest with one CPU, and tells no time"
+        )
     sessions = plural(len(label.sessions), "session")
     yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}")
 
@@ -70,6 +74,7 @@ def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
             own = {k: v for k, v in setting.params.items() if k not in common}
             yield from _setting(label, setting, own)
             yield from (aligned(row, widths) for row in rows)
+            yield from _unmeasurable(setting)
         yield ""
     yield from wrapped(_FOOTNOTE, "", "")
     for sweep in shootdowns(label.settings):
@@ -89,6 +94,18 @@ def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[st
         yield from wrapped(f"{count:,} {status}: {printable(reason)}", "    ", "      ")
     if not setting.usable_runs:
         yield "    no run counts, so there are no figures"
+
+
+def _unmeasurable(setting: Setting) -> Iterator[str]:
+    """The metrics without a number, and what there is instead of one."""
+    for metric in setting.unmeasurable():
+        yield from wrapped(f"{printable(metric)}  {NOT_MEASURABLE}", "    ", "      ")
+    told = [
+        f"{printable(name)} {low:,}" + (f" to {high:,}" if high != low else "")
+        for name, low, high in setting.evidence_ranges()
+    ]
+    if told:
+        yield from wrapped(f"evidence  {', '.join(told)}", "    ", "      ")
 
 
 def counts(setting: Setting) -> str:

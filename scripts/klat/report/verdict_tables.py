@@ -13,7 +13,8 @@ from typing import Any, TextIO
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import wording
-from klat.session import printable
+from klat.session import NOT_MEASURABLE, printable
+from klat.sides import Key
 from klat.verdicts import Verdict
 
 COLUMNS = (
@@ -64,6 +65,8 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
                 writer.writerow(shared | refused)
             for result in cell.results:
                 writer.writerow(shared | _result(result))
+        for _, key in against.unmeasurable:
+            writer.writerow(_unmeasurable(against, key))
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
@@ -81,6 +84,19 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
         "new_samples": cell.new_worst.samples,
         "base_samples_above": cell.base_worst.samples_above,
         "new_samples_above": cell.new_worst.samples_above,
+    }
+
+
+def _unmeasurable(against: Against, key: Key) -> dict[str, Any]:
+    benchmark, params, placement, metric = map(printable, key)
+    return {
+        "base": against.base.label,
+        "new": against.new.label,
+        "benchmark": benchmark,
+        "params": params,
+        "placement": placement,
+        "metric": metric,
+        "verdict": NOT_MEASURABLE,
     }
 
 
@@ -133,8 +149,10 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             for cell in against.cells:
                 yield from _rows(cell, against, comparison)
         else:
-            yield "BASE and NEW have no benchmark, params, placement and metric in common."
+            yield wording.nothing_shared(against)
         yield ""
+        for line in wording.unmeasurable(against):
+            yield f"- {_cellular(line)}"
         for name, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
             for key in keys:
                 yield f"- only in {name}: {_cellular(wording.setting(key))}: {_cellular(key[3])}"

@@ -70,10 +70,12 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     if against.accepted or against.cautions:
         yield ""
     if not against.cells:
-        yield "BASE and NEW have no benchmark, params, placement and metric in common."
+        yield wording.nothing_shared(against)
     elif not against.refused:
         yield from _overview(against, colour)
         yield from _cells(against, comparison, colour)
+    for line in wording.unmeasurable(against):
+        yield from wrapped(line, "", "    ")
     for name, keys_of in (("BASE", against.only_base), ("NEW", against.only_new)):
         for key in keys_of:
             yield from wrapped(f"{wording.setting(key)}: {key[3]}", f"only in {name}: ", "    ")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.report.numbers import MISSING, plural
+from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key, Within
 from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
 
@@ -21,6 +22,21 @@ def verdict(judgement: Judgement) -> str:
 def percent(share: float) -> str:
     """0.02 as `2 %`, with the digits that matter."""
     return f"{100 * share:.3g} %"
+
+
+def unmeasurable(against: Against) -> list[str]:
+    """A sentence for each metric to which the mode gives no number."""
+    return [
+        f"{NOT_MEASURABLE} ({sides}): {printable(setting(key))}: {printable(key[3])}"
+        for sides, key in against.unmeasurable
+    ]
+
+
+def nothing_shared(against: Against) -> str:
+    """Why there is no cell."""
+    if against.unmeasurable:
+        return f"Of what BASE and NEW have in common, all is {NOT_MEASURABLE}."
+    return "BASE and NEW have no benchmark, params, placement and metric in common."
 
 
 def setting(cell: Cell | Key) -> str:
@@ -71,8 +87,9 @@ def p_value(p: float | None) -> str:
 
 def side(info: SideInfo) -> str:
     sessions = "" if info.sessions == info.boots else f" in {plural(info.sessions, 'session')}"
+    unit = "" if info.unit == "ns" else f", unit {info.unit}"
     return (
-        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; mode {info.mode};"
+        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; mode {info.mode}{unit};"
         f" {plural(info.boots, 'boot')}{sessions}, runs: {info.runs}"
     )
 
@@ -81,8 +98,9 @@ def terms(comparison: Comparison) -> Iterator[str]:
     """What the figures mean and the verdicts are held to."""
     rules = comparison.options.rules
     correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
+    counted = any(against.base.unit == "instructions" for against in comparison.against)
     yield (
-        f"NEW/BASE above 1: NEW takes longer. Intervals of {percent(1 - rules.alpha)} each; margin"
+        f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
         f" {percent(rules.margin)}; alpha {percent(rules.alpha)}, by {correction} over"
         f" {plural(comparison.family, 'test')}; seed {rules.seed}."
     )

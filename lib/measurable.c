@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* What may be said of samples in which mode. */
+#include "internal.h"
+
+#include <string.h>
+
+bool klat_timed(void)
+{
+	return !strcmp(klat_mode(), "hardware") || !strcmp(klat_mode(), "virtual");
+}
+
+bool klat_counted(void)
+{
+	return !strcmp(klat_mode(), "counted");
+}
+
+bool klat_emulated(void)
+{
+	return !strcmp(klat_mode(), "emulated");
+}
+
+const char *klat_unit(void)
+{
+	return klat_counted() ? "instructions" : "ticks";
+}
+
+/* An emulator that counts runs its CPUs in turns, each turn of which counts for all. */
+static bool machine_has_one_cpu(void)
+{
+	klat_cpu_set online;
+
+	return !klat_cpus_online(&online) && klat_cpu_weight(&online) == 1;
+}
+
+bool klat_figures(const struct klat_run *run)
+{
+	return klat_counted() ? run->one_cpu && machine_has_one_cpu() : klat_timed();
+}
+
+bool klat_measurable(const struct klat_run *run, int metric)
+{
+	return klat_figures(run) &&
+	       (!klat_counted() || run->benchmark->metrics[metric].path_length);
+}

@@ -1,0 +1,168 @@
+"""Rows to which an emulator gives no number: shown as such, and never as one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SessionWriter, SyntheticSession
+from klat import cli
+from klat.session import read_session
+
+COUNTED = {"mode": "counted", "unit": "instructions"}
+EMULATED = {"mode": "emulated"}
+FLUSH = "responders=79;pages=1;operation=munmap"
+RT = {"kernel_version": "#1 SMP PREEMPT_RT", "kernel_release": "6.1.0-rt", "preemption": "rt"}
+
+
+def without_number(writer: SyntheticSession, run: int = 1, **values: Any) -> None:
+    values = {"evidence": f"responders_reached=79;least_delivered={run + 550}", **values}
+    writer.run(
+        {"initiator": [], "interruption": []},
+        benchmark="tlbflush",
+        run=run,
+        **{"params": FLUSH, "first_sample": "", "floor": "", **values},
+    )
+
+
+def klat(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    status = cli.main([str(word) for word in words])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+@pytest.mark.parametrize("mode", [COUNTED, EMULATED])
+def test_a_row_without_a_number_is_read(
+    session_writer: SessionWriter, mode: dict[str, str]
+) -> None:
+    writer = session_writer(**mode)
+    without_number(writer)
+    session = read_session(writer.path)
+    assert session.problems == [] and len(session.rows) == 2
+    assert not any(session.measurable(row) or row.usable for row in session.rows)
+
+
+def test_where_there_is_time_a_row_without_a_number_is_damaged(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer()
+    without_number(writer)
+    assert read_session(writer.path).rows == []
+
+
+def test_figures_without_samples_are_not_believed(session_writer: SessionWriter) -> None:
+    writer = session_writer(**COUNTED)
+    without_number(writer, mean="12.000")
+    session = read_session(writer.path)
+    assert session.rows == [] and "has figures without samples" in session.problems[0]
+
+
+def test_summary_shows_the_evidence_in_place_of_figures(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer(**EMULATED)
+    without_number(writer, 1)
+    without_number(writer, 5, status="disturbed", reason="other shootdowns")
+    status, out, _ = klat(capsys, "summary", "--verify", writer.path)
+    assert status == 0
+    for metric in ("initiator", "interruption"):
+        assert f"    {metric}  not measurable in this mode\n" in out
+    assert "evidence  responders_reached 79, least_delivered 551 to 555" in out
+    assert "2 runs: 1 ok, 1 disturbed" in out
+
+
+def test_a_sweep_without_numbers_is_no_table(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer(**EMULATED)
+    for responders in (1, 2, 79):
+        without_number(writer, params=FLUSH.replace("79", str(responders)))
+    status, out, _ = klat(capsys, "summary", writer.path)
+    assert status == 0 and out.count("not measurable in this mode") == 6
+    assert "T(k)" not in out and "sweep" not in out
+
+
+def test_a_table_of_other_programs_has_empty_fields(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import csv
+
+    writer = session_writer(**EMULATED)
+    without_number(writer)
+    _, out, _ = klat(capsys, "summary", "--format", "csv", writer.path)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["metric"], row["measurable"], row["samples"], row["median"]) for row in rows] == [
+        ("initiator", "0", "0", ""),
+        ("interruption", "0", "0", ""),
+    ]
+
+
+def pair(session_writer: SessionWriter, **mode: str) -> list[Path]:
+    sides = []
+    for label, more in (("stock", {}), ("rt", RT)):
+        for boot in range(2):
+            writer = session_writer(
+                f"{label}/{boot}", label=label, boot_id=f"{label}-{boot}", **mode, **more
+            )
+            for run in range(3):
+                if mode == COUNTED:
+                    writer.run({"round_trip": [11_805 + i % 7 for i in range(100)]}, run=run)
+                without_number(writer, run)
+        sides.append(writer.path.parent)
+    return sides
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_compare_leaves_out_what_is_not_measurable_and_says_so(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    sides = pair(session_writer, **COUNTED)
+    status, out, _ = klat(capsys, "compare", "--format", form, *sides)
+    assert status == 0, out
+    assert "not measurable in this mode (BASE and NEW): tlbflush" in out
+    assert "instructions" in out and "only in" not in out
+    assert "unit instructions" in out and "NEW takes more instructions" in out
+
+
+def test_compare_of_nothing_measurable_is_not_comparable(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sides = pair(session_writer, **EMULATED)
+    for words in ([], ["--format", "json"], ["--format", "csv"], ["--html", tmp_path / "c.html"]):
+        status, out, _ = klat(capsys, "compare", *words, *sides)
+        assert status == 4 and ("not measurable" in out or '"unmeasurable"' in out), out
+    assert "not measurable in this mode" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize("form", ["junit", "ktap"])
+def test_test_cases_of_what_is_not_measurable_are_skipped(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / "cases"
+    sides = pair(session_writer, **COUNTED)
+    assert klat(capsys, "export", "--format", form, "-o", file, *sides)[0] == 0
+    assert file.read_text().count("not measurable in this mode (BASE and NEW)") == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "--format", "gobench"],
+        ["plot", "-o", "plots"],
+        ["history"],
+        ["plan"],
+    ],
+)
+def test_nothing_measurable_is_one_sentence_and_no_traceback(
+    session_writer: SessionWriter,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stock, _ = pair(session_writer, **EMULATED)
+    status, out, err = klat(capsys, *words, stock)
+    assert status == 2 and "not measurable in this mode" in err and out == "", err
