@@ -138,14 +138,12 @@ static int receive_copy(struct side *side, struct message *message)
 }
 
 const struct transport thread_pointer = { .name = "thread-pointer",
-					  .descriptor = true,
 					  .ring_size = descriptor_ring,
 					  .open = open_nothing,
 					  .send = send_pointer,
 					  .receive = receive_pointer };
 
 const struct transport shm_zero_copy = { .name = "shm-zero-copy",
-					 .descriptor = true,
 					 .ring_size = descriptor_ring,
 					 .open = open_nothing,
 					 .send = send_offset,

@@ -5,7 +5,7 @@
  * do not block and are polled by the call itself. No buffer is made larger than the system's
  * default.
  */
-#include "transport.h"
+#include "inet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +24,7 @@ static int fail(struct side *side, const char *what, size_t done)
 static int say_closed(struct side *side, size_t done)
 {
 	if (!done)
-		return klat_error(side->run, EPIPE,
-				  "the other side of the %s is gone: it closed the connection",
-				  side->name);
+		return say_gone(side);
 	return klat_error(
 		side->run, EPIPE,
 		"the other side of the %s is gone in mid-message, after %zu of %lld bytes",
@@ -53,7 +51,7 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 		} else if (!part || errno == EPIPE || errno == ECONNRESET) {
 			return say_closed(side, done);
 		} else if (errno == EAGAIN) {
-			if (gives_up(side, &turns, &since))
+			if (side->options->wait == BLOCK || gives_up(side, &turns, &since))
 				return say_silent(side, "byte");
 		} else if (errno != EINTR) {
 			return fail(side, what, done);
@@ -122,8 +120,8 @@ static int set_waits(struct klat_run *run)
 	const struct state *state = run->state;
 
 	for (int i = 0; i < 2 && o->wait == SPIN; i++)
-		if (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
-		    fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK))
+		if (state->sides[i].in >= 0 && (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
+						fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK)))
 			return klat_error(run, errno, "cannot keep a descriptor from blocking: %s",
 					  strerror(errno));
 	return 0;
@@ -157,6 +155,52 @@ static int open_unix(struct klat_run *run)
 	return set_waits(run);
 }
 
+/* The responder's side listens for the initiator's, both from here. */
+static int make_tcp(struct klat_run *run)
+{
+	struct state *state = run->state;
+	struct sockaddr_in name;
+	int listener, ends[2], err;
+
+	listener = inet_socket(run, RESPONDER, SOCK_STREAM, state->addresses[RESPONDER]);
+	if (listener < 0)
+		return listener;
+	if (listen(listener, 1))
+		return klat_error(run, errno, "cannot listen: %s", strerror(errno));
+	err = inet_name(run, listener, &name);
+	if (err)
+		return err;
+	ends[INITIATOR] = inet_socket(run, INITIATOR, SOCK_STREAM, state->addresses[INITIATOR]);
+	if (ends[INITIATOR] < 0)
+		return ends[INITIATOR];
+	err = inet_connect(run, ends[INITIATOR], &name);
+	if (err)
+		return err;
+	ends[RESPONDER] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (ends[RESPONDER] < 0)
+		return klat_error(run, errno, "cannot accept a connection: %s", strerror(errno));
+	close(listener);
+	for (int i = 0; i < 2 && !err; i++) {
+		state->sides[i].in = state->sides[i].out = ends[i];
+		err = inet_no_delay(run, ends[i]);
+	}
+	return err;
+}
+
+static int open_tcp(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	struct side *side = &state->sides[o->listen ? RESPONDER : INITIATOR];
+	int err = 0;
+
+	if (o->peer == REMOTE)
+		side->in = side->out = state->control;
+	else
+		err = inet_make(run, make_tcp);
+	return err ? err : set_waits(run);
+}
+
 const struct transport pipe_transport = { .name = "pipe",
 					  .copies = true,
 					  .open = open_pipes,
@@ -168,3 +212,10 @@ const struct transport unix_transport = { .name = "unix",
 					  .open = open_unix,
 					  .send = send_by_socket,
 					  .receive = receive_by_socket };
+
+const struct transport tcp = { .name = "tcp",
+			       .copies = true,
+			       .internet = true,
+			       .open = open_tcp,
+			       .send = send_by_socket,
+			       .receive = receive_by_socket };

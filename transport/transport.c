@@ -11,18 +11,24 @@
  */
 #include "transport.h"
 
+#include "inet.h"
 #include "pattern.h"
 #include "ring.h"
 
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
 	ROUND_TRIP,
 	HALF,
-	RESPONSE
+	RESPONSE,
+	TURNAROUND
 };
 
 /* A spinner's turn, and the pause after it: 87 % of the time, where the kernel's limit is 95 %. */
@@ -34,11 +40,19 @@ enum {
 #define PAGE 4096
 
 static const struct transport *const transports[] = {
-	&thread_pointer, &shm_zero_copy, &shm_copy, &pipe_transport, &unix_transport,
+	&thread_pointer, &shm_zero_copy, &shm_copy, &pipe_transport,
+	&unix_transport, &tcp,           &udp,      &multicast,
 };
-static const char *const transport_names[] = { "thread-pointer", "shm-zero-copy", "shm-copy",
-					       "pipe",           "unix",          NULL };
-static const char *const peers[] = { "auto", "thread", "process", NULL };
+static const char *const transport_names[] = { "thread-pointer",
+					       "shm-zero-copy",
+					       "shm-copy",
+					       "pipe",
+					       "unix",
+					       "tcp",
+					       "udp",
+					       "multicast",
+					       NULL };
+static const char *const peers[] = { "auto", "thread", "process", "netns", "remote", NULL };
 static const char *const waits[] = { "spin", "block", NULL };
 static const char *const touches[] = { "none", "read", "write", NULL };
 
@@ -46,11 +60,12 @@ static const char *const touches[] = { "none", "read", "write", NULL };
 static const struct klat_option options[] = {
 	{ "bytes", "N", "size of a message, which each answer has, too", KLAT_INTEGER, AT(bytes),
 	  SMALLEST, LARGEST, NULL, false },
-	{ "transport", "thread-pointer|shm-zero-copy|shm-copy|pipe|unix",
+	{ "transport", "thread-pointer|shm-zero-copy|shm-copy|pipe|unix|tcp|udp|multicast",
 	  "how a message reaches the other side", KLAT_CHOICE, AT(transport), 0, 0, transport_names,
 	  false },
-	{ "peer", "auto|thread|process",
-	  "what the other side is; auto is a thread for thread-pointer, else a process",
+	{ "peer", "auto|thread|process|netns|remote",
+	  "what the other side is: auto is a thread for thread-pointer, else a process; netns a "
+	  "process in another network namespace; remote goes with --listen or --connect",
 	  KLAT_CHOICE, AT(peer), 0, 0, peers, false },
 	{ "wait", "spin|block", "how both sides wait: poll, or sleep in the kernel", KLAT_CHOICE,
 	  AT(wait), 0, 0, waits, false },
@@ -61,9 +76,28 @@ static const struct klat_option options[] = {
 	{ "rate", "N",
 	  "messages a second, sent when they are due; 0 sends each when the last is answered",
 	  KLAT_INTEGER, AT(rate), 0, 10000000, NULL, false },
+	{ "datagram", "N",
+	  "udp, multicast: bytes in a datagram; larger messages are cut, each part with 16 bytes "
+	  "of header",
+	  KLAT_INTEGER, AT(datagram), SMALLEST_DATAGRAM, LARGEST_DATAGRAM, NULL, false },
+	{ "drop-every", "N",
+	  "self-test for udp, multicast: leave out one datagram in N, at random; 0 for none",
+	  KLAT_INTEGER, AT(drop_every), 0, 1000000, NULL, false },
+	{ "listen", "PORT",
+	  "be the responder, for a --connect from another machine; measures how long each answer "
+	  "takes here",
+	  KLAT_INTEGER, AT(listen), 1, 65535, NULL, true },
+	{ "connect", "ADDRESS:PORT", "be the initiator, towards another machine's --listen",
+	  KLAT_TEXT, AT(connect), 0, 0, NULL, true },
+	{ "wait-for", "SECONDS", "how long --listen and --connect wait for the other machine",
+	  KLAT_INTEGER, AT(wait_for), 1, 86400, NULL, true },
+	{ "interface", "NAME", "multicast: the network interface (default: by address)", KLAT_TEXT,
+	  AT(interface), 0, 0, NULL, true },
 };
 
-static const struct options defaults = { .bytes = 100 };
+static const struct options defaults = { .bytes = 100,
+					 .datagram = LARGEST_DATAGRAM,
+					 .wait_for = 10 };
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip", "message handed over to answer there, initiator's CPU",
@@ -71,6 +105,7 @@ static const struct klat_metric metrics[] = {
 	[HALF] = { "half", "half of the round trip: one way, both directions being alike", true },
 	[RESPONSE] = { "response", "with --rate: from when the message was due to the answer",
 		       false },
+	[TURNAROUND] = { "turnaround", "with --listen: message there to answer handed over", true },
 };
 
 #define HMBDC "HMBDC on an i7-4770K or E5-2670, half of the round trip; "
@@ -110,16 +145,68 @@ static void choose_iterations(struct klat_run *run)
 		run->warmup = o->bytes <= 1000000 ? 20 : 5;
 }
 
-static int configure(struct klat_run *run)
+static int parse_connect(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	const char *colon = strrchr(o->connect, ':');
+	char address[INET_ADDRSTRLEN], *end = NULL;
+	long port = colon && colon[1] >= '0' && colon[1] <= '9' ? strtol(colon + 1, &end, 10) : 0;
+
+	state->listener = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
+	if (colon && colon - o->connect < (ptrdiff_t)sizeof(address)) {
+		memcpy(address, o->connect, colon - o->connect);
+		address[colon - o->connect] = 0;
+		if (end && !*end && port >= 1 && port <= 65535 &&
+		    inet_pton(AF_INET, address, &state->listener.sin_addr) == 1)
+			return 0;
+	}
+	return klat_usage(run,
+			  "--connect takes an IPv4 address and a port, as in 192.0.2.1:7718, not "
+			  "'%s'",
+			  o->connect);
+}
+
+static int configure_peer(struct klat_run *run)
 {
 	struct options *o = run->options;
+	const bool remote = o->listen || o->connect;
 
-	if (o->peer == AUTO)
+	if (o->listen && o->connect)
+		return klat_usage(run, "--listen and --connect exclude each other");
+	if (o->peer != AUTO && (o->peer == REMOTE) != remote)
+		return klat_usage(run, "--peer remote goes with --listen or --connect");
+	if (remote)
+		o->peer = REMOTE;
+	else if (o->peer == AUTO)
 		o->peer = o->transport == THREAD_POINTER ? THREAD : PROCESS;
 	if (o->transport == THREAD_POINTER && o->peer != THREAD)
 		return klat_usage(run,
 				  "--transport thread-pointer goes with --peer thread: to another "
 				  "process an address means nothing");
+	if ((remote || o->peer == NETNS) && !transport_of(run)->internet)
+		return klat_usage(run, "--peer %s takes --transport tcp, udp or multicast",
+				  peers[o->peer]);
+	if (o->interface && (o->transport != MULTICAST || o->peer == NETNS))
+		return klat_usage(run, "--interface goes with --transport multicast, and not with "
+				       "--peer netns");
+	if (o->interface && (!o->interface[0] || strlen(o->interface) >= IFNAMSIZ))
+		return klat_usage(run,
+				  "--interface takes a name of at most %d characters, not '%s'",
+				  IFNAMSIZ - 1, o->interface);
+	if (o->drop_every && !transport_of(run)->datagrams)
+		return klat_usage(run, "--drop-every goes with --transport udp or multicast");
+	if (o->drop_every == 1)
+		return klat_usage(run, "--drop-every 1 would leave no datagram");
+	return o->connect ? parse_connect(run) : 0;
+}
+
+static int configure_waits(struct klat_run *run)
+{
+	const struct options *o = run->options;
+
+	if (o->rate && o->listen)
+		return klat_usage(run, "--rate is the initiator's, and does not go with --listen");
 	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
 		return klat_usage(run,
 				  "--rate below %d goes with --wait block: a spinner cannot wait "
@@ -127,12 +214,32 @@ static int configure(struct klat_run *run)
 				  LOWEST_SPIN_RATE);
 	if (o->wait == BLOCK && klat_planted(run, "sleep"))
 		return klat_usage(run, "--plant sleep goes with --wait spin");
-	run->cpu_count = 2;
-	if (o->wait == SPIN && run->cpus_given && run->cpus[0] == run->cpus[1])
+	if (o->wait == SPIN && o->peer != REMOTE && run->cpus_given && run->cpus[0] == run->cpus[1])
 		return klat_usage(run,
 				  "--wait spin needs two CPUs: on one, the spinner would keep the "
 				  "other side from running");
+	return 0;
+}
+
+static int configure(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	int err = configure_peer(run);
+
+	if (err)
+		return err;
+	run->cpu_count = o->peer == REMOTE ? 1 : 2;
+	err = configure_waits(run);
+	if (err)
+		return err;
+	/* What is wrong with the other machine is said here before the supervisor gives up. */
+	if (o->peer == REMOTE)
+		run->patience = o->wait_for + 20;
 	choose_iterations(run);
+	if (o->listen) {
+		klat_use_metric(run, TURNAROUND, 1);
+		return 0;
+	}
 	klat_use_metric(run, ROUND_TRIP, 1);
 	klat_use_metric(run, HALF, 1);
 	if (o->rate)
@@ -145,9 +252,18 @@ static int configure(struct klat_run *run)
 int say_silent(struct side *side, const char *awaited)
 {
 	return klat_error(side->run, ETIMEDOUT,
-			  "the %s waited %d s for a %s at message %lld: is anything else of "
-			  "real-time priority on these CPUs?",
-			  side->name, SILENCE_MS / 1000, awaited, (long long)side->received + 1);
+			  "the %s waited for a %s in vain, at iteration %lld: %s", side->name,
+			  awaited, (long long)side->worker->iteration,
+			  side->options->peer == REMOTE
+				  ? "does the other machine still answer?"
+				  : "is anything else of real-time priority on these CPUs?");
+}
+
+int say_gone(struct side *side)
+{
+	return klat_error(side->run, EPIPE,
+			  "the other side of the %s is gone: it left at iteration %lld", side->name,
+			  (long long)side->worker->iteration);
 }
 
 /* A process that was forked has none of the pages that are shared. */
@@ -171,6 +287,7 @@ static void begin_iteration(struct side *side, int64_t i)
 		return;
 	side->sent = side->received = side->damaged = 0;
 	side->bytes_sent = side->bytes_received = 0;
+	side->lost = side->repaired = side->dropped = 0;
 }
 
 static void pause_ms(struct klat_worker *worker, int ms)
@@ -202,8 +319,10 @@ static inline int receive_message(struct side *side, struct message *message, ui
 				  int self)
 {
 	const struct options *o = side->options;
-	int err = transport_of(side->run)->receive(side, message);
+	int err;
 
+	side->awaited = number;
+	err = transport_of(side->run)->receive(side, message);
 	if (err)
 		return err;
 	side->received++;
@@ -284,7 +403,7 @@ static int initiator(struct klat_worker *worker)
 	struct schedule schedule = { .interval = o->rate ? run->tsc_khz * 1e3 / o->rate : 0 };
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0), *half = klat_series(run, HALF, 0),
 		 *response = klat_series(run, RESPONSE, 0);
-	struct message answer;
+	struct message answer = { 0 };
 	int err = 0;
 
 	begin_body(worker, side);
@@ -301,6 +420,7 @@ static int initiator(struct klat_worker *worker)
 		if (!err)
 			err = receive_message(side, &answer, number, INITIATOR);
 		end = klat_tsc_end(worker);
+		begin = answer.resent ? answer.resent : begin;
 		round_trip[i] = end - begin;
 		half[i] = round_trip[i] / 2;
 		if (response) {
@@ -313,9 +433,26 @@ static int initiator(struct klat_worker *worker)
 		rest(side, &schedule, resting);
 	}
 	state->late = schedule.late;
+	__atomic_store_n(&state->finished, true, __ATOMIC_RELEASE);
 	if (!err)
 		check_last(side, &answer, INITIATOR);
+	if (state->control >= 0 && !err)
+		shutdown(state->control, SHUT_WR);
 	return err;
+}
+
+/* The last answer may be lost: give it again until the initiator has all it wanted. */
+static int linger(struct side *side)
+{
+	struct message none;
+	int err;
+
+	if (!transport_of(side->run)->datagrams)
+		return 0;
+	side->lingers = true;
+	side->awaited++;
+	err = transport_of(side->run)->receive(side, &none);
+	return err == -ECANCELED ? 0 : err;
 }
 
 static int responder(struct klat_worker *worker)
@@ -324,7 +461,8 @@ static int responder(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct side *side = &state->sides[RESPONDER];
 	const bool sleeps = klat_planted(run, "sleep"), corrupts = klat_planted(run, "corrupt");
-	struct message message;
+	uint64_t *turnaround = klat_series(run, TURNAROUND, 0), begin = 0;
+	struct message message = { 0 };
 	int err = 0;
 
 	begin_body(worker, side);
@@ -337,15 +475,19 @@ static int responder(struct klat_worker *worker)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
 		side->spoils = corrupts && i == run->iterations - 1;
 		err = receive_message(side, &message, number, RESPONDER);
+		if (turnaround)
+			begin = klat_tsc_begin();
 		klat_inject(run, i);
 		if (!err)
 			err = send_message(side, message.word, RESPONDER);
+		if (turnaround)
+			turnaround[i] = klat_tsc_end(worker) - begin;
 		if (!err && message.word & WORD_REST)
 			pause_ms(worker, PAUSE_MS);
 	}
 	if (!err)
 		check_last(side, &message, RESPONDER);
-	return err;
+	return err ? err : linger(side);
 }
 
 /* The run */
@@ -363,7 +505,10 @@ static int map_region(struct klat_run *run)
 	struct state *state = run->state;
 	size_t block = whole_pages(o->bytes),
 	       ring = transport->ring_size ? whole_pages(transport->ring_size(o)) : 0;
-	size_t each = block * (1 + transport->copies) + ring;
+	/* Datagrams: room for one past the end of a block, and a place for one that is not wanted.
+	 */
+	size_t slack = transport->datagrams ? whole_pages(LARGEST_DATAGRAM) : 0;
+	size_t each = block * (1 + transport->copies) + 2 * slack + ring;
 	char *next;
 
 	next = mmap(NULL, 2 * each, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -379,6 +524,7 @@ static int map_region(struct klat_run *run)
 
 		side->outgoing = next;
 		side->incoming = transport->copies ? next + block : NULL;
+		side->spare = next + 2 * block + slack;
 		if (ring) {
 			side->ring_out = (struct ring *)(next + each - ring);
 			state->sides[!i].ring_in = side->ring_out;
@@ -395,21 +541,30 @@ static int setup(struct klat_run *run)
 	struct state *state = run->state;
 	int err;
 
-	for (int i = 0; i < 2; i++)
-		state->sides[i] = (struct side){ .run = run,
-						 .options = o,
-						 .name = names[i],
-						 .in = -1,
-						 .out = -1,
-						 .limit = ms_to_ticks(run, SILENCE_MS) };
+	for (int i = 0; i < 2; i++) {
+		struct side *side = &state->sides[i];
+
+		side->run = run;
+		side->options = o;
+		side->index = side->random = i;
+		side->name = names[i];
+		side->in = side->out = state->namespaces[i] = -1;
+		side->limit = ms_to_ticks(run, SILENCE_MS);
+	}
+	state->transport = transport_of(run);
+	state->control = -1;
 	err = map_region(run);
+	if (!err && o->peer == REMOTE)
+		err = remote_meet(run);
 	if (!err)
-		err = transport_of(run)->open(run);
+		err = state->transport->open(run);
 	if (err)
 		return err;
-	klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator);
-	klat_worker_add(run, names[RESPONDER], 1, KLAT_HIGH, responder)->process =
-		o->peer == PROCESS;
+	if (!o->listen)
+		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator);
+	if (!o->connect)
+		klat_worker_add(run, names[RESPONDER], run->cpu_count - 1, KLAT_HIGH, responder)
+			->process = o->peer == PROCESS || o->peer == NETNS;
 	return 0;
 }
 
@@ -428,16 +583,14 @@ static int64_t megabytes_a_second(const struct klat_run *run)
 static void verify_waits(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	const struct state *state = run->state;
 
-	for (int i = 0; i < 2; i++) {
-		const char *role = state->sides[i].name;
-		const struct klat_worker *worker = klat_worker_find(run, role, 0);
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
 
 		if (o->wait == BLOCK)
-			klat_verify_slept(run, role);
+			klat_verify_slept(run, worker->role);
 		else if (worker->voluntary * 100 > run->iterations)
-			klat_invalid(run, "the %s slept, and was to spin", role);
+			klat_invalid(run, "the %s slept, and was to spin", worker->role);
 	}
 }
 
@@ -457,27 +610,55 @@ static void verify_rate(struct klat_run *run)
 			     (long long)run->iterations);
 }
 
+static void verify_losses(struct klat_run *run, const struct side *sum)
+{
+	const struct options *o = run->options;
+
+	if (!transport_of(run)->datagrams)
+		return;
+	klat_count(run, "lost", sum->lost);
+	klat_count(run, "repaired", sum->repaired);
+	klat_count(run, "dropped", sum->dropped);
+	if (sum->lost)
+		klat_disturbed(run, "messages were lost and sent again");
+	if (sum->repaired && !o->drop_every)
+		klat_disturbed(run, "parts of messages were lost and repaired");
+}
+
 static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const struct side *a = &state->sides[INITIATOR], *b = &state->sides[RESPONDER];
-	int64_t expected = 2 * run->iterations;
+	const int64_t expected = run->worker_count * run->iterations;
+	struct side sum = { 0 };
 
-	klat_count(run, "sent", a->sent + b->sent);
-	klat_count(run, "received", a->received + b->received);
-	klat_count(run, "damaged", a->damaged + b->damaged);
-	klat_count(run, "bytes_sent", a->bytes_sent + b->bytes_sent);
-	klat_count(run, "bytes_received", a->bytes_received + b->bytes_received);
-	klat_count(run, "mb_per_s", megabytes_a_second(run));
-	if (a->sent + b->sent != expected || a->received + b->received != expected ||
-	    a->bytes_received + b->bytes_received != expected * o->bytes)
-		klat_invalid(run, "%lld messages sent and %lld received in %lld round trips",
-			     (long long)(a->sent + b->sent), (long long)(a->received + b->received),
-			     (long long)run->iterations);
-	if (a->damaged + b->damaged)
+	for (int i = 0; i < 2; i++) {
+		const struct side *side = &state->sides[i];
+
+		sum.sent += side->sent;
+		sum.received += side->received;
+		sum.damaged += side->damaged;
+		sum.bytes_sent += side->bytes_sent;
+		sum.bytes_received += side->bytes_received;
+		sum.lost += side->lost;
+		sum.repaired += side->repaired;
+		sum.dropped += side->dropped;
+	}
+	klat_count(run, "sent", sum.sent);
+	klat_count(run, "received", sum.received);
+	klat_count(run, "damaged", sum.damaged);
+	klat_count(run, "bytes_sent", sum.bytes_sent);
+	klat_count(run, "bytes_received", sum.bytes_received);
+	if (!o->listen)
+		klat_count(run, "mb_per_s", megabytes_a_second(run));
+	if (sum.sent != expected || sum.received != expected ||
+	    sum.bytes_sent != expected * o->bytes || sum.bytes_received != expected * o->bytes)
+		klat_invalid(run, "%lld messages sent and %lld received, and %lld expected of each",
+			     (long long)sum.sent, (long long)sum.received, (long long)expected);
+	if (sum.damaged)
 		klat_invalid(run, "%lld messages arrived damaged or out of order",
-			     (long long)(a->damaged + b->damaged));
+			     (long long)sum.damaged);
+	verify_losses(run, &sum);
 	verify_waits(run);
 	verify_rate(run);
 	return 0;

@@ -9,6 +9,8 @@
 
 #include "klat.h"
 
+#include <assert.h>
+#include <netinet/in.h>
 #include <string.h>
 
 #define HEADER_BYTES 16
@@ -21,11 +23,16 @@ enum {
 	SHM_COPY,
 	PIPE,
 	UNIX,
+	TCP,
+	UDP,
+	MULTICAST,
 };
 enum {
 	AUTO,
 	THREAD,
 	PROCESS,
+	NETNS,
+	REMOTE,
 };
 enum {
 	SPIN,
@@ -42,17 +49,29 @@ enum {
 };
 
 struct options {
-	int64_t bytes, rate;
+	int64_t bytes, rate, datagram, drop_every, listen, wait_for;
 	int transport, peer, wait, touch;
+	const char *connect, *interface;
 };
 
-/* The number of a message, from 1, warm-up included; with this bit both sides rest after it. */
+/*
+ * The number of a message, from 1, warm-up included, in the low bits; above it how often it was
+ * sent before. With the highest bit both sides rest after it.
+ */
 #define WORD_REST (UINT64_C(1) << 63)
-#define WORD_NUMBER (~WORD_REST)
+#define WORD_AGAIN (UINT64_C(1) << 48)
+#define WORD_NUMBER (WORD_AGAIN - 1)
+
+/* The longest datagram of IPv4, less its headers and UDP's; and the shortest to cut a message to.
+ */
+#define LARGEST_DATAGRAM 65507
+#define SMALLEST_DATAGRAM 256
+#define MOST_FRAGMENTS (LARGEST / (SMALLEST_DATAGRAM - HEADER_BYTES) + 1)
 
 struct message {
 	uint64_t word;
 	const char *data; /* the whole block, header first */
+	uint64_t resent;  /* when the answered message was sent again, 0 where it was not */
 };
 
 struct ring;
@@ -62,6 +81,7 @@ struct side {
 	struct klat_run *run;
 	const struct options *options;
 	struct klat_worker *worker;
+	int index; /* INITIATOR or RESPONDER */
 	const char *name;
 	char *outgoing; /* a block of --bytes */
 	char *incoming; /* the same, where a transport copies */
@@ -73,11 +93,27 @@ struct side {
 	/* Of the timed part. */
 	int64_t sent, received, damaged;
 	int64_t bytes_sent, bytes_received;
+	int64_t lost, repaired, dropped;
+
+	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
+	uint64_t awaited, gathered_word, sent_word;
+	uint32_t gathered, next_part, expected_part;
+	uint32_t random; /* of --drop-every */
+	bool lingers;
+	char *spare; /* where a datagram goes that nobody awaits */
+	uint8_t seen[MOST_FRAGMENTS / 8 + 1];
 } KLAT_ALIGNED;
 
 struct state {
 	struct side sides[2];
-	char *region; /* all blocks and rings, mapped shared */
+	const struct transport *transport;
+	bool finished; /* the initiator has all answers */
+	int namespaces[2];
+	struct in_addr addresses[2];
+	int control; /* the connection to the other machine, or -1 */
+	struct sockaddr_in listener;
+	char other[64]; /* that machine, for messages */
+	char *region;   /* all blocks and rings, mapped shared */
 	size_t region_size;
 	int64_t late; /* messages that left more than an interval after they were due */
 };
@@ -89,8 +125,9 @@ struct state {
  */
 struct transport {
 	const char *name;
-	bool copies;     /* into the receiver's `incoming` */
-	bool descriptor; /* the word travels beside the block, which nobody has to touch */
+	bool copies;    /* into the receiver's `incoming` */
+	bool datagrams; /* may lose some; answers again until the initiator has finished */
+	bool internet;  /* reaches other namespaces and machines */
 	size_t (*ring_size)(const struct options *options); /* of each direction, or NULL */
 	int (*open)(struct klat_run *run);
 	int (*send)(struct side *side, uint64_t word);
@@ -98,23 +135,32 @@ struct transport {
 };
 
 extern const struct transport thread_pointer, shm_zero_copy, shm_copy; /* memory.c */
-extern const struct transport pipe_transport, unix_transport;          /* stream.c */
+extern const struct transport pipe_transport, unix_transport, tcp;     /* stream.c */
+extern const struct transport udp;                                     /* udp.c */
+extern const struct transport multicast;                               /* multicast.c */
 
 /*
- * For a loop that polls: whether to give up. `turns` and `since` start at 0, and the counter is
- * read every 256th time.
+ * For a loop that polls: whether `limit` ticks are over. `turns` and `since` start at 0, and the
+ * counter is read every 256th time.
  */
-static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *since)
+static inline bool is_over(uint64_t limit, uint32_t *turns, uint64_t *since)
 {
 	if (++*turns & 0xff)
 		return false;
 	if (!*since)
 		*since = __rdtsc();
-	return __rdtsc() - *since > side->limit;
+	return __rdtsc() - *since > limit;
+}
+
+static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *since)
+{
+	return is_over(side->limit, turns, since);
 }
 
 /* The line for it; returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
+/* The other side ended before its time; returns -EPIPE. */
+int say_gone(struct side *side);
 
 /* The word in the header of a block that is copied as a whole. */
 static inline void put_word(char *block, uint64_t word)

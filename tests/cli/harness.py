@@ -128,6 +128,7 @@ TRAITS: dict[str, Traits] = {
         injected={"half": 0.5},
         calls=frozenset({"read", "write"}),
         faults={"corrupt": "damaged", "sleep": "slept"},
+        bounded=("--wait-for", "1"),
     ),
 }
 

@@ -131,6 +131,7 @@ def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> N
     own = set(harness.help_options(program)) - common - aside - optional
     # What names a place or a patience, or counts beside the samples, shapes nothing.
     harmless = {"address", "count-syscalls", "device", "port", "wait-for"}
+    harmless |= {"listen", "connect", "interface"}
     assert own - names <= harmless, own - names
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import statistics
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,8 @@ from harness import (
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
 
-LOCAL = ["thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix"]
+INTERNET = ["tcp", "udp", "multicast"]
+LOCAL = ["thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix", *INTERNET]
 # Between the blocks, chunks and buffers that messages are cut into.
 ODD_SIZES = [32, 33, 47, 4099, 16385, 65537, 1000003]
 
@@ -163,6 +167,26 @@ def test_a_rate_that_is_kept_is_believed() -> None:
         ["--bytes", "31"],
         ["--bytes", "16777217"],
         ["--cpus", "0"],
+        ["--peer", "netns"],
+        ["--peer", "remote", "--transport", "tcp"],
+        ["--listen", "7718"],
+        ["--listen", "7718", "--transport", "pipe"],
+        ["--listen", "7718", "--transport", "tcp", "--peer", "process"],
+        ["--listen", "7718", "--transport", "tcp", "--connect", "127.0.0.1:7718"],
+        ["--listen", "7718", "--transport", "tcp", "--rate", "100"],
+        ["--listen", "7718", "--transport", "tcp", "--cpus", "0,1"],
+        ["--transport", "tcp", "--connect", "127.0.0.1"],
+        ["--transport", "tcp", "--connect", "127.0.0.1:"],
+        ["--transport", "tcp", "--connect", "127.0.0.1:0"],
+        ["--transport", "tcp", "--connect", "127.0.0.1:65536"],
+        ["--transport", "tcp", "--connect", "127.0.0.1:1x"],
+        ["--transport", "tcp", "--connect", "localhost:80"],
+        ["--transport", "tcp", "--connect", "1" * 300 + ":80"],
+        ["--transport", "tcp", "--drop-every", "5"],
+        ["--transport", "udp", "--drop-every", "1"],
+        ["--transport", "udp", "--datagram", "255"],
+        ["--transport", "tcp", "--interface", "lo"],
+        ["--transport", "multicast", "--interface", "a" * 16],
     ],
     ids=" ".join,
 )
@@ -171,7 +195,7 @@ def test_what_cannot_be_is_one_line_and_status_2(words: list[str]) -> None:
 
 
 def test_a_peer_that_vanishes_ends_the_run() -> None:
-    for transport in ("shm-copy", "pipe", "unix"):
+    for transport in ("shm-copy", "pipe", "unix", "tcp", "udp", "multicast"):
         options = ("--transport", transport, "--bytes", "1000000", "--wait", "block")
         with harness.Running("transport", *options) as running:
             (measured,) = harness.children(running.process.pid)
@@ -195,3 +219,198 @@ def test_the_ring_is_clean_under_thread_sanitizer(transport: str, wait: str) -> 
         done = command(words, env=os.environ | {"TSAN_OPTIONS": "halt_on_error=1"}, limit=60)
         assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
         assert "Sanitizer" not in done.err, str(done)
+
+
+# Datagrams that are lost
+
+
+@pytest.mark.parametrize("wait", ["spin", "block"])
+def test_a_message_that_udp_loses_is_counted_and_sent_again(wait: str) -> None:
+    found = result("--transport", "udp", "--wait", wait, "--drop-every", "40", "--touch", "write")
+    counted = found["evidence"]["counts"]
+    assert counted["dropped"] >= 10 and counted["lost"] >= 10
+    assert (counted["received"], counted["damaged"]) == (1000, 0)
+    assert "lost" in found["reason"]
+
+
+@pytest.mark.parametrize("peer", ["thread", "process", "netns"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        # The whole message, a hole in the middle, the last part, two in a row with the request.
+        ("--drop-every", "7"),
+        ("--bytes", "300000", "--datagram", "1472", "--drop-every", "50"),
+        ("--bytes", "3000", "--datagram", "1016", "--drop-every", "3"),
+        ("--bytes", "3000", "--datagram", "256", "--drop-every", "2"),
+    ],
+    ids=" ".join,
+)
+def test_multicast_repairs_what_is_dropped(peer: str, shape: tuple[str, ...]) -> None:
+    options = ("--transport", "multicast", "--peer", peer, "--touch", "write", *shape)
+    for wait in ("spin", "block"):
+        done = works(
+            "transport", *options, "--wait", wait, "--iterations", "50", "--warmup", "5", "--json"
+        )
+        counted = json_of(done)["evidence"]["counts"]
+        assert counted["dropped"] > 0 and counted["repaired"] > 0, str(done)
+        assert (counted["sent"], counted["received"], counted["damaged"]) == (100, 100, 0)
+        assert counted["bytes_received"] == counted["bytes_sent"]
+
+
+def test_nothing_is_repaired_where_nothing_is_lost() -> None:
+    def attempt() -> str:
+        found = counts("--transport", "multicast", "--bytes", "200000", "--datagram", "1472")
+        return "" if (found["repaired"], found["dropped"]) == (0, 0) else str(found)
+
+    until(attempt)
+
+
+# Networks
+
+
+@pytest.mark.parametrize("transport", INTERNET)
+def test_a_private_network_carries_messages_and_leaves_nothing(transport: str, root: None) -> None:
+    def network() -> str:
+        return command(["ip", "-o", "link"]).out + command(["ip", "netns", "list"]).out
+
+    before = network()
+    found = counts("--transport", transport, "--peer", "netns", "--bytes", "100000")
+    assert found["received"] == 1000
+    with harness.Running("transport", "--transport", transport, "--peer", "netns"):
+        during = network()
+    assert before == during == network()
+
+
+def test_an_ordinary_user_has_a_private_network_or_a_reason(
+    published: Path, as_nobody: list[str | Path]
+) -> None:
+    words = [published / "transport", "--transport", "tcp", "--peer", "netns", "--quiet"]
+    done = command([*as_nobody, *words], cwd="/")
+    assert done.status in (harness.MEASURED, UNTRUSTED, harness.SKIPPED), str(done)
+    if done.status == harness.SKIPPED:
+        assert "namespace" in done.err
+
+
+def test_an_interface_without_multicast_is_a_skip(root: None) -> None:
+    script = 'ip link set lo up && ip tuntap add dev t0 mode tun && ip addr add 10.9.0.1/24 dev t0 \
+        && ip link set t0 multicast off up && exec "$@"'
+    words = ["unshare", "--net", "sh", "-c", script, "sh", path_of("transport")]
+    options = ["--transport", "multicast", "--interface"]
+    done = command([*words, *options, "t0"])
+    if done.status == harness.FAILED and "tun" in done.err:
+        harness.lacking("this test needs a tun device")
+    assert_one_line(done, "transport", harness.SKIPPED)
+    assert "t0 does no multicast" in done.err
+    done = command([*words, *options, "none"])
+    assert_one_line(done, "transport", harness.FAILED)
+    assert "'none'" in done.err
+
+
+# Two machines: two programs, each of which knows only the other's address
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def listening(port: int, *options: str) -> subprocess.Popen[bytes]:
+    words = [path_of("transport"), "--listen", str(port), "--cpus", "0", *options]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def done_of(process: subprocess.Popen[bytes]) -> harness.Done:
+    out, err = process.communicate(timeout=30)
+    return harness.Done(["--listen"], process.returncode, out.decode(), err.decode(), 0)
+
+
+@pytest.mark.parametrize("wait", ["spin", "block"])
+@pytest.mark.parametrize("transport", INTERNET)
+def test_two_programs_measure_between_them(transport: str, wait: str, port: int) -> None:
+    options = ("--transport", transport, "--wait", wait, "--touch", "write", "--bytes", "100000")
+    with listening(port, *options, "--json") as process:
+        words = ("--connect", f"127.0.0.1:{port}", "--cpus", "1", *options)
+        here = json_of(works("transport", *words, "--json"))
+        done = done_of(process)
+    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
+    there = json_of(done)
+    assert [metric["name"] for metric in there["metrics"]] == ["turnaround"]
+    assert [metric["name"] for metric in here["metrics"]] == ["round_trip", "half"]
+    for side in (here, there):
+        found = side["evidence"]["counts"]
+        assert (found["sent"], found["received"], found["damaged"]) == (500, 500, 0)
+        assert "peer=remote" in side["parameters"]
+
+
+@pytest.mark.parametrize("transport", ["udp", "multicast"])
+def test_a_loss_between_two_programs_is_made_good_to_the_last(transport: str, port: int) -> None:
+    options = ("--transport", transport, "--drop-every", "3", "--iterations", "50")
+    with listening(port, *options, "--json") as process:
+        words = ("--connect", f"127.0.0.1:{port}", "--cpus", "1", *options)
+        here = json_of(works("transport", *words, "--json"))
+        done = done_of(process)
+    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
+    assert here["evidence"]["counts"]["received"] == 50
+
+
+def test_both_programs_refuse_to_measure_different_things(port: int) -> None:
+    with listening(port, "--transport", "tcp", "--bytes", "200") as process:
+        words = ("--connect", f"127.0.0.1:{port}", "--transport", "tcp", "--bytes", "100")
+        assert_one_line(run("transport", *words), "transport", harness.FAILED)
+        done = done_of(process)
+    assert_one_line(done, "transport", harness.FAILED)
+    assert "bytes=100" in done.err and "bytes=200" in done.err
+
+
+def test_a_port_in_use_is_said() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        number = str(taken.getsockname()[1])
+        done = run("transport", "--listen", number, "--transport", "tcp")
+    assert_one_line(done, "transport", harness.FAILED)
+    assert f"port {number}" in done.err and "in use" in done.err
+
+
+def test_nobody_there_is_said_after_the_time_given(port: int) -> None:
+    limit = ("--transport", "tcp", "--wait-for", "1")
+    for words in (("--listen", str(port)), ("--connect", f"127.0.0.1:{port}")):
+        done = run("transport", *words, *limit)
+        assert_one_line(done, "transport", harness.FAILED)
+        assert str(port) in done.err and 0.9 < done.seconds < 10
+
+
+def test_a_stranger_at_the_port_is_no_peer(port: int) -> None:
+    with listening(port, "--transport", "udp", "--wait-for", "2") as process:
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            try:
+                stranger = socket.create_connection(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + 300 * b"x")
+        assert_one_line(done_of(process), "transport", harness.FAILED)
+        stranger.close()
+
+
+@pytest.mark.parametrize("wait", ["spin", "block"])
+@pytest.mark.parametrize("transport", INTERNET)
+@pytest.mark.parametrize("victim", ["listener", "connector"])
+def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(
+    transport: str, wait: str, victim: str, port: int
+) -> None:
+    options = ("--transport", transport, "--wait", wait, "--bytes", "8000000")
+    many = ("--iterations", "100000")
+    with listening(port, *options, *many) as listener:
+        words = [path_of("transport"), "--connect", f"127.0.0.1:{port}", "--cpus", "1"]
+        with subprocess.Popen(
+            [*words, *options, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as connector:
+            time.sleep(0.7)
+            first, second = (listener, connector) if victim == "listener" else (connector, listener)
+            assert first.poll() is None and second.poll() is None, done_of(second).err
+            first.kill()
+            assert_one_line(done_of(second), "transport", harness.FAILED)

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#include "fragments.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+/* Of the block in each part but the last. */
+static size_t part_size(const struct options *o)
+{
+	return o->datagram - sizeof(struct fragment);
+}
+
+static bool whole(const struct options *o)
+{
+	return o->bytes <= o->datagram;
+}
+
+uint32_t fragment_count(const struct options *o)
+{
+	return whole(o) ? 1 : (o->bytes + part_size(o) - 1) / part_size(o);
+}
+
+/* The part's place and length in a block. */
+static size_t part_at(const struct options *o, uint32_t index, size_t *length)
+{
+	size_t at = index * part_size(o), left = o->bytes - at;
+
+	*length = left < part_size(o) ? left : part_size(o);
+	return at;
+}
+
+/*
+ * One in so many, at random, for a strict rhythm could fall in step with the repair and drop the
+ * same part for ever. The multiplier and increment of Numerical Recipes; the upper bits are the
+ * random ones.
+ */
+static bool is_dropped(struct side *side)
+{
+	const int64_t every = side->options->drop_every;
+
+	if (!every)
+		return false;
+	side->random = side->random * 1664525 + 1013904223;
+	if ((side->random >> 8) % every)
+		return false;
+	side->dropped++;
+	return true;
+}
+
+static int send_vector(struct side *side, struct iovec *parts, int count)
+{
+	struct msghdr header = { .msg_iov = parts, .msg_iovlen = count };
+	uint64_t since = 0;
+	uint32_t turns = 0;
+
+	for (;;) {
+		if (sendmsg(side->out, &header, MSG_NOSIGNAL) >= 0 || errno == ENOBUFS)
+			return 0;
+		if (errno == EAGAIN) {
+			if (gives_up(side, &turns, &since))
+				return say_silent(side, "room to send");
+		} else if (errno == ECONNREFUSED) {
+			return say_gone(side);
+		} else if (errno != EINTR) {
+			return klat_error(side->run, errno, "the %s cannot send a datagram: %s",
+					  side->name, strerror(errno));
+		}
+	}
+}
+
+int fragment_send(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
+{
+	const struct options *o = side->options;
+	const struct fragment header = { word, kind, index };
+	struct iovec parts[2];
+	size_t at, length;
+
+	if (is_dropped(side))
+		return 0;
+	if (whole(o)) {
+		memcpy(side->outgoing, &header, sizeof(header));
+		parts[0] = (struct iovec){ side->outgoing, o->bytes };
+		return send_vector(side, parts, 1);
+	}
+	at = part_at(o, index, &length);
+	parts[0] = (struct iovec){ (void *)&header, sizeof(header) };
+	parts[1] = (struct iovec){ side->outgoing + at, length };
+	return send_vector(side, parts, 2);
+}
+
+int fragment_send_all(struct side *side, uint64_t word, uint32_t kind)
+{
+	const uint32_t count = fragment_count(side->options);
+	int err = 0;
+
+	for (uint32_t i = 0; i < count && !err; i++)
+		err = fragment_send(side, word, kind, i);
+	return err;
+}
+
+int fragment_send_header(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
+{
+	const struct fragment header = { word, kind, index };
+	struct iovec part = { (void *)&header, sizeof(header) };
+
+	return is_dropped(side) ? 0 : send_vector(side, &part, 1);
+}
+
+void fragments_begin(struct side *side, uint64_t word)
+{
+	side->gathered_word = word;
+	side->gathered = side->next_part = side->expected_part = 0;
+	memset(side->seen, 0, (fragment_count(side->options) + 7) / 8);
+}
+
+static bool is_seen(const struct side *side, uint32_t index)
+{
+	return side->seen[index / 8] >> index % 8 & 1;
+}
+
+uint32_t fragment_missing(const struct side *side, uint32_t index)
+{
+	const uint32_t count = fragment_count(side->options);
+
+	while (index < count && is_seen(side, index))
+		index++;
+	return index;
+}
+
+uint32_t fragment_present(const struct side *side, uint32_t index)
+{
+	const uint32_t count = fragment_count(side->options);
+
+	while (index < count && !is_seen(side, index))
+		index++;
+	return index;
+}
+
+bool fragments_complete(const struct side *side)
+{
+	return side->gathered == fragment_count(side->options);
+}
+
+/* Into the place of the first part that is missing, which is where it belongs if none is lost. */
+ssize_t fragment_receive(struct side *side, struct fragment *header)
+{
+	const struct options *o = side->options;
+	const bool complete = fragments_complete(side);
+	char *place = complete ? side->spare : side->incoming;
+	struct iovec parts[2] = { { header, sizeof(*header) }, { place, part_size(o) } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	ssize_t size;
+
+	if (whole(o)) {
+		parts[0] = (struct iovec){ place, o->bytes };
+		message.msg_iovlen = 1;
+	} else if (!complete) {
+		parts[1].iov_base = place + side->next_part * part_size(o);
+	}
+	do
+		size = recvmsg(side->in, &message, 0);
+	while (size < 0 && errno == EINTR);
+	if (size < 0 && errno == EAGAIN)
+		return -EAGAIN;
+	if (size < 0 && errno == ECONNREFUSED)
+		return say_gone(side);
+	if (size < 0)
+		return klat_error(side->run, errno, "the %s cannot receive a datagram: %s",
+				  side->name, strerror(errno));
+	if (size < (ssize_t)sizeof(*header) || (message.msg_flags & MSG_TRUNC))
+		return 0;
+	if (whole(o))
+		memcpy(header, place, sizeof(*header));
+	return size;
+}
+
+bool fragment_take(struct side *side, const struct fragment *header, size_t size)
+{
+	const struct options *o = side->options;
+	size_t at = 0, length = o->bytes - sizeof(*header);
+
+	if (fragments_complete(side) || header->word != side->gathered_word ||
+	    header->index >= fragment_count(o) || is_seen(side, header->index))
+		return false;
+	if (!whole(o))
+		at = part_at(o, header->index, &length);
+	if (size != length + sizeof(*header))
+		return false;
+	if (header->index != side->next_part)
+		memcpy(side->incoming + at, side->incoming + side->next_part * part_size(o),
+		       length);
+	side->seen[header->index / 8] |= 1 << header->index % 8;
+	side->gathered++;
+	side->next_part = fragment_missing(side, side->next_part);
+	return true;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+#include "inet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int make_in_namespaces(struct klat_run *run, int (*make)(struct klat_run *run))
+{
+	struct state *state = run->state;
+	int err;
+
+	for (int i = 0; i < 2; i++)
+		inet_pton(AF_INET, i == INITIATOR ? "10.168.78.1" : "10.168.78.2",
+			  &state->addresses[i]);
+	err = veth_make(run, state->namespaces, state->addresses);
+	if (!err)
+		err = make(run);
+	for (int i = 0; i < 2; i++)
+		if (state->namespaces[i] >= 0)
+			close(state->namespaces[i]);
+	return err;
+}
+
+/*
+ * The child shares the table of descriptors, so that the sockets stay here; the measured process
+ * itself keeps its namespaces, for in a user namespace it would lose what its priority may rest on.
+ */
+int inet_make(struct klat_run *run, int (*make)(struct klat_run *run))
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	int status;
+	pid_t pid;
+
+	if (o->peer != NETNS) {
+		for (int i = 0; i < 2 && o->peer != REMOTE; i++)
+			state->addresses[i].s_addr = htonl(INADDR_LOOPBACK);
+		return make(run);
+	}
+	pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0ul);
+	if (pid < 0)
+		return klat_error(run, errno, "cannot start a process: %s", strerror(errno));
+	if (!pid)
+		_exit(make_in_namespaces(run, make) ? 1 : 0);
+	if (waitpid(pid, &status, 0) < 0)
+		return klat_error(run, errno, "cannot wait for a process: %s", strerror(errno));
+	if (WIFSIGNALED(status))
+		return klat_error(run, EIO,
+				  "the process that makes the network was killed by signal %d",
+				  WTERMSIG(status));
+	return WEXITSTATUS(status) ? -EIO : 0; /* described by the child */
+}
+
+int inet_socket(struct klat_run *run, int side, int type, struct in_addr address)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr = address };
+	int fd;
+
+	if (o->peer == NETNS && setns(state->namespaces[side], CLONE_NEWNET))
+		return klat_error(run, errno, "cannot enter the network namespace: %s",
+				  strerror(errno));
+	fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return klat_error(run, errno, "cannot make a socket: %s", strerror(errno));
+	if (bind(fd, (struct sockaddr *)&own, sizeof(own)))
+		return klat_error(run, errno, "cannot bind a socket to %s: %s",
+				  inet_ntoa(own.sin_addr), strerror(errno));
+	return fd;
+}
+
+int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name)
+{
+	socklen_t size = sizeof(*name);
+
+	if (getsockname(fd, (struct sockaddr *)name, &size))
+		return klat_error(run, errno, "cannot tell a socket's address: %s",
+				  strerror(errno));
+	return 0;
+}
+
+int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to)
+{
+	if (connect(fd, (const struct sockaddr *)to, sizeof(*to)))
+		return klat_error(run, errno, "cannot connect to %s: %s", inet_ntoa(to->sin_addr),
+				  strerror(errno));
+	return 0;
+}
+
+int inet_no_delay(struct klat_run *run, int fd)
+{
+	const int yes = 1;
+
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)))
+		return klat_error(run, errno, "cannot set TCP_NODELAY: %s", strerror(errno));
+	return 0;
+}
+
+void inet_make_room(const struct klat_run *run, int fd)
+{
+	const struct options *o = run->options;
+	/* The kernel doubles it, and counts some 2 KiB for a datagram of 1,400 bytes. */
+	const int size = 2 * o->bytes + (256 << 10);
+
+	/* The first takes a privilege; the second keeps to net.core.rmem_max. */
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+}

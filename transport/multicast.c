@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Over IP multicast, made reliable by repair on request (NAK-based, as PGM, RFC 3208, and NORM, RFC
+ * 5740, are; their libraries run a thread and a rate limit of their own, which would be what is
+ * timed). Each side receives on a port of the group of its own, and sends to the other's.
+ *
+ *   DATA    a part of a message, as fragments.h cuts it.
+ *   NAK     sent by a receiver that sees a hole: `index` is the first part that it lacks, the upper
+ *           bits of `kind` are how many follow. A hole shows when a later part comes, and is named
+ *           once; after that, and where the last parts are missing, a STATUS has it named.
+ *   STATUS  "I have sent all of this message." The initiator sends one after every STATUS_MS of
+ *           silence. A receiver that lacks parts of that message sends NAKs for them; a responder
+ *           that has answered it sends a STATUS of its answer, which the initiator then asks for.
+ *
+ * So a loss of any of the three is made good: of a part or a NAK by the next STATUS, of a STATUS by
+ * the one after it. An answer is the acknowledgement of its message, so that a sender keeps one
+ * message only. The repair is in the sample, as it is in the program's life.
+ */
+#include "fragments.h"
+#include "inet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define STATUS_MS 10
+#define SILENCE_MS 10000
+#define GROUP "239.255.77.17" /* of the range for one's own organisation, RFC 2365 */
+
+enum {
+	DATA,
+	NAK,
+	STATUS,
+	KIND_BITS = 8
+};
+
+static int send_multicast(struct side *side, uint64_t word)
+{
+	side->sent_word = word;
+	side->bytes_sent += side->options->bytes;
+	return fragment_send_all(side, word, DATA);
+}
+
+static int ask_for(struct side *side, uint64_t word, uint32_t first, uint32_t count)
+{
+	return fragment_send_header(side, word, NAK | count << KIND_BITS, first);
+}
+
+/* Every run of missing parts. */
+static int ask_for_missing(struct side *side, uint64_t word)
+{
+	const uint32_t count = fragment_count(side->options);
+	int err = 0;
+
+	for (uint32_t first = side->next_part; first < count && !err;) {
+		uint32_t end = fragment_present(side, first);
+
+		err = ask_for(side, word, first, end - first);
+		first = fragment_missing(side, end);
+	}
+	return err;
+}
+
+static int repair(struct side *side, const struct fragment *nak)
+{
+	const uint32_t count = fragment_count(side->options), wanted = nak->kind >> KIND_BITS;
+	int err = 0;
+
+	if (nak->word != side->sent_word)
+		return 0;
+	for (uint32_t i = nak->index; i < count && i - nak->index < wanted && !err; i++) {
+		side->repaired++;
+		err = fragment_send(side, nak->word, DATA, i);
+	}
+	return err;
+}
+
+static bool is_awaited(const struct side *side, uint64_t word)
+{
+	return side->index == INITIATOR ? word == side->sent_word
+					: (word & WORD_NUMBER) == side->awaited;
+}
+
+static int on_data(struct side *side, const struct fragment *header, size_t size)
+{
+	uint32_t expected;
+
+	if (!is_awaited(side, header->word))
+		return 0;
+	if (header->word != side->gathered_word)
+		fragments_begin(side, header->word);
+	expected = side->expected_part;
+	if (!fragment_take(side, header, size) || header->index < expected)
+		return 0;
+	side->expected_part = header->index + 1;
+	return header->index > expected
+		       ? ask_for(side, header->word, expected, header->index - expected)
+		       : 0;
+}
+
+static int on_status(struct side *side, const struct fragment *header)
+{
+	if (is_awaited(side, header->word)) {
+		if (header->word != side->gathered_word)
+			fragments_begin(side, header->word);
+		return ask_for_missing(side, header->word);
+	}
+	if (side->index == RESPONDER && header->word == side->sent_word)
+		return fragment_send_header(side, side->sent_word, STATUS, 0);
+	return 0;
+}
+
+static int on_silence(struct side *side, int silences)
+{
+	const struct state *state = side->run->state;
+
+	if (silences * STATUS_MS > SILENCE_MS)
+		return say_silent(side, "datagram");
+	if (side->index == INITIATOR)
+		return remote_left(state) ? say_gone(side)
+					  : fragment_send_header(side, side->sent_word, STATUS, 0);
+	if (__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) || remote_left(state))
+		return side->lingers ? -ECANCELED : say_gone(side);
+	return 0;
+}
+
+static int receive_multicast(struct side *side, struct message *message)
+{
+	const uint64_t limit = side->run->tsc_khz * STATUS_MS;
+	uint64_t since = 0;
+	uint32_t turns = 0;
+	int err = 0, silences = 0;
+
+	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
+	message->resent = 0;
+	while (!fragments_complete(side) && !err) {
+		struct fragment header;
+		ssize_t size = fragment_receive(side, &header);
+
+		if (size == -EAGAIN) {
+			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
+				continue;
+			err = on_silence(side, ++silences);
+			since = 0;
+			continue;
+		}
+		if (size <= 0) {
+			err = size;
+			continue;
+		}
+		since = 0;
+		if (header.kind == DATA)
+			err = on_data(side, &header, size);
+		else if (header.kind == STATUS)
+			err = on_status(side, &header);
+		else if (header.kind % (1 << KIND_BITS) == NAK)
+			err = repair(side, &header);
+	}
+	message->word = side->gathered_word;
+	message->data = side->incoming;
+	side->bytes_received += err ? 0 : side->options->bytes;
+	return err;
+}
+
+/* The interface's name, by --interface or by an address of it. */
+static int find_interface(struct klat_run *run, struct in_addr address, char name[IFNAMSIZ])
+{
+	const struct options *o = run->options;
+	struct ifaddrs *interfaces;
+
+	if (o->interface) {
+		snprintf(name, IFNAMSIZ, "%s", o->interface);
+		return 0;
+	}
+	if (getifaddrs(&interfaces))
+		return klat_error(run, errno, "cannot list the network interfaces: %s",
+				  strerror(errno));
+	name[0] = 0;
+	for (const struct ifaddrs *at = interfaces; at; at = at->ifa_next) {
+		struct sockaddr_in own;
+
+		if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET)
+			continue;
+		memcpy(&own, at->ifa_addr, sizeof(own));
+		if (own.sin_addr.s_addr == address.s_addr)
+			snprintf(name, IFNAMSIZ, "%s", at->ifa_name);
+	}
+	freeifaddrs(interfaces);
+	return 0;
+}
+
+static int check_interface(struct klat_run *run, int fd, const char *name)
+{
+	struct ifreq request = { 0 };
+
+	snprintf(request.ifr_name, IFNAMSIZ, "%s", name);
+	if (ioctl(fd, SIOCGIFFLAGS, &request))
+		return klat_error(run, errno, "cannot use the network interface '%s': %s", name,
+				  strerror(errno));
+	if (!(request.ifr_flags & IFF_UP))
+		return klat_skip(run, "the network interface %s is down", name);
+	/* The loopback does it without the flag. */
+	if (!(request.ifr_flags & (IFF_MULTICAST | IFF_LOOPBACK)))
+		return klat_skip(run,
+				 "the network interface %s does no multicast; choose another with "
+				 "--interface",
+				 name);
+	return 0;
+}
+
+/* A socket that sends to the group through the right interface, and one that receives from it. */
+static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
+{
+	const struct options *o = run->options;
+	const struct timeval limit = { .tv_usec = STATUS_MS * 1000 };
+	struct state *state = run->state;
+	struct side *side = &state->sides[index];
+	struct ip_mreqn membership = { .imr_address = state->addresses[index] };
+	char interface[IFNAMSIZ];
+	int err;
+
+	inet_pton(AF_INET, GROUP, &membership.imr_multiaddr);
+	side->out = inet_socket(run, index, SOCK_DGRAM, state->addresses[index]);
+	if (side->out < 0)
+		return side->out;
+	side->in = inet_socket(run, index, SOCK_DGRAM, membership.imr_multiaddr);
+	if (side->in < 0)
+		return side->in;
+	err = find_interface(run, state->addresses[index], interface);
+	if (!err)
+		err = check_interface(run, side->out, interface);
+	if (err)
+		return err;
+	membership.imr_ifindex = if_nametoindex(interface);
+	if (setsockopt(side->in, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof(membership)))
+		return klat_error(run, errno, "cannot join the group " GROUP " on %s: %s",
+				  interface, strerror(errno));
+	if (setsockopt(side->out, IPPROTO_IP, IP_MULTICAST_IF, &membership, sizeof(membership)))
+		return klat_error(run, errno, "cannot send to a group through %s: %s", interface,
+				  strerror(errno));
+	inet_make_room(run, side->in);
+	if (o->wait == SPIN) {
+		if (fcntl(side->in, F_SETFL, O_NONBLOCK) || fcntl(side->out, F_SETFL, O_NONBLOCK))
+			return klat_error(run, errno, "cannot keep a socket from blocking: %s",
+					  strerror(errno));
+	} else if (setsockopt(side->in, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit))) {
+		return klat_error(run, errno, "cannot limit a wait: %s", strerror(errno));
+	}
+	return inet_name(run, side->in, name);
+}
+
+static int make_multicast(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	const int self = o->listen ? RESPONDER : INITIATOR;
+	struct sockaddr_in names[2];
+	int err;
+
+	if (o->peer == REMOTE) {
+		err = make_side(run, self, &names[self]);
+		names[!self] = names[self];
+		if (!err)
+			err = remote_exchange(run, names[self].sin_port, &names[!self].sin_port);
+		return err ? err : inet_connect(run, state->sides[self].out, &names[!self]);
+	}
+	err = make_side(run, INITIATOR, &names[INITIATOR]);
+	if (!err)
+		err = make_side(run, RESPONDER, &names[RESPONDER]);
+	for (int i = 0; i < 2 && !err; i++)
+		err = inet_connect(run, state->sides[i].out, &names[!i]);
+	return err;
+}
+
+static int open_multicast(struct klat_run *run)
+{
+	return inet_make(run, make_multicast);
+}
+
+const struct transport multicast = { .name = "multicast",
+				     .copies = true,
+				     .datagrams = true,
+				     .internet = true,
+				     .open = open_multicast,
+				     .send = send_multicast,
+				     .receive = receive_multicast };

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * --listen and --connect: one side of the run on each of two machines. They meet by a TCP
+ * connection, over which each sends one line of what has to be equal on both; the first difference
+ * ends both runs. tcp then goes on over that connection; the others exchange ports, and notice by
+ * its end that the other side has left.
+ */
+#include "inet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GREETING_BYTES 256
+#define RETRY_MS 100
+
+static int fail(struct klat_run *run, const char *what)
+{
+	const struct state *state = run->state;
+	const int err = errno;
+
+	return klat_error(run, err, "%s %s: %s", what, state->other,
+			  err == EAGAIN ? "it does not answer" : strerror(err));
+}
+
+static int set_timeout(struct klat_run *run, int fd, int64_t seconds)
+{
+	const struct timeval limit = { .tv_sec = seconds };
+
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)))
+		return fail(run, "cannot limit the wait for");
+	return 0;
+}
+
+static int wait_for_other(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(o->listen) }, other;
+	socklen_t size = sizeof(other);
+	struct pollfd ready = { .events = POLLIN };
+	const int yes = 1;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return klat_error(run, errno, "cannot make a socket: %s", strerror(errno));
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	if (bind(fd, (struct sockaddr *)&own, sizeof(own)) || listen(fd, 1))
+		return klat_error(run, errno, "cannot listen on port %lld: %s%s",
+				  (long long)o->listen, strerror(errno),
+				  errno == EADDRINUSE ? "; choose another with --listen" : "");
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr,
+			"transport: waiting on port %lld for up to %lld s; on the other machine, "
+			"with the same options: transport --connect ADDRESS:%lld\n",
+			(long long)o->listen, (long long)o->wait_for, (long long)o->listen);
+	ready.fd = fd;
+	if (poll(&ready, 1, o->wait_for * 1000) <= 0) {
+		close(fd);
+		return klat_error(run, ETIMEDOUT, "nobody connected to port %lld for %lld s",
+				  (long long)o->listen, (long long)o->wait_for);
+	}
+	state->control = accept4(fd, (struct sockaddr *)&other, &size, SOCK_CLOEXEC);
+	close(fd);
+	if (state->control < 0)
+		return klat_error(run, errno, "cannot accept a connection: %s", strerror(errno));
+	snprintf(state->other, sizeof(state->other), "%s", inet_ntoa(other.sin_addr));
+	return 0;
+}
+
+/* Not blocking, for a machine that is off does not even refuse. */
+static int try_to_connect(struct state *state)
+{
+	struct pollfd ready = { .events = POLLOUT };
+	socklen_t size = sizeof(int);
+	int err = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	ready.fd = fd;
+	if (connect(fd, (struct sockaddr *)&state->listener, sizeof(state->listener)))
+		err = errno;
+	if (err == EINPROGRESS) {
+		err = ETIMEDOUT;
+		if (poll(&ready, 1, 1000) > 0)
+			getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size);
+	}
+	if (!err && fcntl(fd, F_SETFL, 0))
+		err = errno;
+	if (err)
+		close(fd);
+	else
+		state->control = fd;
+	return -err;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* The listener may be started a moment later. */
+static int go_to_other(struct klat_run *run)
+{
+	const struct timespec moment = { .tv_nsec = RETRY_MS * 1000000 };
+	const struct options *o = run->options;
+	const int64_t deadline = now_ms() + o->wait_for * 1000;
+	struct state *state = run->state;
+	int err = try_to_connect(state);
+
+	snprintf(state->other, sizeof(state->other), "%s", o->connect);
+	while (err && now_ms() < deadline) {
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+		err = try_to_connect(state);
+	}
+	return err ? klat_error(run, -err, "no transport --listen answers at %s for %lld s: %s",
+				o->connect, (long long)o->wait_for, strerror(-err))
+		   : 0;
+}
+
+static int exchange(struct klat_run *run, const void *own, void *other, size_t size)
+{
+	const struct state *state = run->state;
+	ssize_t got;
+
+	if (send(state->control, own, size, MSG_NOSIGNAL) != (ssize_t)size)
+		return fail(run, "cannot send to");
+	got = recv(state->control, other, size, MSG_WAITALL);
+	if (got < 0)
+		return fail(run, "cannot receive from");
+	return got == (ssize_t)size
+		       ? 0
+		       : klat_error(run, EPIPE, "%s left before the run began", state->other);
+}
+
+static int agree(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	char own[GREETING_BYTES] = { 0 }, other[GREETING_BYTES];
+	int err;
+
+	snprintf(own, sizeof(own),
+		 "transport=%s;bytes=%lld;touch=%d;iterations=%lld;warmup=%lld;datagram=%lld",
+		 state->transport->name, (long long)o->bytes, o->touch, (long long)run->iterations,
+		 (long long)run->warmup, (long long)o->datagram);
+	err = exchange(run, own, other, sizeof(own));
+	if (err)
+		return err;
+	other[sizeof(other) - 1] = 0;
+	return strcmp(own, other)
+		       ? klat_error(run, EPROTO, "%s measures something else: %s, not %s",
+				    state->other, other, own)
+		       : 0;
+}
+
+int remote_exchange(struct klat_run *run, uint16_t own, uint16_t *other)
+{
+	return exchange(run, &own, other, sizeof(own));
+}
+
+int remote_meet(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	const int self = o->listen ? RESPONDER : INITIATOR;
+	struct sockaddr_in name;
+	socklen_t size = sizeof(name);
+	int err = o->listen ? wait_for_other(run) : go_to_other(run);
+
+	if (!err)
+		err = set_timeout(run, state->control, o->wait_for);
+	if (!err)
+		err = inet_no_delay(run, state->control);
+	if (!err)
+		err = agree(run);
+	if (!err)
+		err = inet_name(run, state->control, &name);
+	if (err)
+		return err;
+	state->addresses[self] = name.sin_addr;
+	if (getpeername(state->control, (struct sockaddr *)&name, &size))
+		return fail(run, "cannot tell the address of");
+	state->addresses[!self] = name.sin_addr;
+	return 0;
+}
+
+bool remote_left(const struct state *state)
+{
+	char byte;
+
+	return state->control >= 0 && recv(state->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
