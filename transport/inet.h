@@ -34,6 +34,8 @@ int veth_make(struct klat_run *run, int namespaces[2], const struct in_addr addr
 int remote_meet(struct klat_run *run);
 /* Give the other side a port number, and take its. */
 int remote_exchange(struct klat_run *run, uint16_t own, uint16_t *other);
+/* Start together: wait until the other side's worker is there. */
+int remote_start(struct klat_run *run);
 /* Whether the other side has closed the connection. */
 bool remote_left(const struct state *state);
 

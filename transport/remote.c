@@ -194,6 +194,20 @@ int remote_meet(struct klat_run *run)
 	return 0;
 }
 
+int remote_start(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	struct pollfd ready = { .fd = state->control, .events = POLLIN };
+	char byte = 0;
+
+	if (send(state->control, &byte, 1, MSG_NOSIGNAL) != 1)
+		return fail(run, "cannot send to");
+	if (poll(&ready, 1, o->wait_for * 1000) <= 0 || recv(state->control, &byte, 1, 0) != 1)
+		return klat_error(run, EPIPE, "%s left before the run began", state->other);
+	return 0;
+}
+
 bool remote_left(const struct state *state)
 {
 	char byte;

@@ -273,11 +273,12 @@ static void prefault(const struct state *state)
 		__atomic_fetch_or(state->region + at, 0, __ATOMIC_RELAXED);
 }
 
-static void begin_body(struct klat_worker *worker, struct side *side)
+static int begin_body(struct klat_worker *worker, struct side *side)
 {
 	side->worker = worker;
 	if (worker->process)
 		prefault(worker->state);
+	return side->options->peer == REMOTE ? remote_start(side->run) : 0;
 }
 
 static void begin_iteration(struct side *side, int64_t i)
@@ -404,9 +405,8 @@ static int initiator(struct klat_worker *worker)
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0), *half = klat_series(run, HALF, 0),
 		 *response = klat_series(run, RESPONSE, 0);
 	struct message answer = { 0 };
-	int err = 0;
+	int err = begin_body(worker, side);
 
-	begin_body(worker, side);
 	side->spun_since = __rdtsc();
 	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
 		uint64_t number = i + run->warmup + 1, begin, end;
@@ -463,9 +463,8 @@ static int responder(struct klat_worker *worker)
 	const bool sleeps = klat_planted(run, "sleep"), corrupts = klat_planted(run, "corrupt");
 	uint64_t *turnaround = klat_series(run, TURNAROUND, 0), begin = 0;
 	struct message message = { 0 };
-	int err = 0;
+	int err = begin_body(worker, side);
 
-	begin_body(worker, side);
 	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
 		uint64_t number = i + run->warmup + 1;
 		const struct timespec moment = { .tv_nsec = 20000 };

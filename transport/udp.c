@@ -14,7 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define MAX_ATTEMPTS 8
+#define MAX_ATTEMPTS 50
 #define SILENCE_MS 10000
 
 enum {
