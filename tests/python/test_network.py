@@ -143,6 +143,13 @@ class Machines:
             "ip", "-n", self.measuring, "route", "show", "table", "all"
         )
 
+    @property
+    def ends(self) -> tuple[tuple[str, str], ...]:
+        return ((self.measuring, "near"), (self.sending, "far"))
+
+    def is_up(self, namespace: str, link: str) -> bool:
+        return " state UP " in must("ip", "-n", namespace, "-oneline", "link", "show", link)
+
     def has_device(self, name: str = "klat0") -> bool:
         return command("ip", "-n", self.measuring, "link", "show", name).returncode == 0
 
@@ -203,6 +210,11 @@ def machines(root: None, two_cpus: tuple[int, int]) -> Iterator[Machines]:
         must("ip", "-n", pair.sending, "link", "set", "far", "up")
         must("ip", "-n", pair.sending, "route", "add", SUBNET, "via", "192.168.90.1")
         pair.forward(True)
+        # The kernel tells of a new link's state late where it is busy with links of others, and that would be no doing
+        # of a run either.
+        deadline = time.monotonic() + 10
+        while not all(pair.is_up(*end) for end in pair.ends) and time.monotonic() < deadline:
+            time.sleep(0.02)
         yield pair
     finally:
         for namespace in (pair.measuring, pair.sending):
@@ -323,15 +335,34 @@ def test_a_device_or_subnet_of_somebody_else_is_left_alone(machines: Machines) -
     assert machines.interfaces() == before
 
 
+def holds_device(pid: int) -> bool:
+    """Whether a process or its child, which measures, has the tun device open."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        found = [
+            file.read_text()
+            for each in (pid, *children)
+            for file in Path(f"/proc/{each}/fdinfo").iterdir()
+        ]
+    except (FileNotFoundError, ProcessLookupError):  # gone, or a descriptor of it is
+        return False
+    return any("iff:\tklat0" in text for text in found)
+
+
 def test_a_private_run_touches_no_interface(machines: Machines) -> None:
     before = machines.interfaces()
     inside = ("ip", "netns", "exec", machines.measuring)
     private = [*inside, str(NETWORK), "--iterations", "10000000"]
-    with subprocess.Popen(private, stderr=subprocess.DEVNULL) as running:
-        time.sleep(0.3)
-        assert running.poll() is None
+    with subprocess.Popen(private, stderr=subprocess.PIPE, text=True) as running:
+        deadline = time.monotonic() + 10
+        while not holds_device(running.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        seen = holds_device(running.pid)
         during = machines.interfaces()
+        going = running.poll() is None
         running.kill()
+        _, err = running.communicate()
+    assert seen and going, err
     assert during == before and machines.interfaces() == before
 
 
