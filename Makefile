@@ -3,7 +3,7 @@
 # Every benchmark, sorted; `make new NAME=x` adds to it, and nothing else in the build names one.
 PROGRAMS := cv eventloop network pipes semaphore switch syscall timer tlbflush transport
 # Executables that are no benchmark.
-HELPERS := network/client
+HELPERS := load/load network/client
 
 VERSION := 0.1.0
 # Named outright, .git is not searched for: under sudo git would refuse a tree that belongs to its caller.
@@ -224,7 +224,7 @@ $(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
 
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.c tests/selfbench/*.c tests/validate/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.c tests/selfbench/*.c tests/validate/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

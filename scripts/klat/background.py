@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from klat import directory
+from klat import directory, loads
 from klat.errors import KlatError
 from klat.process import Process, Signals, Stopped, ending
 
@@ -21,7 +21,7 @@ _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL 
 
 
 class Load:
-    """Starts `command` by /bin/sh; what it says on standard error is in load.log."""
+    """Starts one of klat's loads by its name, or a command by /bin/sh; what it says on standard error is in load.log."""
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command
@@ -29,7 +29,7 @@ class Load:
         self._log, descriptor = directory.open_load_log(session)
         reader, self._lifeline = os.pipe()
         try:
-            self._process = Process([_SHELL, "-c", command], stderr=descriptor)
+            self._process = Process(loads.words(command), stderr=descriptor)
             watch = _WATCH.format(self._process.pid)
             self._watcher = Process([_SHELL, "-c", watch], stdin=reader)
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat import directory, plan, programs
+from klat import directory, loads, plan, programs
 from klat.errors import KlatError
 
 _PAUSE_MAX = 60_000
@@ -84,7 +84,12 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     add_plan(parser)
     add = parser.add_argument
     add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
-    add("--load", metavar="COMMAND", help="run beside the whole session; recorded, ended with it")
+    add(
+        "--load",
+        metavar="NAME|COMMAND",
+        help="run beside the whole session; recorded, ended with it; the names are those of"
+        " load/load --list",
+    )
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
         "--pause",
@@ -124,6 +129,8 @@ def common(arguments: argparse.Namespace) -> dict[str, Any]:
         value = getattr(arguments, name, None)
         if value is not None and not value.strip():
             raise KlatError(f"--{name} is empty")
+    if arguments.load is not None:
+        loads.check(arguments.load)
     return {
         "load": arguments.load,
         "pause_ms": arguments.pause or 0,

@@ -40,8 +40,10 @@ examples:
       each number of responders 100 times
   klat run --option all.dma-latency=0
       hold CPUs out of idle states
+  klat run timer --load populate
+      while memory is mapped and unmapped; load/load --list names the loads
   klat run timer --load 'stress-ng --vm 1'
-      under a background load
+      under a load of one's own
 """
 
 

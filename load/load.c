@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Background loads that keep the kernel busy, each with one kind of work, at SCHED_OTHER until they
+ * are ended: what a latency is measured under. Each ends with its parent, however that ends, and
+ * leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	POPULATED = 32 << 20,
+	READ_AT_ONCE = 4 << 20,
+	PIECE = 4096,
+	FILES = 64
+};
+
+/* Work for ever; return errno where that cannot go on, after naming what failed. */
+struct load {
+	const char *name, *summary;
+	int (*work)(const char **failed);
+};
+
+static void end_with_parent(pid_t parent, int signal)
+{
+	prctl(PR_SET_PDEATHSIG, signal);
+	if (getppid() != parent)
+		_exit(0);
+}
+
+static int populate(const char **failed)
+{
+	for (;;) {
+		void *memory = mmap(NULL, POPULATED, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+		*failed = "mmap";
+		if (memory == MAP_FAILED || munmap(memory, POPULATED))
+			return errno;
+	}
+}
+
+static int zero(const char **failed)
+{
+	char *memory = malloc(READ_AT_ONCE);
+	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	*failed = "/dev/zero";
+	while (memory && fd >= 0 && read(fd, memory, READ_AT_ONCE) > 0)
+		;
+	return errno;
+}
+
+static void read_all(const char *directory, const char *name)
+{
+	char path[512], text[PIECE];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%s/%s", directory, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* The process may have ended meanwhile, or be another user's. */
+	if (fd < 0)
+		return;
+	while (read(fd, text, sizeof(text)) > 0)
+		;
+	close(fd);
+}
+
+/* What ps and top read. */
+static int proc(const char **failed)
+{
+	*failed = "/proc";
+	for (;;) {
+		DIR *directory = opendir("/proc");
+		struct dirent *entry;
+
+		if (!directory)
+			return errno;
+		while ((entry = readdir(directory)))
+			if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
+				read_all(entry->d_name, "stat");
+				read_all(entry->d_name, "status");
+				read_all(entry->d_name, "cmdline");
+			}
+		closedir(directory);
+	}
+}
+
+static int fork_and_exit(const char **failed)
+{
+	*failed = "fork";
+	for (;;) {
+		pid_t pid = fork();
+
+		if (pid < 0 && errno != EAGAIN)
+			return errno;
+		if (!pid)
+			_exit(0);
+		if (pid > 0)
+			waitpid(pid, NULL, 0);
+	}
+}
+
+static int pipe_traffic(const char **failed)
+{
+	char piece[PIECE] = { 0 };
+	pid_t parent = getpid(), pid;
+	int ends[2];
+
+	*failed = "pipe";
+	if (pipe(ends))
+		return errno;
+	pid = fork();
+	if (pid < 0)
+		return errno;
+	if (!pid) {
+		end_with_parent(parent, SIGKILL);
+		while (write(ends[1], piece, sizeof(piece)) > 0)
+			;
+		_exit(1);
+	}
+	close(ends[1]);
+	while (read(ends[0], piece, sizeof(piece)) > 0)
+		;
+	return errno ? errno : EPIPE;
+}
+
+static void remove_files(const char *directory)
+{
+	char path[512];
+
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof(path), "%s/%d", directory, i);
+		unlink(path);
+	}
+	rmdir(directory);
+}
+
+/* In a session of its own, so that what kills a group leaves it alive: it sees the load's end as
+ * that of the pipe, and takes the directory away. */
+static int clean_up_after(const char *directory)
+{
+	int ends[2];
+	char nothing;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return errno;
+	pid = fork();
+	if (pid < 0)
+		return errno;
+	if (!pid) {
+		close(ends[1]);
+		setsid();
+		signal(SIGINT, SIG_IGN);
+		signal(SIGTERM, SIG_IGN);
+		signal(SIGHUP, SIG_IGN);
+		while (read(ends[0], &nothing, 1) < 0)
+			;
+		remove_files(directory);
+		_exit(0);
+	}
+	close(ends[0]); /* the other end stays open as long as this process lives */
+	return 0;
+}
+
+static int make_files(const char *directory)
+{
+	char path[512], piece[PIECE] = { 0 };
+
+	for (int i = 0; i < FILES; i++) {
+		int fd, err = 0;
+
+		snprintf(path, sizeof(path), "%s/%d", directory, i);
+		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return errno;
+		if (write(fd, piece, sizeof(piece)) < 0)
+			err = errno;
+		close(fd);
+		if (err)
+			return err;
+	}
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof(path), "%s/%d", directory, i);
+		if (unlink(path))
+			return errno;
+	}
+	return 0;
+}
+
+static int files(const char **failed)
+{
+	static char directory[256];
+	const char *parent = getenv("TMPDIR");
+	int err;
+
+	snprintf(directory, sizeof(directory), "%s/klat-load-XXXXXX",
+		 parent && *parent ? parent : "/tmp");
+	*failed = directory;
+	if (!mkdtemp(directory))
+		return errno;
+	err = clean_up_after(directory);
+	if (err)
+		rmdir(directory);
+	while (!err)
+		err = make_files(directory);
+	return err;
+}
+
+static const struct load loads[] = {
+	{ "files", "creates, writes and unlinks files in a directory of its own", files },
+	{ "fork", "forks processes that exit at once", fork_and_exit },
+	{ "pipe", "sends pieces of 4 KiB through a pipe to another process", pipe_traffic },
+	{ "populate", "maps 32 MiB with all pages, and unmaps them", populate },
+	{ "proc", "walks /proc as ps does", proc },
+	{ "zero", "reads /dev/zero, 4 MiB at once", zero },
+};
+
+#define COUNT (sizeof(loads) / sizeof(loads[0]))
+
+static void list(FILE *out)
+{
+	for (size_t i = 0; i < COUNT; i++)
+		fprintf(out, "%-10s%s\n", loads[i].name, loads[i].summary);
+}
+
+static void help(void)
+{
+	puts("Usage: load NAME [--cpu N]\n"
+	     "       load --list\n\n"
+	     "Keeps the kernel busy with one kind of work, at SCHED_OTHER, until it is killed or\n"
+	     "its parent ends. --cpu holds it to one CPU. Leaves nothing behind.\n");
+	list(stdout);
+	puts("\nExit status: 1 the work cannot go on; 2 usage.");
+}
+
+static int usage(const char *format, const char *word)
+{
+	fputs("load: ", stderr);
+	fprintf(stderr, format, word);
+	fputs("; the loads are", stderr);
+	for (size_t i = 0; i < COUNT; i++)
+		fprintf(stderr, "%s %s", i ? "," : "", loads[i].name);
+	fputc('\n', stderr);
+	return 2;
+}
+
+static bool hold_to(const char *text)
+{
+	char *end;
+	unsigned long cpu = strtoul(text, &end, 10);
+	cpu_set_t set;
+
+	if (*text < '0' || *text > '9' || *end || cpu >= CPU_SETSIZE)
+		return false;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return !sched_setaffinity(0, sizeof(set), &set);
+}
+
+int main(int argc, char **argv)
+{
+	const struct sched_param ordinary = { 0 };
+	const struct load *load = NULL;
+	const char *failed = "", *cpu = NULL;
+	pid_t parent = getppid();
+	int err;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help")) {
+			help();
+			return fflush(stdout) ? 1 : 0;
+		}
+		if (!strcmp(argv[i], "--list")) {
+			list(stdout);
+			return fflush(stdout) ? 1 : 0;
+		}
+		if (!strcmp(argv[i], "--cpu") && i + 1 < argc) {
+			cpu = argv[++i];
+		} else if (!strncmp(argv[i], "--cpu=", 6)) {
+			cpu = argv[i] + 6;
+		} else if (load || argv[i][0] == '-') {
+			return usage("unexpected argument '%s'", argv[i]);
+		} else {
+			for (size_t l = 0; l < COUNT; l++)
+				if (!strcmp(loads[l].name, argv[i]))
+					load = &loads[l];
+			if (!load)
+				return usage("there is no load '%s'", argv[i]);
+		}
+	}
+	if (!load)
+		return usage("%s", "name one");
+	if (cpu && !hold_to(cpu)) {
+		fprintf(stderr, "load: --cpu '%s': there is no such CPU for this process\n", cpu);
+		return 2;
+	}
+	/* Whatever the policy of who starts it. */
+	sched_setscheduler(0, SCHED_OTHER, &ordinary);
+	end_with_parent(parent, SIGTERM);
+	err = load->work(&failed);
+	fprintf(stderr, "load: %s cannot go on: %s: %s\n", load->name, failed, strerror(err));
+	return 1;
+}
