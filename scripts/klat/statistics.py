@@ -144,6 +144,19 @@ def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, fl
     return float(ordered[below]), float(ordered[n - 1 - below])
 
 
+def mean_interval(values: Values, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Student's confidence interval for the mean of values in the order measured, with as many
+    degrees of freedom as their effective size allows. None with fewer than two."""
+    from scipy.special import stdtrit
+
+    n = effective_size(values)
+    if n < 2:
+        return None
+    error = float(values.std(ddof=1)) / math.sqrt(n)
+    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * error
+    return float(values.mean()) - reach, float(values.mean()) + reach
+
+
 @dataclass(frozen=True)
 class LinearFit:
     """y = intercept + slope x by least squares. The interval is None where the data can't give

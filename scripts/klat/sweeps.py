@@ -3,6 +3,9 @@
 A sweep is found in the settings themselves, so it may come from one `klat run --sweep`, from
 several sessions of a label, or from runs by hand. The option with the most values is the axis; each
 combination of the others is a line, and where there is one combination only, so is each metric.
+
+An option whose values are words (`backend=epoll`) is an axis for what no number was swept for. Its
+choices are placed 0, 1, 2 and so on, the one with the lowest figure first.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from klat import shootdown
 from klat.measurements import Label, RunOf, Setting, common_params
 from klat.published import Published, published
 from klat.session import parse_pairs
-from klat.statistics import Values
+from klat.statistics import Values, mean_interval
 
 # May follow from the swept option, and then belong to it: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")
+# Says what was obtained, and is nobody's choice along which to look.
+_NO_CHOICE = ("policy", "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
 _TIME, _RATE = "_ticks", "_per_"
@@ -63,6 +68,10 @@ class Line:
     def at(self, x: float) -> Point | None:
         return next((point for point in self.points if point.x == x), None)
 
+    def interval(self, point: Point) -> tuple[float, float] | None:
+        """95 %, of the point's value. Within one boot only: runs of several are not independent."""
+        return mean_interval(point.runs) if self.label.boots == 1 else None
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -76,6 +85,14 @@ class Sweep:
     params: dict[str, str]  # that the lines share
     own: dict[str, str]  # those of them that the benchmark's other settings do not
     lines: list[Line]
+    choices: tuple[str, ...] = ()  # of an option whose values are words: x is the place among them
+    beside: tuple[Published, ...] = ()  # of what all choices share
+
+    def text(self, x: float) -> str:
+        """A value of the option."""
+        if self.choices:
+            return self.choices[round(x)]
+        return f"{x:,.0f}" if x.is_integer() else f"{x:,g}"
 
     @property
     def name(self) -> str:
@@ -108,15 +125,19 @@ class _Chain:
     option: str
     params: dict[str, str]
     at: dict[float, list[Setting]]
+    choices: tuple[str, ...] = ()
 
 
 def sweeps(labels: Sequence[Label], names: Sequence[str]) -> list[Sweep]:
     """Every sweep of the labels. `names` tells several labels' lines apart."""
     found: list[Sweep] = []
     for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
+        held = [s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs]
+        choices = _choices(held)
         groups: dict[str, list[tuple[Label, str, _Chain]]] = {}
         for label, name in zip(labels, names):
-            for chain in _chains([s for s in label.settings if s.benchmark == benchmark]):
+            own = [s for s in label.settings if s.benchmark == benchmark and s.usable_runs]
+            for chain in _chains(own, choices):
                 groups.setdefault(chain.option, []).append((label, name, chain))
         common = common_params(s for x in labels for s in x.settings if s.benchmark == benchmark)
         for option, chains in groups.items():
@@ -124,15 +145,33 @@ def sweeps(labels: Sequence[Label], names: Sequence[str]) -> list[Sweep]:
     return found
 
 
-def _chains(settings: Sequence[Setting]) -> list[_Chain]:
-    """Along the option with the most values, then along others for what that does not cover."""
-    usable = [setting for setting in settings if setting.usable_runs]
+def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
+    """The words that options have for values, by option, from the lowest figure to the highest."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for setting in settings:
+        quantity = next(iter(_of_setting(setting)), None)
+        figures = _values(setting, quantity) if quantity else []
+        for option, value in setting.params.items():
+            if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
+                found.setdefault(option, {}).setdefault(value, []).extend(figures)
+    return {
+        option: tuple(sorted(words, key=lambda word: (float(np.mean(words[word] or [0])), word)))
+        for option, words in found.items()
+        if len(words) > 1
+    }
+
+
+def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> list[_Chain]:
+    """Along the option with the most values, then along others for what that does not cover; those
+    whose values are words after those whose values are numbers."""
     options = dict.fromkeys(name for setting in usable for name in setting.params)
     candidates = [chains for option in options if (chains := _along(option, usable))]
-    candidates.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
+    of_words = [chains for option in choices if (chains := _along(option, usable, choices[option]))]
+    for group in (candidates, of_words):
+        group.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
     covered: set[int] = set()
     found = []
-    for chains in candidates:
+    for chains in candidates + of_words:
         for chain in chains:
             held = {id(setting) for settings in chain.at.values() for setting in settings}
             if not held <= covered:
@@ -141,14 +180,16 @@ def _chains(settings: Sequence[Setting]) -> list[_Chain]:
     return found
 
 
-def _along(option: str, settings: Sequence[Setting]) -> list[_Chain]:
+def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = ()) -> list[_Chain]:
+    """The chains along an option with numbers for values; with words, where `choices` has them."""
     if option in _FOLLOWING:
         return []
     groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in settings:
         # That one has a table of its own, with what is peculiar to it.
         special = (setting.benchmark, option) == (shootdown.BENCHMARK, shootdown.SWEPT)
-        if _NUMBER.fullmatch(setting.params.get(option, "")) and not special:
+        value = setting.params.get(option, "")
+        if (value in choices if choices else _NUMBER.fullmatch(value)) and not special:
             rest = {k: v for k, v in setting.params.items() if k not in (option, *_FOLLOWING)}
             groups.setdefault(tuple(rest.items()), []).append(setting)
     chains = []
@@ -156,9 +197,11 @@ def _along(option: str, settings: Sequence[Setting]) -> list[_Chain]:
         for alike in _by_following(option, group):
             at: dict[float, list[Setting]] = {}
             for setting in alike:
-                at.setdefault(float(setting.params[option]), []).append(setting)
+                value = setting.params[option]
+                x = float(choices.index(value) if choices else value)
+                at.setdefault(x, []).append(setting)
             if len(at) > 1:
-                chains.append(_Chain(option, dict(params), dict(sorted(at.items()))))
+                chains.append(_Chain(option, dict(params), dict(sorted(at.items())), choices))
     return chains
 
 
@@ -185,12 +228,19 @@ def _of_option(
     shared = {k: v for k, v in params[0].items() if all(p.get(k) == v for p in params)}
     own = {k: v for k, v in shared.items() if k not in common}
     by = tuple(dict.fromkeys(k for p in params for k in p if k not in shared))
+    choices = chains[0][2].choices
+    beside = _beside(known, option, shared, quantities) if choices else ()
+
+    def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[Line]) -> Sweep:
+        aside = tuple(p for p in beside if quantity is None or quantity.name == p.metric)
+        return Sweep(benchmark, option, quantity, by, shared, own, lines, choices, aside)
+
     if len(chains) == 1:
         ((label, _, chain),) = chains
         times = [q for q in quantities if q.is_time]
         lines = [_line(q.name, q, label, chain, known) for q in times]
         lines = [line for line in lines if line.points]
-        found = [Sweep(benchmark, option, None, (), shared, own, lines)]
+        found = [sweep(None, (), lines)]
         quantities = [q for q in quantities if not q.is_time]
     else:
         found = []
@@ -202,8 +252,21 @@ def _of_option(
             apart = " ".join([name, *values] if several_labels else values) or quantity.name
             lines.append(_line(apart, quantity, label, chain, known))
         lines = [line for line in lines if line.points]
-        found.append(Sweep(benchmark, option, quantity, by, shared, own, lines))
-    return [sweep for sweep in found if sweep.lines]
+        found.append(sweep(quantity, by, lines))
+    return [each for each in found if each.lines]
+
+
+def _beside(
+    known: Sequence[Published], option: str, shared: dict[str, str], quantities: Iterable[Quantity]
+) -> tuple[Published, ...]:
+    """Published of what all the choices have in common, where it names none of them."""
+    times = [quantity.name for quantity in quantities if quantity.is_time]
+    return tuple(
+        p
+        for p in known
+        if option not in parse_pairs(p.params) and p.params
+        if any(p.stands_beside(name, shared) for name in times)
+    )
 
 
 def _placement(chain: _Chain, chains: Sequence[tuple[Label, str, _Chain]]) -> list[str]:
@@ -216,13 +279,18 @@ def _placement(chain: _Chain, chains: Sequence[tuple[Label, str, _Chain]]) -> li
 
 
 def _quantities(chain: _Chain) -> Iterable[Quantity]:
+    """Metrics first."""
     settings = [setting for settings in chain.at.values() for setting in settings]
-    yield from (Quantity(metric) for setting in settings for metric in setting.measurements)
-    for setting in settings:
-        for run in _runs(setting)[:1]:
-            for name in parse_pairs(run.row.evidence):
-                if name.endswith(_TIME) or _RATE in name:
-                    yield Quantity(name, True)
+    found = [quantity for setting in settings for quantity in _of_setting(setting)]
+    return sorted(found, key=lambda quantity: quantity.is_count)
+
+
+def _of_setting(setting: Setting) -> Iterable[Quantity]:
+    yield from (Quantity(metric) for metric in setting.measurements)
+    for run in _runs(setting)[:1]:
+        for name in parse_pairs(run.row.evidence):
+            if name.endswith(_TIME) or _RATE in name:
+                yield Quantity(name, True)
 
 
 def _runs(setting: Setting) -> list[RunOf]:
@@ -262,7 +330,7 @@ def crossings(sweep: Sweep) -> list[Crossing]:
         for other in sweep.lines[i + 1 :]:
             signs = [(x, s) for x in sweep.values if (s := _sign(one.at(x), other.at(x)))]
             changes = [(a, b) for a, b in zip(signs, signs[1:]) if a[1] != b[1]]
-            if len(changes) == 1 and sweep.by:
+            if len(changes) == 1 and sweep.by and not sweep.choices:
                 (until, sign), (since, _) = changes[0]
                 low, high = (one, other) if sign < 0 else (other, one)
                 found.append(Crossing(low, until, high, since))

@@ -11,6 +11,7 @@ import numpy as np
 from klat.curves import spread_out
 from klat.measurements import Label
 from klat.report.axis import Axis, linear_tics, logarithmic_tics
+from klat.report.choice_figures import draw_choices
 from klat.report.gnuplot import COLOURS, DASHES, Figure, line, points, quoted
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.series import curve_names, file_name, shortened
@@ -35,7 +36,7 @@ def sweep_figures(labels: Sequence[Label], axis: Axis) -> list[Figure]:
         parts = [sweep.lines[i : i + _MOST_LINES] for i in range(0, len(sweep.lines), _MOST_LINES)]
         for lines in parts:
             figure = Figure(_free_name(sweep, taken))
-            _draw(figure, sweep, lines, axis)
+            (draw_choices if sweep.choices else _draw)(figure, sweep, lines, axis)
             figures.append(figure)
     return figures
 

@@ -35,13 +35,16 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
     for lines in _blocks(label, sweep):
         table = _rows(label, sweep, lines)
         widths = column_widths(table)
-        yield from (aligned(row, widths, left=0) for row in table)
+        yield from (aligned(row, widths, left=1 if sweep.choices else 0) for row in table)
     for line in sweep.lines:
         for x, figure in line.published:
-            at = f"{sweep.option}={number(x)}"
+            at = f"{sweep.option}={sweep.text(x)}"
             value = whole(figure.nanoseconds)
             text = f"published, {at}, {printable(line.name)}: {value} ns; {figure.about}"
             yield from wrapped(text, "  ", "    ")
+    for figure in sweep.beside if label.khz else ():
+        text = f"published, {figure.metric}: {whole(figure.nanoseconds)} ns; {figure.about}"
+        yield from wrapped(printable(text), "  ", "    ")
     for crossing in crossings(sweep):
         yield from wrapped(crossing_text(sweep, crossing), "  ", "    ")
 
@@ -68,7 +71,8 @@ def _rows(label: Label, sweep: Sweep, lines: Sequence[Line]) -> Table:
         if not counts:
             continue
         runs = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,}-{max(counts):,}"
-        table.append([number(x), runs, *(_cell(label, sweep, point) for point in points)])
+        value = f"  {printable(sweep.text(x))}" if sweep.choices else sweep.text(x)
+        table.append([value, runs, *(_cell(label, sweep, point) for point in points)])
     return table
 
 
@@ -80,17 +84,12 @@ def _cell(label: Label, sweep: Sweep, point: Point | None) -> str:
     return whole(point.value)
 
 
-def number(x: float) -> str:
-    """A value of an option."""
-    return f"{x:,.0f}" if x.is_integer() else f"{x:,g}"
-
-
 def crossing_text(sweep: Sweep, crossing: Crossing) -> str:
     low, high = printable(crossing.low.name), printable(crossing.high.name)
     by = ",".join(sweep.by)
     return (
-        f"{by} {low} is lower up to {sweep.option}={number(crossing.until)},"
-        f" {high} from {number(crossing.since)} on"
+        f"{by} {low} is lower up to {sweep.option}={sweep.text(crossing.until)},"
+        f" {high} from {sweep.text(crossing.since)} on"
     )
 
 

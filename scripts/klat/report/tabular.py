@@ -11,7 +11,7 @@ from klat.measurements import Label, Measurement, Setting
 from klat.report.text import guarded_statistics
 from klat.session import STATUSES, printable
 from klat.shootdown import Shootdown, shootdowns
-from klat.sweeps import Sweep, sweeps
+from klat.sweeps import Line, Point, Sweep, sweeps
 
 _SAMPLES = ("min", "median", "p90", "p99", "p999", "max")
 _AVERAGES = ("average", "stdev")
@@ -146,6 +146,16 @@ def _shootdown(sweep: Shootdown) -> dict[str, Any]:
     }
 
 
+def _point(sweep: Sweep, line: Line, point: Point) -> dict[str, Any]:
+    interval = line.interval(point)
+    return {
+        "x": sweep.text(point.x) if sweep.choices else point.x,
+        "runs": len(point.runs),
+        "value": point.value,
+        "interval": list(interval) if interval else None,
+    }
+
+
 def _sweep(sweep: Sweep) -> dict[str, Any]:
     """Times are in the label's unit."""
     return {
@@ -157,7 +167,7 @@ def _sweep(sweep: Sweep) -> dict[str, Any]:
         "lines": [
             {
                 "name": line.name,
-                "points": [{"x": p.x, "runs": len(p.runs), "value": p.value} for p in line.points],
+                "points": [_point(sweep, line, point) for point in line.points],
                 "published_ns": [
                     {"x": x, "value": figure.nanoseconds} for x, figure in line.published
                 ],
