@@ -76,10 +76,10 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
 def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) -> Case:
     j = result.judgement
     ratio, interval = wording.ratio(j)
-    base, new = (wording.figure(side.value) for side in (j.base, j.new))
     unit = printable(cell.unit)
+    base, new = (wording.quantity(side.value, unit) for side in (j.base, j.new))
     details = [
-        f"BASE {base} {unit}, NEW {new} {unit}, NEW/BASE {ratio}, {interval or 'no interval'}",
+        f"BASE {base}, NEW {new}, NEW/BASE {ratio}, {interval or 'no interval'}",
         *([f"p adjusted {p}"] if (p := wording.p_value(j.p_adjusted)) else []),
         *([checks] if (checks := wording.checks(j, against.unit_noun)) else []),
         f"runs of BASE: {cell.base_runs}; of NEW: {cell.new_runs}",

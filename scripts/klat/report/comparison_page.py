@@ -169,11 +169,9 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
 
 
 def _values(result: Result, unit: str) -> tuple[str, str]:
-    return _figure(result.judgement.base.value, unit), _figure(result.judgement.new.value, unit)
-
-
-def _figure(value: float | None, unit: str) -> str:
-    return wording.figure(value) + (f" {unit}" if value is not None else "")
+    return wording.quantity(result.judgement.base.value, unit), wording.quantity(
+        result.judgement.new.value, unit
+    )
 
 
 def _lines(
@@ -213,7 +211,9 @@ def _section(
         )
         for r in cell.results
     )
-    worst = [_figure(side.maximum, cell.unit) for side in (cell.base_worst, cell.new_worst)]
+    worst = [
+        wording.quantity(side.maximum, cell.unit) for side in (cell.base_worst, cell.new_worst)
+    ]
     return Section(
         anchor=anchor,
         setting=wording.setting(cell),

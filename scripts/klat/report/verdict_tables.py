@@ -21,7 +21,7 @@ COLUMNS = (
     "base new benchmark params placement metric unit estimand tested verdict beyond_margin ratio"
     " low high p p_adjusted p_same method freedom permutation_p base_value new_value base_units"
     " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
-    " new_samples_above settle_units settle_runs reason"
+    " new_samples_above settle_units settle_runs reason under_test"
 ).split()
 
 
@@ -84,6 +84,7 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
         "new_samples": cell.new_worst.samples,
         "base_samples_above": cell.base_worst.samples_above,
         "new_samples_above": cell.new_worst.samples_above,
+        "under_test": printable("; ".join(cell.under_test)),
     }
 
 
@@ -170,7 +171,8 @@ def markdown(comparison: Comparison) -> Iterator[str]:
 
 
 def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
-    where = [_cellular(wording.setting(cell)), _cellular(cell.metric)]
+    what = ", ".join([wording.setting(cell), *cell.under_test])
+    where = [_cellular(what), _cellular(cell.metric)]
     if cell.refused:
         why = "; ".join(condition.sentence() for condition in cell.refused)
         texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
@@ -180,7 +182,7 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
         word = wording.verdict(j)
         why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
         told = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
-        values = [f"{wording.figure(s.value)} {cell.unit}" for s in (j.base, j.new)]
+        values = [wording.quantity(s.value, cell.unit) for s in (j.base, j.new)]
         yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), told])} |"
 
 

@@ -47,13 +47,14 @@ def setting(cell: Cell | Key) -> str:
 
 def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """Of each, benchmark and metric; and placement with those of the params that tell the
-    benchmark's cells apart."""
+    benchmark's cells apart, and what is under test."""
     found = []
     for cell in cells:
         params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
         common = set(params[0]).intersection(*params[1:])
         own = [pair for pair in cell.params.split(";") if pair not in common]
-        found.append((f"{cell.benchmark} {cell.metric}", " ".join([cell.placement, *own])))
+        told = ", ".join([" ".join([cell.placement, *own]), *cell.under_test])
+        found.append((f"{cell.benchmark} {cell.metric}", told))
     return found
 
 
@@ -62,6 +63,11 @@ def figure(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """The figure with its unit, where there is one."""
+    return figure(value) + (f" {unit}" if value is not None else "")
 
 
 def ratio(judgement: Judgement) -> tuple[str, str]:
