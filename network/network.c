@@ -8,7 +8,8 @@
  * client waits for L's word that it spins, and L proves afterwards, packet by packet, that it was
  * preempted meanwhile. What else reaches the device (stray packets) is never a sample. A datagram
  * of this machine runs through the device in its sender's context: a reschedule interrupt wakes H,
- * not a network card's.
+ * not a network card's. On one CPU a timer wakes the client, of a priority between the two, which
+ * preempts L and is itself preempted by H before its send() is over: that is then what is timed.
  */
 #include "klat.h"
 
@@ -48,6 +49,11 @@
 #define SETTLE_RANDOM_BITS 14
 /* With --remote, turns of L between two looks at the clock: some 100 us. */
 #define TURNS 4096
+/* On one CPU, how long the client sleeps so that L spins meanwhile, and how often for one packet.
+ */
+#define NAP_NS 50000
+#define NAP_RANDOM_BITS 14
+#define MAX_NAPS 20000
 
 enum {
 	WAKEUP,
@@ -78,6 +84,7 @@ struct state {
 	uint32_t stream, next;      /* whose numbering, and the number to follow */
 	int64_t strays, unspun;
 
+	int64_t overtaken;         /* packets that H had read before the client's send() was over */
 	int64_t lost KLAT_ALIGNED; /* counted by the client; with --remote by H, from holes in the
 				      numbering */
 };
@@ -654,6 +661,60 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 			  MAX_ATTEMPTS);
 }
 
+/* The multiplier and increment of Numerical Recipes; the upper bits are the random ones. */
+static uint32_t draw(uint32_t *random, int bits)
+{
+	*random = *random * 1664525 + 1013904223;
+	return *random >> (32 - bits);
+}
+
+/* Sleep until L has been left to spin for this generation. */
+static int nap_until_announced(struct state *state, uint32_t generation, uint32_t *random)
+{
+	for (int nap = 0; nap < MAX_NAPS; nap++) {
+		struct timespec time = { .tv_nsec = NAP_NS + draw(random, NAP_RANDOM_BITS) };
+		bool announced =
+			__atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation &&
+			!__atomic_load_n(&state->resting, __ATOMIC_RELAXED);
+
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+		/* Before this sleep too, or L may have had no turn. */
+		if (announced)
+			return 0;
+	}
+	return -ETIMEDOUT;
+}
+
+/* The client on the CPU of the others, where it cannot spin for them. */
+static int client_between(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
+				     .stream = htonl(state->stream) };
+	uint32_t random = state->stream;
+	int err = 0;
+
+	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+		const uint32_t generation = generation_of(run, i);
+		uint64_t sent;
+
+		klat_iteration(worker, i);
+		err = nap_until_announced(state, generation, &random);
+		if (err)
+			break;
+		datagram.sequence = htonl(generation);
+		datagram.start = klat_tsc_begin();
+		if (send(state->socket_fd, &datagram, sizeof(datagram), 0) < 0)
+			return -errno;
+		sent = klat_tsc_end(worker);
+		if (i >= 0 && __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
+		    datagram.start < state->end && state->end < sent)
+			state->overtaken++;
+	}
+	return err;
+}
+
 static int client(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -671,12 +732,7 @@ static int client(struct klat_worker *worker)
 		err = klat_spin_until(worker, &state->announced, generation);
 		if (err)
 			break;
-		/*
-		 * The multiplier and increment of Numerical Recipes; the upper bits are the random
-		 * ones.
-		 */
-		random = random * 1664525 + 1013904223;
-		klat_spin(SETTLE_TICKS + (random >> (32 - SETTLE_RANDOM_BITS)));
+		klat_spin(SETTLE_TICKS + draw(&random, SETTLE_RANDOM_BITS));
 		err = send_until_read(worker, &datagram, generation);
 		klat_tsc_end(worker); /* for its proof of the CPU */
 	}
@@ -689,6 +745,7 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *reader, *sender;
 	int err;
 
 	state->tun_fd = state->socket_fd = -1;
@@ -705,9 +762,20 @@ static int setup(struct klat_run *run)
 	 * would just starve.
 	 */
 	klat_worker_add(run, "low", 0, KLAT_LOW, low);
-	klat_worker_add(run, "high", 0, KLAT_HIGH, high);
-	if (!o->remote)
-		klat_worker_add(run, "client", 1, KLAT_HIGH, client);
+	reader = klat_worker_add(run, "high", 0, KLAT_HIGH, high);
+	if (o->remote)
+		return 0;
+	sender = klat_worker_add(run, "client", 1, KLAT_HIGH,
+				 run->one_cpu ? client_between : client);
+	/* SCHED_OTHER has no priorities: what comes of it, the evidence tells. */
+	if (run->one_cpu && reader->priority) {
+		sender->priority = run->low_priority + 1;
+		if (sender->priority >= reader->priority)
+			return klat_error(run, EINVAL,
+					  "on one CPU the client's priority lies between %d and "
+					  "%d, and there is none: give another --low-priority",
+					  run->low_priority, reader->priority);
+	}
 	return 0;
 }
 
@@ -744,6 +812,14 @@ static int verify(struct klat_run *run)
 			run,
 			"the low-priority thread was preempted %lld times in all by %lld packets",
 			(long long)involuntary, (long long)run->iterations);
+	if (!o->remote && run->one_cpu) {
+		klat_count(run, "overtaken", state->overtaken);
+		if (state->overtaken * 100 < run->iterations * 99)
+			klat_invalid(run,
+				     "the reader preempted the client within send() for %lld of "
+				     "%lld packets",
+				     (long long)state->overtaken, (long long)run->iterations);
+	}
 	if (!o->remote && state->lost)
 		klat_disturbed(run, "datagrams had to be repeated");
 	return 0;
@@ -752,33 +828,43 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark network = {
 	.name = "network",
 	.summary = "tun transmit to wake-up of a reader that preempts",
-	.description = "A thread of high priority blocks in read() on a tun device, one of low "
-		       "priority spins on the same CPU and notes the counter each turn, and a "
-		       "client on another CPU sends UDP datagrams to the device. The low "
-		       "thread's last stamp to the high thread's return from read() is "
-		       "interrupt, wake-up and preemption. All of it happens in a network "
-		       "namespace of its own, so that no interface, route or address of the "
-		       "machine is touched. The packet runs through the device in the client's "
-		       "context and the reader is woken by a reschedule interrupt, not by that "
-		       "of a network card.\n\n"
-		       "With --remote the device is among the machine's own interfaces and the "
-		       "datagrams come from network/client on another machine, through the "
-		       "network card and forwarding. The examples show the commands, with "
-		       "ROUTER for this machine's address on the network that both share. What "
-		       "the kernel would drop on the way: everything while net.ipv4.ip_forward "
-		       "is 0; with net.ipv4.conf.*.rp_filter=1, packets whose sender this "
-		       "machine reaches by another interface than they came by (2 is the "
-		       "lenient setting); what the forward chain of a firewall does not "
-		       "accept. The device is gone when the program ends, however it ends.\n\n"
-		       "With --remote the low thread spins in bursts of 40 ms with rests of 6 "
-		       "ms. Packets that come while it rests (\"unspun\") are counted and not "
-		       "measured, so that the client has to send some more than iterations and "
-		       "warm-up.\n\n"
-		       "Evidence is, packet by packet, that the low thread spun, was switched "
-		       "out involuntarily, and that the high thread's stamp lies between its "
-		       "own last and next one.",
+	.description =
+		"A thread of high priority blocks in read() on a tun device, one of low "
+		"priority spins on the same CPU and notes the counter each turn, and a "
+		"client on another CPU sends UDP datagrams to the device. The low "
+		"thread's last stamp to the high thread's return from read() is "
+		"interrupt, wake-up and preemption. All of it happens in a network "
+		"namespace of its own, so that no interface, route or address of the "
+		"machine is touched. The packet runs through the device in the client's "
+		"context and the reader is woken by a reschedule interrupt, not by that "
+		"of a network card.\n\n"
+		"On one CPU (--cpus 1,1) a timer wakes the client, whose priority is just above "
+		"the low thread's. It preempts that one and sends; the reader preempts it "
+		"before send() returns. wakeup is still from the low thread's last stamp to "
+		"the reader's, and holds the timer's interrupt, the client's wake-up and its "
+		"way through the network stack besides; send_to_read is the part from the "
+		"client's stamp before send() on. Neither is comparable with its like "
+		"between two CPUs. Evidence besides is that the reader's stamp lies between "
+		"the client's before and after send() (\"overtaken\").\n\n"
+		"With --remote the device is among the machine's own interfaces and the "
+		"datagrams come from network/client on another machine, through the "
+		"network card and forwarding. The examples show the commands, with "
+		"ROUTER for this machine's address on the network that both share. What "
+		"the kernel would drop on the way: everything while net.ipv4.ip_forward "
+		"is 0; with net.ipv4.conf.*.rp_filter=1, packets whose sender this "
+		"machine reaches by another interface than they came by (2 is the "
+		"lenient setting); what the forward chain of a firewall does not "
+		"accept. The device is gone when the program ends, however it ends.\n\n"
+		"With --remote the low thread spins in bursts of 40 ms with rests of 6 "
+		"ms. Packets that come while it rests (\"unspun\") are counted and not "
+		"measured, so that the client has to send some more than iterations and "
+		"warm-up.\n\n"
+		"Evidence is, packet by packet, that the low thread spun, was switched "
+		"out involuntarily, and that the high thread's stamp lies between its "
+		"own last and next one.",
 	.examples = "network\tin a network of its own, two CPUs\n"
 		    "network --cpus 3,2\treader and spinning thread on CPU 3, client on CPU 2\n"
+		    "network --cpus 1,1\tall on one CPU, the packet sent by a thread between\n"
 		    "sysctl net.ipv4.ip_forward=1\there, as root; note what it was before\n"
 		    "ip route add 10.168.77.0/24 via ROUTER\ton the other machine, as root\n"
 		    "network --remote\there, as root: waits up to 30 s for the first packet\n"
@@ -796,7 +882,6 @@ static const struct klat_benchmark network = {
 	.iterations = 500,
 	.warmup = 50,
 	.policy = SCHED_RR,
-	.distinct_cpus = true,
 	.high_priority = 98,
 	.faults = { "yield" },
 	.configure = configure,

@@ -366,6 +366,37 @@ def test_a_private_run_touches_no_interface(machines: Machines) -> None:
     assert during == before and machines.interfaces() == before
 
 
+def on_one_cpu(*arguments: str) -> subprocess.CompletedProcess[str]:
+    cpu = max(os.sched_getaffinity(0))
+    return command(NETWORK, "--cpus", f"{cpu},{cpu}", "--iterations", "100", *arguments)
+
+
+def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root: None) -> None:
+    for _ in range(4):
+        done = on_one_cpu("--json")
+        if done.returncode == MEASURED:
+            break
+    assert done.returncode == MEASURED, done.stderr
+    told = json.loads(done.stdout)
+    counts = told["evidence"]["counts"]
+    assert counts["overtaken"] >= 99 and counts["preempted"] >= 99 and counts["offset_bound"] == 0
+    low, high, client = (worker["priority"] for worker in told["evidence"]["workers"])
+    assert low < client < high
+    figures = {metric["name"]: metric["min"] for metric in told["metrics"]}
+    # What it takes from send() on is a part of what it takes from the spinner's last stamp on.
+    assert figures["send_to_read"] < figures["wakeup"]
+
+
+def test_on_one_cpu_a_yielding_spinner_is_caught(root: None) -> None:
+    done = on_one_cpu("--plant", "yield")
+    assert done.returncode == UNTRUSTED and "spinning and preempted" in done.stderr, done.stderr
+
+
+def test_on_one_cpu_there_has_to_be_a_priority_between(root: None) -> None:
+    done = on_one_cpu("--low-priority", "97")
+    assert done.returncode == 1 and "another --low-priority" in done.stderr, done.stderr
+
+
 def test_without_the_tun_device_the_run_is_skipped(root: None, two_cpus: tuple[int, int]) -> None:
     # A network of its own as well, in which nobody else has a device.
     without = ("unshare", "--mount", "--net")
@@ -427,7 +458,7 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
         ("--low-priority", "98"),
         ("--remote", "--cpus", "0,0"),
         ("--cpus", "0"),
-        ("--cpus", "0,0"),
+        ("--cpus", "0,0,0"),
     ],
     ids=" ".join,
 )
