@@ -171,9 +171,8 @@ static inline __attribute__((always_inline)) long request(const struct request *
 }
 
 /*
- * `count` calls; returns how many had another result than expected. Never two copies of this code,
- * for where it lies changes a call by some nanoseconds, and the difference of n and 2n by as many
- * for each of n.
+ * `count` calls; returns how many had another result than expected. Never two copies of this code:
+ * where it lies changes a call by some nanoseconds, and the difference of n and 2n with it.
  */
 static inline __attribute__((always_inline)) int64_t loop(const struct call *call, int64_t count,
 							  bool cached)

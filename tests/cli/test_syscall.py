@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,40 @@ def test_published_figures_stand_beside_what_was_published() -> None:
         "none for this metric"
         in works("syscall", "--call", "write-null", "--bytes", "31", "--published").out
     )
+
+
+def test_without_go_selfbench_says_so(tmp_path: Path) -> None:
+    """The toolchain is no dependency."""
+    words = ["/usr/bin/python3", "-B", harness.ROOT / "tests/selfbench/selfbench.py", "in Go"]
+    done = harness.command(words, env={"PATH": str(tmp_path)})
+    lines = done.out.splitlines()
+    assert lines[0].startswith("n/a   a write of 30 bytes to /dev/null / the same in Go"), str(done)
+    assert lines[1].startswith("      there is no go"), str(done)
+
+
+@pytest.mark.slow
+def test_the_loops_in_go_check_their_work(tmp_path: Path) -> None:
+    go = shutil.which("go")
+    if not go:
+        pytest.skip("there is no go")
+    environment = os.environ | {
+        "GOCACHE": str(tmp_path / "cache"),
+        "GOTOOLCHAIN": "local",
+        "CGO_ENABLED": "0",
+    }
+    words = [go, "build", "-o", tmp_path / "loops", harness.ROOT / "syscall/go/published.go"]
+    built = harness.command(words, env=environment, limit=300)
+    assert built.status == 0, str(built)
+    for good in (["write", "1000"], ["channels", "10", "0"], ["channels", "10", "1000"]):
+        done = harness.command([tmp_path / "loops", *good])
+        assert done.status == 0 and float(done.out) > 0, str(done)
+    for bad in (
+        [],
+        ["write"],
+        ["write", "x"],
+        ["channels", "-1", "0"],
+        ["write", "0"],
+        ["read", "1"],
+    ):
+        done = harness.command([tmp_path / "loops", *bad])
+        assert done.status and not done.out and len(done.err.splitlines()) == 1, str(done)
