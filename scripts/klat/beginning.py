@@ -44,6 +44,22 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
         metavar="benchmark",
         help=f"any of klat's programs, or 'all' (default: {' '.join(programs.CORE)})",
     )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="every program there is, as the word 'all'",
+    )
+
+
+def named(arguments: argparse.Namespace) -> list[str]:
+    """The benchmarks as typed: by name, or by --all."""
+    typed: list[str] = arguments.benchmarks
+    if not hasattr(arguments, "all"):
+        return typed
+    if typed:
+        raise KlatError(f"--all runs every program; name none besides, as {typed[0]}")
+    return ["all"]
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -117,14 +117,23 @@ def test_programs_are_the_core_five_first_and_only_what_records(tmp_path: Path) 
     assert klat("load").returncode == 2
 
 
-def test_all_runs_every_program_there_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["all", "--all"])
+def test_all_runs_every_program_there_is(word: str, tmp_path: Path) -> None:
     klat = Klat(tmp_path, names=("switch", "cv", "pipes"))
-    klat("run", "all", "--runs", "1", "--iterations", "5")
+    klat("run", word, "--runs", "1", "--iterations", "5")
     assert sorted({name for name, *_ in klat.starts() if "--iterations=5" in " ".join(_)}) == [
         "cv",
         "pipes",
         "switch",
     ]
+
+
+def test_all_and_a_name_contradict_each_other(klat: Klat) -> None:
+    for command in (["run"], ["ab", "--a", "x", "--b", "y"]):
+        done = klat(*command, "--all", "pipes")
+        assert done.returncode == 2
+        told = "--all runs every program; name none besides, as pipes"
+        assert done.stderr == f"klat {command[0]}: {told}\n"
 
 
 def test_only_the_command_asked_for_is_loaded(klat: Klat) -> None:

@@ -120,7 +120,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
         if given[name] is not None and not given[name].strip():
             raise KlatError(f"--{name.replace('_', '-')} is empty")
-    benchmarks = beginning.benchmarks(arguments.benchmarks)
+    benchmarks = beginning.benchmarks(beginning.named(arguments))
     seed = beginning.seed(arguments)
     shared = beginning.common(arguments) | {"restore": arguments.restore}
     settings = [

@@ -34,6 +34,8 @@ evidence says that they did not time what they should; 4 every run was skipped;
 examples:
   klat run
       the core benchmarks, 500 times each
+  klat run --all --runs 50
+      every program
   klat run pipes --option pipes.cpus=1,1
       both ends on CPU 1
   klat run tlbflush --sweep tlbflush.responders=0..3 --runs 100
@@ -93,7 +95,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     from klat.recording import Settings, write
     from klat.runner import Runner
 
-    benchmarks = beginning.benchmarks(arguments.benchmarks)
+    benchmarks = beginning.benchmarks(beginning.named(arguments))
     label = arguments.label
     if label is None:
         try:
