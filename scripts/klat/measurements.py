@@ -20,7 +20,7 @@ import numpy as np
 
 from klat import statistics
 from klat.programs import CORE
-from klat.samples import SampleFiles, Samples, pooled
+from klat.samples import SampleFiles, Samples
 from klat.session import (
     NOT_MEASURABLE,
     STATUSES,
@@ -87,20 +87,16 @@ class Measurement:
         """Those that count."""
         return [run for run in self.all_runs if run.row.usable]
 
-    def samples(self) -> Samples:
-        """All samples that count. SessionError where some are missing."""
-        return pooled(run.samples() for run in self.runs)
-
     def tally(self) -> Tally:
-        """The same, in ticks or instructions."""
+        """All samples that count, as recorded. SessionError where some are missing."""
         return Tally.of(part for run in self.runs for part in run.parts())
 
     @cached_property
     def statistics(self) -> Statistics:
         """SessionError where samples are missing."""
         rows = [run.row for run in self.runs]
-        samples = self.samples()
-        median, p90, p99, p999 = statistics.quantiles(samples, (P50, P90, P99, P999))
+        samples = self.tally()
+        median, p90, p99, p999 = map(samples.sample, (P50, P90, P99, P999))
         boots = len({row.boot for row in rows})
         means = np.array([float(row.mean) for row in rows if row.mean is not None])
         medians = np.array([float(row.p50) for row in rows if row.p50 is not None])
@@ -109,12 +105,12 @@ class Measurement:
             samples=len(samples),
             average=float(means.mean()) if len(means) else None,
             stdev=float(means.std(ddof=1)) if len(means) > 1 else None,
-            min=int(samples.min()) if len(samples) else None,
+            min=int(samples.values[0]) if len(samples) else None,
             median=median,
             p90=p90,
             p99=p99,
             p999=p999,
-            max=int(samples.max()) if len(samples) else None,
+            max=int(samples.values[-1]) if len(samples) else None,
             median_interval=statistics.median_interval(medians) if boots == 1 else None,
         )
 

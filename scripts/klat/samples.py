@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -104,9 +104,3 @@ class SampleFiles:
             ) from error
         # A plain view: slicing a memmap costs ten times as much as slicing an array.
         return mapped.view(np.ndarray)
-
-
-def pooled(parts: Iterable[Samples]) -> Samples:
-    """All parts in one array of their own."""
-    arrays = list(parts)
-    return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.uint64)

@@ -3,7 +3,7 @@ the values in steps of the counter, and hardly with their number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,8 @@ Counts = npt.NDArray[np.int64]
 
 # Values within so many of the smallest are counted in a table, as nearly all are; the others are sorted.
 _TABLE = 1 << 21
+# Parts shorter than this are counted together, for the table is gone through each time.
+_TOGETHER = 1 << 18
 
 
 class Tally:
@@ -28,25 +30,24 @@ class Tally:
 
     @staticmethod
     def of(parts: Iterable[Samples]) -> Tally:
-        """Of all samples of the parts, of which one at a time is held."""
+        """Of all samples of the parts, of which few are held at a time."""
         table = np.zeros(0, dtype=np.int64)
+        reach = 0
         first = np.uint64(0)
         others: list[Tally] = []
-        for part in parts:
-            if not len(part):
-                continue
+        for part in _gathered(parts):
             if not len(table):
                 table, first = np.zeros(_TABLE, dtype=np.int64), part.min()
-            # What is below the first wraps around, and is far above the table.
             places = part - first
-            near = places < _TABLE
+            near = (part >= first) & (places < _TABLE)
             found = np.bincount(places[near].astype(np.int64))
             table[: len(found)] += found
+            reach = max(reach, len(found))
             if not near.all():
                 others.append(Tally(*np.unique(part[~near], return_counts=True)))
                 if sum(len(tally.values) for tally in others[1:]) > len(others[0].values):
                     others = [Tally.joined(others)]
-        taken = np.flatnonzero(table)
+        taken = np.flatnonzero(table[:reach])
         values = taken.astype(np.uint64) + first
         return Tally.joined([Tally(values, table[taken]), *others])
 
@@ -79,6 +80,12 @@ class Tally:
     def at(self, place: int) -> float:
         return float(self.take(np.array([place]))[0])
 
+    def sample(self, q: Fraction) -> int | None:
+        """The quantile of whole numbers, however large, as in runs.csv: one of the values, and None
+        where there are too few for it."""
+        n = len(self)
+        return int(self.take(np.array([rank(n, q) - 1]))[0]) if supports(n, q) else None
+
     def quantile(self, q: Fraction) -> float | None:
         """As in runs.csv: one of the values, and None where there are too few for it."""
         n = len(self)
@@ -104,3 +111,16 @@ class Tally:
         """Of the whole, as of a population."""
         centred: Values = self.values.astype(np.float64) - self.mean()
         return float(np.sqrt(np.sum(centred**2 * self.counts) / len(self)))
+
+
+def _gathered(parts: Iterable[Samples]) -> Iterator[Samples]:
+    held: list[Samples] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        if count >= _TOGETHER:
+            yield np.concatenate(held)
+            held, count = [], 0
+    if count:
+        yield np.concatenate(held)

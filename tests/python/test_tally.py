@@ -40,6 +40,14 @@ def test_a_tally_answers_as_the_sorted_samples_do(name: str) -> None:
     assert tally.deviation() == pytest.approx(ordered.astype(float).std(), rel=1e-9)
 
 
+def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [np.array(part, dtype=np.uint64) for part in ([2**64 - 1], [0, 5], [2**64 - 1, 5])]
+    monkeypatch.setattr("klat.tally._TOGETHER", 1)
+    tally = Tally.of(parts)
+    assert tally.values.tolist() == [0, 5, 2**64 - 1] and tally.counts.tolist() == [1, 2, 2]
+    assert tally.sample(Fraction(1, 2)) is None
+
+
 def test_nothing_is_nothing() -> None:
     tally = Tally.of([])
     assert len(tally) == 0 and tally.quantile(Fraction(1, 2)) is None
