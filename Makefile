@@ -1,7 +1,7 @@
 # klat: what to type is in README.md, and `make help` lists it. V=1 shows the commands.
 
 # Every benchmark, sorted; `make new NAME=x` adds to it, and nothing else in the build names one.
-PROGRAMS := cv eventloop network pipes semaphore switch syscall timer tlbflush transport
+PROGRAMS := cv eventloop messages network pipes semaphore switch syscall timer tlbflush transport
 # Executables that are no benchmark.
 HELPERS := load/load network/client
 

@@ -283,6 +283,8 @@ struct klat_run {
 	bool cpus_given; /* by --cpus, cpu_count of them */
 	bool one_cpu;    /* all places are the same CPU */
 	int low_priority;
+	int most_workers; /* configure() may raise it above its default of one a place and one more
+			   */
 	int patience;   /* seconds without an iteration after which the run is given up; configure()
 			   may raise it */
 	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency

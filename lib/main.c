@@ -278,9 +278,10 @@ static int place(struct klat_run *run)
 	for (int i = 1; i < run->cpu_count; i++)
 		run->one_cpu = run->one_cpu && run->cpus[i] == run->cpus[0];
 	library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
-	/* A program adds at most one worker a place, and one more where two roles share the first.
-	 */
-	library->worker_capacity = run->cpu_count + 1;
+	/* A program adds at most one worker a place, and one more where two roles share the first,
+	 * unless it said otherwise. */
+	library->worker_capacity =
+		run->most_workers > run->cpu_count ? run->most_workers : run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
 	return run->workers
 		       ? 0

@@ -182,6 +182,12 @@ static bool pins(const struct klat_worker *worker)
 
 static int start_failed(struct klat_worker *worker, int error)
 {
+	if (error == EAGAIN)
+		return klat_skip(worker->run,
+				 "needs %d threads or processes, and no more than %d could be "
+				 "started: a limit (ulimit -u, pids.max, kernel.threads-max) or "
+				 "memory is exhausted",
+				 worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
 		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->role,
 		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),

@@ -117,6 +117,11 @@ TRAITS: dict[str, Traits] = {
         faults={"yield": ""},
         bounded=("--wait-for", "1"),
     ),
+    "messages": Traits(
+        steady=("--cpus", "1,1"),
+        calls=frozenset({"read", "write", "epoll_wait", "clock_nanosleep"}),
+        faults={"poll": "the thread slept"},
+    ),
     "semaphore": Traits(
         steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),
         injected={"bare": 0},

@@ -1,0 +1,220 @@
+"""What holds for messages alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+from harness import (
+    SKIPPED,
+    UNTRUSTED,
+    USAGE,
+    Session,
+    assert_one_line,
+    command,
+    json_of,
+    measured,
+    path_of,
+    run,
+    until,
+    works,
+)
+
+ALONE = ("call", "pass-write", "pass-epoll")
+WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
+ONE_CPU = ("--cpus", "1,1")
+QUICK = ("--iterations", "100", "--warmup", "10")
+
+
+def result(*options: str | Path) -> dict[str, Any]:
+    return json_of(works("messages", *options, "--json"))
+
+
+def counts(*options: str | Path) -> dict[str, int]:
+    return dict(result(*options)["evidence"]["counts"])
+
+
+def hop(*options: str) -> float:
+    (metric,) = result(*options)["metrics"]
+    assert metric["name"] == "hop"
+    return float(metric["p50_ns"])
+
+
+# One thread
+
+
+@pytest.mark.parametrize("mode", ALONE)
+def test_a_thread_with_its_own_queue_never_sleeps(mode: str) -> None:
+    done = json_of(measured("messages", "--mode", mode, *QUICK, "--json"))
+    (loop,) = done["evidence"]["workers"]
+    assert loop["voluntary"] == 0
+    assert done["evidence"]["counts"]["messages"] == 100
+    assert done["evidence"]["counts"]["waits"] == (110 if mode == "pass-epoll" else 0)
+
+
+def test_each_mode_costs_more_than_the_one_before() -> None:
+    def attempt() -> str:
+        hops = [hop("--mode", mode) for mode in ALONE]
+        return "" if hops == sorted(hops) and hops[1] > 1.5 * hops[0] else str(hops)
+
+    until(attempt)
+
+
+@pytest.mark.parametrize("mode", ALONE)
+@pytest.mark.parametrize("cost", [("--timer", "per-loop"), ("--alloc", "malloc")])
+def test_each_hidden_cost_is_seen(mode: str, cost: tuple[str, str]) -> None:
+    def attempt() -> str:
+        plain, with_cost = hop("--mode", mode), hop("--mode", mode, *cost)
+        return "" if with_cost > plain else f"{with_cost} ns with it, {plain} without"
+
+    until(attempt)
+
+
+@pytest.mark.parametrize("mode", (*ALONE, "threads"))
+def test_the_timer_is_armed_in_every_pass(mode: str) -> None:
+    found = counts("--mode", mode, "--timer", "per-loop", *QUICK)
+    passes = 110 if mode != "threads" else 220
+    assert passes <= found["timers_armed"] <= passes + passes // 2
+    assert "timers_armed" not in counts("--mode", mode, *QUICK)
+
+
+# Threads
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_both_sides_sleep_for_each_message(wake: str, real_time: None) -> None:
+    for cpus in ((), ONE_CPU):
+        if not cpus and len(os.sched_getaffinity(0)) < 2:
+            continue
+        done = json_of(measured("messages", "--wake", wake, *cpus, "--json"))
+        assert 900 <= done["evidence"]["counts"]["sleeps_per_1000_messages"] <= 1010
+        assert done["evidence"]["counts"]["messages"] == 1000
+
+
+def test_spinning_threads_never_sleep_and_beat_those_that_do(
+    two_cpus: None, real_time: None
+) -> None:
+    def attempt() -> str:
+        spinning = result("--wake", "spin")
+        (metric,) = spinning["metrics"]
+        slept = spinning["evidence"]["counts"]["sleeps_per_1000_messages"]
+        sleeping = hop()
+        right = slept < 50 and metric["p50_ns"] < sleeping / 2
+        return "" if right else f"{metric['p50_ns']} ns, slept {slept}, asleep {sleeping} ns"
+
+    until(attempt, tries=8)
+
+
+@pytest.mark.parametrize("threads", [1, 10, 100, 1000])
+def test_the_star_handles_each_message_once(threads: int, two_cpus: None) -> None:
+    for cpus in ((), ONE_CPU):
+        options = ("--mode", "star", "--threads", str(threads), "--iterations", "30")
+        done = result(*options, "--warmup", "3", *cpus)
+        assert done["evidence"]["counts"]["messages"] == 2 * 30 * threads
+        (metric,) = done["metrics"]
+        assert metric["n"] == 30 * threads
+        assert len(done["evidence"]["workers"]) == threads + 1
+        assert "out of turn" not in done["reason"]
+
+
+def test_rates_and_times_of_a_message_agree(two_cpus: None) -> None:
+    for options in (("--mode", "call"), (), ("--mode", "star", "--threads", "50")):
+        done = result(*options)
+        found = done["evidence"]["counts"]
+        rate = done["tsc_khz"] * 1e3 / found["message_ticks"]
+        assert found["messages_per_second"] == pytest.approx(rate, rel=0.03)
+
+
+def test_the_time_of_a_message_between_two_threads_is_about_a_hop(
+    two_cpus: None, real_time: None
+) -> None:
+    """One message, always under way: each direction is counted where it is handled, and once."""
+
+    def attempt() -> str:
+        done = result("--iterations", "2000")
+        (metric,) = done["metrics"]
+        ratio = done["evidence"]["counts"]["message_ticks"] / metric["mean"]
+        return "" if 0.95 < ratio < 1.2 else f"ratio {ratio}"
+
+    until(attempt)
+
+
+def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path: Path) -> None:
+    options = ("--mode", "star", "--threads", "7", *ONE_CPU, *QUICK, "--inject", "20000")
+    works("messages", *options, "--record", tmp_path, "--quiet")
+    (row,) = Session(tmp_path).rows
+    samples = Session(tmp_path).samples(row)
+    assert len(samples) == 700 and all(0 < sample < 10**12 for sample in samples)
+    assert row["voluntary"].startswith("hub=") and ";thread=" in row["voluntary"]
+
+
+def test_a_lost_wake_up_would_hang_and_none_does(two_cpus: None) -> None:
+    """Many short rounds of every kind, in which a wake-up could fall between look and sleep."""
+    for wake in WAKES:
+        options = ("--mode", "star", "--threads", "3", "--iterations", "3000", "--wake", wake)
+        assert counts(*options)["messages"] == 18000
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--threads", "2"), "--mode star"),
+        (("--mode", "call", "--wake", "futex"), "--wake goes with"),
+        (("--mode", "pass-epoll", "--wake", "spin"), "--wake goes with"),
+        (("--wake", "spin", *ONE_CPU), "a CPU for each thread"),
+        (("--mode", "call", *ONE_CPU), "takes 1 CPU"),
+        (("--mode", "star", "--cpus", "1"), "takes 2 CPUs"),
+    ],
+)
+def test_contradictions_are_one_line(words: tuple[str, ...], said: str) -> None:
+    done = run("messages", *words)
+    assert_one_line(done, "messages", USAGE)
+    assert said in done.err
+
+
+def test_too_many_spinning_threads_for_the_cpus_are_skipped() -> None:
+    done = run("messages", "--mode", "star", "--threads", "9000", "--wake", "spin")
+    assert_one_line(done, "messages", SKIPPED)
+
+
+def test_the_limit_of_descriptors_is_told() -> None:
+    words = ["prlimit", "--nofile=100", path_of("messages"), "--mode", "star", "--threads", "100"]
+    done = command(words)
+    assert_one_line(done, "messages", SKIPPED)
+    assert "ulimit -n" in done.err and "100 are allowed" in done.err
+
+
+def test_a_soft_limit_of_descriptors_is_raised() -> None:
+    words = ["prlimit", "--nofile=50:4096", path_of("messages"), "--mode", "star", *QUICK]
+    done = command([*words, "--threads", "100", *ONE_CPU, "--json"])
+    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
+    assert json.loads(done.out)["evidence"]["counts"]["messages"] == 20000
+
+
+def test_the_limit_of_threads_is_told(published: Path, as_nobody: list[str | Path]) -> None:
+    words = ["prlimit", "--nproc=60", *as_nobody, published / "messages"]
+    done = command([*words, "--mode", "star", "--threads", "500"], cwd="/")
+    assert done.status == SKIPPED, str(done)
+    last = done.err.splitlines()[-1]
+    assert "needs 501 threads" in last and "ulimit -u" in last
+    assert done.out == ""
+
+
+# Memory order
+
+
+@pytest.mark.parametrize("wake", (*WAKES, "spin"))
+def test_each_wake_is_clean_under_thread_sanitizer(wake: str, two_cpus: None) -> None:
+    words = ["setarch", "--addr-no-randomize", path_of("messages", "tsan"), "--wake", wake]
+    star = [] if wake == "spin" else ["--mode", "star", "--threads", "5"]
+    for more in ([], ["--alloc", "malloc", "--timer", "per-loop"]):
+        done = command([*words, *star, *more, *QUICK], limit=60)
+        assert "Sanitizer" not in done.err, str(done)
+        assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
