@@ -357,8 +357,14 @@ static int spin(struct clockwork *work, uint64_t *end)
 		handler->last_spin = klat_tsc_begin();
 		if (yield)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+		/* PREEMPT_RT delivers from a thread of its own, of low priority. */
 		if (!(turns & 0xfffff) && now_ns() > limit)
-			return -ETIMEDOUT;
+			return klat_error(
+				work->worker->run, ETIMEDOUT,
+				"no SIGALRM for two seconds: this kernel delivers it from "
+				"a thread that the spinning one keeps off CPU %d; --policy "
+				"other lets it run, or --wait read does not spin",
+				work->worker->cpu);
 	}
 	*end = klat_tsc_end(work->worker);
 	return 0;

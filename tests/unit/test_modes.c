@@ -292,11 +292,15 @@ TEST(no_emulated_counter_has_to_be_invariant)
 
 TEST(no_length_of_time_is_held_against_an_emulated_run)
 {
-	run->workers[2].involuntary = 1;
 	run->workers[2].wait_ns = 1000000000;
+	assert_judged(KLAT_OK);
+	run->workers[2].involuntary = 1;
 	assert_judged(KLAT_DISTURBED);
 	mode = "emulated";
 	assert_judged(KLAT_OK);
+	mode = "virtual";
+	assert_judged(KLAT_DISTURBED);
+	mode = "emulated";
 	/* Where a thread was is no matter of time. */
 	run->workers[2].migrations = 1;
 	assert_judged(KLAT_INVALID);
