@@ -473,7 +473,7 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 	const struct klat_run *run = work->worker->run;
 	struct handler *handler = work->handler;
 	struct state *state = work->worker->state;
-	uint64_t end, late;
+	uint64_t end = 0, late;
 	int err = spin(work, &end);
 
 	if (err)
