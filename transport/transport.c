@@ -559,11 +559,13 @@ static int setup(struct klat_run *run)
 		err = state->transport->open(run);
 	if (err)
 		return err;
+	/* Both, for a thread of a process that has others pays for references to its files. */
 	if (!o->listen)
-		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator);
+		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator)->process =
+			o->peer != THREAD;
 	if (!o->connect)
 		klat_worker_add(run, names[RESPONDER], run->cpu_count - 1, KLAT_HIGH, responder)
-			->process = o->peer == PROCESS || o->peer == NETNS;
+			->process = o->peer != THREAD;
 	return 0;
 }
 
