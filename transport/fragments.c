@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 
 /* Of the block in each part but the last. */
 static size_t part_size(const struct options *o)
@@ -217,4 +218,14 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 	side->gathered++;
 	side->next_part = fragment_missing(side, side->next_part);
 	return true;
+}
+
+void give_way(struct side *side)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+
+	if (side->options->wait == BLOCK)
+		return;
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+	side->worker->rests++;
 }

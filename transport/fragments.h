@@ -44,4 +44,10 @@ uint32_t fragment_missing(const struct side *side, uint32_t index);
 /* The first part from `index` on that is there, or the number of parts. */
 uint32_t fragment_present(const struct side *side, uint32_t index);
 
+/*
+ * After a silence: a spinner of real-time priority may be what keeps the kernel's own thread from
+ * delivering the packets of its CPU.
+ */
+void give_way(struct side *side);
+
 #endif

@@ -146,6 +146,7 @@ static int receive_multicast(struct side *side, struct message *message)
 		if (size == -EAGAIN) {
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
+			give_way(side);
 			err = on_silence(side, ++silences);
 			since = 0;
 			continue;

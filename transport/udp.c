@@ -93,6 +93,7 @@ static int receive_udp(struct side *side, struct message *message)
 		if (size == -EAGAIN) {
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
+			give_way(side);
 			err = on_silence(side, message, ++silences);
 			since = 0;
 			continue;

@@ -359,7 +359,8 @@ class Running:
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline and self.process.poll() is None:
             self.children = descendants(self.process.pid)
-            if self.children and any(_threads(pid) > 1 for pid in self.children):
+            # Workers are threads, or processes beside the measured one.
+            if len(self.children) > 1 or any(_threads(pid) > 1 for pid in self.children):
                 time.sleep(0.1)
                 self.children = descendants(self.process.pid)
                 return
