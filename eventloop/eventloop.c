@@ -147,6 +147,8 @@ static int configure(struct klat_run *run)
 				  "first of them",
 				  (long long)o->writes, (long long)o->active);
 	run->cpu_count = 1;
+	/* An event takes a microsecond or two; traced, or among many descriptors, far longer. */
+	run->patience += o->writes / 10000;
 	for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 		klat_use_metric(run, metric, 1);
 	return 0;
@@ -445,7 +447,6 @@ static int setup(struct klat_run *run)
 	if (err)
 		return klat_error(run, -err, "cannot make %lld pairs: %s", (long long)o->pairs,
 				  strerror(-err));
-	/* Traced, a call takes some 20 us, and no worker is there yet to show progress. */
 	if (o->count_calls)
 		err = count_calls(run);
 	klat_worker_add(run, "loop", 0, KLAT_HIGH, looper);

@@ -77,7 +77,7 @@ struct loop {
 };
 
 /*
- * `fd` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
+ * `in` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
  * watch() has every pair watched, with its timer if there are any; pass() asks once, without
  * waiting, which are readable and handles these, in order of priority; unwatch() ends what watch()
  * began.

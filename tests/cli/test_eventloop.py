@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import harness
@@ -208,22 +211,46 @@ def test_the_limit_on_open_files_is_raised_or_said() -> None:
     assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
 
 
-def test_a_kernel_that_refuses_io_uring_is_a_skip(root: None) -> None:
-    knob = Path("/proc/sys/kernel/io_uring_disabled")
-    if not knob.exists():
-        harness.lacking("this kernel has no switch for io_uring")
-    before = knob.read_text()
-    try:
-        knob.write_text("2")
-        done = run("eventloop", "--backend", "io_uring-poll", *SMALL)
-    except OSError:
-        harness.lacking("io_uring cannot be switched off here")
-    finally:
-        knob.write_text(before)
+def refusing(number: int) -> Callable[[], None]:
+    """For a child before it begins: a seccomp filter that refuses this system call with EPERM."""
+    load_number, equal, give = 0x20, 0x15, 0x06
+    refuse, allow = 0x00050001, 0x7FFF0000
+    code = [
+        (load_number, 0, 0, 0),
+        (equal, 0, 1, number),
+        (give, 0, 0, refuse),
+        (give, 0, 0, allow),
+    ]
+    instructions = b"".join(struct.pack("=HBBI", *each) for each in code)
+    held = ctypes.create_string_buffer(instructions, len(instructions))
+    program = struct.pack("@HP", len(code), ctypes.addressof(held))
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def install() -> None:
+        no_new_privileges, seccomp, filter_mode = 38, 22, 2
+        libc.prctl(no_new_privileges, 1, 0, 0, 0)
+        assert libc.prctl(seccomp, filter_mode, program, 0, 0) == 0 and held
+
+    return install
+
+
+@pytest.mark.parametrize("backend", ["io_uring-poll", "io_uring-read"])
+def test_a_kernel_that_refuses_io_uring_is_a_skip(backend: str) -> None:
+    io_uring_setup = 425
+    words = ("--backend", backend, *SMALL)
+    done = run("eventloop", *words, preexec_fn=refusing(io_uring_setup))
     if "built without" in done.err:
         harness.lacking(done.err.strip())
     assert_one_line(done, "eventloop", SKIPPED)
+    assert "refused: Operation not permitted" in done.err
     assert "kernel.io_uring_disabled" in done.err
+
+
+def test_system_calls_that_cannot_be_traced_are_a_skip() -> None:
+    ptrace = 101
+    done = run("eventloop", "--count-syscalls", *SMALL, preexec_fn=refusing(ptrace))
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "ptrace() or the backend is refused" in done.err
 
 
 def test_published_figures_stand_beside_the_published_workload() -> None:
