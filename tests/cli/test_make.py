@@ -72,7 +72,7 @@ def test_lines_are_short_unless_asked(tree: Path) -> None:
     done = make(tree)
     assert done.out == "  CC      pipes/pipes\n", str(done)
     source.touch()
-    assert " -o pipes/pipes pipes/pipes.c " in make(tree, "V=1").out
+    assert " -c -o build/pipes/pipes.o pipes/pipes.c" in make(tree, "V=1").out
 
 
 def test_a_header_that_changes_rebuilds_what_includes_it(tree: Path) -> None:
