@@ -29,7 +29,7 @@
 
 #define MAX_BATCH 10000
 #define MAX_BYTES 65536
-#define DEFAULT_BYTES 30
+#define DEFAULT_BYTES 30 /* as published */
 
 /* Calls under the filter, and the error they get, which is none of the kernel's. */
 #define CONTROL_CALLS 100
@@ -117,14 +117,14 @@ static const struct klat_option options[] = {
 	  "calls whose time is the difference between N and 2N of them; 1 is one call a sample, "
 	  "with the floor in it",
 	  KLAT_INTEGER, AT(batch), 1, MAX_BATCH, NULL, false },
-	{ "bytes", "N", "written by write-null and read by read-zero; by default 30, as published",
-	  KLAT_INTEGER, AT(bytes), 1, MAX_BYTES, NULL, false },
+	{ "bytes", "N", "written by write-null and read by read-zero", KLAT_INTEGER, AT(bytes), 1,
+	  MAX_BYTES, NULL, false },
 	{ "caller", "thread|process",
 	  "process: of one thread, for which the kernel need not count references to its files",
 	  KLAT_CHOICE, AT(caller), 0, 0, callers, false },
 };
 
-static const struct options defaults = { .batch = 1 };
+static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
 
 static const struct klat_metric metrics[] = {
 	[CALL] = { "call", "one call, on one CPU; in batches the batch divided by N", true },
@@ -140,13 +140,11 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	struct options *o = run->options;
+	const struct options *o = run->options;
 	bool takes_bytes = o->call == WRITE_NULL || o->call == READ_ZERO;
 
-	if (o->bytes && !takes_bytes)
+	if (o->bytes != DEFAULT_BYTES && !takes_bytes)
 		return klat_usage(run, "--bytes goes with --call write-null or read-zero");
-	if (takes_bytes && !o->bytes)
-		o->bytes = DEFAULT_BYTES;
 	run->cpu_count = 1;
 	klat_use_metric(run, CALL, 1);
 	if (o->batch > 1)

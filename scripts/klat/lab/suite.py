@@ -20,6 +20,7 @@ _ONE_CPU: dict[str, dict[str, str]] = {
     "network": {},
     "tlbflush": {"responders": "0"},
     "syscall": {},
+    "switch": {},
 }
 _BUILD = "build/static"
 _BUILD_SECONDS = 600
