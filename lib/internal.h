@@ -41,6 +41,9 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 void klat_options_help(const struct klat_benchmark *benchmark, FILE *out);
 void klat_options_man(const struct klat_benchmark *benchmark, FILE *out);
 void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out);
+/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
+ * the cursor is: at `column`. */
+void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
 /* "name=value;…" of all that shapes the measurement. 0, or -ENAMETOOLONG. */
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
 			size_t size);

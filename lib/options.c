@@ -289,9 +289,7 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 	return 0;
 }
 
-/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
- * the cursor is: at `column`. */
-static void print_wrapped(FILE *out, const char *text, int indent, int column)
+void klat_print_wrapped(FILE *out, const char *text, int indent, int column)
 {
 	while (*text) {
 		size_t word = strcspn(text, " \n");
@@ -388,7 +386,7 @@ static void help_options(const struct klat_benchmark *benchmark, const struct kl
 			column = 0;
 		}
 		describe(benchmark, &options[i], defaults, text, sizeof(text));
-		print_wrapped(out, text, 24, column);
+		klat_print_wrapped(out, text, 24, column);
 	}
 }
 
@@ -400,14 +398,14 @@ static const char exit_statuses[] =
 void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 {
 	fprintf(out, "Usage: %s [OPTION]...\n", benchmark->name);
-	print_wrapped(out, benchmark->summary, 0, 0);
+	klat_print_wrapped(out, benchmark->summary, 0, 0);
 	fputc('\n', out);
-	print_wrapped(out, benchmark->description, 0, 0);
+	klat_print_wrapped(out, benchmark->description, 0, 0);
 	fputs("\nMetrics:\n", out);
 	for (int i = 0; i < benchmark->metric_count; i++) {
 		int column = fprintf(out, "  %s", benchmark->metrics[i].name);
 
-		print_wrapped(out, benchmark->metrics[i].summary, 24, column);
+		klat_print_wrapped(out, benchmark->metrics[i].summary, 24, column);
 	}
 	if (benchmark->option_count)
 		fputs("\nOptions of this program:\n", out);
@@ -416,7 +414,7 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 	fputs("\nOptions of every program:\n", out);
 	help_options(benchmark, common_options, COMMON_COUNT, NULL, out);
 	fputs("\nExit status:\n", out);
-	print_wrapped(out, exit_statuses, 2, 0);
+	klat_print_wrapped(out, exit_statuses, 2, 0);
 	if (benchmark->examples) {
 		fputs("\nExamples:\n", out);
 		for (const char *line = benchmark->examples; *line;) {

@@ -241,7 +241,8 @@ static void print_published(const struct klat_run *run, FILE *out)
 		if (!isnan(mean) && (!ns || klat_timed()))
 			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
 				ns ? "ns" : klat_unit());
-		fprintf(out, "\n  %s\n", published->about);
+		fputc('\n', out);
+		klat_print_wrapped(out, published->about, 2, 0);
 	}
 	if (!any)
 		fputs("  none for this metric with these options\n", out);
