@@ -128,7 +128,10 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[Line], axis: Axis) -> No
 
 def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
     if x.logarithmic:
-        figure.add("set logscale x", f"set xrange [{(x.zero or x.low) / 1.2:g}:{x.high * 1.2:g}]")
+        first = x.zero or x.low
+        # A tic's label is centred below it, and the last one has to stay within the figure.
+        beside = (x.high / first) ** 0.05
+        figure.add("set logscale x", f"set xrange [{first / 1.2:g}:{x.high * beside:g}]")
     else:
         margin = 0.03 * (x.high - x.low)
         figure.add(f"set xrange [{x.low - margin:g}:{x.high + margin:g}]")
