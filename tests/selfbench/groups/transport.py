@@ -86,7 +86,11 @@ def held(policy: list[str], cpu: int) -> list[str]:
 
 
 def blocking(transport: str) -> Callable[[], Figure]:
-    """Both ends on one CPU, at one priority, asleep while they wait; medians to sockperf's, means to qperf's."""
+    """
+    Both ends on one CPU, under one policy, asleep while they wait. Medians to sockperf's; qperf tells
+    the mean alone, in which the throttling of a second of real-time work would be, so as ordinary
+    tasks to it.
+    """
 
     def measure() -> Figure:
         need("sockperf", "qperf")
@@ -96,14 +100,22 @@ def blocking(transport: str) -> Callable[[], Figure]:
         lines, worst = [], 0.0
         with (
             server(*hold, "sockperf", "server", *tcp, "-i", "127.0.0.1", "-p", port),
-            server(*hold, "qperf", "--listen_port", listen),
+            server(*held(OTHER, CPU), "qperf", "--listen_port", listen),
         ):
             for size in SIZES:
                 klat = program("transport", "--transport", transport, "--wait", "block")
                 klat += ["--bytes", str(size), "--cpus", f"{CPU},{CPU}", "--iterations", "30000"]
                 ping = [*hold, "sockperf", "ping-pong", *tcp, "-i", "127.0.0.1", "-p", port]
                 ping += ["-m", str(size), "-t", "1", "--full-rtt"]
-                lat = [*hold, "qperf", "127.0.0.1", "--listen_port", listen, "--time", "1"]
+                lat = [
+                    *held(OTHER, CPU),
+                    "qperf",
+                    "127.0.0.1",
+                    "--listen_port",
+                    listen,
+                    "--time",
+                    "1",
+                ]
                 lat += ["--msg_size", str(size), "--precision", "6", f"{transport}_lat"]
                 for name, ours, theirs in (
                     (
@@ -113,7 +125,7 @@ def blocking(transport: str) -> Callable[[], Figure]:
                     ),
                     (
                         "qperf",
-                        lambda: mean_ns("round_trip", *klat),
+                        lambda: mean_ns("round_trip", *klat, "--policy", "other"),
                         lambda: round_trip_of_qperf(output_of(*lat)),
                     ),
                 ):
