@@ -257,6 +257,7 @@ def experiment(**more: object) -> Experiment:
         "shape": Shape(),
         "sets": (("pipes", ("--cpus=0,0",)), ("cv", ())),
         "loads": ("none",),
+        "append": "",
         "boots": 4,
         "runs": 3,
         "seed": 5,

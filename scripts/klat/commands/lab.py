@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from klat import beginning, plan
 from klat.errors import KlatError
+
+_ABORT = 255  # ends `git bisect run`
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for
@@ -66,6 +68,8 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions)
+    _add_shootdown(actions)
+    _add_bisect_check(actions)
     listed = actions.add_parser(
         "kernels",
         help="list the kernels of Debian's archive",
@@ -149,6 +153,7 @@ def _add_run(actions: Any) -> None:
         help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
     )
     beginning.add_plan(parser)
+    add("--append", metavar="WORDS", help="to the kernel's command line, such as mitigations=off")
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
         "--jobs",
@@ -175,12 +180,12 @@ def _add_run(actions: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klat.lab import experiment, suite
     from klat.lab.attempt import Attempt, Request
-    from klat.lab.qemu import Shape
 
-    suite.use_static_programs()
     if arguments.resume:
         beginning.refuse_with_resume(arguments, "action", "jobs")
-        return Attempt(sys.argv).resume(experiment.find(arguments.resume), arguments.jobs)
+        begun = experiment.find(arguments.resume)
+        suite.use_static_programs(list(begun.experiment.programs))
+        return Attempt(sys.argv).resume(begun, arguments.jobs)
     if not arguments.kernel:
         raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/bzImage")
     loads = arguments.load or [experiment.IDLE]
@@ -189,12 +194,16 @@ def _run(arguments: argparse.Namespace) -> int:
             raise KlatError(f"the load {load} is named twice")
         beginning.label(load)
     cpus = arguments.cpus or 1
+    named = arguments.benchmarks or suite.default_benchmarks(cpus)
+    wanted = [] if named == ["all"] else named
+    suite.use_static_programs(wanted + ["load"] * (loads != [experiment.IDLE]))
     request = Request(
         specs=arguments.kernel,
         mode=arguments.mode or "auto",
-        shape=Shape(cpus, arguments.numa or 1, arguments.memory or 512 + 16 * (cpus - 1)),
-        sets=_sets(arguments, cpus),
+        shape=_shape(cpus, arguments.numa, arguments.memory),
+        sets=_sets(arguments, named, cpus),
         loads=loads,
+        append=beginning.plain("append", arguments.append) if arguments.append else "",
         boots=arguments.boots or 20,
         runs=arguments.runs or 25,
         seed=beginning.seed(arguments),
@@ -204,10 +213,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return Attempt(sys.argv).begin(request, beginning.output(arguments), arguments.jobs)
 
 
-def _sets(arguments: argparse.Namespace, cpus: int) -> list[tuple[str, tuple[str, ...]]]:
+def _sets(
+    arguments: argparse.Namespace, named: list[str], cpus: int
+) -> list[tuple[str, tuple[str, ...]]]:
     from klat.lab import suite
 
-    named = arguments.benchmarks or suite.default_benchmarks(cpus)
     chosen = beginning.benchmarks(named)
     given = [*arguments.option, *arguments.sweep]
     own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
@@ -217,6 +227,160 @@ def _sets(arguments: argparse.Namespace, cpus: int) -> list[tuple[str, tuple[str
     if arguments.policy is not None:
         common["policy"] = beginning.plain("policy", arguments.policy)
     return plan.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
+
+
+_SHOOTDOWN_DESCRIPTION = """\
+Boots each kernel once with many emulated CPUs, and shows that a munmap of pages
+that all of them have in their TLBs interrupts every one: by the TLB row of
+/proc/interrupts, and by what each responder sees itself. A time it is not.
+"""
+
+_SHOOTDOWN_EPILOG = """\
+Exit status: 0 all responders were interrupted by every operation; 1 a boot
+failed, or some were not; 2 usage, input or output; 130, 143, 129 stopped by
+SIGINT, SIGTERM, SIGHUP.
+"""
+
+
+def _add_shootdown(actions: Any) -> None:
+    parser = actions.add_parser(
+        "shootdown",
+        help="show that a shootdown reaches all of many CPUs",
+        description=_SHOOTDOWN_DESCRIPTION,
+        epilog=_SHOOTDOWN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    number = beginning.number
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        type=beginning.checked(_kernel),
+        metavar="SPEC",
+        help="as for run (default: debian:stock and debian:rt)",
+    )
+    add("--cpus", type=number(2, 4096, "number"), default=80, metavar="N", help="default: 80")
+    add("--numa", type=number(1, 128, "number"), default=2, metavar="N", help="default: 2")
+    add("--memory", type=number(128, 1 << 20, "number of megabytes"), metavar="MB")
+    add("--iterations", type=number(10, 10**6, "number"), default=50, metavar="N")
+    add("--seed", type=number(0, 2**63 - 1, "number"), metavar="N")
+    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
+    add(
+        "--time-limit",
+        type=number(1, 86_400, "number of seconds"),
+        default=3600,
+        metavar="S",
+        help="of a boot (default: 3600)",
+    )
+    parser.set_defaults(func=_shootdown)
+
+
+def _shootdown(arguments: argparse.Namespace) -> int:
+    from klat.lab import experiment, kernels, shootdown, suite
+    from klat.lab.attempt import Attempt, Request
+
+    suite.use_static_programs([shootdown.PROGRAM])
+    specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in ("stock", "rt")]
+    cpus = arguments.cpus
+    request = Request(
+        specs=shootdown.labelled(specs, cpus),
+        mode="emulated",
+        shape=_shape(cpus, arguments.numa, arguments.memory),
+        sets=[shootdown.parameter_set(cpus, arguments.iterations)],
+        loads=[experiment.IDLE],
+        append="",
+        boots=1,
+        runs=1,
+        seed=beginning.seed(arguments),
+        clock=experiment.now(),
+        time_limit_s=arguments.time_limit,
+    )
+    attempt = Attempt(sys.argv)
+    status = attempt.begin(request, beginning.output(arguments), None)
+    reached = [shootdown.tell(session) for session in attempt.recorded]
+    return status if status or all(reached) else 1
+
+
+_BISECT_DESCRIPTION = """\
+Boots a kernel, measures one metric, and says whether it is like that of the
+good kernel or that of the bad one: for `git bisect run`, in a kernel's source
+tree, on what `klat lab run` recorded of the two ends.
+"""
+
+_BISECT_EPILOG = """\
+The kernel is measured as the two were: same mode, machine, options, --runs. A
+figure is the median over boots of the median over a boot's runs; the kernel is
+like the one that its figure is nearer to, as a ratio.
+
+Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
+be tested, for it does not boot or the programs fail; 255 anything else, which
+ends the bisection: usage, no QEMU, good and bad that do not differ.
+
+example:
+  klat lab run --mode counted --boots 3 --kernel good=good/bzImage \\
+      --kernel bad=bad/bzImage pipes
+  git bisect start BAD GOOD
+  git bisect run sh -c 'make -j8 bzImage || exit 125; klat lab bisect-check \\
+      --good results/good --bad results/bad --metric pipes.round_trip'
+"""
+
+
+class _BisectParser(argparse.ArgumentParser):
+    """A status of 2 would count as bad."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_ABORT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _add_bisect_check(actions: Any) -> None:
+    actions._parser_class, usual = _BisectParser, actions._parser_class
+    parser = actions.add_parser(
+        "bisect-check",
+        help="say whether a kernel is like the good or the bad one",
+        description=_BISECT_DESCRIPTION,
+        epilog=_BISECT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions._parser_class = usual
+    add = parser.add_argument
+    add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
+    add("--bad", type=Path, required=True, metavar="PATH", help="likewise")
+    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="such as pipes.round_trip")
+    add(
+        "--statistic",
+        choices=("median", "mean", "p90", "p99", "max"),
+        default="median",
+        help="of a run (default: median)",
+    )
+    add(
+        "--kernel",
+        type=Path,
+        default=Path("arch/x86/boot/bzImage"),
+        metavar="PATH",
+        help="default: arch/x86/boot/bzImage",
+    )
+    add("--modules", type=Path, metavar="DIR", help="of that kernel")
+    add("--boots", type=beginning.number(1, 10_000, "number"), default=1, help="default: 1")
+    add("--time-limit", type=beginning.number(1, 86_400, "number of seconds"), metavar="S")
+    parser.set_defaults(func=_bisect_check)
+
+
+def _bisect_check(arguments: argparse.Namespace) -> int:
+    from klat.lab import bisect
+
+    try:
+        return bisect.check(arguments, sys.argv)
+    except KlatError as error:
+        raise KlatError(str(error), status=_ABORT) from None
+
+
+def _shape(cpus: int, nodes: int | None, memory: int | None) -> Any:
+    from klat.lab.qemu import Shape
+
+    return Shape(cpus, nodes or 1, memory or 512 + 16 * (cpus - 1))
 
 
 def _kernels(arguments: argparse.Namespace) -> int:

@@ -47,6 +47,7 @@ class Request:
     shape: Shape
     sets: Sequence[tuple[str, tuple[str, ...]]]
     loads: Sequence[str]
+    append: str  # to the kernel's command line
     boots: int
     runs: int
     seed: int
@@ -57,11 +58,16 @@ class Request:
 class Attempt:
     """`say` lines go to `stderr`."""
 
-    def __init__(self, command: Sequence[str], stderr: TextIO | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], stderr: TextIO | None = None, quiet: bool = False
+    ) -> None:
+        """`quiet` leaves out the paths on standard output and what to type next."""
         self._command = command
+        self._quiet = quiet
         self._stderr = sys.stderr if stderr is None else stderr
         self._archive = Archive(self.say)
         self._emulator = qemu.find()
+        self.recorded: list[Path] = []  # sessions, in the order of their boots
 
     def say(self, line: str) -> None:
         try:
@@ -87,12 +93,13 @@ class Attempt:
                     labels=tuple(kernel.label for kernel in found),
                     releases=tuple(kernel.image.release for kernel in found),
                     hashes=tuple(kernel.image.sha256 for kernel in found),
-                    programs={name: _hash(path) for name, path in sorted(static.items())},
+                    programs={name: suite.hash_of(path) for name, path in sorted(static.items())},
                     mode=mode,
                     why=why,
                     shape=request.shape,
                     sets=tuple(request.sets),
                     loads=tuple(request.loads),
+                    append=request.append,
                     boots=request.boots,
                     runs=request.runs,
                     seed=request.seed,
@@ -118,7 +125,9 @@ class Attempt:
                 raise KlatError(f"{text}: is another kernel than the experiment began with")
             found.append(kernel)
         static = self._programs(planned.sets, planned.loads)
-        changed = [n for n, path in static.items() if planned.programs.get(n) != _hash(path)]
+        changed = [
+            n for n, path in static.items() if planned.programs.get(n) != suite.hash_of(path)
+        ]
         if changed:
             raise KlatError(
                 f"{', '.join(sorted(changed))} was built anew since; an experiment is of one build,"
@@ -268,8 +277,9 @@ class Attempt:
                 f" {median(boots.tally.fixed):.1f} s until its first run, and"
                 f" {median(boots.tally.seconds):.1f} s in all (medians)"
             )
+        self.recorded = [path for _, path in sorted(boots.sessions.items())]
         labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
-        for label in labels:
+        for label in () if self._quiet else labels:
             print(begun.output / label, flush=True)
         if len(boots.sessions) < len(schedule) and boots.sessions:
             one = next(iter(boots.sessions.values()))
@@ -303,10 +313,6 @@ def _klat(*words: str) -> str:
 
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _host() -> str:

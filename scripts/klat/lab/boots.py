@@ -93,6 +93,7 @@ class Booting:
             serial=work / "serial",
             seed=boot.seed,
             clock=boot.clock,
+            append=experiment.append,
         )
         self._files = files
         try:

@@ -54,6 +54,7 @@ class Experiment:
     shape: Shape
     sets: tuple[tuple[str, tuple[str, ...]], ...]
     loads: tuple[str, ...]
+    append: str  # to the kernel's command line
     boots: int
     runs: int
     seed: int

@@ -57,7 +57,15 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
                 ]
             )
         )
-        boot = Boot(kernel=kernel, seed=1, clock="2000-01-01T00:00:00", **paths)
+        boot = Boot(
+            kernel=kernel,
+            initrd=paths["initrd"],
+            disk=paths["disk"],
+            console=paths["console"],
+            serial=paths["serial"],
+            seed=1,
+            clock="2000-01-01T00:00:00",
+        )
         machine = Machine(emulator, "kvm", Shape())
         guest = Guest(qemu.command(machine, boot), work / "stderr")
         try:

@@ -111,9 +111,10 @@ class Boot:
     serial: Path
     seed: int
     clock: str  # of the guest, as 2026-01-31T00:00:00
+    append: str = ""  # to the kernel's command line
 
 
-def command_line(machine: Machine) -> str:
+def command_line(machine: Machine, append: str) -> str:
     """Of the guest's kernel."""
     words = [
         "console=ttyS0",
@@ -127,7 +128,7 @@ def command_line(machine: Machine) -> str:
         words += ["tsc=reliable", "no_timer_check", "klat.mode=counted"]
     elif machine.mode == "emulated":
         words += ["no_timer_check"]
-    return " ".join(words)
+    return " ".join([*words, append]).strip()
 
 
 def command(machine: Machine, boot: Boot) -> list[str]:
@@ -148,7 +149,7 @@ def command(machine: Machine, boot: Boot) -> list[str]:
         *("-chardev", f"file,id=results,path={_quoted(boot.serial)}"),
         *("-serial", "chardev:results"),
         *("-kernel", str(boot.kernel), "-initrd", str(boot.initrd)),
-        *("-append", command_line(machine)),
+        *("-append", command_line(machine, boot.append)),
     ]
     return words
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -27,10 +28,8 @@ _BUILD_SECONDS = 600
 
 
 def default_benchmarks(cpus: int) -> list[str]:
-    """Those that are here; on one CPU those that make sense there."""
-    if cpus > 1:
-        return programs.core()
-    return [name for name in _ONE_CPU if programs.find(name)]
+    """On one CPU what makes sense there."""
+    return list(programs.CORE if cpus > 1 else _ONE_CPU)
 
 
 def one_cpu_settings(benchmarks: Iterable[str], given: Sequence[Setting]) -> list[Setting]:
@@ -58,15 +57,23 @@ def is_static(path: Path) -> bool:
     return 3 not in kinds  # PT_INTERP
 
 
-def use_static_programs() -> None:
-    """From here on klat's programs are those that a guest can run; in a source tree they are built
-    first. KLAT_PROGRAMS goes before both."""
+def use_static_programs(names: Sequence[str]) -> None:
+    """From here on klat's programs are those that a guest can run; in a source tree these, or all
+    where none is named, are built first. KLAT_PROGRAMS goes before both."""
     if os.environ.get("KLAT_PROGRAMS"):
         return
     static = programs.root() / "libexec/klat/static"
     if programs.in_tree():
         static = programs.root() / _BUILD
-        _build()
+        # What is no program is told by name later, and not by make.
+        known = [name for name in names if any((programs.root() / name).glob("*.c*"))]
+        if known or not names:
+            _build([f"{_BUILD}/{name}/{name}" for name in known] or ["all"])
+    elif not static.is_dir():
+        raise KlatError(
+            "an installed klat has no programs for a guest: in its source tree, make OUT=DIR"
+            " STATIC=1 all, and name DIR by KLAT_PROGRAMS"
+        )
     os.environ["KLAT_PROGRAMS"] = str(static)
 
 
@@ -86,11 +93,15 @@ def static_programs(names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _build() -> None:
-    words = ["make", "-s", "-C", str(programs.root()), f"OUT={_BUILD}", "STATIC=1", "all"]
+def hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _build(targets: Sequence[str]) -> None:
+    words = ["make", "-s", "-C", str(programs.root()), f"OUT={_BUILD}", "STATIC=1"]
     try:
         done = subprocess.run(
-            words,
+            [*words, *targets],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,0 +1,46 @@
+"""Shows, of emulated machines with many CPUs, that a TLB shootdown interrupts all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from klat.lab.kernels import Spec
+from klat.session import parse_pairs, printable, read_session
+
+PROGRAM = "tlbflush"
+_WARMUP = 5
+
+
+def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
+    """Apart from what is measured on other machines."""
+    return [replace(spec, label=f"{spec.label}-{cpus}cpus") for spec in specs]
+
+
+def parameter_set(cpus: int, iterations: int) -> tuple[str, tuple[str, ...]]:
+    words = (f"--responders={cpus - 1}", f"--iterations={iterations}", f"--warmup={_WARMUP}")
+    return PROGRAM, words
+
+
+def tell(session: Path) -> bool:
+    """Print what the evidence of a session says; whether every responder was reached."""
+    record = read_session(session)
+    row = record.rows[0]
+    counts = parse_pairs(row.evidence)
+    who = f"{printable(record.label)}, {record.info['kernel_release']}"
+    nodes = len(list((session / "environment/sys/devices/system/node").glob("node[0-9]*")))
+    if row.status not in ("ok", "disturbed") or not counts.get("expected"):
+        print(f"{who}: {row.status}: {printable(row.reason)}")
+        return False
+    expected = int(counts["expected"])
+    options = row.options()
+    own = counts.get("least_interrupted", counts.get("least_gaps", "0"))
+    print(
+        f"{who}: {record.info['cpus_online']} CPUs"
+        + (f" on {nodes} nodes" if nodes else "")
+        + f": {counts['responders_reached']} of {options['responders']} responders got each of"
+        f" {expected} shootdowns (at least {counts['least_delivered']} by the TLB row; of the"
+        f" {options['iterations']} timed ones at least {own} by what the responder saw itself)"
+    )
+    return counts["responders_reached"] == options["responders"]
