@@ -1,0 +1,218 @@
+"""Real kernels of Debian's, booted for real, counted: the same boot twice is the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import planted
+import pytest
+from labs import ROOT
+
+from klat.session import read_session
+
+PROGRAMS = ("pipes", "cv", "tlbflush", "timer")
+LABELS = ("lab-stock", "lab-rt")
+KERNELS = ("--kernel", "debian:stock", "--kernel", "debian:rt")
+SHORT = ("--mode", "counted", "--boots", "1", "--runs", "1", "--iterations", "100", "--seed", "5")
+CLOCK = ("--clock", "2026-01-01T00:00:00")
+# A machine without the archive, or a lab that cannot reach it.
+ARCHIVE = ("apt-get", "apt-cache", "cannot fetch", "Debian's keys")
+
+
+def klat(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    # With the user's own cache: kernels are fetched once.
+    return subprocess.run(
+        [sys.executable, "-B", ROOT / "klat", *words],
+        cwd=cwd,
+        env={k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def session_of(output: Path, label: str) -> Path:
+    (session,) = [p for p in (output / label).iterdir() if not p.name.startswith(".")]
+    return session
+
+
+def samples(session: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (session / "samples").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The outputs of two experiments that differ in nothing."""
+    if not shutil.which("qemu-system-x86_64"):
+        harness.lacking("there is no qemu-system-x86_64")
+    where = tmp_path_factory.mktemp("lab")
+    outputs = [where / "first", where / "second"]
+    for output in outputs:
+        done = klat(
+            "lab", "run", *KERNELS, *SHORT, *CLOCK, "--output", output, *PROGRAMS, cwd=where
+        )
+        if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
+            harness.lacking(f"Debian's kernels cannot be had: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [str(output / label) for label in LABELS]
+    return outputs
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_same_boot_twice_gives_the_same_bytes(twice: list[Path], label: str) -> None:
+    first, second = (session_of(output, label) for output in twice)
+    held = samples(first)
+    assert set(held) == {f"{name}.u64" for name in PROGRAMS}
+    assert held == samples(second)
+    assert (first / "runs.csv").read_bytes() == (second / "runs.csv").read_bytes()
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_boot_is_a_session_like_any_other(twice: list[Path], label: str) -> None:
+    session = session_of(twice[0], label)
+    record = read_session(session)
+    assert (record.mode, record.unit, record.label) == ("counted", "instructions", label)
+    assert record.info["preemption"] == ("rt" if label == "lab-rt" else "voluntary")
+    assert record.problems == []
+    assert {(row.benchmark, row.status) for row in record.rows} == {(p, "ok") for p in PROGRAMS}
+    with (session / "plan.csv").open() as file:
+        planned = {int(row["order"]) for row in csv.DictReader(file)}
+    assert record.completed_orders() == planned == {1, 2, 3, 4}
+    assert (session / f"environment/boot/config-{record.info['kernel_release']}").exists()
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_record_holds_what_it_takes_to_boot_it_again(twice: list[Path], label: str) -> None:
+    session = session_of(twice[0], label)
+    machine = json.loads((session / "lab/machine.json").read_text())
+    assert "-icount" in machine["command"] and machine["seed"] > 0 and machine["qemu"]
+    assert machine["kernel"]["package"].startswith("linux-image-")
+    assert "Linux version" in (session / "lab/console.log").read_text()
+    facts = json.loads((session / "run.json").read_text())
+    assert facts["lab"]["experiment"]["seed"] == 5
+    assert facts["boot_id"] == read_session(session).boot_id
+
+
+def test_two_kernels_can_be_compared(twice: list[Path], tmp_path: Path) -> None:
+    paths = [twice[0] / label for label in LABELS]
+    done = klat("compare", *paths, cwd=tmp_path)
+    assert done.returncode in (0, 1, 3), done.stderr
+    assert "instructions" in done.stdout
+
+
+def test_resuming_boots_what_is_missing_and_nothing_else(twice: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    shutil.copytree(twice[0], output)
+    kept, lost = session_of(output, "lab-rt"), session_of(output, "lab-stock")
+    before = samples(lost)
+    shutil.rmtree(lost)
+    done = klat("lab", "run", "--resume", kept, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert session_of(output, "lab-rt") == kept
+    again = session_of(output, "lab-stock")
+    assert samples(again) == before, "the boot that was missing is the one that was planned"
+
+
+def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int, str]:
+    good, bad = (twice[0] / label for label in LABELS)
+    words = ("--good", good, "--bad", bad, "--kernel", kernel, *more)
+    done = klat("lab", "bisect-check", *words, cwd=cwd)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("label", "status"), [("stock", 0), ("rt", 1)])
+def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(
+    twice: list[Path], tmp_path: Path, label: str, status: int
+) -> None:
+    tree, release = package(label)
+    image = tree / f"boot/vmlinuz-{release}"
+    found, told = bisect(twice, image, "--metric", "pipes.round_trip", cwd=tmp_path)
+    assert found == status, told
+    assert f"like {'bad' if status else 'good'}" in told
+    assert not list(tmp_path.iterdir()), "a check leaves nothing behind"
+
+
+def test_a_kernel_that_does_not_boot_is_passed_over(twice: list[Path], tmp_path: Path) -> None:
+    panics = planted.kernel(tmp_path / "k", "Kernel panic - not syncing: x\n", planted.RESET)
+    found, told = bisect(twice, panics, "--metric", "pipes.round_trip", cwd=tmp_path)
+    assert found == 125, told
+    assert "cannot be tested" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--metric", "pipes.no_such"),
+        ("--metric", "pipes"),
+        ("--metric", "pipes.round_trip", "--statistic", "worst"),
+        ("--metric", "pipes.round_trip", "--good", "missing"),
+        ("--metric", "pipes.round_trip", "--bad", "first/lab-stock"),
+        ("--metric", "pipes.round_trip", "--kernel", "missing"),
+        ("--metric", "pipes.round_trip", "--kernel", "/etc/passwd"),
+    ],
+)
+def test_a_bisection_ends_where_its_command_line_is_wrong(
+    twice: list[Path], words: tuple[str, ...]
+) -> None:
+    tree, release = package("stock")
+    image = tree / f"boot/vmlinuz-{release}"
+    found, told = bisect(twice, image, *words, cwd=twice[0].parent)
+    assert found == 255, told
+    assert "Traceback" not in told
+
+
+def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
+    twice: list[Path], tmp_path: Path
+) -> None:
+    words = ("--kernel", "debian:stock", "--cpus", "4", "--numa", "2", "--iterations", "20")
+    done = klat("lab", "shootdown", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 CPUs: 3 of 3 responders got each of 25 shootdowns" in done.stdout
+    (row,) = read_session(session_of(tmp_path / "results", "lab-stock-4cpus")).rows[:1]
+    assert row.n == 0, "an emulator tells no time"
+
+
+def package(label: str) -> tuple[Path, str]:
+    """Of a kernel in the cache: where it is unpacked, and its release."""
+    from klat.lab import kernels
+    from klat.lab.apt import Archive
+
+    spec = kernels.parse(f"debian:{label}")
+    kernel = kernels.obtain(spec, lambda line: None, Archive(lambda line: None))
+    return kernel.image.path.parents[1], kernel.image.release
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_a_users_own_kernel_boots_with_modules_and_without(
+    twice: list[Path], tmp_path: Path, modules: bool
+) -> None:
+    tree, release = package("stock")
+    image = tmp_path / "my kernel, patched"
+    shutil.copy(tree / f"boot/vmlinuz-{release}", image)
+    spec = f"mine={image}" + (f",modules={tree}" if modules else "")
+    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = read_session(session_of(tmp_path / "results", "mine"))
+    assert [row.status for row in record.rows] == ["ok"]
+
+
+def test_modules_of_another_kernel_are_refused_before_booting(
+    twice: list[Path], tmp_path: Path
+) -> None:
+    (stock, release), (rt, _) = package("stock"), package("rt")
+    modules = next(path for path in (rt / "usr/lib/modules", rt / "lib/modules") if path.is_dir())
+    (only,) = modules.iterdir()
+    spec = f"mine={stock}/boot/vmlinuz-{release},modules={only}"
+    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"and the kernel to boot is {release}" in done.stderr
+    assert not (tmp_path / "results").exists()
