@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,8 +53,8 @@ skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 examples:
   klat lab run --kernel debian:stock --kernel debian:rt
   klat compare results/lab-stock results/lab-rt
-  klat lab run --kernel debian:rt --load none --load mmap --boots 5 timer
-      idle and under a load (klat load --help lists them)
+  klat lab run --kernel debian:rt --load none --load populate --boots 5 timer
+      idle and under a load (load/load --list names them)
   klat lab run --kernel mine=arch/x86/boot/bzImage --boots 1 --runs 3 pipes
 """
 
@@ -178,6 +179,7 @@ def _add_run(actions: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from klat import loads as klat_loads
     from klat.lab import experiment, suite
     from klat.lab.attempt import Attempt, Request
 
@@ -196,7 +198,12 @@ def _run(arguments: argparse.Namespace) -> int:
     cpus = arguments.cpus or 1
     named = arguments.benchmarks or suite.default_benchmarks(cpus)
     wanted = [] if named == ["all"] else named
-    suite.use_static_programs(wanted + ["load"] * (loads != [experiment.IDLE]))
+    loaded = [load for load in loads if load != experiment.IDLE]
+    suite.use_static_programs(wanted + ["load"] * bool(wanted and loaded))
+    for load in loaded:
+        if load not in klat_loads.names():
+            there = ", ".join(klat_loads.names()) or "none: load/load is not built"
+            raise KlatError(f"--load {load}: a guest has only klat's own loads: {there}")
     request = Request(
         specs=arguments.kernel,
         mode=arguments.mode or "auto",
@@ -370,11 +377,16 @@ def _add_bisect_check(actions: Any) -> None:
 
 def _bisect_check(arguments: argparse.Namespace) -> int:
     from klat.lab import bisect
+    from klat.session import SessionError
 
     try:
         return bisect.check(arguments, sys.argv)
-    except KlatError as error:
+    except (KlatError, SessionError) as error:
         raise KlatError(str(error), status=_ABORT) from None
+    except Exception:
+        # Python's own status would be that of a bad kernel.
+        traceback.print_exc()
+        return _ABORT
 
 
 def _shape(cpus: int, nodes: int | None, memory: int | None) -> Any:

@@ -33,7 +33,7 @@ _VIRTIO = ("virtio_pci", "virtio_blk")
 _NETWORK = "tun"
 _LOAD_PROGRAM = "load"
 # Until the first program runs. An emulated kernel of many CPUs takes its time.
-_BOOT_LIMIT_S = {"kvm": 60, "counted": 300, "emulated": 300}
+_BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
 _BOOT_LIMIT_OF_CPU_S = 15
 _JOBS_MAX = 64
 

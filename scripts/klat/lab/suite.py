@@ -18,7 +18,7 @@ _ONE_CPU: dict[str, dict[str, str]] = {
     "cv": {"cpus": "0,0"},
     # A signal's timer ends in a thread of low priority under PREEMPT_RT, which a spinner keeps from its only CPU.
     "timer": {"method": "nanosleep"},
-    "network": {},
+    "network": {"cpus": "0,0"},
     "tlbflush": {"responders": "0"},
     "syscall": {},
     "switch": {},
