@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 UNITS = ROOT / "build" / "asan" / "unit"  # with sanitizers, which see more than the plain build
 LIMIT_SECONDS = 120
+
+
+def pytest_configure() -> None:
+    """Signals that the caller ignores (nohup, a shell's background) would be ignored by all that
+    the tests start, who send them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class UnitFailed(Exception):

@@ -149,7 +149,7 @@ def test_files_are_made_and_none_is_left(tmp_path: Path, number: signal.Signals)
         assert len(seen) >= 32
         assert grows(lambda: io(process.pid, "wchar"), 64 * 4096)
         process.send_signal(number)
-        process.wait()
+        process.wait(timeout=60)
     harness.until(lambda: "left behind" if list(tmp_path.iterdir()) else "", 10)
 
 

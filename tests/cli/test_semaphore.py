@@ -153,7 +153,7 @@ def test_system_v_semaphores_are_not_left_behind(root: None) -> None:
     works("semaphore", "--primitive", "sysv", *ONE_CPU)
     with Running("semaphore", "--primitive", "sysv", *ONE_CPU) as running:
         running.process.kill()
-        running.process.wait()
+        running.process.wait(timeout=60)
         assert harness.gone(running.children) == set()
     assert sets() == before
 

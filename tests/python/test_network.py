@@ -171,7 +171,7 @@ class Machines:
             finally:
                 for process in processes:
                     process.kill()
-                    process.wait()
+                    process.wait(timeout=60)
             if done.returncode == MEASURED:
                 break
         assert done and done.returncode == MEASURED, done
@@ -251,7 +251,7 @@ def test_strays_alone_measure_nothing(machines: Machines) -> None:
         done = command(*machines.here("--wait-for", "1"))
     finally:
         sender.kill()
-        sender.wait()
+        sender.wait(timeout=60)
     assert "after 0 of 550" in assert_one_line(done, FAILED)
 
 
@@ -283,7 +283,7 @@ def test_without_forwarding_the_run_ends_and_says_why(machines: Machines) -> Non
         done = command(*machines.here("--wait-for", "1"))
     finally:
         sender.kill()
-        sender.wait()
+        sender.wait(timeout=60)
     assert "net.ipv4.ip_forward is 0" in assert_one_line(done, FAILED)
 
 
