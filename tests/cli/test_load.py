@@ -85,12 +85,12 @@ def test_a_cpu_that_is_none_is_refused(cpu: str) -> None:
 def test_populate_fills_memory_and_gives_it_back() -> None:
     with running("populate") as process:
         last, risen, fallen, deadline = 0, 0, 0, time.monotonic() + 10
-        while fallen < 5 and time.monotonic() < deadline:
+        while (risen < 5 or fallen < 5) and time.monotonic() < deadline:
             resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096
             risen += resident > last + (1 << 20)
             fallen += resident < last - (1 << 20)
             last = resident
-        assert risen >= 4 and fallen >= 5
+        assert risen >= 5 and fallen >= 5
 
 
 def test_zero_reads_much_at_once() -> None:
