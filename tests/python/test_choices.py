@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SyntheticSession
 
 from klat import sweeps
 from klat.cli import main

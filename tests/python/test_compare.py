@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
 

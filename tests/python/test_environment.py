@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 
 from klat.environment import ABSENT, Difference, differences, recorded_differences
 

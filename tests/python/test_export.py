@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SyntheticSession
 from fakes import ROOT
 
 from klat.cli import main

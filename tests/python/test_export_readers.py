@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 from fakes import ROOT
 from test_export import ODD, RT, label, samples
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 from scipy.stats import binom
 
 from klat.cli import main

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SyntheticSession
 from klat import cli
 from klat.session import read_session
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 from test_compare import RT, Lab, klat_compare
 
 pytest.importorskip("jinja2")

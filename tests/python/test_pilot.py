@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 
 from klat.cli import main
 from klat.inference.means import paired, welch

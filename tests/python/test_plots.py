@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
 from klat.curves import Band, cumulative, edges, granularity, shares, spread_out, thinned

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import SessionWriter, SyntheticSession, statistics_of
+from written_sessions import SessionWriter, SyntheticSession, statistics_of
 
 from klat.session import SessionError, find_sessions, parse_pairs, printable, read_session
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conftest import SessionWriter, statistics_of
+from written_sessions import SessionWriter, statistics_of
 from scipy import stats
 
 from klat.samples import SampleFiles

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PIPES, SessionWriter, SyntheticSession, statistics_of
+from written_sessions import PIPES, SessionWriter, SyntheticSession, statistics_of
 
 from klat.cli import main
 from klat.measurements import Setting, read_labels

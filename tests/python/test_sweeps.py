@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PIPES, SessionWriter, SyntheticSession
+from written_sessions import PIPES, SessionWriter, SyntheticSession
 
 from klat import published, sweeps
 from klat.cli import main

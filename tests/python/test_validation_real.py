@@ -13,7 +13,7 @@ from pathlib import Path
 import fakes
 import numpy as np
 import pytest
-from conftest import SessionWriter
+from written_sessions import SessionWriter
 
 from klat.errors import KlatError
 from klat.sides import Side, read_side

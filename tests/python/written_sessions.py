@@ -1,0 +1,175 @@
+"""A session written from docs/record.md alone, with none of klat's own code, to hold the readers
+to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (
+    "boot order benchmark params run metric unit status reason first_sample n mean stddev min p50"
+    " p90 p99 max floor cpus placement policy voluntary involuntary minor_faults major_faults"
+    " migrations wait_ns irq_res irq_cal irq_tlb irq_loc steal_ms smi evidence start_ns elapsed_ns"
+    " rows check"
+).split()
+
+PIPES = "bytes=1;peer=thread;wait=read;mode=round-trip"
+
+
+def quoted(field: str) -> str:
+    """One CSV field after RFC 4180."""
+    if any(c in field for c in ',"\r\n'):
+        return '"' + field.replace('"', '""') + '"'
+    return field
+
+
+def thousandths(value: int) -> str:
+    return f"{value // 1000}.{value % 1000:03d}"
+
+
+def integer_root(value: int) -> int:
+    """floor(sqrt(value)) by bisection."""
+    low, high = 0, 1
+    while high * high <= value:
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle * middle <= value else (low, middle)
+    return low
+
+
+def statistics_of(samples: Sequence[int]) -> dict[str, str]:
+    """The statistics columns, by the formulas of docs/record.md, in plain integers."""
+    n = len(samples)
+    total, squares = sum(samples), sum(x * x for x in samples)
+    ranked = sorted(samples)
+    variance = 0 if n == 1 else 10**6 * (n * squares - total * total) // (n * (n - 1))
+    row = {
+        "n": str(n),
+        "mean": thousandths(1000 * total // n),
+        "stddev": thousandths(integer_root(variance)),
+        "min": str(ranked[0]),
+        "max": str(ranked[-1]),
+    }
+    for percent in (50, 90, 99):
+        supported = n * (100 - percent) >= 500
+        rank = -(-percent * n // 100)
+        row[f"p{percent}"] = str(ranked[rank - 1]) if supported else ""
+    return row
+
+
+class SyntheticSession:
+    """A session on disk that grows by `run()`. `info` overrides keys of session.json, None
+    included."""
+
+    def __init__(self, path: Path, **info: Any) -> None:
+        self.path = path
+        self.start_ns = 1_700_000_000_000_000_000
+        (path / "samples").mkdir(parents=True)
+        (path / "environment").mkdir()
+        self.info: dict[str, Any] = {
+            "schema": 1,
+            "klat_version": "0.1.0",
+            "klat_commit": "0123abc",
+            "label": "stock",
+            "seed": 1,
+            "created": "2024-05-01T12:00:00Z",
+            "machine_id": "6d61",
+            "boot_id": "11111111-2222-3333-4444-555555555555",
+            "kernel_release": "6.1.0-test",
+            "kernel_version": "#1 SMP",
+            "architecture": "x86_64",
+            "cpu_model": "Test CPU",
+            "cpus_online": 2,
+            "preemption": "voluntary",
+            "mode": "virtual",
+            "unit": "ticks",
+            "tsc": {
+                "khz": 2_600_000.0,
+                "method": "CLOCK_MONOTONIC_RAW",
+                "uncertainty_ppm": 0.5,
+                "second_khz": None,
+                "second_method": None,
+                "difference_ppm": None,
+                "invariant": True,
+                "quantum": 26,
+            },
+            "programs": {"pipes": "00" * 32},
+        }
+        self.info.update(info)
+        self.write_info()
+        self.runs_csv.write_text(",".join(COLUMNS) + "\n")
+
+    @property
+    def runs_csv(self) -> Path:
+        return self.path / "runs.csv"
+
+    def write_info(self) -> None:
+        (self.path / "session.json").write_text(json.dumps(self.info))
+
+    def samples_file(self, benchmark: str) -> Path:
+        return self.path / "samples" / f"{benchmark}.u64"
+
+    def lines(self) -> list[str]:
+        """The lines of runs.csv without the header."""
+        return self.runs_csv.read_text().splitlines()[1:]
+
+    def row(self, **values: Any) -> str:
+        """One line with its checksum, newline included."""
+        body = ",".join(quoted(str(values.get(name, ""))) for name in COLUMNS[:-1])
+        return f"{body},{hashlib.sha256(body.encode()).hexdigest()[:16]}\n"
+
+    def run(
+        self,
+        metrics: Mapping[str, Sequence[int]] | None = None,
+        benchmark: str = "pipes",
+        params: str = PIPES,
+        status: str = "ok",
+        reason: str = "",
+        order: int = 0,
+        run: int = 0,
+        **values: Any,
+    ) -> list[str]:
+        """Record one run: its samples, then its rows. No metrics make the one row of an error or
+        a skip."""
+        self.start_ns += 30_000_000
+        shared: dict[str, Any] = {
+            "boot": self.info["boot_id"],
+            "order": order,
+            "benchmark": benchmark,
+            "params": params,
+            "run": run,
+            "unit": self.info["unit"],
+            "status": status,
+            "reason": reason,
+            "floor": 26,
+            "cpus": "writer=1;reader=0",
+            "placement": "same-llc",
+            "policy": "writer=fifo:50;reader=fifo:50",
+            "voluntary": "writer=1000;reader=1000",
+            "start_ns": self.start_ns,
+            "elapsed_ns": 20_000_000,
+            "rows": max(1, len(metrics or {})),
+        }
+        shared.update(values)
+        lines = []
+        for metric, samples in (metrics or {}).items():
+            file = self.samples_file(benchmark)
+            first = file.stat().st_size // 8 if file.exists() else 0
+            with file.open("ab") as out:
+                out.write(b"".join(int(x).to_bytes(8, "little") for x in samples))
+            row = dict(shared, metric=metric, first_sample=first)
+            row |= statistics_of(samples) if samples else {"n": "0"}
+            row |= values
+            lines.append(self.row(**row))
+        if not metrics:
+            lines.append(self.row(**shared))
+        with self.runs_csv.open("a") as out:
+            out.write("".join(lines))
+        return lines
+
+
+SessionWriter = Callable[..., SyntheticSession]
