@@ -131,8 +131,8 @@ void klat_rest(struct klat_worker *worker)
  * exiting). */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
 {
-	const struct timespec pause = { .tv_nsec = 6000000 };
-	uint64_t deadline = 0;
+	const struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
+	uint64_t begun = 0;
 
 	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0;
 	     turns++) {
@@ -140,11 +140,11 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 			continue;
 		if (worker)
 			klat_rest(worker);
-		else if (deadline && now_ms() > deadline - 1960)
+		else if (begun && now_ms() - begun > SPIN_MS)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		if (!deadline)
-			deadline = now_ms() + (klat_emulated() ? 120000 : 2000);
-		else if (now_ms() > deadline)
+		if (!begun)
+			begun = now_ms();
+		else if (now_ms() - begun > (klat_emulated() ? 120000 : 2000))
 			return -ETIMEDOUT;
 	}
 	return 0;
