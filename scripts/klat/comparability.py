@@ -90,6 +90,8 @@ Values = dict[tuple[str, str], str]
 def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     """Of one session, by (key, name). `facts` is run.json, or empty."""
     found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
+    # That of the figures: ticks become nanoseconds where they tell time, and stay ticks elsewhere.
+    found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
         told = facts.get(key)
         found[key, name] = (
@@ -144,11 +146,14 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
     found: dict[str, Condition] = {}
     every = [*base, *new]
     names = dict.fromkeys(name for values in every for name in values)
-    uncaptured = not all(is_captured(values) for values in every)
+    captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
     for key, name in names:
-        if uncaptured and key in FILES:
-            continue  # nothing is known on one side; that is said once, not for each file
-        held = [[v.get((key, name)) for v in side] for side in (base, new)]
+        # Of a session without its environment nothing is known; that is said once, not for each
+        # file.
+        sides = captured_only if key in FILES else (base, new)
+        if not all(sides):
+            continue
+        held = [[v.get((key, name)) for v in side] for side in sides]
         if key in _WHERE_BOTH:
             held = [[v for v in side if v is not None] for side in held]
             if not all(held):

@@ -13,6 +13,7 @@ from klat.comparability import (
     SETTINGS,
     Condition,
     Declared,
+    Values,
     disagreements,
     is_captured,
     kernels_within,
@@ -497,7 +498,7 @@ def _open_cell(
     unit: str, options: Options,
 ) -> tuple[Cell, list[_Entry]]:  # fmt: skip
     both = bool(base.units and new.units)
-    unlike = disagreements([_joined(base)], [_joined(new)]) if both else []
+    unlike = disagreements(_each(base), _each(new)) if both else []
     names = _declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
     consequences = [condition for condition in unlike if condition.key in followed]
@@ -567,8 +568,12 @@ def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) ->
     return replace(blank, reason="; ".join(told_of), verdict=verdict)
 
 
-def _joined(cell: CellRuns) -> dict[tuple[str, str], str]:
-    return {name: " and ".join(values) for name, values in cell.values.items()}
+def _each(cell: CellRuns) -> list[Values]:
+    """Every value that the runs of a cell have of each condition: what varies within a side is no
+    more alike than what differs between two, for the sides may hold it in other shares."""
+    held = {name: sorted(values) for name, values in cell.values.items()}
+    count = max(map(len, held.values()))
+    return [{name: vs[min(i, len(vs) - 1)] for name, vs in held.items()} for i in range(count)]
 
 
 def _worst(cell: CellRuns, units: Units, options: Options) -> Worst:

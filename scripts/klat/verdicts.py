@@ -378,10 +378,12 @@ def _settle(draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, O
 def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
     if draft.method is Method.PAIRED:
         pairs, _ = paired_means(*pair)
-        return Design(len(pairs), variance([b - a for a, b in pairs]), pairs=True)
+        observed = variance([b - a for a, b in pairs])
+        return Design(len(pairs), observed, pairs=True, resolution=draft.resolution)
     base, new = draft.base.unit, draft.new.unit
     assert base and new and base.observed is not None and new.observed is not None
-    return Design(min(draft.base.units, draft.new.units), base.observed, new.observed)
+    units = min(draft.base.units, draft.new.units)
+    return Design(units, base.observed, new.observed, resolution=draft.resolution)
 
 
 def _settling_runs(

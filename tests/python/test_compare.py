@@ -180,6 +180,7 @@ def test_a_difference_below_the_counters_granularity_is_not_claimed(
                 session.run({"call": [ticks] * 100}, run=run)
     status, out, _ = klat_compare(capsys, lab.root / "stock", lab.root / "rt")
     assert status == 3 and "granularity" in out
+    assert "would be settled by" not in out and "no number of boots" in out
 
 
 def test_the_margin_decides_what_is_the_same(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,9 +354,47 @@ def test_the_unit_cannot_be_allowed(lab: Lab, capsys: pytest.CaptureFixture[str]
     stock = lab("stock")
     rt = lab("rt", mode="counted", unit="instructions", **RT)
     status, out, _ = klat_compare(capsys, stock, rt, "--allow", "mode")
-    assert status == 4 and "unit is ticks in BASE and instructions in NEW" in out
+    assert status == 4 and "unit is ns in BASE and instructions in NEW" in out
     status, _, err = klat_compare(capsys, stock, rt, "--allow", "unit")
     assert status == 2 and "--allow unit" in err
+
+
+def test_times_are_not_divided_by_the_ticks_of_an_emulator(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulated = lab("rt", mode="emulated", **RT)
+    status, out, _ = klat_compare(capsys, lab("stock"), emulated, "--allow", "mode")
+    assert status == 4 and "unit is ns in BASE and ticks in NEW" in out
+
+
+@pytest.mark.parametrize("shares", [(1, 3), (2, 2)])
+def test_what_varies_within_the_sides_is_refused_though_both_have_it(
+    lab: Lab, capsys: pytest.CaptureFixture[str], shares: tuple[int, int]
+) -> None:
+    for label, share in zip(("stock", "rt"), shares):
+        lab(label, runs=1)
+        for boot in range(5):
+            for run in range(4):
+                policy = "other:0" if run < share else "fifo:50"
+                ticks = samples(60_000 if run < share else 50_000)
+                again(lab.root / label / str(boot)).run(
+                    {"mixed": ticks}, benchmark="cv", params="", policy=policy, start_ns=run
+                )
+    sides = lab.root / "stock", lab.root / "rt"
+    status, out, _ = klat_compare(capsys, *sides, "--metric", "mixed")
+    assert status == 4 and "the boots of a side differ in the policy obtained" in words(out)
+    assert "fifo:50 | other:0" in out
+
+
+def test_one_session_without_its_environment_spares_no_other(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    governor = "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    stock = lab("stock", environment={governor: "performance"})
+    rt = lab("rt", environment={governor: "powersave"}, **RT)
+    shutil.rmtree(stock / "0" / "environment")
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", "environment")
+    assert status == 4 and "performance in BASE and powersave in NEW" in words(out)
 
 
 def test_a_unit_clash_within_a_label_is_refused(

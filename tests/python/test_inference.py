@@ -272,3 +272,11 @@ def test_the_ranks_of_an_interval_are_those_of_the_binomial(
 def test_a_constant_run_has_no_memory() -> None:
     found = within.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
     assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
+
+
+def test_no_number_of_units_sees_what_the_granularity_hides() -> None:
+    fine, coarse = (power.Design(1_000, 1e-6, 1e-6, resolution=r) for r in (0.0, 0.02))
+    assert power.power_of_difference(fine, 0.01, 0.05) > 0.99
+    assert power.power_of_difference(coarse, 0.01, 0.05) == 0
+    assert power.power_of_equivalence(fine, 0.0, 0.01, 0.05) > 0.99
+    assert power.power_of_equivalence(coarse, 0.0, 0.01, 0.05) == 0

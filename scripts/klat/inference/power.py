@@ -14,12 +14,14 @@ MOST_RUNS = 10_000
 @dataclass(frozen=True)
 class Design:
     """`units` on each side, with variances of their means; `pairs` where each has its partner and
-    `variance_a` is that of the pairs' differences."""
+    `variance_a` is that of the pairs' differences. `resolution` is held against every claim,
+    whatever the number of units: see klat.inference.means.Difference."""
 
     units: int
     variance_a: float
     variance_b: float = 0.0
     pairs: bool = False
+    resolution: float = 0.0
 
     def error(self) -> float:
         return math.sqrt((self.variance_a + self.variance_b) / self.units)
@@ -40,10 +42,13 @@ def power_of_difference(design: Design, effect: float, alpha: float) -> float:
     from scipy.special import nctdtr, stdtrit
 
     error, freedom = design.error(), design.freedom()
+    effect = max(0.0, abs(effect) - design.resolution)
+    if not effect:
+        return 0.0
     if not error:
-        return 1.0 if effect else 0.0
+        return 1.0
     critical = float(stdtrit(freedom, 1 - alpha / 2))
-    beyond = abs(effect) / error
+    beyond = effect / error
     if beyond > critical + 30:  # where the series of the distribution function fails
         return 1.0
     return 1 - float(nctdtr(freedom, beyond, critical))
@@ -55,6 +60,7 @@ def power_of_equivalence(design: Design, effect: float, margin: float, alpha: fl
     from scipy.special import stdtr, stdtrit
 
     error, freedom = design.error(), design.freedom()
+    margin -= design.resolution
     if not error:
         return 1.0 if abs(effect) < margin else 0.0
     critical = float(stdtrit(freedom, 1 - alpha))

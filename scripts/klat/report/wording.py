@@ -148,7 +148,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
 def settle(found: Settle, j: Judgement, noun: str) -> str:
     """How many units or runs it would take."""
     chance = f"with a chance of {percent(found.power)}, were these estimates the truth"
-    units = f"{found.units:,} {noun}s a side (now {j.base.units} and {j.new.units})"
+    units = f"{found.units or 0:,} {noun}s a side (now {j.base.units} and {j.new.units})"
     runs = f"{found.runs or 0:,} runs in each {noun}"
     if found.units and found.runs:
         return f"would be settled by {units}, or by {runs}, {chance}"
@@ -156,7 +156,10 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
         return f"would be settled by {units}, {chance}; more runs in each {noun} would not do"
     if found.runs:
         return f"would be settled by {runs}, {chance}"
-    return f"no number of {noun}s up to 1,000 would settle it: the difference is about the margin"
+    why = "the difference is about the margin"
+    if j.resolution:
+        why += ", or hidden by the counter's granularity"
+    return f"no number of {noun}s up to 1,000 would settle it: {why}"
 
 
 def spreads(j: Judgement, noun: str) -> str:
