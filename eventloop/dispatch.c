@@ -14,7 +14,9 @@ int dispatch_open(struct loop *loop)
 	if (loop->has_timers)
 		err = timers_open(&dispatch->timers, loop->count);
 	for (int level = 0; level < LEVELS && loop->has_priorities && !err; level++) {
-		dispatch->waiting[level] = calloc(loop->count, sizeof(struct pair *));
+		/* As many as io_uring's completion queue can hold: before Linux 6.1 a polled pair
+		 * may complete more than once before a pass. */
+		dispatch->waiting[level] = calloc(4 * loop->count + 2048, sizeof(struct pair *));
 		err = dispatch->waiting[level] ? 0 : -ENOMEM;
 	}
 	return err;

@@ -252,7 +252,7 @@ static int configure(struct klat_run *run)
 		return err;
 	/* What is wrong with the other machine is said here before the supervisor gives up. */
 	if (o->peer == REMOTE)
-		run->patience = o->wait_for + 20;
+		run->patience += o->wait_for;
 	choose_iterations(run);
 	if (o->listen) {
 		klat_use_metric(run, TURNAROUND, 1);
