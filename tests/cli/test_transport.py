@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import statistics
 import subprocess
@@ -354,13 +355,19 @@ def test_a_loss_between_two_programs_is_made_good_to_the_last(transport: str, po
     assert here["evidence"]["counts"]["received"] == 50
 
 
-def test_both_programs_refuse_to_measure_different_things(port: int) -> None:
-    with listening(port, "--transport", "tcp", "--bytes", "200") as process:
-        words = ("--connect", f"127.0.0.1:{port}", "--transport", "tcp", "--bytes", "100")
+@pytest.mark.parametrize(
+    ("option", "one", "other"), [("bytes", "100", "200"), ("wait", "spin", "block")]
+)
+def test_both_programs_refuse_to_measure_different_things(
+    port: int, option: str, one: str, other: str
+) -> None:
+    with listening(port, "--transport", "tcp", f"--{option}", other) as process:
+        words = ("--connect", f"127.0.0.1:{port}", "--transport", "tcp", f"--{option}", one)
         assert_one_line(run("transport", *words), "transport", harness.FAILED)
         done = done_of(process)
     assert_one_line(done, "transport", harness.FAILED)
-    assert "bytes=100" in done.err and "bytes=200" in done.err
+    told = done.err.split("measures something else: ")[1].split(", not ")
+    assert len({re.findall(rf"\b{option}=(\w+)", text)[0] for text in told}) == 2
 
 
 def test_a_port_in_use_is_said() -> None:
