@@ -61,7 +61,8 @@ class Effort:
 class Metric:
     """Variances of the logs: `run` within a boot, `boot` between boots (Kalibera and Jones's T^2; a
     negative estimate is told as 0), `boot_bound` its upper limit at the stated caution. None where
-    the pilot cannot tell. `alone` is what this metric by itself would need."""
+    the pilot cannot tell. `alone` is what this metric by itself would need. `resolution` is how much
+    of a change, as a log, the counter's granularity can hide."""
 
     key: Key
     boots: int
@@ -70,8 +71,9 @@ class Metric:
     boot: float | None
     boot_bound: float | None
     run_seconds: float
-    alone: Effort | None
+    alone: Effort | None = None
     reason: str = ""
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
     costs = _run_costs(side)
     found = [_metric(key, cell, costs, target) for key, cell in cells.items()]
-    tests = sum(metric.run is not None or metric.boot is not None for metric in found)
+    tests = sum(metric.boots > 0 for metric in found)
     usable = [metric for metric in found if metric.reason == ""]
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
     return Pilot(
@@ -143,36 +145,30 @@ def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
 def _metric(
     key: Key, cell: CellRuns, costs: dict[tuple[str, str, str], float], target: Target
 ) -> Metric:
-    seconds = costs.get(key[:3], 0.0)
+    blank = Metric(key, 0, len(cell.runs), None, None, None, costs.get(key[:3], 0.0))
     try:
-        found = spread(observe(cell, target.estimand, Units()))
+        observed_runs = observe(cell, target.estimand, Units())
     except NoLogarithm:
-        reason = f"the {target.estimand.name} of a run is 0"
-        return Metric(key, 0, len(cell.runs), None, None, None, seconds, None, reason)
+        return replace(blank, reason=f"the {target.estimand.name} of a run is 0")
+    found = spread(observed_runs)
     if found.run is None or found.unit is None:
-        return Metric(
-            key, 0, 0, None, None, None, seconds, None, f"no run has its {target.estimand.name}"
-        )
+        return replace(blank, runs=0, reason=f"no run has its {target.estimand.name}")
+    # The other kernel's figures have steps of their own, taken to be as large.
+    known = replace(
+        blank, boots=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
+    )
     run, observed = found.run.own, found.unit.observed
+    if reason := coarse(known.resolution, target):
+        return replace(known, run=run, reason=reason)
     if observed is None:
-        reason = "one boot: boots may vary by any amount"
-        return Metric(key, found.units, found.runs, run, None, None, seconds, None, reason)
+        return replace(known, run=run, reason="one boot")
+    limit = bound(observed, found.units)
     if run is None:
         # One run in each boot: what varies is told apart no further.
-        return Metric(
-            key,
-            found.units,
-            found.runs,
-            0.0,
-            observed,
-            bound(observed, found.units),
-            seconds,
-            None,
-        )
-    below = observed - (found.unit.own or 0.0)  # what the runs contribute to it
-    limit = max(0.0, bound(observed, found.units) - below)
-    boot = max(0.0, found.unit.own or 0.0)
-    return Metric(key, found.units, found.runs, run, boot, limit, seconds, None)
+        return replace(known, run=0.0, boot=observed, boot_bound=limit)
+    own = found.unit.own or 0.0
+    runs_share = observed - own
+    return replace(known, run=run, boot=max(0.0, own), boot_bound=max(0.0, limit - runs_share))
 
 
 def bound(observed: float, boots: int) -> float:
@@ -205,7 +201,7 @@ def _effort(
         for metric in metrics:
             own = metric.boot_bound if cautious else metric.boot
             assert own is not None and metric.run is not None
-            needed = _boots(own + metric.run / runs, target, tests)
+            needed = _boots(own + metric.run / runs, metric.resolution, target, tests)
             if needed is None:
                 break
             boots = max(boots, needed)
@@ -216,16 +212,33 @@ def _effort(
     return best
 
 
-def effect_and_alpha(target: Target, tests: int) -> tuple[float, float]:
-    """The change as a log, and alpha at Holm's hardest."""
-    return math.log1p(target.change), target.alpha / max(1, tests)
+def effect_of(target: Target) -> float:
+    """The change as a log."""
+    return math.log1p(target.change)
 
 
-def _boots(variance: float, target: Target, tests: int) -> int | None:
-    effect, alpha = effect_and_alpha(target, tests)
+def coarse(resolution: float, target: Target) -> str:
+    """Why no number of units shows the change, or empty."""
+    if resolution < effect_of(target):
+        return ""
+    hidden = 100 * math.expm1(resolution)
+    return (
+        f"too coarse: the counter's granularity may hide a change of up to {hidden:.2g} %, however"
+        " many runs there are"
+    )
+
+
+def hardest_alpha(target: Target, tests: int) -> float:
+    """Of Holm's correction."""
+    return target.alpha / max(1, tests)
+
+
+def _boots(variance: float, resolution: float, target: Target, tests: int) -> int | None:
+    effect, alpha = effect_of(target), hardest_alpha(target, tests)
 
     def likely(boots: int) -> bool:
-        return power_of_difference(Design(boots, variance, variance), effect, alpha) >= target.power
+        design = Design(boots, variance, variance, resolution=resolution)
+        return power_of_difference(design, effect, alpha) >= target.power
 
     return smallest(likely, FEWEST_BOOTS, MOST_UNITS)
 
@@ -233,17 +246,14 @@ def _boots(variance: float, target: Target, tests: int) -> int | None:
 def _assumed(
     metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float
 ) -> tuple[tuple[float, Effort | None], ...]:
-    known = [metric for metric in metrics if metric.run is not None]
+    known = [m for m in metrics if m.run is not None and not coarse(m.resolution, target)]
     if not known:
         return ()
     return tuple(
         (
             deviation,
             _effort(
-                [
-                    Metric(m.key, m.boots, m.runs, m.run, deviation**2, None, 0.0, None)
-                    for m in known
-                ],
+                [replace(metric, boot=deviation**2) for metric in known],
                 target,
                 tests,
                 round_seconds,

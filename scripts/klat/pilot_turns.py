@@ -12,7 +12,7 @@ from klat.comparison import SideUnits, matched, side_units
 from klat.errors import KlatError
 from klat.inference.nested import mean, variance
 from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
-from klat.pilot import FEWEST_BOOTS, RUNS, Target, bound, effect_and_alpha
+from klat.pilot import FEWEST_BOOTS, RUNS, Target, bound, coarse, effect_of, hardest_alpha
 from klat.session import SessionError, printable
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
 from klat.verdicts import paired_means, spread
@@ -34,7 +34,8 @@ class BlockEffort:
 class BlockMetric:
     """Variances of the logs: `run` of a run of A and one of B within a block, added up; `block` of
     B - A between blocks, without what the runs contribute (an estimate below 0 is told as 0);
-    `block_bound` its upper limit at the stated caution. None where the pilot cannot tell."""
+    `block_bound` its upper limit at the stated caution. None where the pilot cannot tell.
+    `resolution` is how much of a change, as a log, the counter's granularity can hide."""
 
     key: Key
     blocks: int
@@ -43,8 +44,9 @@ class BlockMetric:
     block: float | None
     block_bound: float | None
     run_seconds: float
-    alone: BlockEffort | None
+    alone: BlockEffort | None = None
     reason: str = ""
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in found if not metric.reason]
-    tests = max(1, len(usable))
+    tests = sum(metric.blocks > 1 for metric in found)
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
     costs = (turn_seconds, round_seconds)
     return TurnsPilot(
@@ -94,7 +96,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
             else replace(m, alone=_effort([m], target, 1, (turn_seconds, m.run_seconds), False))
             for m in found
         ),
-        tests=tests,
+        tests=max(1, tests),
         round_seconds=round_seconds,
         turn_seconds=turn_seconds,
         effort=_effort(usable, target, tests, costs, False),
@@ -136,7 +138,7 @@ def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
 def _metric(
     key: Key, one: CellRuns, two: CellRuns, units: SideUnits, seconds: float, target: Target
 ) -> BlockMetric:
-    blank = BlockMetric(key, 0, len(one.runs) + len(two.runs), None, None, None, seconds, None)
+    blank = BlockMetric(key, 0, len(one.runs) + len(two.runs), None, None, None, seconds)
     try:
         a, b = observe(one, target.estimand, units.base), observe(two, target.estimand, units.new)
     except NoLogarithm:
@@ -153,13 +155,15 @@ def _metric(
         for own, side in zip(runs, (a, b))
         if own is not None
     ]
-    return replace(
+    known = replace(
         blank,
         blocks=len(pairs),
         run=runs[0] + runs[1],
         block=max(0.0, observed - sum(shares)),
         block_bound=max(0.0, bound(observed, len(pairs)) - sum(shares)),
+        resolution=a.resolution + b.resolution,
     )
+    return replace(known, reason=coarse(known.resolution, target))
 
 
 def _effort(
@@ -179,7 +183,8 @@ def _effort(
         for metric in metrics:
             own = metric.block_bound if cautious else metric.block
             assert own is not None and metric.run is not None
-            needed = _blocks(own + metric.run / (_TURNS * runs), target, tests)
+            varies = own + metric.run / (_TURNS * runs)
+            needed = _blocks(varies, metric.resolution, target, tests)
             if needed is None:
                 break
             blocks = max(blocks, needed)
@@ -190,11 +195,11 @@ def _effort(
     return best
 
 
-def _blocks(spread_of: float, target: Target, tests: int) -> int | None:
-    effect, alpha = effect_and_alpha(target, tests)
+def _blocks(varies: float, resolution: float, target: Target, tests: int) -> int | None:
+    effect, alpha = effect_of(target), hardest_alpha(target, tests)
 
     def likely(blocks: int) -> bool:
-        design = Design(blocks, spread_of, pairs=True)
+        design = Design(blocks, varies, pairs=True, resolution=resolution)
         return power_of_difference(design, effect, alpha) >= target.power
 
     return smallest(likely, FEWEST_BOOTS, MOST_UNITS)

@@ -121,6 +121,39 @@ def test_a_change_that_drowns_is_said_to(
     assert status == 3 and "no number of boots up to 1,000 would do" in out
 
 
+def test_a_change_below_the_counters_steps_is_not_promised(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Of 1000 ticks a step of 26 hides up to 1.3 % on either side.
+    for boot in range(4):
+        session = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for i in range(1, 4):
+            session.run({"round_trip": [1000] * 20}, run=i, order=i)
+    path = session.path.parent
+    for change in ("1%", "2.6%"):
+        status, out, _ = klat_plan(capsys, path, "--change", change)
+        assert status == 3
+        assert "hide a change of up to 2.7 %" in " ".join(out.split())
+        assert "would do" in out
+    found = told(capsys, path, "--change", "3%")
+    assert found["effort"]["boots"] == 4
+    assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
+
+
+def test_what_the_steps_hide_keeps_no_other_metric_from_being_planned(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = np.random.default_rng(5)
+    for boot in range(4):
+        session = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for i in range(1, 4):
+            values = [round(100_000 * math.exp(draw.normal(0, 0.01)))] * 20
+            session.run({"round_trip": values, "wakeup": [1000] * 20}, run=i, order=i)
+    status, out, _ = klat_plan(capsys, session.path.parent, "--change", "2%")
+    assert status == 0 and "Holm over 2 tests" in " ".join(out.split())
+    assert re.search(r"  too coarse  pipes", out)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -151,7 +184,11 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(
 
 
 def taken_in_turns(
-    writer: SessionWriter, blocks: int = 8, block: float = 0.01, run: float = 0.02
+    writer: SessionWriter,
+    blocks: int = 8,
+    block: float = 0.01,
+    run: float = 0.02,
+    at: int = 100_000,
 ) -> list[Path]:
     """As klat ab writes them: ABBA, two runs a turn, 30 ms a run and 100 ms before a turn."""
     draw = np.random.default_rng(4)
@@ -164,7 +201,7 @@ def taken_in_turns(
             clock += 100_000_000
             for _ in range(2):
                 orders[side] += 1
-                value = round(100_000 * math.exp(shift[side] + draw.normal(0, run)))
+                value = round(at * math.exp(shift[side] + draw.normal(0, run)))
                 both[side].run({"round_trip": [value] * 20}, order=orders[side], run=orders[side], start_ns=clock)  # fmt: skip
                 clock += 30_000_000
     pairs = [[4 * i + 1, 4 * i + 4, str(i + 1)] for i in range(blocks)]
@@ -227,3 +264,13 @@ def test_blocks_cannot_be_planned_from_one_of_the_two_or_with_the_time_of_a_boot
     (b / "run.json").unlink()
     status, out, err = klat_plan(capsys, a)
     assert (status, out, err.count("\n")) == (2, "", 1) and "took turns with" in err
+
+
+def test_blocks_that_differ_by_less_than_a_step_promise_nothing_below_it(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, _ = taken_in_turns(session_writer, block=0.0, run=0.0, at=1000)
+    status, out, _ = klat_plan(capsys, a, "--change", "2%")
+    assert status == 3 and "hide a change of up to 2.7 %" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 100
+    assert told(capsys, a, "--change", "3%")["effort"]["blocks"] == 4

@@ -36,7 +36,7 @@ def planning(pilot: Pilot) -> Iterator[str]:
     yield ""
     yield from _table(pilot)
     yield ""
-    for line in pilot.cannot_know:
+    for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
 
 
@@ -68,14 +68,22 @@ def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
             [
                 MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
                 MISSING if metric.block is None else _seen(metric.block),
-                metric.reason or alone,
+                metric.reason.partition(":")[0] or alone,
                 f"{setting(metric.key)}: {metric.key[3]}",
             ]
         )
     yield from _columns(rows)
     yield ""
-    for line in pilot.cannot_know:
+    for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
+
+
+def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
+    """Of metrics that no plan can be made for, as far as the table has no room for them."""
+    for metric in pilot.metrics:
+        _, _, rest = metric.reason.partition(": ")
+        if rest:
+            yield f"{setting(metric.key)}: {metric.key[3]}: {rest}"
 
 
 def block_effort(found: BlockEffort) -> str:
