@@ -27,9 +27,11 @@ RECORDED = {
     "unit": "unit",
 }
 _CPUS = r"sys/devices/system/cpu/"
+_MICROCODE = rf"{_CPUS}cpu\*/microcode/version|proc/cpuinfo microcode"
+_VULNERABILITY = rf"{_CPUS}vulnerabilities/.*"
 FILES = {
-    "microcode": rf"{_CPUS}cpu\*/microcode/version|proc/cpuinfo microcode",
-    "mitigations": rf"{_CPUS}vulnerabilities/.*|proc/cmdline mitigations",
+    "microcode": _MICROCODE,
+    "mitigations": rf"{_VULNERABILITY}|proc/cmdline mitigations",
     "governor": rf"{_CPUS}(cpu\*/cpufreq/|cpufreq/boost|intel_pstate/no_turbo).*",
     "idle": rf"{_CPUS}(cpuidle/|cpu\*/cpuidle/).*|sys/module/(haltpoll|intel_idle|processor)/.*"
     r"|proc/cmdline (idle|cpuidle\..*|intel_idle\..*|processor\.max_cstate)",
@@ -39,7 +41,7 @@ FILES = {
 }
 _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 # A kernel that does not know a vulnerability has no file for it, and some show no microcode.
-_WHERE_BOTH = frozenset({"microcode", "mitigations"})
+_WHERE_BOTH = re.compile(rf"{_MICROCODE}|{_VULNERABILITY}")
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
 RUN = {
@@ -154,7 +156,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         if not all(sides):
             continue
         held = [[v.get((key, name)) for v in side] for side in sides]
-        if key in _WHERE_BOTH:
+        if _WHERE_BOTH.fullmatch(name):
             held = [[v for v in side if v is not None] for side in held]
             if not all(held):
                 continue

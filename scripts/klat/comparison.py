@@ -429,6 +429,11 @@ def side_units(base: Side, new: Side) -> SideUnits:
     obstacle = "both sides were measured in one boot and declare no blocks that took turns"
     if len(base.boots) > 1 or len(new.boots) > 1:
         obstacle = "some boots are on both sides, so the sides are not independent"
+    if declared[0] == declared[1] and "" not in declared[0]:
+        obstacle = (
+            f"the sides took turns in {len(declared[0])} experiments, and a verdict is about one:"
+            " compare the two sessions of one"
+        )
     return SideUnits(boots, boots, subject, obstacle)
 
 

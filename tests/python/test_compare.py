@@ -350,6 +350,16 @@ def test_what_older_kernels_do_not_tell_is_held_against_none_of_them(
     assert status == 0 and file.replace("cpu0", "cpu*") in out
 
 
+def test_mitigations_turned_off_on_one_command_line_alone_are_refused(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "BOOT_IMAGE=/vmlinuz root=/dev/vda1 quiet"
+    stock = lab("stock", environment={"proc/cmdline": line})
+    rt = lab("rt", environment={"proc/cmdline": f"{line} mitigations=off"}, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 4 and "mitigations: proc/cmdline mitigations is absent in BASE and off in NEW" in words(out)  # fmt: skip
+
+
 def test_the_unit_cannot_be_allowed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock = lab("stock")
     rt = lab("rt", mode="counted", unit="instructions", **RT)
@@ -507,6 +517,18 @@ def test_declared_blocks_of_one_boot_tell_of_the_setting(
     assert "current_governor: absent | menu" in words(out)
     other = lab("c", 1.1, **{**shared, "facts": blocks("another")})
     assert klat_compare(capsys, a, other)[0] == 3
+
+
+def test_blocks_of_several_experiments_in_one_boot_are_said_to_be_that(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
+    sides = lab("a", **shared), lab("b", 1.1, **shared)
+    for side in sides:
+        shutil.copytree(side / "0", side / "1")
+        (side / "1" / "run.json").write_text(json.dumps(blocks("f")))
+    status, out, _ = klat_compare(capsys, *sides)
+    assert status == 3 and "the sides took turns in 2 experiments" in words(out)
 
 
 def test_boots_taken_in_declared_turns_are_pairs(
