@@ -58,6 +58,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/cpu/online",
 	"/sys/devices/system/cpu/smt/control",
 	"/sys/devices/system/cpu/vulnerabilities/*",
+	"/sys/devices/system/node/node*/cpulist",
 	"/sys/kernel/debug/sched/preempt",
 	"/sys/kernel/mm/ksm/run",
 	"/sys/kernel/mm/transparent_hugepage/enabled",

@@ -154,7 +154,8 @@ static inline void klat_iteration(struct klat_worker *worker, int64_t i)
  * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a
  * second), or the kernel parks it for 50 ms. Called between iterations, this sleeps 6 ms whenever
  * the caller has gone 40 ms without sleeping; in an emulator, which may have kept the CPU waiting
- * for longer than that and the kernel none the wiser, as large a share of what went by.
+ * for longer than that and the kernel none the wiser, as large a share of what went by. At no
+ * real-time priority it does nothing.
  */
 void klat_rest(struct klat_worker *worker);
 

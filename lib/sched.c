@@ -113,8 +113,11 @@ static uint64_t now_ms(void)
 void klat_rest(struct klat_worker *worker)
 {
 	struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
-	uint64_t now = now_ms(), spun;
+	uint64_t now, spun;
 
+	if (worker->policy_obtained == SCHED_OTHER)
+		return;
+	now = now_ms();
 	if (!worker->spin_began)
 		worker->spin_began = now;
 	spun = now - worker->spin_began;

@@ -297,7 +297,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         shape=_shape(cpus, arguments.numa, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations)],
         loads=[experiment.IDLE],
-        append="",
+        append=shootdown.command_line(cpus),
         boots=1,
         runs=1,
         seed=beginning.seed(arguments),

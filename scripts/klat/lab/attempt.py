@@ -289,7 +289,7 @@ class Attempt:
             return failure.status
         if failure:
             raise failure
-        if len(labels) == 2:
+        if len(labels) == 2 and begun.experiment.mode != "emulated":
             paths = [str(begun.output / label) for label in labels]
             self.say(f"next: {_klat('compare', *paths)}")
         if len(boots.sessions) < len(schedule) or statuses["error"]:

@@ -19,8 +19,22 @@ def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
 
 
 def parameter_set(cpus: int, iterations: int) -> tuple[str, tuple[str, ...]]:
+    """At no real-time priority: throttling counts the time that an emulated CPU was not run. The
+    initiator on CPU 0, which has the kernel's own threads: one that runs where a responder was
+    keeps the shootdown from it."""
     words = (f"--responders={cpus - 1}", f"--iterations={iterations}", f"--warmup={_WARMUP}")
-    return PROGRAM, words
+    return PROGRAM, (*words, "--policy=other", f"--cpus={_listed(range(cpus))}")
+
+
+def command_line(cpus: int) -> str:
+    """For the kernel. No ticks on the responders' CPUs: those of 80 would take all the time of a
+    small host, and be shootdowns to a responder's eyes. No balancing of pages among nodes, which
+    has shootdowns of its own."""
+    return f"nohz_full={_listed(range(1, cpus))} numa_balancing=disable"
+
+
+def _listed(cpus: range) -> str:
+    return f"{cpus[0]}-{cpus[-1]}" if len(cpus) > 1 else str(cpus[0])
 
 
 def tell(session: Path) -> bool:
