@@ -239,6 +239,36 @@ def test_perls_harness_takes_ktap(export: Export, session_writer: SessionWriter)
     assert "Parse errors" not in done.stdout
 
 
+@pytest.mark.slow
+def test_the_kernels_own_parser_takes_ktap(
+    tmp_path: Path, export: Export, session_writer: SessionWriter
+) -> None:
+    source = "linux-source-6.1"
+    tried(["apt-get", "download", source], source, cwd=tmp_path)
+    (package,) = tmp_path.glob("*.deb")
+    unpack = (
+        f"dpkg-deb --fsys-tarfile {package.name} | tar -xO ./usr/src/{source}.tar.xz"
+        f" | tar -xJ {source}/tools/testing/kunit"
+    )
+    subprocess.run(["sh", "-c", unpack], cwd=tmp_path, check=True)
+    program = f"""
+import json, sys
+sys.path.insert(0, {str(tmp_path / source / "tools/testing/kunit")!r})
+sys.stdout = sys.stderr
+import kunit_parser
+with open(sys.argv[1]) as file:
+    found = kunit_parser.parse_run_tests(file)
+def tests(test):
+    return [test.name, test.status.name, test.counts.errors, [tests(one) for one in test.subtests]]
+json.dump(tests(found), sys.__stdout__)
+"""
+    name, status, errors, found = asked(
+        sys.executable, program, verdicts(export, session_writer)
+    )
+    assert (name, status, errors) == ("main", "FAILURE", 0)
+    assert [test[1] for test in found] == ["FAILURE", "SKIPPED"]
+
+
 def test_google_benchmarks_compare_reads_both_labels(
     export: Export, session_writer: SessionWriter, tmp_path: Path
 ) -> None:
