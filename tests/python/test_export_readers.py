@@ -262,9 +262,7 @@ def tests(test):
     return [test.name, test.status.name, test.counts.errors, [tests(one) for one in test.subtests]]
 json.dump(tests(found), sys.__stdout__)
 """
-    name, status, errors, found = asked(
-        sys.executable, program, verdicts(export, session_writer)
-    )
+    name, status, errors, found = asked(sys.executable, program, verdicts(export, session_writer))
     assert (name, status, errors) == ("main", "FAILURE", 0)
     assert [test[1] for test in found] == ["FAILURE", "SKIPPED"]
 
