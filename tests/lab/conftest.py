@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/cli")]
+sys.path[:0] = [str(ROOT / name) for name in ("scripts", "tests/cli", "tests/python")]
 
 import harness  # noqa: E402
 from labs import Lab  # noqa: E402

@@ -2,13 +2,66 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from written_sessions import SyntheticSession
+
+from klat.lab.experiment import Experiment
+from klat.lab.qemu import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def experiment(**more: object) -> Experiment:
+    facts: dict[str, object] = {
+        "identity": "x",
+        "kernels": ("debian:stock", "debian:rt"),
+        "labels": ("lab-stock", "lab-rt"),
+        "releases": ("a", "b"),
+        "hashes": ("a", "b"),
+        "programs": {"pipes": "0"},
+        "mode": "counted",
+        "why": "",
+        "shape": Shape(),
+        "sets": (("pipes", ("--cpus=0,0",)), ("cv", ())),
+        "loads": ("none",),
+        "append": "",
+        "boots": 4,
+        "runs": 3,
+        "seed": 5,
+        "clock": "2026-01-01T00:00:00",
+        "time_limit_s": 60,
+    }
+    return Experiment(**facts | more)  # type: ignore[arg-type]
+
+
+def write_session(
+    output: Path, planned: Experiment, number: int, **info: object
+) -> SyntheticSession:
+    """A session as that boot of the experiment would leave it, without runs."""
+    boot = planned.schedule()[number - 1]
+    path = output / boot.label / str(number)
+    own = {
+        "label": boot.label,
+        "boot_id": f"{planned.identity}-{number}",
+        "mode": planned.mode,
+        "unit": "instructions" if planned.mode == "counted" else "ticks",
+    }
+    session = SyntheticSession(path, **{**own, **info})
+    facts: dict[str, Any] = {"experiment": planned.facts(), "boot": number, "round": boot.round}
+    (path / "run.json").write_text(json.dumps({"schema": 1, "lab": facts}))
+    return session
+
+
+def hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Lab:

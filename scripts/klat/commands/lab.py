@@ -194,7 +194,6 @@ def _run(arguments: argparse.Namespace) -> int:
     for load in loads:
         if loads.count(load) > 1:
             raise KlatError(f"the load {load} is named twice")
-        beginning.label(load)
     cpus = arguments.cpus or 1
     named = arguments.benchmarks or suite.default_benchmarks(cpus)
     wanted = [] if named == ["all"] else named
@@ -307,7 +306,9 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     attempt = Attempt(sys.argv)
     status = attempt.begin(request, beginning.output(arguments), None)
     reached = [shootdown.tell(session) for session in attempt.recorded]
-    return status if status or all(reached) else 1
+    if status == 2 or status > 128:
+        return status
+    return 0 if status == 0 and all(reached) else 1
 
 
 _BISECT_DESCRIPTION = """\
@@ -317,13 +318,15 @@ tree, on what `klat lab run` recorded of the two ends.
 """
 
 _BISECT_EPILOG = """\
-The kernel is measured as the two were: same mode, machine, options, --runs. A
-figure is the median over boots of the median over a boot's runs; the kernel is
-like the one that its figure is nearer to, as a ratio.
+The kernel is measured as the two were: same mode, machine, load, options, --runs,
+by the same QEMU; good and bad that differ in one of these are refused. A figure
+is the median over boots of the median over a boot's runs; the kernel is like the
+one that its figure is nearer to, as a ratio.
 
 Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
 be tested, for it does not boot or the programs fail; 255 anything else, which
-ends the bisection: usage, no QEMU, good and bad that do not differ.
+ends the bisection: usage, no QEMU, good and bad that do not differ, or not only
+in their kernels.
 
 example:
   klat lab run --mode counted --boots 3 --kernel good=good/bzImage \\
@@ -383,6 +386,10 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
         return bisect.check(arguments, sys.argv)
     except (KlatError, SessionError) as error:
         raise KlatError(str(error), status=_ABORT) from None
+    except OSError as error:
+        what = error.strerror or str(error)
+        told = f"{error.filename}: {what}" if error.filename else what
+        raise KlatError(told, status=_ABORT) from None
     except Exception:
         # Python's own status would be that of a bad kernel.
         traceback.print_exc()

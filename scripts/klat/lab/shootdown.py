@@ -44,10 +44,10 @@ def tell(session: Path) -> bool:
     counts = parse_pairs(row.evidence)
     who = f"{printable(record.label)}, {record.info['kernel_release']}"
     nodes = len(list((session / "environment/sys/devices/system/node").glob("node[0-9]*")))
-    if row.status not in ("ok", "disturbed") or not counts.get("expected"):
-        print(f"{who}: {row.status}: {printable(row.reason)}")
+    expected = int(counts.get("expected", 0))
+    if row.status not in ("ok", "disturbed") or not expected:
+        print(f"{who}: {row.status}: {printable(row.reason) or 'no shootdown was expected'}")
         return False
-    expected = int(counts["expected"])
     options = row.options()
     own = counts.get("least_interrupted", counts.get("least_gaps", "0"))
     every = int(counts["least_delivered"]) >= expected and int(own) >= int(options["iterations"])

@@ -1,0 +1,117 @@
+"""What is told of a shootdown, and when it counts as one that reached all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from labs import Lab, experiment, write_session
+
+from klat.commands import lab as command
+from klat.lab import attempt, shootdown
+from klat.lab.qemu import Shape
+
+RESPONDERS, ITERATIONS, EXPECTED = 3, 20, 25
+ALL = {
+    "responders_reached": RESPONDERS,
+    "least_delivered": EXPECTED,
+    "expected": EXPECTED,
+    "least_interrupted": ITERATIONS,
+}
+
+
+def recorded(output: Path, status: str = "ok", reason: str = "", **evidence: int) -> Path:
+    planned = experiment(mode="emulated", shape=Shape(RESPONDERS + 1), kernels=("debian:stock",))
+    session = write_session(output, planned, 1, cpus_online=RESPONDERS + 1)
+    session.run(
+        {"initiator": [], "interruption": []},
+        benchmark="tlbflush",
+        params=f"responders={RESPONDERS};iterations={ITERATIONS}",
+        status=status,
+        reason=reason,
+        order=1,
+        run=1,
+        floor="",
+        evidence=";".join(f"{name}={value}" for name, value in (ALL | evidence).items()),
+    )
+    return session.path
+
+
+def test_a_shootdown_that_reached_all_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shootdown.tell(recorded(tmp_path))
+    told = capsys.readouterr().out
+    assert "4 CPUs: 3 of 3 responders got each of 25 shootdowns" in told
+    assert "(at least 25 by the TLB row; of the 20 timed ones at least 20 by" in told
+
+
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [
+        ({"responders_reached": 2}, "2 of 3 responders got"),
+        ({"least_delivered": EXPECTED - 1}, "not each of 25 shootdowns (at least 24 by"),
+        ({"least_interrupted": ITERATIONS - 1}, "not each of 25 shootdowns"),
+        ({"least_interrupted": 0}, "at least 0 by what the responder saw"),
+    ],
+)
+def test_a_shootdown_that_did_not_reach_all_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: dict[str, int], told: str
+) -> None:
+    assert not shootdown.tell(recorded(tmp_path, **evidence))
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", ["invalid", "error", "skipped"])
+def test_a_run_that_is_not_to_be_trusted_shows_no_shootdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str
+) -> None:
+    assert not shootdown.tell(recorded(tmp_path, status, "not delivered: 2 of 3"))
+    assert f"{status}: not delivered: 2 of 3" in capsys.readouterr().out
+
+
+def test_a_run_without_counts_shows_no_shootdown(tmp_path: Path) -> None:
+    assert not shootdown.tell(recorded(tmp_path, expected=0))
+
+
+@pytest.mark.parametrize(
+    ("attempted", "evidence", "status"),
+    [
+        (0, {}, 0),
+        (0, {"responders_reached": 2}, 1),
+        (1, {}, 1),
+        (2, {}, 2),
+        (3, {}, 1),
+        (4, {}, 1),
+        (130, {}, 130),
+        (143, {}, 143),
+    ],
+)
+def test_the_status_is_0_1_2_or_a_signals(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    attempted: int,
+    evidence: dict[str, int],
+    status: int,
+) -> None:
+    class Attempt:
+        def __init__(self, *_: object) -> None:
+            self.recorded = [recorded(lab.results, **evidence)]
+
+        def begin(self, *_: object) -> int:
+            return attempted
+
+    monkeypatch.setattr(attempt, "Attempt", Attempt)
+    monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
+    assert run(["shootdown", "--cpus", "4"]) == status
+
+
+def run(words: list[str]) -> int:
+    """klat lab, in this process."""
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    parsed = parser.parse_args(["lab", *words])
+    status: int = parsed.func(parsed)
+    return status
