@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import harness
@@ -16,6 +17,7 @@ import planted
 import pytest
 from labs import ROOT
 
+from klat.lab.modules import Tree
 from klat.session import read_session
 
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network")
@@ -123,6 +125,23 @@ def test_resuming_boots_what_is_missing_and_nothing_else(twice: list[Path], tmp_
     assert samples(again) == before, "the boot that was missing is the one that was planned"
 
 
+def test_boots_that_would_not_be_like_those_that_are_there_are_refused(
+    twice: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "results"
+    shutil.copytree(twice[0], output)
+    shutil.rmtree(session_of(output, "lab-stock"))
+    kept = session_of(output, "lab-rt")
+    machine = kept / "lab/machine.json"
+    facts = json.loads(machine.read_text())
+    facts["kernel"]["initramfs_sha256"] = "as by another QEMU"
+    machine.write_text(json.dumps(facts))
+    done = klat("lab", "run", "--resume", kept, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "an experiment is of one; begin another" in done.stderr.splitlines()[-1]
+    assert list((output / "lab-rt").iterdir()) == [kept]
+
+
 def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int, str]:
     good, bad = (twice[0] / label for label in LABELS)
     words = ("--good", good, "--bad", bad, "--kernel", kernel, *more)
@@ -216,6 +235,59 @@ def test_a_users_own_kernel_boots_with_modules_and_without(
     assert done.returncode == 0, done.stderr
     record = read_session(session_of(tmp_path / "results", "mine"))
     assert [row.status for row in record.rows] == ["ok"]
+
+
+def needed_modules(tree: Path, release: str, into: Path) -> Path:
+    """The modules that a guest with `network` loads, unpacked, in a directory of their own."""
+    modules = next(
+        path for path in (tree / "usr/lib/modules", tree / "lib/modules") if path.is_dir()
+    )
+    into.mkdir()
+    for module in Tree(modules, release).closure(["tun", "virtio_pci", "virtio_blk"]):
+        (into / f"{module.name}.ko").write_bytes(module.data)
+    return into
+
+
+def without_code(data: bytes, release: str) -> bytes:
+    return planted.module(release, name="tun")
+
+
+def damaged(data: bytes, release: str) -> bytes:
+    """In its code, which the host does not look at. The kernel holds it against the signature."""
+    changed = bytearray(data)
+    changed[0x100] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("change", [without_code, damaged])
+def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
+    twice: list[Path], tmp_path: Path, change: Callable[[bytes, str], bytes]
+) -> None:
+    tree, release = package("stock")
+    modules = needed_modules(tree, release, tmp_path / "modules")
+    tun = modules / "tun.ko"
+    tun.write_bytes(change(tun.read_bytes(), release))
+    spec = f"mine={tree}/boot/vmlinuz-{release},modules={modules}"
+    done = klat("lab", "run", "--kernel", spec, *SHORT, "network", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "the kernel refused the module tun: " in done.stderr.splitlines()[-1]
+    (facts,) = (tmp_path / "results").glob("mine/.failed/*/run.json")
+    assert json.loads(facts.read_text())["lab"]["failure"] == "module"
+    assert [path.name for path in (tmp_path / "results/mine").iterdir()] == [".failed"]
+
+
+def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(
+    twice: list[Path], tmp_path: Path
+) -> None:
+    tree, release = package("stock")
+    modules = needed_modules(tree, release, tmp_path / "modules")
+    (modules / "virtio_blk.ko").write_bytes(planted.module(release, name="virtio_blk"))
+    spec = f"mine={tree}/boot/vmlinuz-{release},modules={modules}"
+    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    session = session_of(tmp_path / "results", "mine")
+    assert [row.status for row in read_session(session).rows] == ["ok"]
+    assert "module virtio_blk: " in (session / "lab/console.log").read_text()
 
 
 def test_modules_of_another_kernel_are_refused_before_booting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -13,13 +14,14 @@ from pathlib import Path
 
 import harness
 import pytest
+from labs import experiment
 
 from klat import plan
+from klat.errors import KlatError
 from klat.lab import cpio, guest, initramfs
-from klat.lab.experiment import Experiment, parse_clock
+from klat.lab.experiment import Experiment, check_labels, parse_clock
 from klat.lab.failures import ResultsIncomplete
 from klat.lab.modules import Module
-from klat.lab.qemu import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,7 +107,9 @@ def follow(
     """A guest's directory after lab/init, and what it wrote to the serial line. Without a kernel: what
     would mount, load or end something does nothing, and there is no disk."""
     # In a process space of its own, of which a call that ends a machine would be the end.
-    enter = ["unshare", "--mount", "--pid", "--fork"] + ([] if os.geteuid() == 0 else ["-r"])
+    # It ends with unshare, which a time limit kills.
+    enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    enter += [] if os.geteuid() == 0 else ["-r"]
     if subprocess.run([*enter, "true"], check=False).returncode:
         harness.lacking("no process space can be made here")
     guest_root = directory / "guest"
@@ -241,30 +245,45 @@ def test_a_guest_cannot_write_outside_its_session(tmp_path: Path) -> None:
     assert [path.name for path in into.iterdir()] == ["f"], "links and devices are left out"
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        (("f", tarfile.REGTYPE), ("f", tarfile.REGTYPE)),
+        (("f", tarfile.REGTYPE), ("f/inner", tarfile.REGTYPE)),
+        (("f", tarfile.REGTYPE), ("f", tarfile.DIRTYPE)),
+        (("d", tarfile.DIRTYPE), ("d", tarfile.REGTYPE)),
+        (("n" * 300, tarfile.REGTYPE),),
+        (("n" * 300 + "/d", tarfile.DIRTYPE),),
+        (("sparse", tarfile.GNUTYPE_SPARSE),),
+    ],
+)
+def test_results_that_cannot_be_laid_out_as_files_are_not_believed(
+    tmp_path: Path, members: tuple[tuple[str, bytes], ...]
+) -> None:
+    data = tar_of(tmp_path, *((name, kind, "") for name, kind in members))
+    with pytest.raises(ResultsIncomplete):
+        guest.unpack(data, tmp_path)
+
+
+def test_a_trouble_of_the_host_is_not_laid_to_the_guest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(guest, "_write", full)
+    with pytest.raises(OSError, match="No space"):
+        guest.unpack(tar_of(tmp_path, ("f", tarfile.REGTYPE, "")), tmp_path)
+
+
+def test_results_larger_than_their_disk_are_not_believed(tmp_path: Path) -> None:
+    line = f"klat-lab 1 complete {'9' * 300} {hashlib.sha256().hexdigest()}\n"
+    disk = on_disk(tmp_path / "disk", line.encode().ljust(512, b"\0"), b"")
+    with pytest.raises(ResultsIncomplete, match="exceed"):
+        guest.receive(disk, tmp_path / "none")
+
+
 # The order ----------------------------------------------------------------------------------------
-
-
-def experiment(**more: object) -> Experiment:
-    facts: dict[str, object] = {
-        "identity": "x",
-        "kernels": ("debian:stock", "debian:rt"),
-        "labels": ("lab-stock", "lab-rt"),
-        "releases": ("a", "b"),
-        "hashes": ("a", "b"),
-        "programs": {"pipes": "0"},
-        "mode": "counted",
-        "why": "",
-        "shape": Shape(),
-        "sets": (("pipes", ("--cpus=0,0",)), ("cv", ())),
-        "loads": ("none",),
-        "append": "",
-        "boots": 4,
-        "runs": 3,
-        "seed": 5,
-        "clock": "2026-01-01T00:00:00",
-        "time_limit_s": 60,
-    }
-    return Experiment(**facts | more)  # type: ignore[arg-type]
 
 
 def test_kernels_alternate_in_abba_blocks() -> None:
@@ -275,6 +294,21 @@ def test_kernels_alternate_in_abba_blocks() -> None:
 def test_each_load_has_labels_of_its_own() -> None:
     boots = experiment(loads=("none", "mmap"), boots=1).schedule()
     assert [b.label for b in boots] == ["lab-stock", "lab-rt", "lab-stock-mmap", "lab-rt-mmap"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "loads", "why"),
+    [
+        (("a", "a"), ("none",), "two kernels have the label 'a'"),
+        (("a", "a-fork"), ("none", "fork"), "would both have the label 'a-fork'"),
+        (("a" * 250,), ("none", "populate"), "longer than 255 bytes"),
+    ],
+)
+def test_two_conditions_never_share_a_label(
+    labels: tuple[str, ...], loads: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(KlatError, match=why):
+        check_labels(labels, loads)
 
 
 def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +36,9 @@ def arm64(path: Path) -> None:
     path.write_bytes(bytes(0x38) + b"ARM\x64" + bytes(1000))
 
 
-def cut_off(path: Path) -> None:
+def cut_off(path: Path, size: int = -500) -> None:
     planted.kernel(path)
-    path.write_bytes(path.read_bytes()[:1600])
+    path.write_bytes(path.read_bytes()[:size])
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,9 @@ def cut_off(path: Path) -> None:
         (lambda path: planted.kernel(path, flags=0), "is a 32-bit kernel"),
         (lambda path: planted.kernel(path, protocol=0x204), "boot protocol 2.04"),
         (cut_off, "cut off"),
+        (lambda path: cut_off(path, 0x20C), "cut off"),
+        (lambda path: os.mkfifo(path), "is no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
         (lambda path: path.mkdir(), "cannot read the kernel"),
         (lambda path: None, "No such file"),
     ],
@@ -135,6 +140,15 @@ def test_a_damaged_module_is_named(tmp_path: Path, suffix: str) -> None:
         names(Tree(tmp_path, RELEASE), "tun")
 
 
+def test_a_module_whose_packing_is_damaged_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tun.ko.gz"
+    data = bytearray(gzip.compress(planted.module(RELEASE), mtime=0))
+    data[12:20] = b"\xff" * 8
+    path.write_bytes(bytes(data))
+    with pytest.raises(KlatError, match=str(path)):
+        names(Tree(tmp_path, RELEASE), "tun")
+
+
 def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KlatError, match="holds no kernel module"):
         Tree(tmp_path, RELEASE)
@@ -164,6 +178,25 @@ def test_two_kernels_of_one_label_are_refused(lab: Lab, tmp_path: Path, qemu: st
     done = lab("run", "--kernel", f"a={kernel}", "--kernel", f"a={kernel}", "pipes")
     assert done.returncode == 2
     assert "two kernels have the label 'a'" in done.stderr
+
+
+@pytest.mark.parametrize("load", ["", "a/b", "no-such", "line\nbreak"])
+def test_what_is_no_load_is_a_usage_error(lab: Lab, tmp_path: Path, load: str) -> None:
+    done = lab("run", "--kernel", f"a={tmp_path}/k", "--load", load, "pipes")
+    assert done.returncode == 2
+    assert done.stderr.startswith("klat lab: --load "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_where_nothing_can_be_recorded_nothing_is_booted(
+    lab: Lab, tmp_path: Path, qemu: str
+) -> None:
+    lab.results.write_text("a file")
+    done = lab("run", "--kernel", f"a={planted.kernel(tmp_path / 'k')}", "pipes")
+    assert done.returncode == 2
+    assert (
+        done.stderr == "klat lab: results: is no directory, so nothing can be recorded in results\n"
+    )
 
 
 def packages(*releases: str) -> dict[str, Package]:

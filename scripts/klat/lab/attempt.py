@@ -16,7 +16,7 @@ from typing import TextIO
 
 from klat import programs
 from klat.errors import KlatError
-from klat.lab import cache, image, initramfs, kernels, modes, qemu, suite
+from klat.lab import cache, experiment, image, initramfs, kernels, modes, qemu, session, suite
 from klat.lab.apt import Archive
 from klat.lab.boots import Boots, Ready
 from klat.lab.experiment import IDLE, Begun, Experiment
@@ -78,46 +78,52 @@ class Attempt:
     # Beginning and resuming -----------------------------------------------------------------------
 
     def begin(self, request: Request, output: Path, jobs: int | None) -> int:
-        kernels.check_labels(request.specs)
+        experiment.check_labels([spec.label for spec in request.specs], request.loads)
+        _check_output(output)
         found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
-        with Signals() as signals:
-            try:
-                mode, why = self._mode(request.mode, found[0], signals)
-                self.say(f"mode {mode}: {why}")
-                machine = Machine(self._emulator, mode, request.shape)
-                qemu.check(machine)
-                static = self._programs(request.sets, request.loads)
-                planned = Experiment(
-                    identity=secrets.token_hex(8),
-                    kernels=tuple(kernel.spec.text for kernel in found),
-                    labels=tuple(kernel.label for kernel in found),
-                    releases=tuple(kernel.image.release for kernel in found),
-                    hashes=tuple(kernel.image.sha256 for kernel in found),
-                    programs={name: suite.hash_of(path) for name, path in sorted(static.items())},
-                    mode=mode,
-                    why=why,
-                    shape=request.shape,
-                    sets=tuple(request.sets),
-                    loads=tuple(request.loads),
-                    append=request.append,
-                    boots=request.boots,
-                    runs=request.runs,
-                    seed=request.seed,
-                    clock=request.clock,
-                    time_limit_s=request.time_limit_s,
-                )
-                begun = Begun(planned, output, {})
-                return self._follow(begun, found, static, machine, jobs, signals)
-            except Stopped as stopped:
-                return stopped.status
+        busybox = self._busybox()
+        try:
+            mode, why = self._mode(request.mode, found[0], busybox)
+        except Stopped as stopped:
+            self.say(f"stopped: {stopped}")
+            return stopped.status
+        self.say(f"mode {mode}: {why}")
+        machine = Machine(self._emulator, mode, request.shape)
+        qemu.check(machine)
+        static = self._programs(request.sets, request.loads)
+        planned = Experiment(
+            identity=secrets.token_hex(8),
+            kernels=tuple(kernel.spec.text for kernel in found),
+            labels=tuple(kernel.label for kernel in found),
+            releases=tuple(kernel.image.release for kernel in found),
+            hashes=tuple(kernel.image.sha256 for kernel in found),
+            programs={name: suite.hash_of(path) for name, path in sorted(static.items())},
+            mode=mode,
+            why=why,
+            shape=request.shape,
+            sets=tuple(request.sets),
+            loads=tuple(request.loads),
+            append=request.append,
+            boots=request.boots,
+            runs=request.runs,
+            seed=request.seed,
+            clock=request.clock,
+            time_limit_s=request.time_limit_s,
+        )
+        ready = self._ready(planned, found, busybox, static, machine)
+        return self._follow(Begun(planned, output, {}), ready, machine, jobs)
 
     def resume(self, begun: Begun, jobs: int | None) -> int:
         planned = begun.experiment
+        _check_output(begun.output)
         found = []
         for text, label, release, digest in zip(
             planned.kernels, planned.labels, planned.releases, planned.hashes
         ):
-            spec = kernels.parse(f"debian:{release}" if text.startswith("debian:") else text)
+            try:
+                spec = kernels.parse(f"debian:{release}" if text.startswith("debian:") else text)
+            except ValueError as error:
+                raise KlatError(f"run.json was edited: {error}") from None
             kernel = kernels.obtain(
                 Spec(text, label, spec.debian, spec.path, spec.modules), self.say, self._archive
             )
@@ -134,16 +140,16 @@ class Attempt:
                 " begin another"
             )
         machine = Machine(self._emulator, planned.mode, planned.shape)
-        with Signals() as signals:
-            try:
-                return self._follow(begun, found, static, machine, jobs, signals)
-            except Stopped as stopped:
-                return stopped.status
+        qemu.check(machine)
+        ready = self._ready(planned, found, self._busybox(), static, machine)
+        _check_guests(begun, ready)
+        return self._follow(begun, ready, machine, jobs)
 
-    def _mode(self, asked: str, kernel: Kernel, signals: Signals) -> tuple[str, str]:
+    def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
         if asked != "auto":
             return asked, "as asked for"
-        return modes.choose(self._emulator, kernel.image.path, self._busybox(), signals)
+        with Signals() as signals:
+            return modes.choose(self._emulator, kernel.image.path, busybox, signals)
 
     # What guests are made of ----------------------------------------------------------------------
 
@@ -168,21 +174,36 @@ class Attempt:
             names[_LOAD_PROGRAM] = None
         return suite.static_programs(list(names))
 
-    def _ready(self, planned: Experiment, kernel: Kernel, base: bytes) -> Ready:
-        unpacked = None
-        if planned.mode != "kvm":
-            # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
-            unpacked = image.vmlinux(kernel.image, cache.folder("images"))
-        digest = hashlib.sha256(base).hexdigest()
-        facts: dict[str, object] = {
-            **kernel.facts(),
-            "started_as": "vmlinux" if unpacked else "bzImage",
-            "initramfs_sha256": digest,
-        }
-        return Ready(kernel.label, unpacked or kernel.image.path, base, facts)
+    def _ready(
+        self,
+        planned: Experiment,
+        found: Sequence[Kernel],
+        busybox: bytes,
+        static: dict[str, Path],
+        machine: Machine,
+    ) -> list[Ready]:
+        ready = []
+        for kernel in found:
+            unpacked = None
+            if planned.mode != "kvm":
+                # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
+                unpacked = image.vmlinux(kernel.image, cache.folder("images"))
+            base = self._base(planned, kernel, busybox, static, machine)
+            facts: dict[str, object] = {
+                **kernel.facts(),
+                "started_as": "vmlinux" if unpacked else "bzImage",
+                "initramfs_sha256": hashlib.sha256(base).hexdigest(),
+            }
+            ready.append(Ready(kernel.label, unpacked or kernel.image.path, base, facts))
+        return ready
 
     def _base(
-        self, planned: Experiment, kernel: Kernel, static: dict[str, Path], machine: Machine
+        self,
+        planned: Experiment,
+        kernel: Kernel,
+        busybox: bytes,
+        static: dict[str, Path],
+        machine: Machine,
     ) -> bytes:
         first: list[Module] = []
         last: list[Module] = []
@@ -193,30 +214,33 @@ class Attempt:
         config = (kernel.image.release, kernel.config) if kernel.config else None
         return initramfs.base(
             _init().read_bytes(),
-            self._busybox(),
+            busybox,
             static,
             first,
             last,
             config,
-            machine.describe(_host()),
+            machine.describe(host()),
         )
 
     # Booting --------------------------------------------------------------------------------------
 
     def _follow(
+        self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None
+    ) -> int:
+        # Until here Ctrl-C ends what is under way, such as a download; from here on it is waited for.
+        with Signals() as signals, cache.work(begun.experiment.identity) as work:
+            return self._boot(begun, ready, machine, jobs, work, signals)
+
+    def _boot(
         self,
         begun: Begun,
-        found: Sequence[Kernel],
-        static: dict[str, Path],
+        ready: Sequence[Ready],
         machine: Machine,
         jobs: int | None,
+        work: Path,
         signals: Signals,
     ) -> int:
         planned = begun.experiment
-        ready = [
-            self._ready(planned, kernel, self._base(planned, kernel, static, machine))
-            for kernel in found
-        ]
         if jobs is None or planned.mode != "counted":
             # Only where instructions are counted do guests not disturb each other.
             if jobs and jobs > 1:
@@ -224,34 +248,34 @@ class Attempt:
             jobs = _cpus() if planned.mode == "counted" else 1
         schedule = planned.schedule()
         total = len(schedule) * planned.runs_of_boot
-        done = len(begun.sessions) * planned.runs_of_boot
+        # Anew: another lab may have been at work on it until now.
+        there = experiment.recorded(planned, begun.output)
         self.say(
             f"{len(schedule)} boots of {planned.runs_of_boot} runs"
             f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"
             f" seed {planned.seed}, clock {planned.clock}, into {begun.output}"
-            + (f"; {len(begun.sessions)} are there" if begun.sessions else "")
+            + (f"; {len(there)} are there" if there else "")
         )
-        for kernel in found:
-            self.say(f"  {kernel.label}: {kernel.image.release}")
+        for label, release in zip(planned.labels, planned.releases):
+            self.say(f"  {label}: {release}")
         failure: KlatError | Stopped | None = None
         started = time.monotonic()
         limit = _BOOT_LIMIT_S[planned.mode] + _BOOT_LIMIT_OF_CPU_S * (planned.shape.cpus - 1)
-        with cache.work() as work:
-            boots = Boots(
-                planned,
-                begun.output,
-                ready,
-                machine,
-                min(jobs, _JOBS_MAX),
-                min(limit, planned.time_limit_s),
-                self._command,
-                work,
-                Progress(total, done, self._stderr),
-            )
-            try:
-                boots.run(begun.sessions, signals)
-            except (KlatError, Stopped) as error:
-                failure = error
+        boots = Boots(
+            planned,
+            begun.output,
+            ready,
+            machine,
+            min(jobs, _JOBS_MAX),
+            min(limit, planned.time_limit_s),
+            self._command,
+            work,
+            Progress(total, len(there) * planned.runs_of_boot, self._stderr),
+        )
+        try:
+            boots.run(there, signals)
+        except (KlatError, Stopped) as error:
+            failure = error
         return self._tell(planned, begun, boots, time.monotonic() - started, failure)
 
     def _tell(
@@ -315,7 +339,31 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _host() -> str:
+def _check_output(output: Path) -> None:
+    """KlatError where nothing could be recorded: that is better known before the first boot."""
+    place = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise KlatError(f"{place}: is no directory, so nothing can be recorded in {output}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise KlatError(f"{place}: is not for this user to write, so nothing can be recorded there")
+
+
+def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
+    """KlatError where a boot to come would not be like those that are there."""
+    made = {one.label: (one.facts["initramfs_sha256"], one.facts["started_as"]) for one in ready}
+    for boot in begun.experiment.schedule():
+        if boot.number not in begun.sessions:
+            continue
+        label = begun.experiment.labels[boot.condition.kernel]
+        if session.made_of(begun.sessions[boot.number]) != made[label]:
+            raise KlatError(
+                f"{label}: its guests were made of another QEMU, busybox, klat or modules than are"
+                " here now, and an experiment is of one; begin another"
+            )
+
+
+def host() -> str:
+    """This machine, where guests run on its CPUs."""
     try:
         return Path("/etc/machine-id").read_text().strip()
     except OSError:

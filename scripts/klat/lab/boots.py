@@ -27,6 +27,7 @@ from klat.lab.guest import Delivery
 from klat.lab.qemu import Guest, Machine
 from klat.process import Signals
 from klat.progress import Progress, duration
+from klat.session import printable
 
 _POLL_SECONDS = 0.2
 _READY = b"klat-lab: ready"
@@ -290,6 +291,15 @@ class Boots:
         )
 
     def _conclude(self, booting: Booting) -> None:
+        try:
+            self._record(booting)
+        except OSError as error:
+            raise KlatError(
+                f"{booting.boot.label}: boot {booting.boot.number} cannot be recorded in"
+                f" {self._output}: {error.strerror or error}"
+            ) from error
+
+    def _record(self, booting: Booting) -> None:
         boot = booting.boot
         delivery, failure = booting.conclude()
         evidence = booting.evidence(self._command)
@@ -317,7 +327,7 @@ class Boots:
         )
         self._progress.say(f"{name}: {failure} ({failure.kind}); kept in {kept}")
         for line in failure.console:
-            self._progress.say(f"  | {line}")
+            self._progress.say(f"  | {printable(line.expandtabs())}")
         labels = {b.label for b in self._experiment.schedule() if b.number in self.sessions}
         if boot.label not in labels:
             raise type(failure)(f"{boot.label}: {failure}", failure.console)

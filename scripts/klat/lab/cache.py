@@ -50,12 +50,17 @@ def _lock(path: Path) -> int | None:
 
 
 @contextmanager
-def work() -> Iterator[Path]:
-    """A directory that is removed at the end. Those of labs that were killed go first."""
-    base = folder("work")
-    _sweep(base)
-    path = Path(tempfile.mkdtemp(dir=base))
-    descriptor = _lock(path)
+def work(name: str = "") -> Iterator[Path]:
+    """A directory that is removed at the end. Those of labs that were killed go first. KlatError
+    where a lab is at work under the same name."""
+    # A directory that is not locked yet looks like one that a killed lab left.
+    with exclusive("work"):
+        base = folder("work")
+        _sweep(base)
+        if name and any(base.glob(f"{name}.*")):
+            raise KlatError("another klat lab is at work on this experiment")
+        path = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=base))
+        descriptor = _lock(path)
     try:
         yield path
     finally:
@@ -78,12 +83,32 @@ def _sweep(base: Path) -> None:
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
     """One process at a time, in what it does to a part of the cache; others wait."""
-    descriptor = os.open(folder(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = _wait_for(name)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_for(name: str) -> int:
+    while True:
+        path = folder(name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_still(descriptor, path):
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether it has not been cleared away meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def clear() -> int:
@@ -91,14 +116,14 @@ def clear() -> int:
     base = root()
     if not base.is_dir():
         return 0
-    if (base / "work").is_dir():
+    with exclusive("work"):
         _sweep(base / "work")
         if any((base / "work").iterdir()):
             raise KlatError(f"{base}: a klat lab is at work in it")
-    size = sum(
-        os.lstat(os.path.join(inner, file)).st_blocks * 512
-        for inner, _, files in os.walk(base)
-        for file in files
-    )
-    shutil.rmtree(base)
+        size = sum(
+            os.lstat(os.path.join(inner, file)).st_blocks * 512
+            for inner, _, files in os.walk(base)
+            for file in files
+        )
+        shutil.rmtree(base)
     return size

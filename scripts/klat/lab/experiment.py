@@ -11,9 +11,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from klat import plan
+from klat import directory, plan
 from klat.errors import KlatError
-from klat.lab.qemu import Shape
+from klat.lab.qemu import MODES, Shape
 from klat.plan import PlannedRun
 
 IDLE = "none"
@@ -99,6 +99,10 @@ class Experiment:
     def runs_of_boot(self) -> int:
         return self.runs * len(self.sets)
 
+    @property
+    def number_of_boots(self) -> int:
+        return self.boots * len(self.kernels) * len(self.loads)
+
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -107,10 +111,41 @@ class Experiment:
         """ValueError, TypeError or KeyError where that was not written by facts()."""
         held = dict(facts)
         held["shape"] = Shape(**held["shape"])
-        held["sets"] = tuple((str(name), tuple(words)) for name, words in held["sets"])
+        held["sets"] = tuple((str(name), tuple(map(str, words))) for name, words in held["sets"])
         for name in ("kernels", "labels", "releases", "hashes", "loads"):
-            held[name] = tuple(held[name])
-        return Experiment(**held)
+            held[name] = tuple(map(str, held[name]))
+        found = Experiment(**held)
+        shape = asdict(found.shape).values()
+        numbers = (found.boots, found.runs, found.seed, found.time_limit_s, *shape)
+        if any(type(number) is not int for number in numbers) or found.mode not in MODES:
+            raise ValueError
+        kernels = (found.kernels, found.labels, found.releases, found.hashes)
+        if len({len(each) for each in kernels}) > 1 or not isinstance(found.programs, dict):
+            raise ValueError
+        for label in found.labels:
+            directory.check_label(label)
+        parse_clock(found.clock)
+        return found
+
+
+def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
+    """KlatError where two conditions would be recorded under one label, or one under none that can
+    be."""
+    made = [Condition(k, load).label(labels) for load in loads for k in range(len(labels))]
+    for label in made:
+        if labels.count(label) > 1:
+            raise KlatError(
+                f"two kernels have the label {label!r}; compare could not tell them apart"
+            )
+        if made.count(label) > 1:
+            raise KlatError(
+                f"a kernel and another one under a load would both have the label {label!r}; give"
+                " one another name"
+            )
+        try:
+            directory.check_label(label)
+        except ValueError as error:
+            raise KlatError(f"{label[:40]!r}: {error}") from None
 
 
 def now() -> str:
@@ -144,11 +179,11 @@ def find(path: Path) -> Begun:
         raise KlatError(f"{path}: no such directory")
     held: dict[str, tuple[Experiment, Path]] = {}
     for facts in _run_files(path.resolve()):
-        found = _experiment(facts)
+        found = _read(facts)
         if found:
             label = facts.parent.parent
             output = label.parent.parent if label.name == FAILED else label.parent
-            held[found.identity] = (found, output)
+            held[found[0].identity] = (found[0], output)
     if not held:
         raise KlatError(
             f"{path}: klat lab run began no session in it, so there is none to complete"
@@ -156,13 +191,18 @@ def find(path: Path) -> Begun:
     if len(held) > 1:
         raise KlatError(f"{path}: holds sessions of {len(held)} experiments; give one session")
     ((experiment, output),) = held.values()
+    return Begun(experiment, output, recorded(experiment, output))
+
+
+def recorded(experiment: Experiment, output: Path) -> dict[int, Path]:
+    """The sessions of an experiment that are there, by the number of the boot."""
     sessions = {}
-    for label_name in {boot.label for boot in experiment.schedule()}:
-        for facts in _sessions_of(output / label_name):
-            found = _experiment(facts)
-            if found and found.identity == experiment.identity:
-                sessions[int(_read(facts)["lab"]["boot"])] = facts.parent
-    return Begun(experiment, output, sessions)
+    for label in {boot.label for boot in experiment.schedule()}:
+        for facts in _sessions_of(output / label):
+            found = _read(facts)
+            if found and found[0].identity == experiment.identity:
+                sessions[found[1]] = facts.parent
+    return sessions
 
 
 def _sessions_of(label: Path) -> list[Path]:
@@ -179,17 +219,29 @@ def _run_files(path: Path) -> Iterator[Path]:
         yield from (label / FAILED).glob("*/run.json")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
+    """What a session is the record of. KlatError where it is none of the lab's."""
+    found = _read(session / "run.json")
+    if found is None:
+        raise KlatError(f"{session}: is no session of klat lab")
+    experiment, number = found
+    return experiment, experiment.schedule()[number - 1]
 
 
-def _experiment(path: Path) -> Experiment | None:
-    lab = _read(path).get("lab")
+def _read(path: Path) -> tuple[Experiment, int] | None:
+    """The experiment and the number of the boot; None where klat lab run did not begin it."""
     try:
-        return Experiment.of(lab["experiment"]) if lab else None
+        facts = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    lab = facts.get("lab") if isinstance(facts, dict) else None
+    if not lab:
+        return None
+    try:
+        experiment = Experiment.of(lab["experiment"])
+        number = lab["boot"]
+        if type(number) is not int or not 1 <= number <= experiment.number_of_boots:
+            raise ValueError
     except (KeyError, TypeError, ValueError):
         raise KlatError(f"{path} is damaged or was edited") from None
+    return experiment, number

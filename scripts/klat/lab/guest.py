@@ -8,6 +8,7 @@ which begins at 4096. A serial line cannot be overwritten: there the guest write
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -22,6 +23,10 @@ HEADER = 512
 OFFSET = 4096
 _MAGIC = "klat-lab"
 _VERSION = "1"
+# What a name in a tar can be at fault for. All else is the host's trouble, such as a full disk.
+_NAMES_FAULTS = frozenset(
+    {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ def receive(disk: Path, serial: Path) -> Delivery:
         if header is None:
             raise ResultsIncomplete("the results are damaged: the disk has no header")
         state, size, digest = header
+        if size > os.fstat(file.fileno()).st_size:
+            raise ResultsIncomplete("the results are damaged: they are said to exceed the disk")
         file.seek(OFFSET)
         delivery = _whole(state, file.read(size), size, digest)
     data = serial.read_bytes() if serial.exists() else b""
@@ -71,7 +78,8 @@ def receive(disk: Path, serial: Path) -> Delivery:
 
 
 def unpack(tar: bytes, into: Path) -> None:
-    """Files and directories only, and none outside: a guest is not to be trusted with the host."""
+    """Files and directories only, none outside and none in place of another: a guest is not to be
+    trusted with the host. ResultsIncomplete leaves behind what came before."""
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
             for member in archive:
@@ -80,14 +88,25 @@ def unpack(tar: bytes, into: Path) -> None:
                     continue
                 if ".." in parts or member.name.startswith("/"):
                     raise ResultsIncomplete(f"the results hold the path {member.name!r}")
-                place = into.joinpath(*parts)
-                if member.isdir():
-                    place.mkdir(exist_ok=True)
-                    directory.give(place)
-                elif member.isfile():
-                    _write(archive, member, place)
-    except (tarfile.TarError, EOFError) as error:
+                _place(archive, member, into.joinpath(*parts))
+    except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
         raise ResultsIncomplete(f"the results are damaged: {error}") from None
+
+
+def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    if member.issparse():  # which may claim any size
+        raise ResultsIncomplete(f"the results hold the sparse file {member.name!r}")
+    try:
+        if member.isdir():
+            directory.make_directories(place)
+        elif member.isfile():
+            _write(archive, member, place)
+    except OSError as error:
+        if error.errno not in _NAMES_FAULTS:
+            raise
+        raise ResultsIncomplete(
+            f"the results cannot be unpacked: {member.name[:200]!r}: {error.strerror}"
+        ) from None
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:

@@ -27,6 +27,7 @@ _PROTOCOL = 0x206
 _VERSION_TEXT = 0x20E
 _XLOADFLAGS = 0x236
 _PAYLOAD = 0x248
+_HEADER_END = 0x268  # with what protocol 2.12 has
 _OLDEST = 0x20C  # protocol 2.12, of Linux 3.8, told of 64-bit kernels
 _KERNEL_64 = 1
 _PT_NOTE = 4
@@ -54,6 +55,8 @@ class Image:
 def inspect(path: Path) -> Image:
     """KlatError says what the file is instead of a kernel for x86-64."""
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise KlatError(f"{path}: is no regular file")  # and may never end
         data = path.read_bytes()
     except OSError as error:
         raise KlatError(f"{path}: cannot read the kernel: {error.strerror}") from None
@@ -64,6 +67,8 @@ def inspect(path: Path) -> Image:
             f"{path}: is no bootable kernel for x86-64 (bzImage)"
             + (f" but {found}" if found else "")
         )
+    if len(data) < _HEADER_END:
+        raise KlatError(f"{path}: ends within its boot header, so it is cut off")
     (protocol,) = struct.unpack_from("<H", data, _PROTOCOL)
     if protocol < _OLDEST:
         raise KlatError(

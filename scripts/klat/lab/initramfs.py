@@ -32,7 +32,6 @@ def base(
     """What all boots of a kernel share. `machine` describes what the figures depend on besides the
     kernel; its hash becomes the guest's machine-id. `config` is the kernel's release and
     configuration. `first` are loaded before the runs, `last` after them."""
-    identity = hashlib.sha256(machine.encode()).hexdigest()[:32] + "\n"
     entries = [
         cpio.character_device("dev/console", 5, 1),
         *(cpio.directory(name) for name in ("proc", "sys", "dev", "tmp")),
@@ -43,11 +42,21 @@ def base(
         *(cpio.file(f"modules/{module.name}.ko", module.data) for module in (*first, *last)),
         cpio.file("klat/modules", _names(first)),
         cpio.file("klat/modules.last", _names(m for m in last if m not in first)),
-        cpio.file("etc/machine-id", identity.encode()),
+        cpio.file("etc/machine-id", f"{_identity(machine)}\n".encode()),
     ]
     if config:
         entries.append(cpio.file(f"boot/config-{config[0]}", config[1]))
     return cpio.archive(entries)
+
+
+def _identity(machine: str) -> str:
+    return hashlib.sha256(machine.encode()).hexdigest()[:32]
+
+
+def recorded_machine_id(machine: str) -> str:
+    """As session.json tells of a guest that was made with this description (machine_id() of
+    lib/session.c)."""
+    return hashlib.sha256(f"klat:{_identity(machine)}".encode()).hexdigest()[:32]
 
 
 def _names(modules: Iterable[Module]) -> bytes:

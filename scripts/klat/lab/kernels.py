@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,15 +79,6 @@ def parse(text: str) -> Spec:
     if len(more) > 1 or not path or more == [""]:
         raise ValueError(f"{text!r} is not NAME=path/to/bzImage[,modules=DIR]")
     return Spec(text, label, path=Path(path), modules=Path(more[0]) if more else None)
-
-
-def check_labels(specs: Sequence[Spec]) -> None:
-    labels = [spec.label for spec in specs]
-    for spec in specs:
-        if labels.count(spec.label) > 1:
-            raise KlatError(
-                f"two kernels have the label {spec.label!r}; compare could not tell them apart"
-            )
 
 
 def offered(packages: Mapping[str, Package]) -> list[Offered]:

@@ -13,6 +13,7 @@ import os
 import shutil
 import struct
 import subprocess
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def unpack(path: Path) -> bytes:
             return lzma.decompress(data)
         if path.name.endswith(".gz"):
             return gzip.decompress(data)
-    except (lzma.LZMAError, OSError, EOFError) as error:
+    except (lzma.LZMAError, zlib.error, OSError, EOFError) as error:
         raise KlatError(f"{path}: cannot be unpacked: {error}") from None
     if not path.name.endswith(".zst"):
         return data

@@ -22,6 +22,7 @@ from klat.session import SessionError, read_session
 
 HOST_FILES = "lab"  # the directory of a session with what the host adds
 _PROGRAMS_LOG = "programs.log"
+_RESULTS = "results.tar"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ def store(
     parent = output / boot.label
     draft = _draft(parent, boot)
     try:
-        _fill(draft, experiment, boot, delivery.tar, evidence)
+        _add_files(draft, evidence)
+        if delivery.tar:
+            guest.unpack(delivery.tar, draft)
+        _add_facts(draft, experiment, boot, evidence)
         _check(draft, experiment.plan(boot), delivery.state)
         session = directory.create(output, boot.label)
         draft.rename(session)
@@ -60,13 +64,21 @@ def keep_failed(
     failure: BootFailure,
 ) -> Path:
     """Where it can be looked at and is no session: below FAILED, with run.json telling of what it
-    died."""
+    died. What cannot be unpacked is kept as it came."""
     parent = output / boot.label / FAILED
     directory.make_directories(parent)
     draft = _draft(parent, boot)
     try:
+        _add_files(draft, evidence)
+        if delivery and delivery.tar:
+            try:
+                guest.unpack(delivery.tar, draft)
+            except ResultsIncomplete:
+                draft = _draft(parent, boot)
+                _add_files(draft, evidence)
+                _write(draft / HOST_FILES / _RESULTS, delivery.tar)
         facts = {"failure": failure.kind, "reason": str(failure)}
-        _fill(draft, experiment, boot, delivery.tar if delivery else b"", evidence, facts)
+        _add_facts(draft, experiment, boot, evidence, facts)
         final = directory.create(output / boot.label, FAILED)
         draft.rename(final)
     except BaseException:
@@ -84,23 +96,30 @@ def _draft(parent: Path, boot: PlannedBoot) -> Path:
     return path
 
 
-def _fill(
+def _add_files(draft: Path, evidence: Evidence) -> None:
+    """What is the host's to write, before anything of the guest's, which can then not be in its
+    place."""
+    (draft / HOST_FILES).mkdir()
+    directory.give(draft / HOST_FILES)
+    machine = json.dumps(evidence.machine, indent=2).encode() + b"\n"
+    for name, data in {**evidence.files, "machine.json": machine}.items():
+        _write(draft / HOST_FILES / name, data)
+    for name in (directory.PLAN, directory.FACTS):
+        _write(draft / name, b"")
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    directory.give(path)
+
+
+def _add_facts(
     draft: Path,
     experiment: Experiment,
     boot: PlannedBoot,
-    tar: bytes,
     evidence: Evidence,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    if tar:
-        guest.unpack(tar, draft)
-    host = draft / HOST_FILES
-    host.mkdir(exist_ok=True)
-    directory.give(host)
-    machine = json.dumps(evidence.machine, indent=2).encode() + b"\n"
-    for name, data in {**evidence.files, "machine.json": machine}.items():
-        (host / name).write_bytes(data)
-        directory.give(host / name)
     load = None if boot.condition.load == IDLE else boot.condition.load
     settings = Settings(boot.label, boot.seed, load=load, time_limit_s=experiment.time_limit_s)
     facts = {
@@ -116,6 +135,16 @@ def _fill(
     recording.write(draft, settings, experiment.plan(boot), evidence.command, facts)
 
 
+def made_of(session: Path) -> tuple[str, str]:
+    """The hash of what all guests of its kernel hold, and how that was started, as recorded; empty
+    where that cannot be read."""
+    try:
+        kernel = json.loads((session / HOST_FILES / "machine.json").read_bytes())["kernel"]
+        return str(kernel["initramfs_sha256"]), str(kernel["started_as"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "", ""
+
+
 def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
     """By KVM, boots of one round were taken beside each other on one machine. Instructions are the
     same whenever they are counted."""
@@ -128,7 +157,7 @@ def _boot_id(session: Path) -> str:
     """The guest's; the host's own has nothing to do with the runs."""
     try:
         return str(json.loads((session / "session.json").read_bytes())["boot_id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

@@ -1,0 +1,86 @@
+"""The space that labs work in: each has its own, and what a killed one leaves goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import ROOT
+
+from klat.errors import KlatError
+from klat.lab import cache
+
+ANOTHER = "from klat.lab import cache\nwith cache.work(): pass"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def another() -> subprocess.Popen[bytes]:
+    """A lab that starts, sweeps and ends."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    return subprocess.Popen([sys.executable, "-B", "-c", ANOTHER], env=environment)
+
+
+def test_a_lab_that_starts_leaves_alone_what_another_has_only_just_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = tempfile.mkdtemp
+    others = []
+
+    def slow(**where: Any) -> str:
+        path = usual(**where)
+        others.append(another())
+        try:
+            others[0].wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            pass
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
+    with cache.work() as path:
+        assert others[0].wait(timeout=60) == 0
+        assert path.is_dir()
+
+
+def test_a_lab_leaves_alone_what_another_works_in_and_removes_what_a_killed_one_left() -> None:
+    with cache.work() as path:
+        left = path.parent / "left"
+        left.mkdir()
+        assert another().wait(timeout=60) == 0
+        assert path.is_dir() and not left.exists()
+    assert not path.exists()
+
+
+def test_two_labs_are_not_at_work_on_one_experiment() -> None:
+    with cache.work("one"), cache.work("another"):
+        with pytest.raises(KlatError, match="at work on this experiment"):
+            with cache.work("one"):
+                pass
+    with cache.work("one"):
+        pass
+
+
+def test_a_lab_that_waited_while_all_was_cleared_works_in_what_is_there() -> None:
+    with cache.exclusive("work"):
+        waiting = another()
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(timeout=2)
+        (cache.root() / "work").rename(cache.root() / "away")
+    assert waiting.wait(timeout=60) == 0
+    assert (cache.root() / "work").is_dir()
+
+
+def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
+    with cache.work():
+        with pytest.raises(KlatError, match="at work in it"):
+            cache.clear()
+    cache.clear()
+    assert not cache.root().exists()
