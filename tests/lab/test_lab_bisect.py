@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import planted
 import pytest
+from labs import Lab, experiment, hash_of, write_session
 
 from klat.errors import KlatError
+from klat.lab import bisect
+from klat.lab.attempt import Request
 from klat.lab.bisect import BAD, GOOD, Figures, verdict
+from klat.lab.experiment import Experiment
+from klat.lab.initramfs import recorded_machine_id
+from klat.lab.qemu import Machine, Shape, find
 
 
 def figures(*values: float, params: str = "cpus=0,0", unit: str = "instructions") -> Figures:
@@ -44,3 +56,154 @@ def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(
 def test_nothing_is_like_one_of_two_that_cannot_be_told_apart(good: Figures, bad: Figures) -> None:
     with pytest.raises(KlatError):
         verdict(good, bad, 100)
+
+
+# Of recorded sessions -----------------------------------------------------------------------------
+
+FIGURES = {"good": 100, "bad": 200, "good-fork": 1000, "bad-fork": 2000}
+METRIC = ("--metric", "pipes.round_trip")
+
+
+def planned(lab: Lab, **more: object) -> Experiment:
+    programs = lab.directory / "programs"
+    shutil.copy(programs / "pipes", programs / "load")
+    facts: dict[str, object] = {
+        "labels": ("good", "bad"),
+        "programs": {name: hash_of(programs / name) for name in ("load", "pipes")},
+        "sets": (("pipes", ("--cpus=0,0",)),),
+        "loads": ("none", "fork"),
+        "boots": 2,
+    }
+    return experiment(**facts | more)
+
+
+def record(
+    output: Path, of: Experiment, figures: Mapping[str, int] = FIGURES, **machines: str
+) -> list[Path]:
+    """All boots of the experiment, with the figures of their labels."""
+    own = ""
+    if not machines:
+        own = recorded_machine_id(Machine(find(), "counted", Shape()).describe(""))
+    sessions = []
+    for boot in of.schedule():
+        machine = machines.get(boot.label, machines.get("all", own))
+        session = write_session(output, of, boot.number, machine_id=machine)
+        session.run({"round_trip": [figures[boot.label]] * 10}, order=1, run=1)
+        sessions.append(session.path)
+    return sessions
+
+
+def refused(lab: Lab, good: str, bad: str) -> str:
+    """What klat lab bisect-check says in one line before it ends the bisection."""
+    kernel = planted.kernel(lab.directory / "k")
+    sides = ("--good", lab.results / good, "--bad", lab.results / bad)
+    done = lab("bisect-check", *sides, "--kernel", kernel, *METRIC)
+    assert done.returncode == 255, done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_good_and_bad_under_different_loads_are_refused(lab: Lab) -> None:
+    record(lab.results, planned(lab), all="m")
+    assert "under different loads: none and fork" in refused(lab, "good", "bad-fork")
+
+
+def test_boots_under_several_loads_are_not_one_side(lab: Lab) -> None:
+    sessions = record(lab.results, planned(lab), all="m")
+    mixed = lab.results / "mixed"
+    for session in sessions:
+        if session.parent.name in ("good", "good-fork"):
+            shutil.copytree(session, mixed / session.name)
+    assert "several loads (fork, none)" in refused(lab, "mixed", "bad")
+
+
+def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab: Lab) -> None:
+    record(lab.results / "both", planned(lab, loads=("none",)), all="m")
+    assert "several kernels (bad, good)" in refused(lab, "both", "both/bad")
+    for number, identity in enumerate(("x", "y")):
+        of = planned(lab, loads=("none",), boots=1, identity=identity)
+        record(lab.results / str(number), of, all="m")
+    shutil.copytree(lab.results / "1/good/1", lab.results / "0/good/another")
+    assert "several experiments (x, y)" in refused(lab, "0/good", "0/bad")
+
+
+def test_good_and_bad_of_different_machines_are_refused(lab: Lab) -> None:
+    record(lab.results, planned(lab, loads=("none",)), good="one", bad="another")
+    assert "different QEMUs or on different machines" in refused(lab, "good", "bad")
+
+
+def test_boots_of_different_machines_are_not_one_side(lab: Lab) -> None:
+    sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
+    one = next(path for path in sessions if path.parent.name == "good") / "session.json"
+    one.write_text(one.read_text().replace('"machine_id": "m"', '"machine_id": "n"'))
+    assert "not all of one QEMU and one machine" in refused(lab, "good", "bad")
+
+
+def test_good_and_bad_of_another_qemu_than_is_here_are_refused(lab: Lab, qemu: str) -> None:
+    record(lab.results, planned(lab, loads=("none",)), all="another")
+    assert "by another QEMU than the one here" in refused(lab, "good", "bad")
+
+
+def test_sessions_that_are_not_of_the_lab_are_refused(lab: Lab) -> None:
+    sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
+    (sessions[0] / "run.json").write_text("{}")
+    assert "is no session of klat lab" in refused(lab, "good", "bad")
+
+
+@pytest.mark.parametrize(("load", "ends"), [("none", ""), ("fork", "-fork")])
+def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, qemu: str, load: str, ends: str
+) -> None:
+    asked: list[Request] = []
+
+    class Attempt:
+        """Boots, under each load, a kernel that is like the bad one."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.recorded: list[Path] = []
+
+        def begin(self, request: Request, output: Path, jobs: int | None) -> int:
+            asked.append(request)
+            of = planned(
+                lab,
+                identity="fresh",
+                kernels=("k",),
+                labels=("bisected",),
+                loads=tuple(request.loads),
+                boots=request.boots,
+            )
+            figures = {"bisected": FIGURES["bad"], "bisected-fork": FIGURES["bad-fork"]}
+            self.recorded = record(output, of, figures)
+            return 0
+
+    monkeypatch.setattr(bisect, "Attempt", Attempt)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))
+    monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
+    record(lab.results, planned(lab))
+    arguments = argparse.Namespace(
+        good=lab.results / f"good{ends}",
+        bad=lab.results / f"bad{ends}",
+        metric="pipes.round_trip",
+        statistic="median",
+        kernel=planted.kernel(lab.directory / "k"),
+        modules=None,
+        boots=3,
+        time_limit=None,
+    )
+    assert bisect.check(arguments, ["klat"]) == BAD
+    (request,) = asked
+    assert (list(request.loads), request.boots) == ([load], 3)
+
+
+def test_a_program_that_was_built_anew_since_is_refused(lab: Lab) -> None:
+    programs = {"pipes": "another", "load": ""}
+    record(lab.results, planned(lab, loads=("none",), programs=programs), all="m")
+    assert "pipes was built anew since" in refused(lab, "good", "bad")
+
+
+def test_good_and_bad_of_different_builds_are_refused(lab: Lab) -> None:
+    for name, build in (("good", "one"), ("bad", "another")):
+        of = planned(lab, identity=name, loads=("none",), programs={"pipes": build})
+        record(lab.results / name, of, all="m")
+    told = refused(lab, "good/good", "bad/bad")
+    assert "different builds of pipes" in told

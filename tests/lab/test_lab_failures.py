@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import signal
 import stat
 import subprocess
+import sys
+import tarfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import harness
 import planted
 import pytest
-from labs import Lab
+from labs import ROOT, Lab, experiment, hash_of, write_session
+
+from klat.lab.initramfs import recorded_machine_id
+from klat.lab.qemu import Machine, Shape, find
 
 pytestmark = pytest.mark.usefixtures("qemu")
 READY = "klat-lab: ready\n"
@@ -73,6 +82,49 @@ def test_a_guest_that_ends_without_results_is_not_believed(lab: Lab, tmp_path: P
     assert done.returncode == 1
     assert "ended after 1 of 1 runs" in one_line(done)
     assert failed(lab)["failure"] == "results"
+
+
+def header(state: str, data: bytes) -> bytes:
+    line = f"klat-lab 1 {state} {len(data)} {hashlib.sha256(data).hexdigest()}\n"
+    return line.encode().ljust(512, b"\0")
+
+
+def tar_of(*members: str) -> bytes:
+    """Of empty files, and directories where a name ends with a slash."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in members:
+            member = tarfile.TarInfo(name.rstrip("/"))
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            archive.addfile(member)
+    return written.getvalue()[: 512 * (len(members) + 2)]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        ("runs.csv", "runs.csv"),
+        ("samples", "samples/pipes.u64"),
+        ("lab/programs.log/", "lab/programs.log"),
+        ("lab",),
+        ("lab/console.log",),
+        ("run.json/",),
+        ("../outside",),
+    ],
+)
+def test_results_that_cannot_be_unpacked_are_one_boot_that_failed(
+    lab: Lab, tmp_path: Path, members: tuple[str, ...]
+) -> None:
+    data = tar_of(*members)
+    gives = header("failed", b"") + data + header("complete", data)
+    done = lab.boot(planted.kernel(tmp_path / "k", READY, planted.RESET, gives=gives))
+    assert done.returncode == 1
+    assert "the results " in one_line(done)
+    told = failed(lab)
+    assert told["failure"] == "results" and members[-1].rstrip("/") in told["reason"]
+    (kept,) = lab.results.glob("planted/.failed/*/lab/results.tar")
+    assert kept.read_bytes() == data
+    assert not lab.working()
 
 
 def test_a_kernel_that_dies_at_work_says_so(lab: Lab, tmp_path: Path) -> None:
@@ -159,29 +211,48 @@ def guests(directory: Path) -> list[int]:
     return found
 
 
-def started(lab: Lab, kernel: Path) -> subprocess.Popen[str]:
-    words = ("--mode", "counted", "--boots", "4", "--runs", "1", "--jobs", "2", "pipes")
-    process = subprocess.Popen(
-        lab.words("run", "--kernel", f"planted={kernel}", *words),
+@contextmanager
+def running(
+    lab: Lab, *words: str | Path, guests_at_once: int = 1
+) -> Iterator[subprocess.Popen[str]]:
+    """klat lab, once so many guests of it are there. It does not outlive the test."""
+    with subprocess.Popen(
+        lab.words(*words),
         cwd=lab.directory,
         env=lab.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    end = time.monotonic() + 60
-    while len(guests(lab.cache)) < 2:
-        assert time.monotonic() < end and process.poll() is None, "no two guests were started"
+    ) as process:
+        try:
+            within(60, lambda: len(guests(lab.cache)) >= guests_at_once, process)
+            yield process
+        finally:
+            process.kill()
+
+
+def within(
+    seconds: float, true: Callable[[], bool], process: subprocess.Popen[str] | None = None
+) -> None:
+    """Wait until that is so, and a process has not ended before."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end and (process is None or process.poll() is None)
         time.sleep(0.05)
-    return process
+
+
+def four_boots(kernel: Path) -> tuple[str, ...]:
+    own = ("--mode", "counted", "--boots", "4", "--runs", "1", "--jobs", "2", "pipes")
+    return ("run", "--kernel", f"planted={kernel}", *own)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_stop_ends_every_guest(lab: Lab, tmp_path: Path, number: int) -> None:
-    process = started(lab, planted.kernel(tmp_path / "k"))
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    words = four_boots(planted.kernel(tmp_path / "k"))
+    with running(lab, *words, guests_at_once=2) as process:
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert stderr.splitlines()[-1] == f"stopped: {signal.Signals(number).name}"
     assert not guests(lab.cache)
@@ -191,16 +262,172 @@ def test_a_request_to_stop_ends_every_guest(lab: Lab, tmp_path: Path, number: in
 
 def test_a_killed_lab_leaves_no_guest_and_the_next_one_tidies_up(lab: Lab, tmp_path: Path) -> None:
     kernel = planted.kernel(tmp_path / "k")
-    process = started(lab, kernel)
-    process.kill()
-    process.communicate(timeout=60)
-    end = time.monotonic() + 10
-    while guests(lab.cache):
-        assert time.monotonic() < end, "a guest outlived klat"
-        time.sleep(0.05)
+    with running(lab, *four_boots(kernel), guests_at_once=2) as process:
+        process.kill()
+        process.communicate(timeout=60)
+    within(10, lambda: not guests(lab.cache))
     assert lab.working(), "what a killed lab leaves is in the cache"
     lab.boot(kernel, *LIMIT)
     assert not lab.working()
     assert stat.S_ISDIR(lab.cache.stat().st_mode)
     assert lab("clear").returncode == 0
     assert not (lab.cache / "klat/lab").exists()
+
+
+def test_a_killed_check_of_a_bisection_leaves_nothing_that_the_next_lab_does_not_remove(
+    lab: Lab, tmp_path: Path
+) -> None:
+    kernel = planted.kernel(tmp_path / "k")
+    machine = recorded_machine_id(Machine(find(), "counted", Shape()).describe(""))
+    planned = experiment(
+        labels=("good", "bad"),
+        programs={"pipes": hash_of(tmp_path / "programs/pipes")},
+        sets=(("pipes", ()),),
+        boots=1,
+    )
+    for number in (1, 2):
+        session = write_session(lab.results, planned, number, machine_id=machine)
+        session.run({"round_trip": [100 * number] * 10}, order=1, run=1)
+    sides = ("--good", lab.results / "good", "--bad", lab.results / "bad", "--kernel", kernel)
+    with running(lab, "bisect-check", *sides, "--metric", "pipes.round_trip") as process:
+        process.kill()
+        process.communicate(timeout=60)
+    within(10, lambda: not guests(lab.cache))
+    lab.boot(kernel, *LIMIT)
+    assert not lab.working()
+    kept = {path.name for path in (lab.cache / "klat/lab").iterdir()}
+    assert kept <= {"apt", "images", "packages", "work"}
+
+
+FETCHES_BUSYBOX = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT / 'scripts')!r})
+from klat import cli
+from klat.lab import suite
+usual = suite.is_static
+suite.is_static = lambda path: path != Path("/bin/busybox") and usual(path)
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_a_request_to_stop_ends_a_download(lab: Lab, tmp_path: Path) -> None:
+    """Of busybox, on a machine that has none."""
+    apt = lab.cache / "klat/lab/apt"
+    apt.mkdir(parents=True)
+    (apt / "index.json").write_text(json.dumps([["busybox-static", "1", 1]]))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "apt-get").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/fetching\nexec sleep 60\n")
+    (tools / "apt-get").chmod(0o755)
+    kernel = planted.kernel(tmp_path / "k")
+    words = lab.words("run", "--kernel", f"a={kernel}", "--mode", "counted", "pipes")[3:]
+    fetching = tmp_path / "fetching"
+    with subprocess.Popen(
+        [sys.executable, "-B", "-c", FETCHES_BUSYBOX, *words],
+        cwd=tmp_path,
+        env=lab.environment | {"PATH": f"{tools}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            within(60, lambda: fetching.exists() and bool(fetching.read_text()), process)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert stderr.splitlines()[1:] == ["klat lab: interrupted"], stderr
+    within(10, lambda: not Path(f"/proc/{fetching.read_text().strip()}").exists())
+    assert not list((lab.cache / "klat/lab/packages").iterdir())
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def test_what_failed_is_booted_again_by_one_lab_at_a_time(lab: Lab, tmp_path: Path) -> None:
+    kernel = planted.kernel(tmp_path / "k")
+    planned = experiment(
+        kernels=(f"planted={kernel}",),
+        labels=("planted",),
+        releases=("6.6.6-planted",),
+        hashes=(hash_of(kernel),),
+        programs={"pipes": hash_of(tmp_path / "programs/pipes")},
+        sets=(("pipes", ()),),
+        boots=1,
+    )
+    died = write_session(tmp_path, planned, 1).path
+    (lab.results / "planted/.failed").mkdir(parents=True)
+    died.rename(lab.results / "planted/.failed/1")
+    with running(lab, "run", "--resume", lab.results) as process:
+        second = lab("run", "--resume", lab.results)
+        assert second.returncode == 2
+        assert "another klat lab is at work on this experiment" in one_line(second)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not lab.working()
+
+
+def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(
+    lab: Lab, tmp_path: Path
+) -> None:
+    kernel = planted.kernel(tmp_path / "k")
+    lab.boot(kernel, *LIMIT)
+    planted.kernel(kernel, "another")
+    done = lab("run", "--resume", lab.results)
+    assert done.returncode == 2
+    assert "is another kernel than the experiment began with" in one_line(done)
+    planted.kernel(kernel)
+    with (tmp_path / "programs/pipes").open("ab") as file:
+        file.write(b"another")
+    done = lab("run", "--resume", lab.results)
+    assert done.returncode == 2
+    assert "pipes was built anew since" in one_line(done)
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("experiment.boots", "2"),
+        ("experiment.mode", "quick"),
+        ("experiment.labels", ["../outside", "b"]),
+        ("experiment.labels", ["only"]),
+        ("experiment.kernels", 5),
+        ("experiment.shape", {"cpus": "many"}),
+        ("experiment.clock", "noon"),
+        ("experiment", None),
+        ("boot", "1"),
+        ("boot", 0),
+        ("boot", 9),
+        ("boot", None),
+    ],
+)
+def test_an_experiment_whose_record_was_edited_is_not_resumed(
+    lab: Lab, where: str, what: object
+) -> None:
+    path = write_session(lab.results, experiment(), 1).path / "run.json"
+    facts = json.loads(path.read_text())
+    inner = facts["lab"]
+    *above, last = where.split(".")
+    for name in above:
+        inner = inner[name]
+    inner[last] = what
+    path.write_text(json.dumps(facts))
+    done = lab("run", "--resume", path.parent)
+    assert done.returncode == 2
+    assert one_line(done).endswith("run.json is damaged or was edited")
+
+
+def test_what_no_lab_began_is_not_resumed(lab: Lab, tmp_path: Path) -> None:
+    for path, why in ((tmp_path, "began no session in it"), (tmp_path / "no", "no such directory")):
+        done = lab("run", "--resume", path)
+        assert done.returncode == 2
+        assert why in one_line(done)
+
+
+def test_what_is_resumed_follows_its_own_plan(lab: Lab, tmp_path: Path) -> None:
+    done = lab("run", "--resume", tmp_path, "--boots", "3", "pipes")
+    assert done.returncode == 2
+    assert "without benchmarks, --boots" in one_line(done)

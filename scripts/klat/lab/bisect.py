@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ from pathlib import Path
 from statistics import median
 
 from klat.errors import KlatError
-from klat.lab import cache, experiment, suite
-from klat.lab.attempt import Attempt, Request
+from klat.lab import cache, experiment, initramfs, qemu, suite
+from klat.lab.attempt import Attempt, Request, host
 from klat.lab.experiment import Experiment
 from klat.lab.failures import BootFailure, EmulatorFailed
 from klat.lab.kernels import Spec
+from klat.lab.qemu import Machine
 from klat.session import Session, find_sessions, read_session
 
 GOOD, BAD, UNTESTABLE = 0, 1, 125
@@ -80,60 +80,128 @@ def verdict(good: Figures, bad: Figures, figure: float) -> int:
     return BAD if (figure > boundary) == (bad.middle > good.middle) else GOOD
 
 
+@dataclass(frozen=True)
+class Side:
+    """One end of the bisection, as recorded."""
+
+    figures: Figures
+    experiment: Experiment
+    load: str
+    machine: str  # machine_id of its guests
+
+
+def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Side:
+    """KlatError where the sessions are not all boots of one experiment, of one kernel, under one
+    load, by one QEMU."""
+    sessions = [read_session(found) for found in find_sessions(path)]
+    begun = [experiment.of_session(session.path) for session in sessions]
+    machines = {str(session.info.get("machine_id")) for session in sessions}
+    for held, what in (
+        ({boot.condition.load for _, boot in begun}, "loads"),
+        ({boot.label for _, boot in begun}, "kernels"),
+        ({one.identity for one, _ in begun}, "experiments"),
+    ):
+        if len(held) > 1:
+            raise KlatError(
+                f"{path}: holds boots of several {what} ({', '.join(sorted(held))}); give the"
+                " directory of one label, or one session"
+            )
+    if len(machines) > 1:
+        raise KlatError(
+            f"{path}: its boots are not all of one QEMU and one machine; measure them again"
+        )
+    figures = gather(sessions, benchmark, metric, statistic)
+    planned, boot = begun[0]
+    return Side(figures, planned, boot.condition.load, machines.pop())
+
+
+def programs_of(benchmark: str, load: str) -> list[str]:
+    """What a guest needs."""
+    return [benchmark] + ["load"] * (load != experiment.IDLE)
+
+
+def check_alike(good: Side, bad: Side, benchmark: str) -> None:
+    """KlatError where the two differ in more than their kernels."""
+    for name in ("mode", "shape", "append"):
+        if getattr(good.experiment, name) != getattr(bad.experiment, name):
+            raise KlatError(f"good and bad were measured with different {name}")
+    if good.load != bad.load:
+        raise KlatError(
+            f"good and bad were measured under different loads: {good.load} and {bad.load}"
+        )
+    for name in programs_of(benchmark, good.load):
+        if good.experiment.programs.get(name) != bad.experiment.programs.get(name):
+            raise KlatError(f"good and bad were measured by different builds of {name}")
+    if good.machine != bad.machine:
+        raise KlatError(
+            "good and bad were measured by different QEMUs or on different machines, which alone"
+            " makes a difference; measure both again"
+        )
+
+
 def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """The exit status. KlatError where the bisection had better end."""
     benchmark, dot, metric = arguments.metric.partition(".")
     if not dot or not metric:
         raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
-    sides = [[read_session(p) for p in find_sessions(s)] for s in (arguments.good, arguments.bad)]
-    good, bad = (gather(side, benchmark, metric, arguments.statistic) for side in sides)
-    verdict(good, bad, good.middle)
-    begun = [experiment.find(path).experiment for path in (arguments.good, arguments.bad)]
-    for name in ("mode", "shape", "append", "loads", "programs"):
-        if getattr(begun[0], name) != getattr(begun[1], name):
-            raise KlatError(f"good and bad were measured with different {name}")
+    good, bad = (
+        read_side(path, benchmark, metric, arguments.statistic)
+        for path in (arguments.good, arguments.bad)
+    )
+    verdict(good.figures, bad.figures, good.figures.middle)
+    check_alike(good, bad, benchmark)
     if not arguments.kernel.is_file():
         raise KlatError(f"there is no {arguments.kernel}: build it, or give --kernel")
-    figure = _measure(arguments, begun[0], benchmark, metric, command)
+    figure = _measure(arguments, good, benchmark, metric, command)
     if figure is None:
         return UNTESTABLE
-    found = verdict(good, bad, figure)
+    found = verdict(good.figures, bad.figures, figure)
     print(
-        f"{arguments.metric} {arguments.statistic}: {figure:,.0f} {good.unit}; good"
-        f" {good.middle:,.0f}, bad {bad.middle:,.0f}: like {'bad' if found else 'good'}"
+        f"{arguments.metric} {arguments.statistic}: {figure:,.0f} {good.figures.unit}; good"
+        f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: like"
+        f" {'bad' if found else 'good'}"
     )
     return found
 
 
 def _measure(
     arguments: argparse.Namespace,
-    like: Experiment,
+    like: Side,
     benchmark: str,
     metric: str,
     command: Sequence[str],
 ) -> float | None:
     """The kernel's figure; None where it cannot be tested."""
-    suite.use_static_programs([benchmark])
-    (path,) = suite.static_programs([benchmark]).values()
-    if suite.hash_of(path) != like.programs.get(benchmark):
-        raise KlatError(f"{benchmark} was built anew since; measure good and bad again")
+    begun = like.experiment
+    needed = programs_of(benchmark, like.load)
+    suite.use_static_programs(needed)
+    for name, path in suite.static_programs(needed).items():
+        if suite.hash_of(path) != begun.programs.get(name):
+            raise KlatError(f"{name} was built anew since; measure good and bad again")
+    machine = Machine(qemu.find(), begun.mode, begun.shape)
+    if initramfs.recorded_machine_id(machine.describe(host())) != like.machine:
+        raise KlatError(
+            "good and bad were measured by another QEMU than the one here"
+            f" ({machine.emulator.text}) or on another machine, which alone makes a difference;"
+            " measure both again"
+        )
     request = Request(
         specs=[Spec(str(arguments.kernel), "bisected", "", arguments.kernel, arguments.modules)],
-        mode=like.mode,
-        shape=like.shape,
-        sets=[(name, words) for name, words in like.sets if name == benchmark],
-        loads=like.loads,
-        append=like.append,
+        mode=begun.mode,
+        shape=begun.shape,
+        sets=[(name, words) for name, words in begun.sets if name == benchmark],
+        loads=[like.load],
+        append=begun.append,
         boots=arguments.boots,
-        runs=like.runs,
-        seed=like.seed,
-        clock=like.clock,
-        time_limit_s=arguments.time_limit or like.time_limit_s,
+        runs=begun.runs,
+        seed=begun.seed,
+        clock=begun.clock,
+        time_limit_s=arguments.time_limit or begun.time_limit_s,
     )
-    with tempfile.TemporaryDirectory(dir=cache.folder()) as output:
+    with cache.work() as output:
         attempt = Attempt(command, quiet=True)
         try:
-            status = attempt.begin(request, Path(output), None)
+            status = attempt.begin(request, output, None)
         except EmulatorFailed:
             raise
         except BootFailure as failure:
