@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "fragments.h"
+#include "inet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -32,21 +35,16 @@ static size_t part_at(const struct options *o, uint32_t index, size_t *length)
 }
 
 /*
- * One in so many, at random, for a strict rhythm could fall in step with the repair and drop the
+ * One in so many, at random, for a strict rhythm could fall in step with the repair and spoil the
  * same part for ever. The multiplier and increment of Numerical Recipes; the upper bits are the
  * random ones.
  */
-static bool is_dropped(struct side *side)
+static bool comes_up(struct side *side, int64_t every)
 {
-	const int64_t every = side->options->drop_every;
-
 	if (!every)
 		return false;
 	side->random = side->random * 1664525 + 1013904223;
-	if ((side->random >> 8) % every)
-		return false;
-	side->dropped++;
-	return true;
+	return !((side->random >> 8) % every);
 }
 
 /* sendmsg() and recvmsg() would cost a one-part datagram some 100 ns more than these. */
@@ -82,7 +80,7 @@ static int send_vector(struct side *side, struct iovec *parts, int count)
 		if (send_parts(side->out, parts, count) >= 0 || errno == ENOBUFS)
 			return 0;
 		if (errno == EAGAIN) {
-			if (gives_up(side, &turns, &since))
+			if (side->options->wait == BLOCK || gives_up(side, &turns, &since))
 				return say_silent(side, "room to send");
 		} else if (errno == ECONNREFUSED) {
 			return say_gone(side);
@@ -93,42 +91,75 @@ static int send_vector(struct side *side, struct iovec *parts, int count)
 	}
 }
 
-int fragment_send(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
+static int transmit(struct side *side, const struct fragment *header)
 {
 	const struct options *o = side->options;
-	const struct fragment header = { word, kind, index };
-	struct iovec parts[2];
+	struct iovec parts[2] = { { (void *)header, sizeof(*header) } };
 	size_t at, length;
 
-	if (is_dropped(side))
-		return 0;
+	if (header->kind != DATA && header->kind != REPAIR)
+		return send_vector(side, parts, 1);
 	if (whole(o)) {
-		memcpy(side->outgoing, &header, sizeof(header));
+		memcpy(side->outgoing, header, sizeof(*header));
 		parts[0] = (struct iovec){ side->outgoing, o->bytes };
 		return send_vector(side, parts, 1);
 	}
-	at = part_at(o, index, &length);
-	parts[0] = (struct iovec){ (void *)&header, sizeof(header) };
+	at = part_at(o, header->index, &length);
 	parts[1] = (struct iovec){ side->outgoing + at, length };
 	return send_vector(side, parts, 2);
 }
 
-int fragment_send_all(struct side *side, uint64_t word, uint32_t kind)
+/*
+ * What networks do to a datagram: lose it, have the next one overtake it, deliver it twice. Where
+ * that next one is of another message, the bytes of the one held back are no longer there; but
+ * neither does anybody await it then.
+ */
+static int transmit_spoiled(struct side *side, const struct fragment *header)
+{
+	const struct options *o = side->options;
+	int err;
+
+	if (comes_up(side, o->drop_every)) {
+		side->tally.dropped++;
+		side->tally.dropped_parts += header->kind == DATA;
+		return 0;
+	}
+	if (!side->holds && comes_up(side, o->reorder_every)) {
+		side->tally.reordered++;
+		side->held = *header;
+		side->holds = true;
+		return 0;
+	}
+	err = transmit(side, header);
+	if (!err && comes_up(side, o->duplicate_every)) {
+		side->tally.duplicated++;
+		err = transmit(side, header);
+	}
+	if (!err && side->holds) {
+		side->holds = false;
+		err = transmit(side, &side->held);
+	}
+	return err;
+}
+
+int fragment_send(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
+{
+	const struct options *o = side->options;
+	const struct fragment header = { word, kind, index };
+
+	if (__builtin_expect(o->drop_every | o->reorder_every | o->duplicate_every, 0))
+		return transmit_spoiled(side, &header);
+	return transmit(side, &header);
+}
+
+int fragment_send_all(struct side *side, uint64_t word)
 {
 	const uint32_t count = fragment_count(side->options);
 	int err = 0;
 
 	for (uint32_t i = 0; i < count && !err; i++)
-		err = fragment_send(side, word, kind, i);
+		err = fragment_send(side, word, DATA, i);
 	return err;
-}
-
-int fragment_send_header(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
-{
-	const struct fragment header = { word, kind, index };
-	struct iovec part = { (void *)&header, sizeof(header) };
-
-	return is_dropped(side) ? 0 : send_vector(side, &part, 1);
 }
 
 void fragments_begin(struct side *side, uint64_t word)
@@ -170,17 +201,16 @@ bool fragments_complete(const struct side *side)
 ssize_t fragment_receive(struct side *side, struct fragment *header)
 {
 	const struct options *o = side->options;
-	const bool complete = fragments_complete(side);
-	char *place = complete ? side->spare : side->incoming;
-	struct iovec parts[2] = { { header, sizeof(*header) }, { place, part_size(o) } };
+	struct iovec parts[2] = { { header, sizeof(*header) },
+				  { side->incoming + side->next_part * part_size(o),
+				    part_size(o) } };
 	int count = 2;
 	ssize_t size;
 
+	side->landed = side->next_part;
 	if (whole(o)) {
-		parts[0] = (struct iovec){ place, o->bytes };
+		parts[0] = (struct iovec){ side->incoming, o->bytes };
 		count = 1;
-	} else if (!complete) {
-		parts[1].iov_base = place + side->next_part * part_size(o);
 	}
 	do
 		size = receive_parts(side->in, parts, count);
@@ -195,7 +225,7 @@ ssize_t fragment_receive(struct side *side, struct fragment *header)
 	if (size < (ssize_t)sizeof(*header))
 		return 0;
 	if (whole(o))
-		memcpy(header, place, sizeof(*header));
+		memcpy(header, side->incoming, sizeof(*header));
 	return size;
 }
 
@@ -204,20 +234,58 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 	const struct options *o = side->options;
 	size_t at = 0, length = o->bytes - sizeof(*header);
 
-	if (fragments_complete(side) || header->word != side->gathered_word ||
-	    header->index >= fragment_count(o) || is_seen(side, header->index))
+	if (header->word != side->gathered_word) {
+		side->tally.outdated++;
 		return false;
+	}
+	if (header->index >= fragment_count(o))
+		return false;
+	if (is_seen(side, header->index)) {
+		side->tally.repeated++;
+		return false;
+	}
 	if (!whole(o))
 		at = part_at(o, header->index, &length);
 	if (size != length + sizeof(*header))
 		return false;
-	if (header->index != side->next_part)
-		memcpy(side->incoming + at, side->incoming + side->next_part * part_size(o),
-		       length);
+	if (header->index != side->landed)
+		memcpy(side->incoming + at, side->incoming + side->landed * part_size(o), length);
 	side->seen[header->index / 8] |= 1 << header->index % 8;
 	side->gathered++;
 	side->next_part = fragment_missing(side, side->next_part);
+	side->tally.repaired += header->kind == REPAIR;
 	return true;
+}
+
+static struct timeval time_of(int64_t ms)
+{
+	return (struct timeval){ .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+}
+
+int fragment_set_waits(struct klat_run *run, int fd, int64_t ms)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	const struct timeval receive = time_of(ms),
+			     send = time_of(state->sides[INITIATOR].limit_ms);
+
+	if (o->wait == SPIN)
+		return fcntl(fd, F_SETFL, O_NONBLOCK)
+			       ? klat_error(run, errno, "cannot keep a socket from blocking: %s",
+					    strerror(errno))
+			       : 0;
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send)))
+		return klat_error(run, errno, "cannot limit a wait: %s", strerror(errno));
+	return 0;
+}
+
+bool has_left(const struct side *side)
+{
+	const struct state *state = side->run->state;
+
+	return remote_left(state) ||
+	       (side->index == RESPONDER && __atomic_load_n(&state->finished, __ATOMIC_ACQUIRE));
 }
 
 void give_way(struct side *side)

@@ -44,7 +44,7 @@ static int push_block(struct side *side, uint64_t word, uint64_t where)
 	slot->where = where;
 	slot->bytes = side->options->bytes;
 	ring_push(side, slot);
-	side->bytes_sent += side->options->bytes;
+	side->tally.bytes_sent += side->options->bytes;
 	return 0;
 }
 
@@ -57,7 +57,7 @@ static int pull_block(struct side *side, struct message *message, uintptr_t base
 		return err;
 	message->word = slot->word;
 	message->data = (const char *)(base + slot->where);
-	side->bytes_received += slot->bytes;
+	side->tally.bytes_received += slot->bytes;
 	ring_free(side);
 	return 0;
 }
@@ -108,7 +108,7 @@ static int send_copy(struct side *side, uint64_t word)
 		slot->where = done;
 		slot->bytes = part;
 		ring_push(side, slot);
-		side->bytes_sent += part;
+		side->tally.bytes_sent += part;
 		done += part;
 	}
 	return 0;
@@ -129,7 +129,7 @@ static int receive_copy(struct side *side, struct message *message)
 					  "the %s found a chunk out of its place", side->name);
 		memcpy(side->incoming + done, chunk_at(side->ring_in, slot, chunk), slot->bytes);
 		done += slot->bytes;
-		side->bytes_received += slot->bytes;
+		side->tally.bytes_received += slot->bytes;
 		ring_free(side);
 	}
 	message->word = get_word(side->incoming);

@@ -5,6 +5,7 @@
  * timed). Each side receives on a port of the group of its own, and sends to the other's.
  *
  *   DATA    a part of a message, as fragments.h cuts it.
+ *   REPAIR  the same, once more.
  *   NAK     sent by a receiver that sees a hole: `index` is the first part that it lacks, the upper
  *           bits of `kind` are how many follow. A hole shows when a later part comes, and is named
  *           once; after that, and where the last parts are missing, a STATUS has it named.
@@ -21,35 +22,25 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #define STATUS_MS 10
-#define SILENCE_MS 10000
 #define GROUP "239.255.77.17" /* of the range for one's own organisation, RFC 2365 */
-
-enum {
-	DATA,
-	NAK,
-	STATUS,
-	KIND_BITS = 8
-};
 
 static int send_multicast(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
-	side->bytes_sent += side->options->bytes;
-	return fragment_send_all(side, word, DATA);
+	side->tally.bytes_sent += side->options->bytes;
+	return fragment_send_all(side, word);
 }
 
 static int ask_for(struct side *side, uint64_t word, uint32_t first, uint32_t count)
 {
-	return fragment_send_header(side, word, NAK | count << KIND_BITS, first);
+	return fragment_send(side, word, NAK | count << KIND_BITS, first);
 }
 
 /* Every run of missing parts. */
@@ -64,6 +55,7 @@ static int ask_for_missing(struct side *side, uint64_t word)
 		err = ask_for(side, word, first, end - first);
 		first = fragment_missing(side, end);
 	}
+	side->expected_part = count;
 	return err;
 }
 
@@ -75,8 +67,8 @@ static int repair(struct side *side, const struct fragment *nak)
 	if (nak->word != side->sent_word)
 		return 0;
 	for (uint32_t i = nak->index; i < count && i - nak->index < wanted && !err; i++) {
-		side->repaired++;
-		err = fragment_send(side, nak->word, DATA, i);
+		side->tally.resent++;
+		err = fragment_send(side, nak->word, REPAIR, i);
 	}
 	return err;
 }
@@ -87,12 +79,14 @@ static bool is_awaited(const struct side *side, uint64_t word)
 					: (word & WORD_NUMBER) == side->awaited;
 }
 
-static int on_data(struct side *side, const struct fragment *header, size_t size)
+static int on_part(struct side *side, const struct fragment *header, size_t size)
 {
 	uint32_t expected;
 
-	if (!is_awaited(side, header->word))
+	if (!is_awaited(side, header->word)) {
+		side->tally.outdated++;
 		return 0;
+	}
 	if (header->word != side->gathered_word)
 		fragments_begin(side, header->word);
 	expected = side->expected_part;
@@ -112,34 +106,46 @@ static int on_status(struct side *side, const struct fragment *header)
 		return ask_for_missing(side, header->word);
 	}
 	if (side->index == RESPONDER && header->word == side->sent_word)
-		return fragment_send_header(side, side->sent_word, STATUS, 0);
+		return fragment_send(side, side->sent_word, STATUS, 0);
 	return 0;
 }
 
-static int on_silence(struct side *side, int silences)
+static int on_silence(struct side *side, int64_t silent_ms)
 {
-	const struct state *state = side->run->state;
-
-	if (silences * STATUS_MS > SILENCE_MS)
-		return say_silent(side, "datagram");
-	if (side->index == INITIATOR)
-		return remote_left(state) ? say_gone(side)
-					  : fragment_send_header(side, side->sent_word, STATUS, 0);
-	if (__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) || remote_left(state))
+	if (has_left(side))
 		return side->lingers ? -ECANCELED : say_gone(side);
-	return 0;
+	if (silent_ms >= side->limit_ms)
+		return say_silent(side, "datagram");
+	return side->index == INITIATOR ? fragment_send(side, side->sent_word, STATUS, 0) : 0;
+}
+
+static int on_datagram(struct side *side, const struct fragment *header, size_t size)
+{
+	switch (header->kind % (1 << KIND_BITS)) {
+	case DATA:
+	case REPAIR:
+		return on_part(side, header, size);
+	case STATUS:
+		return on_status(side, header);
+	case NAK:
+		return repair(side, header);
+	default:
+		return 0;
+	}
 }
 
 static int receive_multicast(struct side *side, struct message *message)
 {
 	const uint64_t limit = side->run->tsc_khz * STATUS_MS;
+	int64_t silent_ms = 0;
 	uint64_t since = 0;
 	uint32_t turns = 0;
-	int err = 0, silences = 0;
+	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
 	message->resent = 0;
 	while (!fragments_complete(side) && !err) {
+		const uint32_t gathered = side->gathered;
 		struct fragment header;
 		ssize_t size = fragment_receive(side, &header);
 
@@ -147,7 +153,8 @@ static int receive_multicast(struct side *side, struct message *message)
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
 			give_way(side);
-			err = on_silence(side, ++silences);
+			silent_ms += STATUS_MS;
+			err = on_silence(side, silent_ms);
 			since = 0;
 			continue;
 		}
@@ -156,16 +163,14 @@ static int receive_multicast(struct side *side, struct message *message)
 			continue;
 		}
 		since = 0;
-		if (header.kind == DATA)
-			err = on_data(side, &header, size);
-		else if (header.kind == STATUS)
-			err = on_status(side, &header);
-		else if (header.kind % (1 << KIND_BITS) == NAK)
-			err = repair(side, &header);
+		err = on_datagram(side, &header, size);
+		/* What only asks or tells may go to and fro for ever. */
+		if (side->gathered != gathered)
+			silent_ms = 0;
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;
-	side->bytes_received += err ? 0 : side->options->bytes;
+	side->tally.bytes_received += err ? 0 : side->options->bytes;
 	return err;
 }
 
@@ -218,8 +223,6 @@ static int check_interface(struct klat_run *run, int fd, const char *name)
 /* A socket that sends to the group through the right interface, and one that receives from it. */
 static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 {
-	const struct options *o = run->options;
-	const struct timeval limit = { .tv_usec = STATUS_MS * 1000 };
 	struct state *state = run->state;
 	struct side *side = &state->sides[index];
 	struct ip_mreqn membership = { .imr_address = state->addresses[index] };
@@ -246,14 +249,10 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 		return klat_error(run, errno, "cannot send to a group through %s: %s", interface,
 				  strerror(errno));
 	inet_make_room(run, side->in);
-	if (o->wait == SPIN) {
-		if (fcntl(side->in, F_SETFL, O_NONBLOCK) || fcntl(side->out, F_SETFL, O_NONBLOCK))
-			return klat_error(run, errno, "cannot keep a socket from blocking: %s",
-					  strerror(errno));
-	} else if (setsockopt(side->in, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit))) {
-		return klat_error(run, errno, "cannot limit a wait: %s", strerror(errno));
-	}
-	return inet_name(run, side->in, name);
+	err = fragment_set_waits(run, side->in, STATUS_MS);
+	if (!err)
+		err = fragment_set_waits(run, side->out, STATUS_MS);
+	return err ? err : inet_name(run, side->in, name);
 }
 
 static int make_multicast(struct klat_run *run)

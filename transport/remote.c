@@ -3,7 +3,8 @@
  * --listen and --connect: one side of the run on each of two machines. They meet by a TCP
  * connection, over which each sends one line of what has to be equal on both; the first difference
  * ends both runs. tcp then goes on over that connection; the others exchange ports, and notice by
- * its end that the other side has left.
+ * its end that the other side has left. A machine that just falls silent is given up after
+ * --wait-for, here and in the run.
  */
 #include "inet.h"
 
@@ -18,6 +19,7 @@
 
 #define GREETING_BYTES 256
 #define RETRY_MS 100
+#define TRY_MS 1500
 
 static int fail(struct klat_run *run, const char *what)
 {
@@ -28,12 +30,19 @@ static int fail(struct klat_run *run, const char *what)
 			  err == EAGAIN ? "it does not answer" : strerror(err));
 }
 
-static int set_timeout(struct klat_run *run, int fd, int64_t seconds)
+/*
+ * Sending is given half of it: a send that the limit cuts short has sent something, and is followed
+ * by another.
+ */
+static int set_timeouts(struct klat_run *run, int fd)
 {
-	const struct timeval limit = { .tv_sec = seconds };
+	const struct options *o = run->options;
+	const struct timeval receive = { .tv_sec = o->wait_for },
+			     send = { .tv_sec = o->wait_for / 2,
+				      .tv_usec = o->wait_for % 2 * 500000 };
 
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)))
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send)))
 		return fail(run, "cannot limit the wait for");
 	return 0;
 }
@@ -75,7 +84,7 @@ static int wait_for_other(struct klat_run *run)
 }
 
 /* Not blocking, for a machine that is off does not even refuse. */
-static int try_to_connect(struct state *state)
+static int try_to_connect(struct state *state, int limit_ms)
 {
 	struct pollfd ready = { .events = POLLOUT };
 	socklen_t size = sizeof(int);
@@ -88,7 +97,7 @@ static int try_to_connect(struct state *state)
 		err = errno;
 	if (err == EINPROGRESS) {
 		err = ETIMEDOUT;
-		if (poll(&ready, 1, 1000) > 0)
+		if (poll(&ready, 1, limit_ms) > 0)
 			getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size);
 	}
 	if (!err && fcntl(fd, F_SETFL, 0))
@@ -108,23 +117,25 @@ static int64_t now_ms(void)
 	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
-/* The listener may be started a moment later. */
+/* The listener may be started a moment later; and a first packet that is lost comes a second late.
+ */
 static int go_to_other(struct klat_run *run)
 {
 	const struct timespec moment = { .tv_nsec = RETRY_MS * 1000000 };
 	const struct options *o = run->options;
 	const int64_t deadline = now_ms() + o->wait_for * 1000;
 	struct state *state = run->state;
-	int err = try_to_connect(state);
+	int err = 0;
 
 	snprintf(state->other, sizeof(state->other), "%s", o->connect);
-	while (err && now_ms() < deadline) {
+	for (int64_t left; (left = deadline - now_ms()) > 0;) {
+		err = try_to_connect(state, left < TRY_MS ? left : TRY_MS);
+		if (!err)
+			return 0;
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-		err = try_to_connect(state);
 	}
-	return err ? klat_error(run, -err, "no transport --listen answers at %s for %lld s: %s",
-				o->connect, (long long)o->wait_for, strerror(-err))
-		   : 0;
+	return klat_error(run, -err, "no transport --listen answers at %s for %lld s: %s",
+			  o->connect, (long long)o->wait_for, strerror(-err));
 }
 
 static int exchange(struct klat_run *run, const void *own, void *other, size_t size)
@@ -179,7 +190,7 @@ int remote_meet(struct klat_run *run)
 	int err = o->listen ? wait_for_other(run) : go_to_other(run);
 
 	if (!err)
-		err = set_timeout(run, state->control, o->wait_for);
+		err = set_timeouts(run, state->control);
 	if (!err)
 		err = inet_no_delay(run, state->control);
 	if (!err)
@@ -204,14 +215,21 @@ int remote_start(struct klat_run *run)
 
 	if (send(state->control, &byte, 1, MSG_NOSIGNAL) != 1)
 		return fail(run, "cannot send to");
-	if (poll(&ready, 1, o->wait_for * 1000) <= 0 || recv(state->control, &byte, 1, 0) != 1)
+	if (poll(&ready, 1, o->wait_for * 1000) <= 0)
+		return klat_error(run, ETIMEDOUT, "%s did not begin the run for %lld s",
+				  state->other, (long long)o->wait_for);
+	if (recv(state->control, &byte, 1, 0) != 1)
 		return klat_error(run, EPIPE, "%s left before the run began", state->other);
 	return 0;
 }
 
 bool remote_left(const struct state *state)
 {
+	ssize_t size;
 	char byte;
 
-	return state->control >= 0 && recv(state->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+	if (state->control < 0)
+		return false;
+	size = recv(state->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	return !size || (size < 0 && errno != EAGAIN && errno != EINTR);
 }

@@ -83,14 +83,14 @@ static ssize_t read_socket(int fd, void *bytes, size_t size)
 static int send_by_pipe(struct side *side, uint64_t word)
 {
 	put_word(side->outgoing, word);
-	return transfer_all(side, write_pipe, side->out, side->outgoing, &side->bytes_sent,
+	return transfer_all(side, write_pipe, side->out, side->outgoing, &side->tally.bytes_sent,
 			    "write");
 }
 
 static int receive_by_pipe(struct side *side, struct message *message)
 {
-	int err = transfer_all(side, read_pipe, side->in, side->incoming, &side->bytes_received,
-			       "read");
+	int err = transfer_all(side, read_pipe, side->in, side->incoming,
+			       &side->tally.bytes_received, "read");
 
 	message->word = get_word(side->incoming);
 	message->data = side->incoming;
@@ -100,14 +100,14 @@ static int receive_by_pipe(struct side *side, struct message *message)
 static int send_by_socket(struct side *side, uint64_t word)
 {
 	put_word(side->outgoing, word);
-	return transfer_all(side, write_socket, side->out, side->outgoing, &side->bytes_sent,
+	return transfer_all(side, write_socket, side->out, side->outgoing, &side->tally.bytes_sent,
 			    "send");
 }
 
 static int receive_by_socket(struct side *side, struct message *message)
 {
-	int err = transfer_all(side, read_socket, side->in, side->incoming, &side->bytes_received,
-			       "receive");
+	int err = transfer_all(side, read_socket, side->in, side->incoming,
+			       &side->tally.bytes_received, "receive");
 
 	message->word = get_word(side->incoming);
 	message->data = side->incoming;

@@ -83,13 +83,18 @@ static const struct klat_option options[] = {
 	{ "drop-every", "N",
 	  "self-test for udp, multicast: leave out one datagram in N, at random; 0 for none",
 	  KLAT_INTEGER, AT(drop_every), 0, 1000000, NULL, false },
+	{ "reorder-every", "N", "the same: hold one datagram in N back until the next is sent",
+	  KLAT_INTEGER, AT(reorder_every), 0, 1000000, NULL, false },
+	{ "duplicate-every", "N", "the same: send one datagram in N twice", KLAT_INTEGER,
+	  AT(duplicate_every), 0, 1000000, NULL, false },
 	{ "listen", "PORT",
 	  "be the responder, for a --connect from another machine; measures how long each answer "
 	  "takes here",
 	  KLAT_INTEGER, AT(listen), 1, 65535, NULL, true },
 	{ "connect", "ADDRESS:PORT", "be the initiator, towards another machine's --listen",
 	  KLAT_TEXT, AT(connect), 0, 0, NULL, true },
-	{ "wait-for", "SECONDS", "how long --listen and --connect wait for the other machine",
+	{ "wait-for", "SECONDS",
+	  "how long --listen and --connect wait for the other machine, before the run and in it",
 	  KLAT_INTEGER, AT(wait_for), 1, 86400, NULL, true },
 	{ "interface", "NAME", "multicast: the network interface (default: by address)", KLAT_TEXT,
 	  AT(interface), 0, 0, NULL, true },
@@ -212,8 +217,12 @@ static int configure_peer(struct klat_run *run)
 		return klat_usage(run,
 				  "--interface takes a name of at most %d characters, not '%s'",
 				  IFNAMSIZ - 1, o->interface);
-	if (o->drop_every && !transport_of(run)->datagrams)
-		return klat_usage(run, "--drop-every goes with --transport udp or multicast");
+	if ((o->drop_every || o->reorder_every || o->duplicate_every) &&
+	    !transport_of(run)->datagrams)
+		return klat_usage(run, "--%s-every goes with --transport udp or multicast",
+				  o->drop_every      ? "drop"
+				  : o->reorder_every ? "reorder"
+						     : "duplicate");
 	if (o->drop_every == 1)
 		return klat_usage(run, "--drop-every 1 would leave no datagram");
 	return o->connect ? parse_connect(run) : 0;
@@ -270,8 +279,9 @@ static int configure(struct klat_run *run)
 int say_silent(struct side *side, const char *awaited)
 {
 	return klat_error(side->run, ETIMEDOUT,
-			  "the %s waited for a %s in vain, at iteration %lld: %s", side->name,
-			  awaited, (long long)side->worker->iteration,
+			  "the %s waited %lld s for a %s in vain, at iteration %lld: %s",
+			  side->name, (long long)side->limit_ms / 1000, awaited,
+			  (long long)side->worker->iteration,
 			  side->options->peer == REMOTE
 				  ? "does the other machine still answer?"
 				  : "is anything else of real-time priority on these CPUs?");
@@ -304,9 +314,7 @@ static void begin_iteration(struct side *side, int64_t i)
 	klat_iteration(side->worker, i);
 	if (i)
 		return;
-	side->sent = side->received = side->damaged = 0;
-	side->bytes_sent = side->bytes_received = 0;
-	side->lost = side->repaired = side->dropped = 0;
+	side->tally = (struct tally){ 0 };
 }
 
 static void pause_ms(struct klat_worker *worker, int ms)
@@ -330,7 +338,7 @@ static inline int send_message(struct side *side, uint64_t word, int self)
 		pattern_write(side->outgoing, o->bytes, base_of(side, word & WORD_NUMBER, self));
 	if (__builtin_expect(side->spoils, 0))
 		side->outgoing[o->bytes - 1] ^= 1;
-	side->sent++;
+	side->tally.sent++;
 	return transport_of(side->run)->send(side, word);
 }
 
@@ -344,11 +352,11 @@ static inline int receive_message(struct side *side, struct message *message, ui
 	err = transport_of(side->run)->receive(side, message);
 	if (err)
 		return err;
-	side->received++;
+	side->tally.received++;
 	if ((message->word & WORD_NUMBER) != number ||
 	    (o->touch != UNTOUCHED &&
 	     pattern_differs(message->data, o->bytes, base_of(side, number, !self))))
-		side->damaged++;
+		side->tally.damaged++;
 	return 0;
 }
 
@@ -360,7 +368,7 @@ static void check_last(struct side *side, const struct message *message, int sel
 
 	if (o->touch == UNTOUCHED &&
 	    pattern_differs(message->data, o->bytes, base_of(side, number, !self)))
-		side->damaged++;
+		side->tally.damaged++;
 }
 
 /* Open loop: message i is due `interval` after the one before it, whenever that was answered. */
@@ -522,10 +530,9 @@ static int map_region(struct klat_run *run)
 	struct state *state = run->state;
 	size_t block = whole_pages(o->bytes),
 	       ring = transport->ring_size ? whole_pages(transport->ring_size(o)) : 0;
-	/* Datagrams: room for one past the end of a block, and a place for one that is not wanted.
-	 */
+	/* A datagram that lands in the place of the last part may be longer than that. */
 	size_t slack = transport->datagrams ? whole_pages(LARGEST_DATAGRAM) : 0;
-	size_t each = block * (1 + transport->copies) + 2 * slack + ring;
+	size_t each = block * (1 + transport->copies) + slack + ring;
 	char *next;
 
 	next = mmap(NULL, 2 * each, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -541,7 +548,6 @@ static int map_region(struct klat_run *run)
 
 		side->outgoing = next;
 		side->incoming = transport->copies ? next + block : NULL;
-		side->spare = next + 2 * block + slack;
 		if (ring) {
 			side->ring_out = (struct ring *)(next + each - ring);
 			state->sides[!i].ring_in = side->ring_out;
@@ -566,7 +572,8 @@ static int setup(struct klat_run *run)
 		side->index = side->random = i;
 		side->name = names[i];
 		side->in = side->out = state->namespaces[i] = -1;
-		side->limit = ms_to_ticks(run, SILENCE_MS);
+		side->limit_ms = o->peer == REMOTE ? o->wait_for * 1000 : SILENCE_MS;
+		side->limit = ms_to_ticks(run, side->limit_ms);
 	}
 	state->transport = transport_of(run);
 	state->control = -1;
@@ -633,7 +640,7 @@ static void verify_rate(struct klat_run *run)
 			     (long long)run->iterations);
 }
 
-static void verify_losses(struct klat_run *run, const struct side *sum)
+static void verify_losses(struct klat_run *run, const struct tally *sum)
 {
 	const struct options *o = run->options;
 
@@ -641,32 +648,43 @@ static void verify_losses(struct klat_run *run, const struct side *sum)
 		return;
 	klat_count(run, "lost", sum->lost);
 	klat_count(run, "repaired", sum->repaired);
-	klat_count(run, "dropped", sum->dropped);
+	klat_count(run, "resent", sum->resent);
+	klat_count(run, "repeated", sum->repeated);
+	klat_count(run, "outdated", sum->outdated);
+	if (o->drop_every) {
+		klat_count(run, "dropped", sum->dropped);
+		klat_count(run, "dropped_parts", sum->dropped_parts);
+	}
+	if (o->reorder_every)
+		klat_count(run, "reordered", sum->reordered);
+	if (o->duplicate_every)
+		klat_count(run, "duplicated", sum->duplicated);
 	if (sum->lost)
-		klat_disturbed(run, "messages were lost and sent again");
+		klat_disturbed(run, "messages were lost, or late, and sent again");
 	if (sum->repaired && !o->drop_every)
-		klat_disturbed(run, "parts of messages were lost and repaired");
+		klat_disturbed(run, "parts of messages were lost, or late, and repaired");
+}
+
+static struct tally add_up(const struct state *state)
+{
+	struct tally sum = { 0 };
+	int64_t *to = (int64_t *)&sum;
+
+	for (int i = 0; i < 2; i++) {
+		const int64_t *from = (const int64_t *)&state->sides[i].tally;
+
+		for (size_t n = 0; n < sizeof(sum) / sizeof(*to); n++)
+			to[n] += from[n];
+	}
+	return sum;
 }
 
 static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	const struct state *state = run->state;
+	const struct tally sum = add_up(run->state);
 	const int64_t expected = run->worker_count * run->iterations;
-	struct side sum = { 0 };
 
-	for (int i = 0; i < 2; i++) {
-		const struct side *side = &state->sides[i];
-
-		sum.sent += side->sent;
-		sum.received += side->received;
-		sum.damaged += side->damaged;
-		sum.bytes_sent += side->bytes_sent;
-		sum.bytes_received += side->bytes_received;
-		sum.lost += side->lost;
-		sum.repaired += side->repaired;
-		sum.dropped += side->dropped;
-	}
 	klat_count(run, "sent", sum.sent);
 	klat_count(run, "received", sum.received);
 	klat_count(run, "damaged", sum.damaged);

@@ -49,7 +49,8 @@ enum {
 };
 
 struct options {
-	int64_t bytes, rate, datagram, drop_every, listen, wait_for;
+	int64_t bytes, rate, datagram, listen, wait_for;
+	int64_t drop_every, reorder_every, duplicate_every;
 	int transport, peer, wait, touch;
 	const char *connect, *interface;
 };
@@ -59,7 +60,7 @@ struct options {
  * sent before. With the highest bit both sides rest after it.
  */
 #define WORD_REST (UINT64_C(1) << 63)
-#define WORD_AGAIN (UINT64_C(1) << 48)
+#define WORD_AGAIN (UINT64_C(1) << 32)
 #define WORD_NUMBER (WORD_AGAIN - 1)
 
 /* The longest datagram of IPv4, less its headers and UDP's; and the shortest to cut a message to.
@@ -76,6 +77,27 @@ struct message {
 
 struct ring;
 
+/* The header of a datagram. Both machines are x86-64: no byte order to change. */
+struct fragment {
+	uint64_t word;
+	uint32_t kind;
+	uint32_t index;
+};
+
+static_assert(sizeof(struct fragment) == HEADER_BYTES, "a block's header is a fragment's");
+
+/* What a side did. All are of one type: they are added up as one array. */
+struct tally {
+	int64_t sent, received, damaged;
+	int64_t bytes_sent, bytes_received;
+	/* Datagrams: messages given up and sent again; parts that came by a repair, were sent for
+	 * one, came twice, or were of a message or an attempt that nobody awaits any more. */
+	int64_t lost, repaired, resent, repeated, outdated;
+	/* Self-tests: datagrams left out, those among them that were the first of their part, held
+	 * back, and sent twice. */
+	int64_t dropped, dropped_parts, reordered, duplicated;
+};
+
 /* One end of the channel. Used by one worker alone once the run has begun. */
 struct side {
 	struct klat_run *run;
@@ -86,22 +108,23 @@ struct side {
 	char *outgoing; /* a block of --bytes */
 	char *incoming; /* the same, where a transport copies */
 	struct ring *ring_in, *ring_out;
-	int in, out;    /* descriptors, where there are any */
-	uint64_t limit; /* ticks after which a silent spin is given up */
+	int in, out;      /* descriptors, where there are any */
+	int64_t limit_ms; /* how long it waits for the other side */
+	uint64_t limit;   /* the same in ticks */
 	uint64_t spun_since;
-	bool spoils; /* for --plant corrupt, the last byte of what it sends */
-	/* Of the timed part. */
-	int64_t sent, received, damaged;
-	int64_t bytes_sent, bytes_received;
-	int64_t lost, repaired, dropped;
+	bool spoils;        /* for --plant corrupt, the last byte of what it sends */
+	struct tally tally; /* of the timed part */
 
 	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
 	uint64_t awaited, gathered_word, sent_word;
 	uint32_t gathered, next_part, expected_part;
-	uint32_t random; /* of --drop-every */
+	uint32_t landed;                      /* in which part's place the last datagram is */
+	uint8_t seen[MOST_FRAGMENTS / 8 + 1]; /* a bit for each part that is in its place */
 	bool lingers;
-	char *spare; /* where a datagram goes that nobody awaits */
-	uint8_t seen[MOST_FRAGMENTS / 8 + 1];
+	/* Of the self-tests. */
+	uint32_t random;
+	struct fragment held;
+	bool holds;
 } KLAT_ALIGNED;
 
 struct state {

@@ -4,22 +4,16 @@
  * is missing does not arrive; the initiator sends it again after loss_ms() of silence, counts
  * it as lost, and times it from there: how long a program waits before it tries again is its own
  * affair and no latency of the network.
+ *
+ * Each time is an attempt of its own, with its number in the word, and a message arrives when all
+ * parts of one attempt have: put together from two it would be there before the later one was sent
+ * to its end, and look too fast. So a part of an attempt that was given up is left alone, even if
+ * it comes late or among those of the next.
  */
 #include "fragments.h"
 #include "inet.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-#define MAX_ATTEMPTS 50
-#define SILENCE_MS 10000
-
-enum {
-	DATA
-};
 
 /* Enough for a message there and one back at 20 MB/s. */
 static int64_t loss_ms(const struct options *o)
@@ -30,59 +24,54 @@ static int64_t loss_ms(const struct options *o)
 static int send_udp(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
-	side->bytes_sent += side->options->bytes;
-	return fragment_send_all(side, word, DATA);
+	side->tally.bytes_sent += side->options->bytes;
+	return fragment_send_all(side, word);
 }
 
 static int send_again(struct side *side, struct message *message)
 {
-	const struct options *o = side->options;
-
-	if (side->sent_word / WORD_AGAIN % 128 + 1 == MAX_ATTEMPTS)
-		return klat_error(side->run, ETIMEDOUT,
-				  "%d messages of %lld bytes in a row were lost: is the other side "
-				  "there, and net.core.rmem_max large enough?",
-				  MAX_ATTEMPTS, (long long)o->bytes);
-	side->lost++;
+	side->tally.lost++;
 	side->sent_word += WORD_AGAIN;
 	fragments_begin(side, side->sent_word);
 	message->resent = klat_tsc_begin();
-	return fragment_send_all(side, side->sent_word, DATA);
+	return fragment_send_all(side, side->sent_word);
 }
 
 /* Of the responder, to the message before: its answer was lost. The last part stands for all. */
 static int answer_again(struct side *side, const struct fragment *header)
 {
+	side->tally.outdated++;
 	if ((header->word & WORD_NUMBER) != side->awaited - 1 ||
 	    header->index != fragment_count(side->options) - 1)
 		return 0;
-	return fragment_send_all(side, header->word, DATA);
+	return fragment_send_all(side, header->word);
 }
 
-static bool has_left(const struct side *side)
+static int say_lost(struct side *side)
 {
-	const struct state *state = side->run->state;
-
-	return side->index == RESPONDER &&
-	       (__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) || remote_left(state));
+	return klat_error(side->run, ETIMEDOUT,
+			  "a message of %lld bytes was lost again and again for %lld s: is the "
+			  "other side there, and net.core.rmem_max large enough?",
+			  (long long)side->options->bytes, (long long)side->limit_ms / 1000);
 }
 
-static int on_silence(struct side *side, struct message *message, int silences)
+static int on_silence(struct side *side, struct message *message, int64_t silent_ms)
 {
 	if (has_left(side))
 		return side->lingers ? -ECANCELED : say_gone(side);
-	if (side->index == INITIATOR)
-		return send_again(side, message);
-	return silences * loss_ms(side->options) > SILENCE_MS ? say_silent(side, "datagram") : 0;
+	if (side->index == RESPONDER)
+		return silent_ms < side->limit_ms ? 0 : say_silent(side, "datagram");
+	return silent_ms < side->limit_ms ? send_again(side, message) : say_lost(side);
 }
 
 static int receive_udp(struct side *side, struct message *message)
 {
 	const bool responds = side->index == RESPONDER;
 	const uint64_t limit = side->run->tsc_khz * loss_ms(side->options);
+	int64_t silent_ms = 0;
 	uint64_t since = 0;
 	uint32_t turns = 0;
-	int err = 0, silences = 0;
+	int err = 0;
 
 	fragments_begin(side, responds ? 0 : side->sent_word);
 	message->resent = 0;
@@ -94,7 +83,8 @@ static int receive_udp(struct side *side, struct message *message)
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
 			give_way(side);
-			err = on_silence(side, message, ++silences);
+			silent_ms += loss_ms(side->options);
+			err = on_silence(side, message, silent_ms);
 			since = 0;
 			continue;
 		}
@@ -107,32 +97,22 @@ static int receive_udp(struct side *side, struct message *message)
 			err = answer_again(side, &header);
 			continue;
 		}
-		if (responds && header.word != side->gathered_word)
+		/* A later attempt has the larger word. */
+		if (responds && header.word > side->gathered_word)
 			fragments_begin(side, header.word);
 		fragment_take(side, &header, size);
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;
-	side->bytes_received += err ? 0 : side->options->bytes;
+	side->tally.bytes_received += err ? 0 : side->options->bytes;
 	return err;
 }
 
 static int prepare(struct klat_run *run, struct side *side, int fd)
 {
-	const struct options *o = run->options;
-	const struct timeval limit = { .tv_sec = loss_ms(o) / 1000,
-				       .tv_usec = loss_ms(o) % 1000 * 1000 };
-
 	side->in = side->out = fd;
 	inet_make_room(run, fd);
-	if (o->wait == SPIN)
-		return fcntl(fd, F_SETFL, O_NONBLOCK)
-			       ? klat_error(run, errno, "cannot keep a socket from blocking: %s",
-					    strerror(errno))
-			       : 0;
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)))
-		return klat_error(run, errno, "cannot limit a wait: %s", strerror(errno));
-	return 0;
+	return fragment_set_waits(run, fd, loss_ms(run->options));
 }
 
 static int make_udp(struct klat_run *run)
