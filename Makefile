@@ -224,7 +224,7 @@ $(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
 
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.c tests/selfbench/*.c tests/validate/*.c load/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validate/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

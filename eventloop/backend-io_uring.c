@@ -52,23 +52,25 @@ static int open_uring(struct loop *loop)
 	return err ? err : dispatch_open(loop);
 }
 
-static struct io_uring_sqe *request(struct uring *uring)
+/* A request to fill in. Where there is no room, those before it go to the kernel first. */
+static int request(struct uring *uring, struct io_uring_sqe **sqe)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+	int err = 0;
 
-	while (!sqe && io_uring_submit(&uring->ring) >= 0)
-		sqe = io_uring_get_sqe(&uring->ring);
-	return sqe;
+	while (!(*sqe = io_uring_get_sqe(&uring->ring)) && err >= 0)
+		err = io_uring_submit(&uring->ring);
+	return *sqe ? 0 : err;
 }
 
 /* Ask for a pair's next arrival, or byte. */
 static int ask(struct loop *loop, struct pair *pair)
 {
 	struct uring *uring = loop->own;
-	struct io_uring_sqe *sqe = request(uring);
+	struct io_uring_sqe *sqe;
+	int err = request(uring, &sqe);
 
-	if (!sqe)
-		return -EBUSY;
+	if (err)
+		return err;
 	if (loop->backend->reads)
 		io_uring_prep_read(sqe, pair->in, &uring->bytes[pair - loop->pairs],
 				   loop->descriptor == EVENTFD ? sizeof(uint64_t) : 1, -1);
@@ -95,6 +97,7 @@ static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
 {
 	struct uring *uring = loop->own;
 	struct pair *pair = io_uring_cqe_get_data(cqe);
+	int err = 0;
 
 	if (cqe->res <= 0) {
 		loop_failed(loop, cqe->res ? -cqe->res : EPIPE);
@@ -105,8 +108,10 @@ static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
 			loop_count_bytes(loop, pair, &uring->bytes[pair - loop->pairs], cqe->res);
 	dispatch_ready(loop, pair);
 	/* The kernel may end a poll request that was to stay. */
-	if (!loop->backend->reads && !(cqe->flags & IORING_CQE_F_MORE) && ask(loop, pair))
-		loop_failed(loop, EBUSY);
+	if (!loop->backend->reads && !(cqe->flags & IORING_CQE_F_MORE))
+		err = ask(loop, pair);
+	if (err)
+		loop_failed(loop, -err);
 }
 
 static void read_again(struct loop *loop, struct pair *pair)
@@ -149,10 +154,11 @@ static int unwatch(struct loop *loop)
 	int left = 2 * loop->count;
 
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
-		struct io_uring_sqe *sqe = request(uring);
+		struct io_uring_sqe *sqe;
+		int err = request(uring, &sqe);
 
-		if (!sqe)
-			return -EBUSY;
+		if (err)
+			return err;
 		io_uring_prep_cancel(sqe, pair, 0);
 		io_uring_sqe_set_data(sqe, NULL);
 	}
@@ -185,8 +191,8 @@ static void close_uring(struct loop *loop)
 }
 
 #define DENIED                                                                                     \
-	"the kernel may forbid it (sysctl kernel.io_uring_disabled), or the container's seccomp "  \
-	"filter"
+	"it takes Linux 5.13, and neither sysctl kernel.io_uring_disabled nor a container's "      \
+	"seccomp filter may forbid it"
 
 const struct backend backend_io_uring_poll = {
 	.open = open_uring,

@@ -147,8 +147,9 @@ static int configure(struct klat_run *run)
 				  "first of them",
 				  (long long)o->writes, (long long)o->active);
 	run->cpu_count = 1;
-	/* An event takes a microsecond or two; traced, or among many descriptors, far longer. */
-	run->patience += o->writes / 10000;
+	/* An event takes a microsecond or two; traced, or among many descriptors, far longer. And
+	 * poll() looks at every pair in each pass. */
+	run->patience += o->writes / 10000 + o->writes / o->active * o->pairs / 10000000;
 	for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 		klat_use_metric(run, metric, 1);
 	return 0;
@@ -299,13 +300,19 @@ static void rest(struct klat_worker *worker, int64_t round_ns)
 	worker->rests++;
 }
 
+/* What the kernel does not know or does not allow, it says in one of these ways. */
+static bool refused(const struct backend *backend, int err)
+{
+	return backend->denied && (err == -EPERM || err == -EACCES || err == -ENOSYS ||
+				   err == -EINVAL || err == -EOPNOTSUPP);
+}
+
 static int failed(struct klat_run *run, int err, const char *what)
 {
 	const struct options *o = run->options;
 	const struct backend *backend = ((struct state *)run->state)->loop.backend;
-	bool refused = err == -EPERM || err == -EACCES || err == -ENOSYS;
 
-	if (refused && backend->denied)
+	if (refused(backend, err))
 		return klat_skip(run, "%s refused: %s; %s", backend_names[o->backend],
 				 strerror(-err), backend->denied);
 	return klat_error(run, -err, "%s: cannot %s: %s", backend_names[o->backend], what,
@@ -370,7 +377,7 @@ static int count_calls(struct klat_run *run)
 
 	state->phase = PHASES;
 	err = calls_count(counted_rounds, run, &state->phase, PHASES, state->calls);
-	if (err == -EPERM || err == -ENOSYS)
+	if (err == -EPERM || err == -ENOSYS || refused(state->loop.backend, err))
 		return klat_skip(run,
 				 "cannot count system calls: ptrace() or the backend is refused: "
 				 "%s; a container may need the capability SYS_PTRACE",

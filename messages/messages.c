@@ -78,9 +78,9 @@ static const char *const allocs[] = { "none", "malloc", NULL };
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
 	{ "mode", "call|pass-write|pass-epoll|threads|star",
-	  "one thread with its own queue, which is never empty: alone, with a write to an eventfd "
-	  "for each message, or through epoll each time as well; two threads with one message; a "
-	  "hub with --threads others and a message for each",
+	  "call: one thread with its own queue, which is never empty; pass-write: an eventfd is "
+	  "written for each message, too; pass-epoll: and waited for by epoll; threads: two "
+	  "threads and one message; star: a hub, --threads others, a message for each of them",
 	  KLAT_CHOICE, AT(mode), 0, 0, modes, false },
 	{ "threads", "N", "star: threads besides the hub", KLAT_INTEGER, AT(threads), 1,
 	  MAX_THREADS, NULL, false },

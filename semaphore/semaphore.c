@@ -80,8 +80,8 @@ static const struct klat_option options[] = {
 	  "on each",
 	  KLAT_CHOICE, AT(hog), 0, 0, hogs, false },
 	{ "sleeps", "each|any",
-	  "each: it is another event unless the consumer slept once for each item; any: how often "
-	  "it did is told, and with a spin there is no wake",
+	  "each: a run in which the consumer did not sleep once for each item is invalid; any: it "
+	  "counts, the evidence tells how often it slept, and with a spin there is no wake",
 	  KLAT_CHOICE, AT(sleeps), 0, 0, sleeps, false },
 	{ "low-priority", "N", "priority of the producer; the consumer has that of --policy",
 	  KLAT_INTEGER, AT(low_priority), 1, 98, NULL, false },

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -12,7 +14,18 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import ROOT, SKIPPED, UNTRUSTED, USAGE, assert_one_line, command, json_of, run, works
+from harness import (
+    ROOT,
+    SKIPPED,
+    UNTRUSTED,
+    USAGE,
+    Done,
+    assert_one_line,
+    command,
+    json_of,
+    run,
+    works,
+)
 
 OWN = ("epoll", "epoll-oneshot", "epoll-edge", "poll", "select")
 LIBRARIES = ("libev", "libevent", "libuv", "io_uring-poll", "io_uring-read")
@@ -211,10 +224,10 @@ def test_the_limit_on_open_files_is_raised_or_said() -> None:
     assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
 
 
-def refusing(number: int) -> Callable[[], None]:
-    """For a child before it begins: a seccomp filter that refuses this system call with EPERM."""
+def refusing(number: int, error: int = errno.EPERM) -> Callable[[], None]:
+    """For a child before it begins: a seccomp filter that refuses this system call."""
     load_number, equal, give = 0x20, 0x15, 0x06
-    refuse, allow = 0x00050001, 0x7FFF0000
+    refuse, allow = 0x00050000 | error, 0x7FFF0000
     code = [
         (load_number, 0, 0, 0),
         (equal, 0, 1, number),
@@ -234,16 +247,90 @@ def refusing(number: int) -> Callable[[], None]:
     return install
 
 
-@pytest.mark.parametrize("backend", ["io_uring-poll", "io_uring-read"])
-def test_a_kernel_that_refuses_io_uring_is_a_skip(backend: str) -> None:
-    io_uring_setup = 425
-    words = ("--backend", backend, *SMALL)
-    done = run("eventloop", *words, preexec_fn=refusing(io_uring_setup))
+URING = ("io_uring-poll", "io_uring-read")
+# More than a ring takes at once, so that requests go to the kernel while there are more to make.
+MANY = ("--pairs", "3000", "--active", "10", "--writes", "500", "--iterations", "2")
+
+
+def assert_refused(done: Done, why: str) -> None:
     if "built without" in done.err:
         harness.lacking(done.err.strip())
     assert_one_line(done, "eventloop", SKIPPED)
-    assert "refused: Operation not permitted" in done.err
+    assert f"refused: {why}" in done.err
     assert "kernel.io_uring_disabled" in done.err
+    assert done.seconds < 5, "nobody waits for what does not come"
+
+
+@pytest.mark.parametrize("size", [SMALL, MANY], ids=["small", "many"])
+@pytest.mark.parametrize(
+    "call, error", [(425, errno.EPERM), (425, errno.ENOSYS), (426, errno.EPERM)]
+)
+@pytest.mark.parametrize("backend", URING)
+def test_a_kernel_that_refuses_io_uring_is_a_skip(
+    backend: str, call: int, error: int, size: tuple[str, ...]
+) -> None:
+    """io_uring_setup(), as a sysctl, a filter and an old kernel do, and io_uring_enter() alone."""
+    done = run("eventloop", "--backend", backend, *size, preexec_fn=refusing(call, error))
+    assert_refused(done, os.strerror(error))
+
+
+@pytest.fixture(scope="module")
+def lesser_kernel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a program that finds less of io_uring."""
+    library = tmp_path_factory.mktemp("planted") / "uring.so"
+    source = ROOT / "tests" / "planted" / "uring.c"
+    built = command(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source])
+    if "liburing.h" in built.err:
+        harness.lacking("there is no liburing")
+    assert built.status == 0, str(built)
+    return os.environ | {"LD_PRELOAD": str(library)}
+
+
+@pytest.mark.parametrize("size", [SMALL, MANY], ids=["small", "many"])
+@pytest.mark.parametrize("backend", URING)
+def test_an_operation_that_the_kernel_refuses_is_a_skip(
+    backend: str, size: tuple[str, ...], lesser_kernel: dict[str, str]
+) -> None:
+    environment = lesser_kernel | {"KLAT_URING_RESTRICTED": "1"}
+    words = ("--backend", backend, *size)
+    assert_refused(run("eventloop", *words, env=environment), os.strerror(errno.EACCES))
+    done = run("eventloop", *words, "--count-syscalls", env=environment)
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "the backend is refused: " + os.strerror(errno.EACCES) in done.err
+
+
+DEFERRED, COOPERATIVE, SIZED = 1 << 12 | 1 << 13, 1 << 8, 1 << 3
+
+
+@pytest.mark.parametrize("backend", URING)
+@pytest.mark.parametrize(
+    "unknown, found",
+    [(0, DEFERRED), (DEFERRED, COOPERATIVE), (DEFERRED | COOPERATIVE, 0)],
+    ids=["6.1", "5.19", "5.13"],
+)
+def test_an_older_kernel_does_by_an_older_way(
+    backend: str, unknown: int, found: int, lesser_kernel: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "flags"
+    told = {"KLAT_URING_UNKNOWN": str(unknown), "KLAT_URING_LOG": str(log)}
+    options = ("--backend", backend, "--timers", "--priorities", *SMALL, "--json")
+    done = works("eventloop", *options, env=lesser_kernel | told)
+    assert done.status == harness.MEASURED, str(done)
+    counts = json_of(done)["evidence"]["counts"]
+    assert counts["written"] == counts["read"] == 4 * 500
+    (flags,) = map(int, log.read_text().split())
+    if unknown == 0 and flags == COOPERATIVE | SIZED:
+        harness.lacking("this kernel has no deferred task work")
+    assert flags == found | SIZED
+
+
+@pytest.mark.parametrize("backend", URING)
+def test_a_kernel_that_knows_no_way_at_all_is_a_skip(
+    backend: str, lesser_kernel: dict[str, str]
+) -> None:
+    environment = lesser_kernel | {"KLAT_URING_UNKNOWN": str(DEFERRED | COOPERATIVE | SIZED)}
+    done = run("eventloop", "--backend", backend, *SMALL, env=environment)
+    assert_refused(done, os.strerror(errno.EINVAL))
 
 
 def test_system_calls_that_cannot_be_traced_are_a_skip() -> None:
@@ -305,3 +392,69 @@ def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path: Path) -> No
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"DASYNQ={tmp_path}: there is no dasynq.h" in done.stderr
+
+
+def with_dasynq(headers: str | Path, out: Path) -> Path:
+    program = out / "eventloop" / "eventloop"
+    if not shutil.which("c++"):
+        harness.lacking("there is no c++")
+    words = ["make", "-j2", f"OUT={out}", f"DASYNQ={headers}", "CXX=c++", program]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    built = command(words, cwd=ROOT, env=environment, limit=300)
+    assert built.status == 0 and built.err == "", str(built)
+    assert "(make DASYNQ" not in built.out, "it is not left out"
+    return program
+
+
+@pytest.fixture(
+    scope="module",
+    params=["stand-in", pytest.param("dasynq", marks=pytest.mark.slow)],
+)
+def dasynq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    eventloop with Dasynq, which no distribution has: the slow tests take the one that DASYNQ names,
+    as make does, the others a stand-in with the same interface.
+    """
+    headers: str | Path | None = ROOT / "tests" / "planted"
+    if request.param == "dasynq":
+        headers = os.environ.get("DASYNQ")
+        if not headers:
+            pytest.skip("DASYNQ=DIR names no headers of Dasynq")
+    return with_dasynq(headers, tmp_path_factory.mktemp("dasynq"))
+
+
+def dasynq_counts(program: Path, *options: str) -> dict[str, int]:
+    session = program.parents[1] / "session"
+    words = [program, "--backend", "dasynq", *SMALL, *options, "--record", session, "--json"]
+    done = command(words)
+    assert done.status == harness.MEASURED, str(done)
+    return dict(json_of(done)["evidence"]["counts"])
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS)
+@pytest.mark.parametrize(
+    "options", [[], ["--timers"], ["--timers", "--fresh"], ["--batch", "3"]], ids=" ".join
+)
+def test_dasynq_brings_every_byte(dasynq: Path, options: list[str], descriptor: str) -> None:
+    counts = dasynq_counts(dasynq, "--descriptor", descriptor, *options)
+    assert counts["written"] == counts["read"] == 4 * 500
+    assert counts["wrong_bytes"] == counts["wrong_pairs"] == 0
+    if "--timers" in options:
+        assert counts["timers_set"] == 4 * 50 + counts["read"] + counts["spurious"]
+        assert counts["timers_fired"] == 0
+    if "--batch" in options:
+        assert counts["passes"] >= counts["read"] / 3
+
+
+def test_dasynq_keeps_the_order_and_arms_each_watcher_anew(dasynq: Path) -> None:
+    assert dasynq_counts(dasynq, "--priorities")["disordered"] == 0
+    calls = dasynq_counts(dasynq, "--count-syscalls")["calls_loop"]
+    # A read, a write and an epoll_ctl for each event, and a call that asks for ten of them.
+    assert calls >= 500 + 490 + 500 + 50
+
+
+@pytest.mark.parametrize("fault", ["lost", "stray"])
+def test_dasynq_is_found_out_where_a_byte_is_lost_or_gone_astray(dasynq: Path, fault: str) -> None:
+    done = command([dasynq, "--backend", "dasynq", *SMALL, "--plant", fault, "--json"])
+    assert done.status == UNTRUSTED, str(done)
+    assert "another number of bytes than planned" in json_of(done)["reason"]
