@@ -142,6 +142,19 @@ def test_boots_that_would_not_be_like_those_that_are_there_are_refused(
     assert list((output / "lab-rt").iterdir()) == [kept]
 
 
+@pytest.mark.parametrize("name", ["runs.csv", "session.json"])
+def test_a_session_that_was_damaged_since_does_not_pass_for_whole(
+    twice: list[Path], tmp_path: Path, name: str
+) -> None:
+    output = tmp_path / "results"
+    shutil.copytree(twice[0], output)
+    kept = session_of(output, "lab-rt")
+    (kept / name).unlink()
+    done = klat("lab", "run", "--resume", kept, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{kept} was damaged since: " in done.stderr.splitlines()[-1]
+
+
 def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int, str]:
     good, bad = (twice[0] / label for label in LABELS)
     words = ("--good", good, "--bad", bad, "--kernel", kernel, *more)

@@ -17,7 +17,7 @@ from labs import Lab
 
 from klat.errors import KlatError
 from klat.lab import image, kernels
-from klat.lab.apt import Package
+from klat.lab.apt import Archive, Package
 from klat.lab.failures import ModuleMissing
 from klat.lab.modules import Tree
 
@@ -241,6 +241,48 @@ def test_a_kernel_that_debian_has_not_is_refused_with_those_that_it_has(
     done = lab("run", "--kernel", "debian:5.0", "pipes")
     assert done.returncode == 2
     assert "Debian has no kernel debian:5.0; there are 6.1, " in done.stderr
+
+
+def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lab = tmp_path / "klat/lab"
+    (lab / "apt").mkdir(parents=True)
+    (lab / "apt/index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
+    tree = lab / "packages/linux-image-6.1.0-8-amd64_6.1.8-1"
+    (tree / "boot").mkdir(parents=True)
+    planted.kernel(tree / "boot/vmlinuz-6.1.0-8-amd64", release="6.1.0-8-amd64")
+    (tree / "boot/config-6.1.0-8-amd64").touch()
+    modules = tree / "lib/modules/6.1.0-8-amd64"
+    modules.mkdir(parents=True)
+    (modules / "tun.ko").write_bytes(planted.module("6.1.0-8-amd64"))
+    archive = Archive(lambda line: None)
+    found = kernels.obtain(kernels.parse("debian:6.1.0-8-amd64"), lambda line: None, archive)
+    assert found.image.release == "6.1.0-8-amd64"
+    held = kernels.offered({**archive.kept(), **archive.packages()})
+    assert kernels.choose("stock", held).release == "6.1.0-9-amd64", "the newest of all"
+
+
+def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, qemu: str) -> None:
+    apt = lab.cache / "klat/lab/apt"
+    apt.mkdir(parents=True)
+    (apt / "index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
+    full = "tar: ./boot/vmlinuz: Cannot write: No space left on device"
+    last = "dpkg-deb: error: tar subprocess returned error exit status 2"
+    for name, script in (
+        ("apt-get", "touch linux-image.deb"),
+        ("dpkg-deb", f"echo '{full}' >&2; echo '{last}' >&2; exit 2"),
+    ):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    done = lab("run", "--kernel", "debian:stock", "pipes", PATH=path)
+    assert done.returncode == 2
+    said = f"klat lab: cannot unpack linux-image-6.1.0-9-amd64: {full}"
+    assert done.stderr.splitlines()[-1] == said
+    assert not list((lab.cache / "klat/lab/packages").iterdir())
 
 
 def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, qemu: str) -> None:

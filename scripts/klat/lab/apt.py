@@ -132,6 +132,14 @@ class Archive:
 
     # Fetching -------------------------------------------------------------------------------------
 
+    def kept(self) -> dict[str, Package]:
+        """What is unpacked here, which the archive may have no more."""
+        found = {}
+        for place in cache.folder("packages").glob("[!.]*_*"):
+            name, _, version = place.name.partition("_")
+            found[name] = Package(name, version.replace("%3a", ":"), 0)
+        return found
+
     def unpacked(self, package: Package) -> Path:
         """The directory that holds the package's files, fetched where it is not there."""
         base = cache.folder("packages")
@@ -162,8 +170,9 @@ class Archive:
             ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[-1]
-            raise KlatError(f"cannot unpack {package.name}: {last}")
+            # The first tells of the cause, such as a full disk, the last that tar has failed.
+            first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
+            raise KlatError(f"cannot unpack {package.name}: {first}")
 
     def _apt(
         self,

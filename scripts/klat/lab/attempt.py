@@ -250,6 +250,9 @@ class Attempt:
         total = len(schedule) * planned.runs_of_boot
         # Anew: another lab may have been at work on it until now.
         there = experiment.recorded(planned, begun.output)
+        for boot in schedule:
+            if boot.number in there:
+                session.check_whole(there[boot.number], planned.plan(boot))
         self.say(
             f"{len(schedule)} boots of {planned.runs_of_boot} runs"
             f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"

@@ -111,7 +111,8 @@ def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
     """The kernel itself, fetched where need be."""
     if not spec.debian:
         return _from_file(spec)
-    chosen = choose(spec.debian, offered(archive.packages()))
+    # The archive goes before what is kept, and has only the newest builds.
+    chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}))
     place = archive.unpacked(chosen.package)
     found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}")
     config = place / "boot" / f"config-{chosen.release}"

@@ -135,6 +135,22 @@ def _add_facts(
     recording.write(draft, settings, experiment.plan(boot), evidence.command, facts)
 
 
+def check_whole(session: Path, schedule: Sequence[plan.PlannedRun]) -> None:
+    """KlatError where a session that was whole when it was stored is so no more."""
+    why = ""
+    try:
+        record = read_session(session)
+        missing = len({run.order for run in schedule} - record.completed_orders())
+        if record.problems:
+            why = record.problems[0]
+        elif missing:
+            why = f"{missing} of {len(schedule)} runs are missing"
+    except SessionError as error:
+        why = str(error)
+    if why:
+        raise KlatError(f"{session} was damaged since: {why}; remove it, and it is booted again")
+
+
 def made_of(session: Path) -> tuple[str, str]:
     """The hash of what all guests of its kernel hold, and how that was started, as recorded; empty
     where that cannot be read."""
