@@ -6,9 +6,11 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import harness
 import planted
@@ -16,7 +18,7 @@ import pytest
 from labs import Lab
 
 from klat.errors import KlatError
-from klat.lab import image, kernels
+from klat.lab import apt, image, kernels
 from klat.lab.apt import Archive, Package
 from klat.lab.failures import ModuleMissing
 from klat.lab.modules import Tree
@@ -283,6 +285,22 @@ def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, q
     said = f"klat lab: cannot unpack linux-image-6.1.0-9-amd64: {full}"
     assert done.stderr.splitlines()[-1] == said
     assert not list((lab.cache / "klat/lab/packages").iterdir())
+
+
+def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/apt-get").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "bin/apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(apt, "_UPDATE_SECONDS", 1)
+    monkeypatch.setattr(apt, "_KEYS", tmp_path)
+    for free, why in ((1 << 40, "within 1 s;"), (5 << 20, "within 1 s: there is no space left in")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+        with pytest.raises(KlatError, match=why):
+            Archive(lambda line: None).packages()
 
 
 def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, qemu: str) -> None:

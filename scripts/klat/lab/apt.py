@@ -32,6 +32,7 @@ _SUITES = (
 _FRESH_SECONDS = 7 * 86400
 _UPDATE_SECONDS = 300
 _FETCH_SECONDS = 900
+_LITTLE_ROOM = 16 << 20
 
 _CONFIGURATION = """\
 Dir::State "{base}/state";
@@ -200,7 +201,12 @@ class Archive:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise KlatError(f"{command} {words[0]} did not end within {seconds:g} s") from None
+            # On a full disk apt waits for ever.
+            full = shutil.disk_usage(self._base).free < _LITTLE_ROOM
+            raise KlatError(
+                f"{command} {words[0]} did not end within {seconds:g} s"
+                + (f": there is no space left in {self._base}" if full else "")
+            ) from None
         if done.returncode:
             raise KlatError(_reason(done.stderr, f"{command} {words[0]} failed"))
         return done.stdout
