@@ -382,6 +382,8 @@ static int count_calls(struct klat_run *run)
 				 "cannot count system calls: ptrace() or the backend is refused: "
 				 "%s; a container may need the capability SYS_PTRACE",
 				 strerror(-err));
+	if (err == -EAGAIN)
+		return klat_cannot_start(run, -err, "the process whose system calls are counted");
 	return err ? klat_error(run, -err, "cannot count system calls: %s", strerror(-err)) : 0;
 }
 
@@ -552,7 +554,7 @@ static const struct klat_benchmark eventloop = {
 	.published_count = KLAT_ARRAY_SIZE(published),
 	.state_size = sizeof(struct state),
 	.iterations = 20,
-	.warmup = 2,
+	.warmup = 1, /* only the first round is cold */
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
 	.faults = { "lost", "stray" },

@@ -346,4 +346,8 @@ int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_skip(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PRINTF(3, 4);
 
+/* For `what`, threads or processes that the kernel did not start: skipped where a limit is reached.
+ */
+int klat_cannot_start(struct klat_run *run, int error, const char *what);
+
 #endif

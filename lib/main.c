@@ -104,6 +104,16 @@ int klat_error(struct klat_run *run, int error, const char *format, ...)
 	return error ? -error : -EIO;
 }
 
+int klat_cannot_start(struct klat_run *run, int error, const char *what)
+{
+	if (error == EAGAIN)
+		return klat_skip(run,
+				 "cannot start %s: a limit (ulimit -u, pids.max, "
+				 "kernel.threads-max) or memory is exhausted",
+				 what);
+	return klat_error(run, error, "cannot start %s: %s", what, strerror(error));
+}
+
 int klat_usage(struct klat_run *run, const char *format, ...)
 {
 	va_list arguments;
@@ -318,6 +328,8 @@ static int bound_offset(struct klat_run *run, uint64_t *bound)
 		return 0;
 	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1],
 				    &run->library->policy, bound);
+	if (err == -EAGAIN)
+		return klat_cannot_start(run, -err, "the threads that compare the counters");
 	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s",
 				run->cpus[0], run->cpus[run->cpu_count - 1], strerror(-err))
 		   : 0;
@@ -455,8 +467,7 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
 	pid = fork_measured(run, signals);
 	if (pid < 0)
-		return klat_error(run, errno, "cannot start the measured process: %s",
-				  strerror(errno));
+		return klat_cannot_start(run, errno, "the measured process");
 	result = wait_measured(run, pid, awaited, &status, &usage);
 	if (result > 0) {
 		fprintf(stderr, "%s: interrupted, nothing recorded\n", run->benchmark->name);

@@ -372,13 +372,15 @@ static int allow_descriptors(struct klat_run *run, const struct costs *costs)
 		return 0;
 	if (limit.rlim_max < needed)
 		return klat_skip(run,
-				 "%lld threads take about %lld descriptors and %lld are allowed; "
-				 "raise ulimit -n, or take fewer --threads",
+				 "--threads %lld takes about %lld descriptors, and %lld are "
+				 "allowed: raise the hard limit (ulimit -Hn)%s",
 				 (long long)o->threads, (long long)needed,
-				 (long long)limit.rlim_max);
+				 (long long)limit.rlim_max,
+				 o->threads > 1 ? ", or take fewer" : "");
 	limit.rlim_cur = needed;
-	return setrlimit(RLIMIT_NOFILE, &limit) ? klat_error(run, errno, "cannot raise ulimit -n")
-						: 0;
+	return setrlimit(RLIMIT_NOFILE, &limit)
+		       ? klat_error(run, errno, "cannot raise ulimit -n: %s", strerror(errno))
+		       : 0;
 }
 
 static int init_owners(struct klat_run *run)

@@ -51,7 +51,7 @@ int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 		err = pthread_create(&hog->thread, &attributes, hog_main, hog);
 	pthread_attr_destroy(&attributes);
 	if (err)
-		return klat_error(run, err, "cannot start a hog on CPU %d: %s", cpu, strerror(err));
+		return klat_cannot_start(run, err, "a hog");
 	hog->started = true;
 	return 0;
 }

@@ -46,7 +46,7 @@ int inet_make(struct klat_run *run, int (*make)(struct klat_run *run))
 	}
 	pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0ul);
 	if (pid < 0)
-		return klat_error(run, errno, "cannot start a process: %s", strerror(errno));
+		return klat_cannot_start(run, errno, "the process that makes the network");
 	if (!pid)
 		_exit(make_in_namespaces(run, make) ? 1 : 0);
 	if (waitpid(pid, &status, 0) < 0)
@@ -89,10 +89,13 @@ int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name)
 
 int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to)
 {
-	if (connect(fd, (const struct sockaddr *)to, sizeof(*to)))
-		return klat_error(run, errno, "cannot connect to %s: %s", inet_ntoa(to->sin_addr),
-				  strerror(errno));
-	return 0;
+	if (!connect(fd, (const struct sockaddr *)to, sizeof(*to)))
+		return 0;
+	if (errno == ENETUNREACH)
+		return klat_skip(run, "no network interface that is up leads to %s",
+				 inet_ntoa(to->sin_addr));
+	return klat_error(run, errno, "cannot connect to %s: %s", inet_ntoa(to->sin_addr),
+			  strerror(errno));
 }
 
 int inet_no_delay(struct klat_run *run, int fd)

@@ -198,6 +198,11 @@ static int find_interface(struct klat_run *run, struct in_addr address, char nam
 			snprintf(name, IFNAMSIZ, "%s", at->ifa_name);
 	}
 	freeifaddrs(interfaces);
+	if (!name[0])
+		return klat_skip(run,
+				 "no network interface that is up has the address %s; choose one "
+				 "with --interface",
+				 inet_ntoa(address));
 	return 0;
 }
 

@@ -136,3 +136,25 @@ def test_more_responders_than_cpus_is_said() -> None:
 def test_a_crowd_that_is_named_must_be_there() -> None:
     done = run("pipes", "--cpus", "0-7999")
     assert_one_line(done, "pipes", harness.USAGE)
+
+
+# With these a program starts threads or processes besides its workers.
+MORE_PROCESSES = {
+    "eventloop": ["--pairs", "10", "--writes", "20", "--count-syscalls"],
+    "semaphore": ["--hog", "idle"],
+    "transport": ["--transport", "tcp", "--peer", "netns"],
+}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(
+    program: str, limit: int, published: Path, as_nobody: list[str | Path]
+) -> None:
+    few = ["prlimit", f"--nproc={limit}", *as_nobody, published / program, "--iterations", "5"]
+    for options in ([], MORE_PROCESSES.get(program, [])):
+        done = command([*few, *options], cwd="/")
+        assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
+        if done.status == SKIPPED:
+            last = done.err.splitlines()[-1]
+            assert last.startswith(f"{program}: skipped: "), str(done)
+            assert limit > 1 or "ulimit -u" in last, str(done)

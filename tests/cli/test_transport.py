@@ -368,6 +368,14 @@ def test_an_interface_without_multicast_is_a_skip(root: None) -> None:
     assert "'none'" in done.err
 
 
+@pytest.mark.parametrize("transport", INTERNET)
+def test_a_machine_whose_loopback_is_down_is_a_skip(transport: str, root: None) -> None:
+    words = ["unshare", "--net", path_of("transport"), "--transport", transport]
+    done = command(words)
+    assert_one_line(done, "transport", harness.SKIPPED)
+    assert "no network interface that is up" in done.err and "127.0.0.1" in done.err
+
+
 # Two machines: two programs, each of which knows only the other's address
 
 
