@@ -544,14 +544,9 @@ static const struct klat_benchmark eventloop = {
 		    "writes\n"
 		    "eventloop --backend libev --timers\tlibev, with a timer for each pair\n"
 		    "eventloop --backend io_uring-read --count-syscalls\thow few system calls do",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 20,
 	.warmup = 1, /* only the first round is cold */

@@ -270,6 +270,13 @@ struct klat_benchmark {
 	void (*teardown)(struct klat_run *run);
 };
 
+/* For its initialiser: the tables with their lengths, and the values that options start with. */
+#define KLAT_OPTIONS(table, standard)                                                              \
+	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &(standard),       \
+	.options_size = sizeof(standard)
+#define KLAT_METRICS(table) .metrics = (table), .metric_count = KLAT_ARRAY_SIZE(table)
+#define KLAT_PUBLISHED(table) .published = (table), .published_count = KLAT_ARRAY_SIZE(table)
+
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
 
 /* What a benchmark may read of a run. Everything else is behind run->library. */

@@ -538,14 +538,9 @@ static const struct klat_benchmark messages = {
 		    "messages --mode call\ta queue alone\n"
 		    "messages --mode pass-write --timer per-loop --alloc malloc\tas published\n"
 		    "messages --mode star --threads 100\ta hub and 100 threads",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -870,14 +870,9 @@ static const struct klat_benchmark network = {
 		    "network --remote\there, as root: waits up to 30 s for the first packet\n"
 		    "network/client --to 10.168.77.2\ton the other machine, meanwhile\n"
 		    "ip route del 10.168.77.0/24\ton the other machine, afterwards",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

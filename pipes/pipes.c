@@ -230,14 +230,9 @@ static const struct klat_benchmark pipes = {
 		"pipes\tthe round trip of one byte between two CPUs\n"
 		"pipes --cpus 1,1\tbetween two threads of one CPU\n"
 		"pipes --cpus 1,1 --mode one-way --higher reader\tthe reader preempts the writer",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -485,14 +485,9 @@ static const struct klat_benchmark semaphore = {
 		"semaphore --hog nice19\tthe same with CPUs that are never idle\n"
 		"semaphore --cpus 1,1\tboth sides on one CPU\n"
 		"semaphore --sleeps any --spin-before-sleep 10000000\ta consumer that never sleeps",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -266,12 +266,8 @@ static const struct klat_benchmark benchmark = {
 	.examples = "switch\tbetween two threads, by sched_yield()\n"
 		    "switch --peer process\tbetween two processes\n"
 		    "switch --by futex --policy other\tas ordinary threads hand over",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -495,14 +495,9 @@ static const struct klat_benchmark benchmark = {
 		    "syscall --batch 1000\twithout the floor, for the mean of a thousand\n"
 		    "syscall --call write-null --batch 1000 --published\tthe published 30 bytes\n"
 		    "syscall --call close-bad --caller process\tas lmbench and perf bench call",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -611,14 +611,9 @@ static const struct klat_benchmark timer = {
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
 		"timer --method timerfd --wait epoll\tan event loop's timer",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -400,14 +400,9 @@ static const struct klat_benchmark tlbflush = {
 		    "tlbflush --initiators 2\ttwo threads that unmap at once\n"
 		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, "
 		    "status 3",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,

@@ -730,14 +730,9 @@ static const struct klat_benchmark transport = {
 		"transport --transport pipe --bytes 10000 --touch write --wait block\twritten, "
 		"piped, read\n"
 		"transport --transport unix --wait block --rate 1000\tlatency under a fixed load",
-	.options = options,
-	.option_count = KLAT_ARRAY_SIZE(options),
-	.defaults = &defaults,
-	.options_size = sizeof(struct options),
-	.metrics = metrics,
-	.metric_count = KLAT_ARRAY_SIZE(metrics),
-	.published = published,
-	.published_count = KLAT_ARRAY_SIZE(published),
+	KLAT_OPTIONS(options, defaults),
+	KLAT_METRICS(metrics),
+	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,
