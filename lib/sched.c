@@ -115,7 +115,8 @@ void klat_rest(struct klat_worker *worker)
 	struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
 	uint64_t now, spun;
 
-	if (worker->policy_obtained == SCHED_OTHER)
+	/* What it obtained is read back when its body has ended. */
+	if (!worker->priority)
 		return;
 	now = now_ms();
 	if (!worker->spin_began)

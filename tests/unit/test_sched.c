@@ -104,7 +104,7 @@ TEST(spinning_ends_at_the_value_or_times_out)
 
 TEST(a_rest_is_counted_and_only_taken_when_due)
 {
-	struct klat_worker worker = { 0 };
+	struct klat_worker worker = { .priority = 50 };
 
 	klat_rest(&worker);
 	assert_int_equal(worker.rests, 0);
@@ -115,9 +115,18 @@ TEST(a_rest_is_counted_and_only_taken_when_due)
 	assert_int_equal(worker.rests, 1);
 }
 
+TEST(an_ordinary_thread_needs_no_rest)
+{
+	struct klat_worker worker = { .spin_began = 1 };
+
+	klat_rest(&worker);
+	assert_int_equal(worker.rests, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_ordinary_thread_needs_no_rest),
 		cmocka_unit_test(policies_parse_with_and_without_priority),
 		cmocka_unit_test(what_is_no_policy_is_refused),
 		cmocka_unit_test(names_and_policies_agree),
