@@ -29,9 +29,22 @@ RECORDED = {
 _CPUS = r"sys/devices/system/cpu/"
 _MICROCODE = rf"{_CPUS}cpu\*/microcode/version|proc/cpuinfo microcode"
 _VULNERABILITY = rf"{_CPUS}vulnerabilities/.*"
+# What Documentation/admin-guide/kernel-parameters.txt says under mitigations=, on any architecture, and what else
+# of it turns a mitigation on or off. In names the kernel takes a hyphen for an underscore.
+_MITIGATION_PARAMETERS = (
+    "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user spectre_bhi"
+    " spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx tsx_async_abort"
+    " mmio_stale_data retbleed srbds gather_data_sampling reg_file_data_sampling spec_rstack_overflow"
+    " indirect_target_selection tsa vmscape"
+    " kvm.nx_huge_pages kvm-intel.vmentry_l1d_flush no_stf_barrier stf_barrier no_rfi_flush no_entry_flush"
+    " no_uaccess_flush nobp"
+).split()
+_MITIGATIONS = "|".join(
+    re.escape(name).replace(r"\-", "_").replace("_", "[-_]") for name in _MITIGATION_PARAMETERS
+)
 FILES = {
     "microcode": _MICROCODE,
-    "mitigations": rf"{_VULNERABILITY}|proc/cmdline mitigations",
+    "mitigations": rf"{_VULNERABILITY}|proc/cmdline ({_MITIGATIONS})",
     "governor": rf"{_CPUS}(cpu\*/cpufreq/|cpufreq/boost|intel_pstate/no_turbo).*",
     "idle": rf"{_CPUS}(cpuidle/|cpu\*/cpuidle/).*|sys/module/(haltpoll|intel_idle|processor)/.*"
     r"|proc/cmdline (idle|cpuidle\..*|intel_idle\..*|processor\.max_cstate)",
@@ -42,6 +55,8 @@ FILES = {
 _FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
 # A kernel that does not know a vulnerability has no file for it, and some show no microcode.
 _WHERE_BOTH = re.compile(rf"{_MICROCODE}|{_VULNERABILITY}")
+# What a file says when it says nothing but what is so without it.
+_DEFAULTS = {"proc/cmdline mitigations": "auto"}
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
 RUN = {
@@ -50,7 +65,7 @@ RUN = {
     "prefix": "the prefix",
     "options": "the options of one setting alone",
 }
-ROWS = ("program", "cpus", "policy")
+ROWS = ("program", "cpus", "policy", "placement")
 # Of the params: they set the conditions of a measurement and not what is measured.
 PARAMS = {"dma-latency": "not held", "iterations": ABSENT, "warmup": ABSENT}
 WITHIN_SIDE = {
@@ -63,7 +78,9 @@ ALLOWABLE = tuple(
 )
 # What a set-up command and a prefix can change within a boot: where both settings declare that they took turns
 # in one boot, these are what is under test.
-SETTINGS = frozenset({"governor", "idle", "smt", "isolation", "clocksource", "mitigations", *RUN})
+SETTINGS = frozenset(
+    {"governor", "idle", "smt", "cpus-online", "isolation", "clocksource", "mitigations", *RUN}
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     for file, values in files.items():
         for part, value in values.items():
             name = f"{file} {part}".rstrip()
+            if _DEFAULTS.get(name) == value:
+                continue
             for key in _keys_of(name):
                 found[key, name] = value
     found[CAPTURE] = "captured" if files else ABSENT

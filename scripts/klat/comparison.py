@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from klat import estimands
@@ -22,7 +22,7 @@ from klat.environment import Difference, differences, recorded_differences, shor
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.proportion import clustered
-from klat.session import printable
+from klat.session import NOT_MEASURABLE, printable
 from klat.sides import (
     CellRuns,
     Key,
@@ -113,7 +113,8 @@ class Cell:
 
     `refused` names what keeps it from being compared, and then there are no results; `accepted`
     what differs and was allowed; `under_test` what one setting alone was told, and what followed
-    from it, where they took turns. The params are BASE's.
+    from it, where they took turns. The params are BASE's. A cell without a run that counts on one side is
+    not shown, and so inconclusive; `tried` is false where that side has no run of it at all.
     """
 
     benchmark: str
@@ -129,6 +130,7 @@ class Cell:
     base_worst: Worst
     new_worst: Worst
     under_test: tuple[str, ...] = ()
+    tried: bool = True
 
     @property
     def key(self) -> Key:
@@ -140,6 +142,21 @@ class Cell:
         if self.refused:
             return [Verdict.NOT_COMPARABLE]
         return [r.verdict for r in self.results if r.tested and r.verdict]
+
+
+@dataclass(frozen=True)
+class Uncompared:
+    """What is in no cell: measured by NEW and not by BASE; or tried, and measured by neither, and then
+    its key is without metric. `failed` where BASE tried it and failed: that is not shown either."""
+
+    key: Key
+    reason: str
+    neither: bool = False
+    failed: bool = False
+
+    @property
+    def what(self) -> str:
+        return "not measured" if self.neither else "only in NEW"
 
 
 @dataclass(frozen=True)
@@ -156,9 +173,13 @@ class Against:
     cautions: tuple[str, ...]
     differences: tuple[Difference, ...]
     cells: tuple[Cell, ...]
-    only_base: tuple[Key, ...]
-    only_new: tuple[Key, ...]
+    uncompared: tuple[Uncompared, ...] = ()
     unmeasurable: tuple[tuple[str, Key], ...] = ()  # on which side the mode gives it no number
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides tried anything that one of them has figures of."""
+        return any(cell.tried for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -177,7 +198,8 @@ class Comparison:
     @property
     def status(self) -> int:
         """1 where anything is slower; else 4 where anything could not be compared, or nothing was;
-        else 3 where anything stays open; else 0.
+        else 3 where anything stays open, or is not shown because a side has no figure of it; else 0.
+        What NEW alone has is no claim about BASE and leaves nothing open, unless BASE failed at it.
 
         Any `slower` is a regression: the correction over the family keeps the chance of a false one
         at alpha for the whole comparison, and what lies within the margin is `same`.
@@ -187,9 +209,11 @@ class Comparison:
             return REGRESSION
         if not found or found[Verdict.NOT_COMPARABLE]:
             return NOT_COMPARABLE
-        if any(not against.cells for against in self.against):
+        if any(not against.shared for against in self.against):
             return NOT_COMPARABLE
         if found[Verdict.INCONCLUSIVE] or found[Verdict.NOT_IDENTIFIABLE]:
+            return INCONCLUSIVE
+        if any(left.failed for against in self.against for left in against.uncompared):
             return INCONCLUSIVE
         return NO_REGRESSION
 
@@ -266,8 +290,7 @@ class _Opened:
 def _open(base: Side, new: Side, options: Options) -> _Opened:
     units = side_units(base, new)
     refused, accepted = _obstacles(base, new, units, options)
-    wanted = [{k: c for k, c in side.cells.items() if _wanted(k, options)} for side in (base, new)]
-    pairs = matched(list(wanted[0]), list(wanted[1]), units.declared)
+    pairs, uncompared = _paired(base, new, units, options)
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -278,21 +301,109 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         cautions=tuple(_cautions(base, new, units)),
         differences=tuple(_differences(base, new)),
         cells=(),
-        only_base=tuple(
-            key for key in wanted[0] if key not in dict(pairs) and key not in new.unmeasurable
+        uncompared=tuple(uncompared),
+        unmeasurable=tuple(
+            (sides, key)
+            for sides, key in _unmeasurable(base, new, options)
+            if not any(key in pair.keys for pair in pairs)
         ),
-        only_new=tuple(
-            key
-            for key in wanted[1]
-            if key not in dict(pairs).values() and key not in base.unmeasurable
-        ),
-        unmeasurable=tuple(_unmeasurable(base, new, options)),
     )
-    cells = [
-        _open_cell((one, two), wanted[0][one], wanted[1][two], against, units, base.unit, options)
-        for one, two in pairs
-    ]
+    cells = [_open_cell(pair, against, units, base.unit, options) for pair in pairs]
     return _Opened(against, cells)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What makes a cell. Where a side has no figure of it, both keys are the other's."""
+
+    keys: tuple[Key, Key]
+    base: CellRuns
+    new: CellRuns
+
+    @property
+    def tried(self) -> bool:
+        return bool(self.base.statuses and self.new.statuses)
+
+
+def _paired(
+    base: Side, new: Side, units: SideUnits, options: Options
+) -> tuple[list[_Pair], list[Uncompared]]:
+    """All that BASE has with what belongs to it in NEW, if only the reason why it is not there; what
+    BASE failed at and NEW has; and what is left."""
+    wanted = [[k for k in side.cells if _wanted(k, options)] for side in (base, new)]
+    known = dict(matched(wanted[0], wanted[1], units.declared))
+    taken = set(known.values())
+    used: list[set[Key]] = [set(), set()]
+    pairs = []
+    for key in wanted[0]:
+        if key in known:
+            pairs.append(_Pair((key, known[key]), base.cells[key], new.cells[known[key]]))
+        else:
+            runs = _without_figure(new, key, units.declared, used[1])
+            pairs.append(_Pair((key, key), base.cells[key], runs))
+    left = []
+    for key in wanted[1]:
+        if key in taken or key in base.unmeasurable:
+            continue
+        runs = _without_figure(base, key, units.declared, used[0])
+        if runs.statuses["error"] or runs.statuses["invalid"]:
+            pairs.append(_Pair((key, key), runs, new.cells[key]))
+        else:
+            left.append(Uncompared(key, _why(runs)))
+    if not options.metrics:  # for which these would have had is not known
+        left += _by_neither(base, new, units.declared, used)
+    return pairs, left
+
+
+def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
+    """What the side's runs of what the key names say that has no figure. `used` takes their keys."""
+    if key in side.unmeasurable:
+        return CellRuns(reasons=Counter([NOT_MEASURABLE]))
+    measured = {k[:3] for k in side.cells}
+    # A run that fails early is not placed.
+    near = [k for k in side.failed if k[2] in ("", key[2]) or k[:3] not in measured]
+    for bare in _likenesses(declared):
+        like = [k for k in near if _unplaced(bare(k)) == _unplaced(bare(key))]
+        if like:
+            used.update(like)
+            return _together([side.failed[k] for k in like])
+    return CellRuns()
+
+
+def _unplaced(key: Key) -> tuple[str, str]:
+    return key[:2]
+
+
+def _together(cells: Sequence[CellRuns]) -> CellRuns:
+    found = CellRuns()
+    for cell in cells:
+        found.statuses += cell.statuses
+        found.reasons += cell.reasons
+    return found
+
+
+def _by_neither(
+    base: Side, new: Side, declared: Declared, used: Sequence[set[Key]]
+) -> Iterator[Uncompared]:
+    """What a side tried and neither has a figure of, nor the other's figures tell the reason of."""
+    seen: set[Key] = set()
+    for side, done in zip((base, new), used):
+        measured = {_unplaced(key) for key in (*side.cells, *side.unmeasurable)}
+        for key in side.failed:
+            if key in done or _unplaced(key) in measured or (side is new and key in seen):
+                continue
+            one = _without_figure(base, key, declared, set())
+            two = _without_figure(new, key, declared, seen)
+            failed = bool(side is base and one.statuses["error"])
+            yield Uncompared(key, f"BASE: {_why(one)}; NEW: {_why(two)}", True, failed)
+
+
+def _why(cell: CellRuns) -> str:
+    """Of a cell without a run that counts."""
+    if not cell.reasons:
+        return "not measured"
+    (why, _), *_ = cell.reasons.most_common(1)
+    return f"{told(cell.statuses)} ({printable(why)})" if cell.statuses else why
 
 
 def matched(
@@ -301,7 +412,28 @@ def matched(
     """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
     what is left, where there is no choice which, those that differ in nothing but declared options;
     then in the placement that followed from these; and those that measure the same under conditions
-    that differ, which will be refused."""
+    that differ, the last of them placement, which will be refused."""
+    known = set(new)
+    pairs = {key: key for key in base if key in known}
+    for bare in _likenesses(declared):
+        taken = set(pairs.values())
+        left: list[dict[Key, list[Key]]] = [{}, {}]
+        for side, keys, done in zip(left, (base, new), (pairs, taken)):
+            for key in keys:
+                if key not in done:
+                    side.setdefault(bare(key), []).append(key)
+        for name, ones in left[0].items():
+            twos = left[1].get(name, [])
+            if len(ones) == len(twos) == 1:
+                pairs[ones[0]] = twos[0]
+    return [(key, pairs[key]) for key in base if key in pairs]
+
+
+def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
+    """What two keys have in common, from all to the least that makes them the same measurement."""
+
+    def same(key: Key) -> Key:
+        return key
 
     def changed(key: Key) -> Key:
         names = _declared_of(key[0], declared)
@@ -316,20 +448,10 @@ def matched(
         benchmark, params, *rest = moved(key)
         return (benchmark, split_params(params)[0], rest[0], rest[1])
 
-    known = set(new)
-    pairs = {key: key for key in base if key in known}
-    for bare in (changed, moved, unlike):
-        taken = set(pairs.values())
-        left: list[dict[Key, list[Key]]] = [{}, {}]
-        for side, keys, done in zip(left, (base, new), (pairs, taken)):
-            for key in keys:
-                if key not in done:
-                    side.setdefault(bare(key), []).append(key)
-        for name, ones in left[0].items():
-            twos = left[1].get(name, [])
-            if len(ones) == len(twos) == 1:
-                pairs[ones[0]] = twos[0]
-    return [(key, pairs[key]) for key in base if key in pairs]
+    def elsewhere(key: Key) -> Key:
+        return (*unlike(key)[:2], "", key[3])
+
+    return same, changed, moved, unlike, elsewhere
 
 
 def _declared_of(benchmark: str, declared: Declared) -> set[str]:
@@ -345,22 +467,20 @@ def _unmeasurable(base: Side, new: Side, options: Options) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """What lies behind the cells of BASE against one NEW."""
+    """What lies behind the cells of BASE against one NEW, by their keys."""
 
-    base: Side
-    new: Side
-    pairs: dict[Key, Key]
+    runs: dict[Key, tuple[CellRuns, CellRuns]]
     units: SideUnits
 
     def of(self, cell: Cell) -> tuple[CellRuns, CellRuns, SideUnits]:
-        return self.base.cells[cell.key], self.new.cells[self.pairs[cell.key]], self.units
+        return *self.runs[cell.key], self.units
 
 
 def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
     """The runs that `compare` made the cells of these sides from."""
-    keys = [[k for k in s.cells if _wanted(k, options)] for s in (base, new)]
     units = side_units(base, new)
-    return ComparedRuns(base, new, dict(matched(keys[0], keys[1], units.declared)), units)
+    pairs, _ = _paired(base, new, units, options)
+    return ComparedRuns({pair.keys[0]: (pair.base, pair.new) for pair in pairs}, units)
 
 
 def _wanted(key: Key, options: Options) -> bool:
@@ -499,34 +619,38 @@ def _cautions(base: Side, new: Side, units: SideUnits) -> list[str]:
 
 
 def _open_cell(
-    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, against: Against, units: SideUnits,
-    unit: str, options: Options,
-) -> tuple[Cell, list[_Entry]]:  # fmt: skip
+    pair: _Pair, against: Against, units: SideUnits, unit: str, options: Options
+) -> tuple[Cell, list[_Entry]]:
+    keys, base, new = pair.keys, pair.base, pair.new
     both = bool(base.units and new.units)
     unlike = disagreements(_each(base), _each(new)) if both else []
     names = _declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
     consequences = [condition for condition in unlike if condition.key in followed]
-    refused, accepted = _split([c for c in unlike if c not in consequences], options)
+    unlike = [condition for condition in unlike if condition not in consequences]
+    if both and not names:
+        unlike = _with_placement(keys, base, new, unlike)
+    refused, accepted = _split(unlike, options)
     cell = Cell(
         *keys[0],
         unit=unit,
-        base_runs=told(base.statuses),
-        new_runs=told(new.statuses),
+        base_runs=told(base.statuses) or "none",
+        new_runs=told(new.statuses) or "none",
         refused=against.refused + refused,
         accepted=accepted,
         results=(),
         base_worst=_worst(base, units.base, options),
         new_worst=_worst(new, units.new, options),
-        under_test=tuple(_under_test(*keys, names, consequences)),
+        under_test=tuple(_under_test(*keys, names, consequences)) if names else (),
+        tried=pair.tried,
     )
     if cell.refused:
         return cell, []
     entries = []
-    for estimand in options.shown:
+    for estimand in options.shown if both else options.tested:
         tested = estimand in options.tested
         try:
-            pair = observe(base, estimand, units.base), observe(new, estimand, units.new)
+            sides = observe(base, estimand, units.base), observe(new, estimand, units.new)
         except NoLogarithm:
             nothing = Observed(()), Observed(())
             judgement = describe(*nothing, options.rules)
@@ -535,15 +659,32 @@ def _open_cell(
             judgement = replace(judgement, reason=reason, verdict=verdict)
             entries.append(_Entry(estimand, tested, nothing, "", judgement))
             continue
-        entry = _Entry(estimand, tested, pair, units.obstacle)
+        entry = _Entry(estimand, tested, sides, units.obstacle)
         if options.within_runs and tested and estimand.q is not None:
             entry.within = within_runs(base, estimand.q), within_runs(new, estimand.q)
         if not both:
-            entry.judgement = _uncounted(describe(*pair, options.rules), tested, base, new)
+            entry.judgement = _uncounted(describe(*sides, options.rules), tested, base, new)
         elif not tested:
-            entry.judgement = describe(*pair, options.rules, units.obstacle)
+            entry.judgement = describe(*sides, options.rules, units.obstacle)
         entries.append(entry)
     return cell, entries
+
+
+def _with_placement(
+    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, unlike: list[Condition]
+) -> list[Condition]:
+    """The conditions with that of the placement, where it differs: it is one with that of the CPUs, but
+    for CPUs that vary within a side."""
+    if keys[0][2] == keys[1][2]:
+        return unlike
+    placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
+    within = [c.key for side in (base, new) for c in disagreements(_each(side), _each(side))]
+    rest = [c for c in unlike if c.key != "cpus" or "cpus" in within]
+    for cpus in (c for c in unlike if c not in rest):
+        placed = replace(
+            placed, base=f"{placed.base} ({cpus.base})", new=f"{placed.new} ({cpus.new})"
+        )
+    return sorted([*rest, placed], key=lambda condition: condition.key)
 
 
 def _under_test(
@@ -565,10 +706,11 @@ def _under_test(
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
     """Of a cell without runs that count on a side."""
     told_of = []
-    for name, cell in (("BASE", base), ("NEW", new)):
-        if not cell.units:
-            (why, _), *_ = cell.reasons.most_common(1)
-            told_of.append(f"no run of {name} counts: {told(cell.statuses)} ({printable(why)})")
+    for name, cell, other in (("BASE", base, "NEW"), ("NEW", new, "BASE")):
+        if not cell.reasons and not cell.units:
+            told_of.append(f"only in {other}: not measured in {name}")
+        elif not cell.units:
+            told_of.append(f"no run of {name} counts: {_why(cell)}")
     verdict = Verdict.INCONCLUSIVE if tested else None
     return replace(blank, reason="; ".join(told_of), verdict=verdict)
 

@@ -163,6 +163,11 @@ class CellRuns:
     def runs(self) -> list[Run]:
         return [run for unit in self.units.values() for run in unit]
 
+    def uncounted(self, row: Row) -> None:
+        """Take in a run that does not count."""
+        self.statuses[row.status] += 1
+        self.reasons[row.reason or "no reason was recorded"] += 1
+
 
 @dataclass
 class Side:
@@ -173,6 +178,8 @@ class Side:
     cells: dict[Key, CellRuns]
     problems: list[str]
     unmeasurable: tuple[Key, ...] = ()  # to which the mode gives no number, and so no cell
+    # Of the runs that ended before there was a metric, which is empty in their keys.
+    failed: dict[Key, CellRuns] = field(default_factory=dict)
 
     @property
     def sessions(self) -> list[Session]:
@@ -220,7 +227,16 @@ def read_side(path: Path) -> Side:
                 declared_options(facts),
             )
         )
-    return Side(path, sources, _cells(sources), problems, _unmeasurable(sources))
+    return Side(path, sources, _cells(sources), problems, _unmeasurable(sources), _failed(sources))
+
+
+def _failed(sources: Sequence[Source]) -> dict[Key, CellRuns]:
+    found: dict[Key, CellRuns] = {}
+    for source in sources:
+        for row in source.session.rows:
+            if not row.metric:
+                found.setdefault(_key(row), CellRuns()).uncounted(row)
+    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
 
 
 def _unmeasurable(sources: Sequence[Source]) -> tuple[Key, ...]:
@@ -259,10 +275,10 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
             cell = cells.get(key)
             if cell is None:
                 cell = cells[key] = CellRuns()
-            cell.statuses[row.status] += 1
             if not row.usable:
-                cell.reasons[row.reason or "no reason was recorded"] += 1
+                cell.uncounted(row)
                 continue
+            cell.statuses[row.status] += 1
             found = cell.values
             found.setdefault(("cpus", "the CPUs used"), {})[row.cpus] = None
             found.setdefault(("policy", "the policy obtained"), {})[row.policy] = None

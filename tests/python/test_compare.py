@@ -360,6 +360,34 @@ def test_mitigations_turned_off_on_one_command_line_alone_are_refused(
     assert status == 4 and "mitigations: proc/cmdline mitigations is absent in BASE and off in NEW" in words(out)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "parameter",
+    "nopti pti=off spectre_v2=off spectre-v2=off mds=off kvm.nx_huge_pages=off ssbd=force-off kpti=0 tsx=on"
+    " vmscape=off no_stf_barrier mitigations=auto,nosmt".split(),
+)
+def test_a_mitigation_chosen_on_one_command_line_alone_is_refused_where_no_file_tells(
+    lab: Lab, capsys: pytest.CaptureFixture[str], parameter: str
+) -> None:
+    stock = lab("stock", environment={"proc/cmdline": "quiet"})
+    rt = lab("rt", environment={"proc/cmdline": f"quiet {parameter}"}, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    name, _, value = parameter.partition("=")
+    said = f"mitigations: proc/cmdline {name} is absent in BASE and {value or 'given'} in NEW"
+    assert status == 4 and said in words(out)
+    assert klat_compare(capsys, stock, rt, "--allow", "mitigations")[0] == 0
+
+
+@pytest.mark.parametrize("parameter", ["mitigations=auto", "nokaslr"])
+def test_a_default_said_aloud_and_what_mitigates_nothing_refuse_nothing(
+    lab: Lab, capsys: pytest.CaptureFixture[str], parameter: str
+) -> None:
+    stock = lab("stock", environment={"proc/cmdline": "quiet"})
+    rt = lab("rt", environment={"proc/cmdline": f"quiet {parameter}"}, **RT)
+    assert klat_compare(capsys, stock, rt)[0] == 0
+    off = lab("off", environment={"proc/cmdline": "quiet mitigations=off"}, **RT)
+    assert klat_compare(capsys, rt, off)[0] == 4
+
+
 def test_the_unit_cannot_be_allowed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock = lab("stock")
     rt = lab("rt", mode="counted", unit="instructions", **RT)
@@ -519,6 +547,16 @@ def test_declared_blocks_of_one_boot_tell_of_the_setting(
     assert klat_compare(capsys, a, other)[0] == 3
 
 
+def test_a_setting_may_take_cpus_offline(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
+    control = f"{CPU}/smt/control"
+    a = lab("a", environment={control: "on"}, cpus_online=4, **shared)
+    b = lab("b", environment={control: "off"}, cpus_online=2, **shared)
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 0 and "not comparable" not in out
+    assert "cpus_online: 4 | 2" in out and "smt/control: on | off" in words(out)
+
+
 def test_blocks_of_several_experiments_in_one_boot_are_said_to_be_that(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -622,10 +660,185 @@ def test_markdown_tables_stay_tables_whatever_the_names_hold(
 
 
 def test_what_only_one_side_has_is_listed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    stock, rt = lab("stock"), lab("rt", run={"placement": "one-cpu"}, **RT)
+    stock, rt = lab("stock", run={"params": "x=1"}), lab("rt", run={"params": "x=2"}, **RT)
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 4 and "have no benchmark, params, placement and metric in common" in out
-    assert "only in BASE: pipes same-llc" in out and "only in NEW: pipes one-cpu" in out
+    assert "only in BASE: not measured in NEW" in out
+    assert "only in NEW: pipes same-llc x=2: round_trip (BASE: not measured)" in out
+
+
+# What a side has no figure of
+
+CV = {"benchmark": "cv", "params": ""}
+NOT_RUN = {"placement": "", "cpus": "", "policy": ""}
+NEEDS_2 = "needs 2 CPUs and may use 1"
+
+
+def with_cv(lab: Lab, label: str, figures: bool = True, **run: Any) -> Path:
+    """The boots that `label` has, with a run of cv each: with figures, or none of any metric."""
+    for boot in range(5):
+        metrics = {"handoff": samples(9_000 + boot)} if figures else None
+        again(lab.root / label / str(boot)).run(metrics, **(CV | run))
+    return lab.root / label
+
+
+def without_cv(lab: Lab, label: str, status: str, reason: str) -> Path:
+    return with_cv(lab, label, figures=False, status=status, reason=reason, **NOT_RUN)
+
+
+FORMS = ["text", "json", "csv", "markdown", "html", "junit", "ktap"]
+
+
+def told_in(
+    form: str, capsys: pytest.CaptureFixture[str], sides: list[Path], file: Path
+) -> tuple[int, str]:
+    """The status and the report in that form."""
+    if form in ("junit", "ktap"):
+        assert main(["export", "--format", form, "-o", str(file), *map(str, sides)]) == 0
+        capsys.readouterr()
+        return klat_compare(capsys, *sides)[0], file.read_text()
+    if form == "html":
+        pytest.importorskip("jinja2")
+        if not shutil.which("gnuplot"):
+            pytest.skip("gnuplot is not installed")
+        return klat_compare(capsys, *sides, "--html", file)[0], file.read_text()
+    return klat_compare(capsys, *sides, "--format", form)[:2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("status", "reason"), [("skipped", NEEDS_2), ("error", "no such device"), ("", "")]
+)
+def test_what_new_has_no_figure_of_is_not_shown_and_says_why(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str, status: str, reason: str
+) -> None:  # fmt: skip
+    lab("stock"), lab("rt", **RT)
+    sides = [with_cv(lab, "stock"), lab.root / "rt"]
+    said = "only in BASE: not measured in NEW"
+    if status:
+        without_cv(lab, "rt", status, reason)
+        said = f"no run of NEW counts: 5 {status} ({reason})"
+    found, text = told_in(form, capsys, sides, tmp_path / "file")
+    assert found == 3
+    assert said in words(text).replace("\\", "") and "handoff" in text
+
+
+def test_all_that_new_tried_and_failed_at_is_not_shown(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", runs=0, **RT)
+    for boot in range(5):
+        again(rt / str(boot)).run(status="error", reason="no such device", **NOT_RUN)
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3 and "no run of NEW counts: 5 error (no such device)" in words(out)
+
+
+def test_a_metric_that_was_not_asked_for_leaves_nothing_open(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab("stock"), lab("rt", **RT)
+    sides = with_cv(lab, "stock"), without_cv(lab, "rt", "error", "no such device")
+    assert klat_compare(capsys, *sides)[0] == 3
+    status, out, _ = klat_compare(capsys, *sides, "--metric", "round_trip")
+    assert status == 0 and "cv" not in out
+    assert klat_compare(capsys, *sides, "--metric", "handoff")[0] == 3
+
+
+def test_a_regression_is_one_whatever_else_was_not_measured(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab("stock"), lab("rt", 1.2, **RT)
+    status, out, _ = klat_compare(capsys, with_cv(lab, "stock"), lab.root / "rt")
+    assert status == 1 and "1 slower, 1 inconclusive" in out
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("tried", "expected", "said"),
+    [
+        ("", 0, "BASE: not measured"),
+        ("skipped", 0, f"BASE: 5 skipped ({NEEDS_2})"),
+        ("error", 3, f"no run of BASE counts: 5 error ({NEEDS_2})"),
+    ],
+)
+def test_what_only_new_has_is_told_and_open_only_where_base_failed_at_it(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str, tried: str,
+    expected: int, said: str,
+) -> None:  # fmt: skip
+    lab("stock"), lab("rt", **RT)
+    if tried:
+        without_cv(lab, "stock", tried, NEEDS_2)
+    sides = [lab.root / "stock", with_cv(lab, "rt")]
+    found, text = told_in(form, capsys, sides, tmp_path / "file")
+    text = words(text)
+    assert found == expected and "handoff" in text
+    if form != "json" or expected:
+        assert said in text
+    else:
+        (left,) = json.loads(text)["against"][0]["uncompared"]
+        assert left["key"][3] == "handoff" and left["reason"] == said.removeprefix("BASE: ")
+
+
+@pytest.mark.parametrize(("status", "expected"), [("skipped", 0), ("error", 3)])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_neither_has_a_figure_of_is_told(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str, status: str,
+    expected: int,
+) -> None:  # fmt: skip
+    lab("stock"), lab("rt", **RT)
+    sides = [without_cv(lab, name, status, NEEDS_2) for name in ("stock", "rt")]
+    found, text = told_in(form, capsys, sides, tmp_path / "file")
+    assert found == expected
+    assert f"BASE: 5 {status} ({NEEDS_2}); NEW: 5 {status} ({NEEDS_2})" in words(text)
+    asked = klat_compare(capsys, *sides, "--metric", "round_trip")
+    assert asked[0] == 0 and "not measured" not in asked[1]
+
+
+# Placement
+
+
+def test_another_placement_is_refused_by_name_until_it_is_allowed(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = {"placement": "one-cpu", "cpus": "writer=1;reader=1"}
+    stock, rt = lab("stock"), lab("rt", 1.2, run=moved, **RT)
+    with_cv(lab, "stock"), with_cv(lab, "rt")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    said = "placement: the placement is same-llc (writer=1;reader=0) in BASE and one-cpu (writer=1;reader=1) in NEW"  # fmt: skip
+    assert status == 4 and said in words(out) and "--allow placement\n" in out
+    assert "handoff, median: same" in out
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", "placement")
+    assert status == 1 and f"allowed, though it differs: {said}" in words(out)
+
+
+def test_where_both_have_both_placements_each_is_compared_with_its_like(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = lab("stock"), lab("rt", **RT)
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            session = again(lab.root / label / str(boot))
+            session.run({"round_trip": samples(20_000 + boot)}, placement="one-cpu", cpus="writer=1;reader=1")  # fmt: skip
+    status, out, _ = klat_compare(capsys, *sides)
+    assert status == 0 and "2 same" in out and "placement:" not in out
+
+
+def test_a_placement_that_new_lacks_is_not_shown(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = lab("stock"), lab("rt", **RT)
+    for boot in range(5):
+        again(lab.root / "stock" / str(boot)).run(
+            {"round_trip": samples(20_000 + boot)}, placement="one-cpu"
+        )
+    again(lab.root / "rt/0").run(status="error", reason="elsewhere", placement="same-llc")
+    status, out, _ = klat_compare(capsys, *sides)
+    assert status == 3 and "1 same, 1 inconclusive" in out
+    assert "only in BASE: not measured in NEW" in out and "elsewhere" not in out
+    again(lab.root / "rt/0").run(
+        status="error", reason="right here", placement="one-cpu", start_ns=1
+    )
+    assert "no run of NEW counts: 1 error (right here)" in klat_compare(capsys, *sides)[1]
 
 
 # Bad input

@@ -29,7 +29,8 @@ verdicts:
   faster        otherwise, where the difference is no chance at alpha after
   slower        the correction over all tests; "beyond the margin" where all
                 of the interval is
-  inconclusive  neither; with the boots or runs that would settle it
+  inconclusive  neither; with the boots or runs that would settle it; or a
+                side has no figure, with the reason
   kernel effect not identifiable    one boot on a side
   not comparable                    a condition differs; each is named
 
@@ -39,8 +40,9 @@ conditions that have to agree, and that --allow takes by name:
 
 Exit status: 0 no regression: all same or faster; 1 regression: something is
 slower; 2 usage, or something could not be read; 3 inconclusive: nothing is
-slower, and something stays open; 4 not comparable: nothing is slower, and
-something was refused, or there is nothing in common.
+slower, and something stays open or was measured in BASE and not in NEW; 4 not
+comparable: nothing is slower, and something was refused, or there is nothing
+in common.
 """
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import wording
+from klat.report.uncompared import reason
 from klat.session import NOT_MEASURABLE, printable
+from klat.sides import Key
 from klat.verdicts import Verdict
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -61,16 +63,17 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
         for result in cell.results:
             if result.tested and result.verdict:
                 yield _case(cell, result, against, comparison)
-    for side, (benchmark, params, placement, metric) in against.unmeasurable:
-        name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
-        group = printable(f"{benchmark}.{metric}")
-        yield Case(group, printable(name), SKIPPED, *_REFUSED, f"{NOT_MEASURABLE} ({side})", ())
-    for side, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
-        for key in keys:
-            benchmark, params, placement, metric = key
-            name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
-            group = printable(f"{benchmark}.{metric}")
-            yield Case(group, printable(name), SKIPPED, *_REFUSED, f"only in {side}", ())
+    for side, key in against.unmeasurable:
+        yield _left_out(key, *_REFUSED, f"{NOT_MEASURABLE} ({side})")
+    for left in against.uncompared:
+        yield _left_out(left.key, left.what, left.what, reason(left))
+
+
+def _left_out(key: Key, kind: str, verdict: str, why: str) -> Case:
+    benchmark, params, placement, metric = key
+    name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
+    group = ".".join(filter(None, (benchmark, metric)))
+    return Case(printable(group), printable(name), SKIPPED, kind, verdict, why, ())
 
 
 def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) -> Case:

@@ -11,7 +11,8 @@ from klat.comparison import Against, Cell, Comparison, Result, compared_runs
 from klat.detail import detail
 from klat.report import page, wording
 from klat.report.page_figures import figures
-from klat.session import SessionError, printable
+from klat.report.uncompared import uncompared
+from klat.session import SessionError
 from klat.sides import Side
 from klat.verdicts import Verdict
 
@@ -88,9 +89,9 @@ class Part:
     allow: str
     lines: tuple[Line, ...]
     sections: tuple[Section, ...]
-    only: tuple[tuple[str, str], ...]
+    uncompared: tuple[str, ...]
     unmeasurable: tuple[str, ...]
-    nothing: str  # said where there are no lines
+    nothing: str  # said where the sides have nothing in common
 
 
 def comparison_page(
@@ -158,13 +159,9 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
         allow=" ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit"),
         lines=tuple(lines),
         sections=tuple(sections),
-        only=tuple(
-            (side, f"{printable(wording.setting(key))}: {printable(key[3])}")
-            for side, keys in (("BASE", against.only_base), ("NEW", against.only_new))
-            for key in keys
-        ),
+        uncompared=tuple(map(uncompared, against.uncompared)),
         unmeasurable=tuple(wording.unmeasurable(against)),
-        nothing=wording.nothing_shared(against),
+        nothing="" if against.shared else wording.nothing_shared(against),
     )
 
 

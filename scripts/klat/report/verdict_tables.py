@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 
 from klat.comparison import Against, Cell, Comparison, Result
-from klat.report import wording
+from klat.report import uncompared, wording
 from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key
 from klat.verdicts import Verdict
@@ -66,7 +66,10 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
             for result in cell.results:
                 writer.writerow(shared | _result(result))
         for _, key in against.unmeasurable:
-            writer.writerow(_unmeasurable(against, key))
+            writer.writerow(_left_out(against, key) | {"verdict": NOT_MEASURABLE})
+        for left in against.uncompared:
+            told = {"verdict": left.what, "reason": uncompared.reason(left)}
+            writer.writerow(_left_out(against, left.key) | told)
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
@@ -88,7 +91,7 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _unmeasurable(against: Against, key: Key) -> dict[str, Any]:
+def _left_out(against: Against, key: Key) -> dict[str, Any]:
     benchmark, params, placement, metric = map(printable, key)
     return {
         "base": against.base.label,
@@ -97,7 +100,6 @@ def _unmeasurable(against: Against, key: Key) -> dict[str, Any]:
         "params": params,
         "placement": placement,
         "metric": metric,
-        "verdict": NOT_MEASURABLE,
     }
 
 
@@ -144,19 +146,19 @@ def markdown(comparison: Comparison) -> Iterator[str]:
         for caution in against.cautions:
             yield f"- note: {_cellular(caution)}"
         yield ""
+        if not against.shared:
+            yield wording.nothing_shared(against)
+            yield ""
         if against.cells:
             yield "| benchmark | metric | estimand | BASE | NEW | NEW/BASE | interval | verdict |"
             yield "|---|---|---|---:|---:|---:|---|---|"
             for cell in against.cells:
                 yield from _rows(cell, against, comparison)
-        else:
-            yield wording.nothing_shared(against)
-        yield ""
+            yield ""
         for line in wording.unmeasurable(against):
             yield f"- {_cellular(line)}"
-        for name, keys in (("BASE", against.only_base), ("NEW", against.only_new)):
-            for key in keys:
-                yield f"- only in {name}: {_cellular(wording.setting(key))}: {_cellular(key[3])}"
+        for left in against.uncompared:
+            yield f"- {_cellular(uncompared.uncompared(left))}"
         if against.differences:
             yield "BASE and NEW differ in:"
             yield ""

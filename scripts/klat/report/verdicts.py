@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import wording
+from klat.report.uncompared import uncompared
 from klat.session import printable
 from klat.verdicts import Verdict
 
@@ -69,16 +70,16 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield from wrapped(f"note: {caution}", "", "    ")
     if against.accepted or against.cautions:
         yield ""
-    if not against.cells:
+    if not against.shared:
         yield wording.nothing_shared(against)
-    elif not against.refused:
+        yield ""
+    if not against.refused:
         yield from _overview(against, colour)
         yield from _cells(against, comparison, colour)
     for line in wording.unmeasurable(against):
         yield from wrapped(line, "", "    ")
-    for name, keys_of in (("BASE", against.only_base), ("NEW", against.only_new)):
-        for key in keys_of:
-            yield from wrapped(f"{wording.setting(key)}: {key[3]}", f"only in {name}: ", "    ")
+    for left in against.uncompared:
+        yield from wrapped(uncompared(left), "", "    ")
     if against.differences:
         yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
         for found in against.differences:
