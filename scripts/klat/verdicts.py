@@ -286,7 +286,8 @@ def _within_units(
         found = combined(centres[0], *one, centres[1], *two, blank.resolution)
         return _estimated(blank, Method.RUNS, found, rules)
     if base.sampled and new.sampled and base.runs == new.runs == 1:
-        reach = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
+        low, high = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
+        reach = low - blank.resolution, high + blank.resolution
         return replace(blank, method=Method.SAMPLES, interval=_exp(reach))
     return blank
 

@@ -183,6 +183,52 @@ def test_a_difference_below_the_counters_granularity_is_not_claimed(
     assert "would be settled by" not in out and "no number of boots" in out
 
 
+def rounded(ticks: float) -> int:
+    return 26 * round(ticks / 26)
+
+
+@pytest.mark.parametrize(
+    ("true", "odd"),
+    [
+        pytest.param((999.0, 1003.0), {7: 60.0}, id="a run that strayed"),
+        pytest.param((1002.0, 1024.0), {7: 60.0}, id="a run that strayed, and a true change"),
+        pytest.param((999.0, 1003.0), dict.fromkeys(range(0, 60, 2), 400.0), id="two states"),
+    ],
+)
+def test_what_strays_does_not_make_the_counter_finer(
+    lab: Lab,
+    capsys: pytest.CaptureFixture[str],
+    session_writer: SessionWriter,
+    true: tuple[float, float],
+    odd: dict[int, float],
+) -> None:
+    for label, ticks in zip(("stock", "rt"), true):
+        for boot in range(10):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(6):
+                value = rounded(ticks + odd.get(boot * 6 + run, 0))
+                session.run({"call": [value] * 100}, run=run + 1)
+    status, out, _ = klat_compare(capsys, lab.root / "stock", lab.root / "rt", "--allow", "environment")  # fmt: skip
+    assert status == 3 and "granularity" in out, out
+
+
+def test_noise_of_a_step_and_more_resolves_less_than_a_step(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    draw = np.random.default_rng(1)
+    for label, ticks in (("stock", 1000.0), ("rt", 1040.0)):
+        for boot in range(10):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(12):
+                value = rounded(ticks + draw.normal(0, 30))
+                session.run({"call": [value] * 100}, run=run + 1)
+    sides = lab.root / "stock", lab.root / "rt"
+    _, out, _ = klat_compare(capsys, *sides, "--allow", "environment", "--format", "json")
+    judgement = json.loads(out)["against"][0]["cells"][0]["results"][0]["judgement"]
+    assert judgement["resolution"] == 0
+    assert judgement["verdict"] == "slower" and judgement["ratio"] == pytest.approx(1.04, abs=0.01)
+
+
 def test_the_margin_decides_what_is_the_same(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     stock, rt = lab("stock"), lab("rt", 1.05, **RT)
     assert klat_compare(capsys, stock, rt)[0] == 1
