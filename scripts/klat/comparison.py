@@ -518,43 +518,50 @@ class SideUnits:
     subject: str = "kernel"
     obstacle: str = ""
     caution: str = ""
+    took_turns: bool = False
     declared: Declared = frozenset()
 
 
 def side_units(base: Side, new: Side) -> SideUnits:
-    """Boots, unless both sides declare that they took turns; boots that both sides share are pairs,
-    where all are and there are two of them at least."""
+    """Boots, unless both sides declare that they took turns: then what was taken beside each other
+    is a pair, blocks within one boot, boots where there are several."""
     shared = set(base.boots) & set(new.boots)
+    same_boots = set(base.boots) == set(new.boots)
     subject = "setting" if shared else "kernel"
+    boots, boot_pairs = Units(), Units(pairs={(boot, ""): boot for boot in shared})
     declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
-    if declared[0] == declared[1] and len(declared[0]) == 1 and "" not in declared[0]:
-        noun = "block" if shared else "boot"
+    if declared[0] == declared[1] and "" not in declared[0] and (same_boots or not shared):
         own = [source.declared for side in (base, new) for source in side.sources] if shared else []
-        return SideUnits(
-            _in_pairs(base, noun),
-            _in_pairs(new, noun),
-            subject,
-            declared=frozenset[tuple[str, str]]().union(*own),
-        )
-    boots = Units()
+        options = frozenset[tuple[str, str]]().union(*own)
+        both = (boot_pairs, boot_pairs)
+        if len(shared) < 2:
+            noun = "block" if shared else "boot"
+            both = (_in_pairs(base, noun), _in_pairs(new, noun))
+        return SideUnits(*both, subject, took_turns=True, declared=options)
     if not shared:
         return SideUnits(boots, boots)
-    if len(shared) > 1 and shared == set(base.boots) == set(new.boots):
-        pairs = Units(pairs={(boot, ""): boot for boot in shared})
-        caution = (
-            "both sides were measured in the same boots, each of which is a pair; a drift within"
-            " them counts as a difference, unless the order changed from boot to boot"
+    if len(shared) > 1 and same_boots:
+        ahead = sum(_begun(base, boot) < _begun(new, boot) for boot in shared)
+        if abs(2 * ahead - len(shared)) <= 1:
+            caution = (
+                "both sides were measured in the same boots, each of which is a pair; a drift within"
+                " them counts as a difference, but for the order, which changed from boot to boot"
+            )
+            return SideUnits(boot_pairs, boot_pairs, subject, caution=caution)
+        obstacle = (
+            f"both sides were measured in the same boots, BASE first in {ahead} of {len(shared)}: a"
+            " drift would be taken for a difference; klat ab takes turns"
         )
-        return SideUnits(pairs, pairs, subject, caution=caution)
+        return SideUnits(boots, boots, subject, obstacle)
     obstacle = "both sides were measured in one boot and declare no blocks that took turns"
     if len(base.boots) > 1 or len(new.boots) > 1:
         obstacle = "some boots are on both sides, so the sides are not independent"
-    if declared[0] == declared[1] and "" not in declared[0]:
-        obstacle = (
-            f"the sides took turns in {len(declared[0])} experiments, and a verdict is about one:"
-            " compare the two sessions of one"
-        )
     return SideUnits(boots, boots, subject, obstacle)
+
+
+def _begun(side: Side, boot: str) -> int:
+    """When the first run of it started."""
+    return min(row.start_ns for s in side.sessions if s.boot_id == boot for row in s.rows)
 
 
 def _in_pairs(side: Side, noun: str) -> Units:
@@ -573,8 +580,11 @@ def _obstacles(
         if not any(condition.key == "mode" for condition in found):
             why = "a side is emulated without counting instructions, so its times mean nothing"
             found.append(Condition("mode", "mode", "emulated", "emulated", why))
-    under_test = SETTINGS if units.subject == "setting" and units.base.by_pair else frozenset()
-    found = [condition for condition in found if condition.key not in under_test]
+    if units.subject == "setting" and units.took_turns:
+        # One setting each: several experiments of the same labels may have had others.
+        sides = [[source.values for source in side.sources] for side in (base, new)]
+        mixed = {c.key for values in sides for c in disagreements(values, values)}
+        found = [c for c in found if c.key not in SETTINGS or c.key in mixed]
     return _split(found, options)
 
 

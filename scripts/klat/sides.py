@@ -46,10 +46,12 @@ from klat.verdicts import Observed, Unit
 class Pairing:
     """What run.json may declare under `pairing`: that runs were taken in turns with those of
     another label. `experiment` names the whole, the same on both sides; `pairs` holds the pair of
-    each run as (first order, last order, pair), or one pair for all runs."""
+    each run as (first order, last order, pair), or one pair for all runs; `turns`, where a pair has
+    several, the first and last order of each."""
 
     experiment: str
     pairs: tuple[tuple[int, int, str], ...] | str
+    turns: tuple[tuple[int, int], ...] = ()
 
     @staticmethod
     def of(facts: dict[str, Any]) -> Pairing | None:
@@ -64,18 +66,29 @@ class Pairing:
             return None
         try:
             spans = tuple((int(first), int(last), str(pair)) for first, last, pair in pairs)
-        except (TypeError, ValueError):
+            turns = tuple((int(turn[0]), int(turn[1])) for turn in facts.get("turns") or ())
+        except (TypeError, ValueError, IndexError):
             return None
-        return Pairing(experiment, spans)
+        return Pairing(experiment, spans, turns)
 
     def of_order(self, order: int) -> str:
-        """The pair of the run at that place of the plan; empty where it is in none."""
+        """The pair of the run at that place of the plan, and whose it is; empty where it is in
+        none."""
         if isinstance(self.pairs, str):
-            return self.pairs
+            return f"{self.experiment} {self.pairs}"
         for first, last, pair in self.pairs:
             if first <= order <= last:
-                return pair
+                return f"{self.experiment} {pair}"
         return ""
+
+    def is_complete(self, orders: Sequence[int]) -> bool:
+        """Whether runs of one pair are of each of its turns. Of two turns of four a drift does not
+        cancel."""
+        for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
+            if first <= orders[0] <= last:
+                own = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
+                return all(any(a <= order <= b for order in orders) for a, b in own)
+        return True
 
 
 @dataclass(frozen=True)
@@ -289,9 +302,19 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
     for key, cell in cells.items():
         _, held = split_params(key[1])
         cell.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
+        cell.units = dict(map(_whole_pair, cell.units.items()))
         for runs in cell.units.values():
             runs.sort(key=lambda run: run.row.start_ns)
     return dict(sorted(cells.items(), key=lambda item: _order(item[0])))
+
+
+def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
+    """The unit under a name of its own, which finds no partner, where a turn of it is missing."""
+    (boot, pair), runs = item
+    source = runs[0].source
+    if source.pairing and not source.pairing.is_complete([run.row.order for run in runs]):
+        pair = f"{pair}, incomplete in {source.session.label}"
+    return (boot, pair), runs
 
 
 def split_params(params: str) -> tuple[str, dict[str, str]]:

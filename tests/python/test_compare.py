@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Lab:
         facts: dict[str, Any] | None = None,
         run: dict[str, Any] | None = None,
         prefix: str = "",
+        begun: Sequence[int] = (),
         **info: Any,
     ) -> Path:
         draw = np.random.default_rng(sum(map(ord, label)) if seed is None else seed)
@@ -52,6 +54,7 @@ class Lab:
             session = self._writer(
                 f"{label}/{boot}", **{"label": label, **info, "boot_id": boot_id}
             )
+            session.start_ns += begun[boot] if begun else 0
             self.environment(session, environment or {})
             if facts:
                 (session.path / "run.json").write_text(json.dumps(facts))
@@ -565,12 +568,17 @@ def test_a_boot_on_both_sides_among_others_is_no_independent_side(
     assert status == 3 and "some boots are on both sides" in words(out)
 
 
-def test_boots_shared_by_both_sides_are_pairs(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_boots_shared_by_both_sides_are_pairs_where_the_order_changed(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
     stock = lab("stock", boots=6, prefix="x", seed=1, noise=0.004)
-    rt = lab("rt", 1.05, boots=6, prefix="x", seed=2, noise=0.004)
+    rt = lab("rt", 1.05, boots=6, prefix="x", seed=2, noise=0.004, begun=[-9, 9] * 3)
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 1
     assert "Student over pairs" in out and "each of which is a pair" in words(out)
+    late = lab("late", 1.05, boots=6, prefix="x", seed=2, noise=0.004, begun=[9] * 5 + [-9])
+    status, out, _ = klat_compare(capsys, stock, late)
+    assert status == 3 and "BASE first in 5 of 6: a drift would be taken" in words(out)
 
 
 def blocks(experiment: str) -> dict[str, Any]:
@@ -603,16 +611,47 @@ def test_a_setting_may_take_cpus_offline(lab: Lab, capsys: pytest.CaptureFixture
     assert "cpus_online: 4 | 2" in out and "smt/control: on | off" in words(out)
 
 
-def test_blocks_of_several_experiments_in_one_boot_are_said_to_be_that(
+def second_experiment(side: Path, **more: Any) -> None:
+    shutil.copytree(side / "0", side / "1")
+    (side / "1" / "run.json").write_text(json.dumps(blocks("f") | more))
+
+
+def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
-    sides = lab("a", **shared), lab("b", 1.1, **shared)
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x"}
+    a = lab("a", facts=blocks("e"), **shared)
+    b = lab("b", 1.1, facts=blocks("e") | {"prefix": "setarch -R"}, **shared)
+    second_experiment(a)
+    second_experiment(b, prefix="setarch -R")
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 1 and "Student over pairs of blocks, 11.0 degrees" in words(out)
+    second = b / "1" / "run.json"
+    second.write_text(json.dumps(blocks("f") | {"prefix": "nice"}))
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 4 and "prefix is none in BASE and setarch -R | nice in NEW" in words(out)
+
+
+def test_experiments_in_several_boots_are_a_pair_each(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [lab(label, ratio, boots=4, runs=12, prefix="x") for label, ratio in (("a", 1), ("b", 1.1))]  # fmt: skip
     for side in sides:
-        shutil.copytree(side / "0", side / "1")
-        (side / "1" / "run.json").write_text(json.dumps(blocks("f")))
+        for boot in range(4):
+            facts = blocks(f"experiment {boot}") | {"prefix": side.name}
+            (side / str(boot) / "run.json").write_text(json.dumps(facts))
     status, out, _ = klat_compare(capsys, *sides)
-    assert status == 3 and "the sides took turns in 2 experiments" in words(out)
+    assert status == 1 and "Student over pairs of boots, 3.0 degrees" in words(out)
+
+
+def test_half_a_block_is_no_pair(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    turns = [[i, i, i] for i in range(1, 13)]
+    facts = blocks("e") | {"turns": turns}
+    shared: dict[str, Any] = {"boots": 1, "prefix": "x", "facts": facts}
+    a, b = lab("a", runs=12, **shared), lab("b", 1.1, runs=11, **shared)
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 1 and "Student over pairs of blocks, 4.0 degrees" in words(out)
+    assert "2 blocks left out: not complete" in words(out)
 
 
 def test_boots_taken_in_declared_turns_are_pairs(

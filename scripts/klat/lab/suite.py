@@ -114,5 +114,6 @@ def _build(targets: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["make failed"])[-1]
-        raise KlatError(f"the static programs cannot be built: {last}", status=1)
+        lines = done.stderr.strip().splitlines() or ["make failed"]
+        last = [line for line in lines if not line.startswith("make")] or lines
+        raise KlatError(f"the static programs cannot be built: {last[-1]}", status=1)

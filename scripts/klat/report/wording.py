@@ -141,7 +141,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
             word = "longer" if (j.ratio or 1) > 1 else "shorter"
             yield f"NEW is {word} by more than chance, and by less than the margin"
     if j.unpaired:
-        yield f"{plural(j.unpaired, noun)} left out: no partner on the other side"
+        yield f"{plural(j.unpaired, noun)} left out: not complete, or without partner on the other side"
     yield from j.cautions
 
 
