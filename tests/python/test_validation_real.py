@@ -55,7 +55,7 @@ def test_blocks_are_cut_into_comparisons_that_share_nothing(session_writer: Sess
             assert list(a.units) == list(b.units) and len(a.units) == 4
             assert len(a.runs) == len(b.runs) == 8
         seen += [unit[1] for unit in comparison.cells[0][1].units]
-    assert seen == [str(i) for i in range(1, 13)]
+    assert seen == [f"e {i}" for i in range(1, 13)]
 
 
 def test_labels_change_block_by_block_in_all_metrics_alike(session_writer: SessionWriter) -> None:

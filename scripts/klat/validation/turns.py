@@ -137,14 +137,19 @@ def _observed(cell: CellRuns, in_pairs: bool) -> Observed:
     return observe(kept, MEDIAN, Units("block", True, pairs))
 
 
+def _number(name: str) -> int:
+    """Of a block, which ends the name of its pair."""
+    return int(name.split()[-1])
+
+
 def cut(sides: tuple[Side, Side], blocks: int) -> Iterator[Comparison]:
     """Comparisons of `blocks` blocks each, in the order taken; what is left over is dropped."""
     a, b = sides
     shared = [key for key in a.cells if key in b.cells]
-    names = {unit[1] for side in sides for cell in side.cells.values() for unit in cell.units}
-    numbers = sorted(int(name) for name in names if name)
-    for start in range(0, len(numbers) - blocks + 1, blocks):
-        wanted = {str(number) for number in numbers[start : start + blocks]}
+    names = [{unit[1] for cell in side.cells.values() for unit in cell.units} for side in sides]
+    ordered = sorted((name for name in names[0] & names[1] if name), key=_number)
+    for start in range(0, len(ordered) - blocks + 1, blocks):
+        wanted = set(ordered[start : start + blocks])
         cells = []
         for key in shared:
             one, two = (
