@@ -12,7 +12,7 @@ from statistics import median
 from klat.comparability import disagreements
 from klat.errors import KlatError
 from klat.estimands import MEDIAN, Estimand
-from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
+from klat.inference.power import MOST_UNITS, Design, fewest_units
 from klat.session import SessionError, printable
 from klat.sides import (
     CellRuns,
@@ -24,7 +24,7 @@ from klat.sides import (
     read_side,
     unmeasurable_lines,
 )
-from klat.verdicts import spread
+from klat.verdicts import Rules, spread
 
 # With 3 boots a side no arrangement of them has a p below 0.1, however far apart they are.
 FEWEST_BOOTS = 4
@@ -32,6 +32,9 @@ FEWEST_BOOTS = 4
 RUNS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500)
 # Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
 ASSUMED = (0.002, 0.005, 0.01, 0.02)
+# Why nothing is planned for a metric.
+ONE_BOOT = "one boot"
+TOO_COARSE = "too coarse"
 # With this probability the pilot's boots do not understate the variance more than allowed for.
 CAUTION = 0.8
 
@@ -93,6 +96,11 @@ class Pilot:
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
 
+    @property
+    def planned(self) -> list[Metric]:
+        """Those that a number of boots is told for, if only for assumed variations."""
+        return [m for m in self.metrics if not m.reason or (m.reason == ONE_BOOT and self.assumed)]
+
 
 def plan_path(path: Path, target: Target) -> Pilot:
     """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
@@ -122,7 +130,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
         effort=_effort(usable, target, tests, round_seconds, False),
         cautious=_effort(usable, target, tests, round_seconds, True),
         assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
-        cannot_know=(*_cannot_know(side, found), *unmeasurable_lines(side, target.metrics)),
+        cannot_know=(
+            *_cannot_know(side, found),
+            *within_margin(target),
+            *unmeasurable_lines(side, target.metrics),
+        ),
         problems=tuple(side.problems),
     )
 
@@ -161,7 +173,7 @@ def _metric(
     if reason := coarse(known.resolution, target):
         return replace(known, run=run, reason=reason)
     if observed is None:
-        return replace(known, run=run, reason="one boot")
+        return replace(known, run=run, reason=ONE_BOOT if run is not None else "one run")
     limit = bound(observed, found.units)
     if run is None:
         # One run in each boot: what varies is told apart no further.
@@ -223,9 +235,19 @@ def coarse(resolution: float, target: Target) -> str:
         return ""
     hidden = 100 * math.expm1(resolution)
     return (
-        f"too coarse: the counter's granularity may hide a change of up to {hidden:.2g} %, however"
+        f"{TOO_COARSE}: the counter's granularity may hide a change of up to {hidden:.2g} %, however"
         " many runs there are"
     )
+
+
+def within_margin(target: Target) -> list[str]:
+    """What the verdict calls the same it calls neither faster nor slower."""
+    if target.change >= Rules.margin:
+        return []
+    return [
+        f"compare calls a change within its margin of {100 * Rules.margin:.3g} % the same, however"
+        f" sure it is: give it a --margin below {100 * target.change:.3g} %"
+    ]
 
 
 def hardest_alpha(target: Target, tests: int) -> float:
@@ -234,13 +256,9 @@ def hardest_alpha(target: Target, tests: int) -> float:
 
 
 def _boots(variance: float, resolution: float, target: Target, tests: int) -> int | None:
-    effect, alpha = effect_of(target), hardest_alpha(target, tests)
-
-    def likely(boots: int) -> bool:
-        design = Design(boots, variance, variance, resolution=resolution)
-        return power_of_difference(design, effect, alpha) >= target.power
-
-    return smallest(likely, FEWEST_BOOTS, MOST_UNITS)
+    design = Design(FEWEST_BOOTS, variance, variance, resolution=resolution)
+    alpha = hardest_alpha(target, tests)
+    return fewest_units(design, effect_of(target), alpha, target.power, FEWEST_BOOTS, MOST_UNITS)
 
 
 def _assumed(
@@ -266,7 +284,7 @@ def _assumed(
 
 def _cannot_know(side: Side, metrics: Sequence[Metric]) -> list[str]:
     found = []
-    if len(side.boots) == 1:
+    if len(side.boots) == 1 and any(metric.runs for metric in metrics):
         found.append(
             "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
             " not either; record the same benchmarks in 2 more boots at least"

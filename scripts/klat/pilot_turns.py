@@ -1,9 +1,9 @@
-"""From a pilot of two settings that took turns in one boot: how much runs and blocks vary, and how many of each find a
-given change in the least time."""
+"""From a pilot of two settings that took turns in one boot: how much runs and blocks vary, and how
+many of each find a given change in the least time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -11,14 +11,23 @@ from statistics import median
 from klat.comparison import SideUnits, matched, side_units
 from klat.errors import KlatError
 from klat.inference.nested import mean, variance
-from klat.inference.power import MOST_UNITS, Design, power_of_difference, smallest
-from klat.pilot import FEWEST_BOOTS, RUNS, Target, bound, coarse, effect_of, hardest_alpha
+from klat.inference.power import MOST_UNITS, Design, fewest_units
+from klat.pilot import (
+    FEWEST_BOOTS,
+    RUNS,
+    Target,
+    bound,
+    coarse,
+    effect_of,
+    hardest_alpha,
+    within_margin,
+)
 from klat.session import SessionError, printable
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
 from klat.verdicts import paired_means, spread
 
 # Of A and of B in an ABBA block.
-_TURNS = 2
+TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,11 @@ class TurnsPilot:
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
 
+    @property
+    def planned(self) -> list[BlockMetric]:
+        """Those that a number of blocks is told for."""
+        return [metric for metric in self.metrics if not metric.reason]
+
 
 def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     """KlatError or SessionError where the sessions cannot be read or have no run that counts."""
@@ -75,10 +89,10 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         known = ", ".join(dict.fromkeys(printable(key[3]) for key in a.cells))
         raise KlatError(f"no metric of that name on both sides; there are {known}")
     seconds, turn_seconds = _costs(a, b)
+    held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
     found = [
         _metric(one, a.cells[one], b.cells[two], units, seconds.get(one[:3], 0.0), target)
-        for one, two in pairs
-        if a.cells[one].units and b.cells[two].units
+        for one, two in held
     ]
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
@@ -88,7 +102,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     costs = (turn_seconds, round_seconds)
     return TurnsPilot(
         labels=(a.name, b.name),
-        blocks=max(metric.blocks for metric in found),
+        blocks=max(_complete(a.cells[one], b.cells[two], units) for one, two in held),
         target=target,
         metrics=tuple(
             m
@@ -101,13 +115,35 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         turn_seconds=turn_seconds,
         effort=_effort(usable, target, tests, costs, False),
         cautious=_effort(usable, target, tests, costs, True),
-        cannot_know=tuple(_cannot_know(found)),
+        cannot_know=(*_left_out(a, b, held, target), *_cannot_know(found), *within_margin(target)),
         problems=(*a.problems, *b.problems),
     )
 
 
 def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
     return not target.metrics or pair[0][3] in target.metrics
+
+
+def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:
+    """Blocks in which both settings have a run that counts."""
+    a, b = (
+        {held.pairs[key] for key in held.of(cell) if key in held.pairs}
+        for held, cell in ((units.base, one), (units.new, two))
+    )
+    return len(a & b)
+
+
+def _left_out(a: Side, b: Side, held: Sequence[tuple[Key, Key]], target: Target) -> Iterator[str]:
+    """What one setting has and the other has not."""
+    for number, side in enumerate((a, b)):
+        there = {pair[number] for pair in held}
+        for key in side.cells:
+            if key not in there and _wanted((key, key), target):
+                what = " ".join(f"{key[0]} {key[2]} {key[1].replace(';', ' ')}".split())
+                yield (
+                    f"left out: {printable(what)}: {printable(key[3])} of {side.name}, for which the"
+                    " other setting has no run that counts"
+                )
 
 
 def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
@@ -143,9 +179,12 @@ def _metric(
         a, b = observe(one, target.estimand, units.base), observe(two, target.estimand, units.new)
     except NoLogarithm:
         return replace(blank, reason=f"the {target.estimand.name} of a run is 0")
+    if not a.runs or not b.runs:
+        return replace(blank, reason=f"no run has its {target.estimand.name}")
     pairs, _ = paired_means(a, b)
     if len(pairs) < 2:
-        return replace(blank, blocks=len(pairs), reason="fewer than 2 blocks are complete")
+        told = "one block is complete" if pairs else "no block is complete"
+        return replace(blank, blocks=len(pairs), reason=told)
     runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
     if runs[0] is None or runs[1] is None:
         return replace(blank, blocks=len(pairs), reason="one run a block")
@@ -183,26 +222,22 @@ def _effort(
         for metric in metrics:
             own = metric.block_bound if cautious else metric.block
             assert own is not None and metric.run is not None
-            varies = own + metric.run / (_TURNS * runs)
+            varies = own + metric.run / (TURNS * runs)
             needed = _blocks(varies, metric.resolution, target, tests)
             if needed is None:
                 break
             blocks = max(blocks, needed)
         else:
-            seconds = blocks * 2 * _TURNS * (turn_seconds + runs * round_seconds)
+            seconds = blocks * 2 * TURNS * (turn_seconds + runs * round_seconds)
             if best is None or seconds < best.seconds:
                 best = BlockEffort(blocks, runs, seconds)
     return best
 
 
 def _blocks(varies: float, resolution: float, target: Target, tests: int) -> int | None:
-    effect, alpha = effect_of(target), hardest_alpha(target, tests)
-
-    def likely(blocks: int) -> bool:
-        design = Design(blocks, varies, pairs=True, resolution=resolution)
-        return power_of_difference(design, effect, alpha) >= target.power
-
-    return smallest(likely, FEWEST_BOOTS, MOST_UNITS)
+    design = Design(FEWEST_BOOTS, varies, pairs=True, resolution=resolution)
+    alpha = hardest_alpha(target, tests)
+    return fewest_units(design, effect_of(target), alpha, target.power, FEWEST_BOOTS, MOST_UNITS)
 
 
 def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:

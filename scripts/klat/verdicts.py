@@ -19,8 +19,9 @@ from klat.inference.power import (
     MOST_RUNS,
     MOST_UNITS,
     Design,
-    power_of_difference,
+    fewest_units,
     power_of_equivalence,
+    power_of_verdict,
     smallest,
 )
 from klat.statistics import lag1_autocorrelation
@@ -354,26 +355,27 @@ def _cautions(draft: Judgement) -> tuple[str, ...]:
     return ()
 
 
-def settling_power(design: Design, effect: float, rules: Rules, family: int) -> float:
-    """The chance of faster, slower or same, with the correction at its hardest."""
-    alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
-    different = power_of_difference(design, effect, alpha)
-    same = power_of_equivalence(design, effect, rules.log_margin, rules.alpha)
-    return max(different, same)
-
-
 def _settle(draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, Observed]) -> Settle:
+    """At the chance of faster or slower, with the correction at its hardest, or of same."""
     assert draft.ratio is not None
     effect = math.log(draft.ratio)
+    alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
     design = _design(draft, pair)
-
-    def by_units(count: int) -> bool:
-        more = replace(design, units=count)
-        return settling_power(more, effect, rules, family) >= rules.power
-
     now = min(draft.base.units, draft.new.units)
-    units = smallest(by_units, now + 1, MOST_UNITS)
-    return Settle(units, _settling_runs(draft, rules, family, effect, design), rules.power)
+
+    def same(count: int) -> bool:
+        return _says_same(replace(design, units=count), effect, rules)
+
+    either = (
+        fewest_units(design, effect, alpha, rules.power, now + 1, MOST_UNITS),
+        smallest(same, now + 1, MOST_UNITS),
+    )
+    units = min((count for count in either if count), default=None)
+    return Settle(units, _settling_runs(draft, rules, alpha, effect, design), rules.power)
+
+
+def _says_same(design: Design, effect: float, rules: Rules) -> bool:
+    return power_of_equivalence(design, effect, rules.log_margin, rules.alpha) >= rules.power
 
 
 def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
@@ -388,7 +390,7 @@ def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
 
 
 def _settling_runs(
-    draft: Judgement, rules: Rules, family: int, effect: float, design: Design
+    draft: Judgement, rules: Rules, alpha: float, effect: float, design: Design
 ) -> int | None:
     """Runs per unit: they thin the runs' share of the variance between units, and only that."""
     observed = [design.variance_a, design.variance_b]
@@ -406,6 +408,8 @@ def _settling_runs(
     def by_runs(count: int) -> bool:
         a, b = (unit + run / count for unit, run in zip(units, runs))
         more = replace(design, variance_a=a, variance_b=b)
-        return settling_power(more, effect, rules, family) >= rules.power
+        if _says_same(more, effect, rules):
+            return True
+        return power_of_verdict(more, effect, alpha) >= rules.power
 
     return smallest(by_runs, now + 1, MOST_RUNS)

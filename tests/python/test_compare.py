@@ -558,6 +558,10 @@ def test_one_shared_boot_without_blocks_tells_nothing(
     stock, rt = lab("stock", boots=1, prefix="x"), lab("rt", 1.5, boots=1, prefix="x")
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 3 and "in one boot and declare no blocks" in words(out)
+    shown = (
+        "shown is the difference of the two sides in this boot, interval from the runs within it"
+    )
+    assert shown in words(out) and "two boots" not in words(out)
 
 
 def test_a_boot_on_both_sides_among_others_is_no_independent_side(
@@ -609,6 +613,28 @@ def test_a_setting_may_take_cpus_offline(lab: Lab, capsys: pytest.CaptureFixture
     status, out, _ = klat_compare(capsys, a, b)
     assert status == 0 and "not comparable" not in out
     assert "cpus_online: 4 | 2" in out and "smt/control: on | off" in words(out)
+
+
+def test_what_would_settle_blocks_is_told_in_the_words_of_ab(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
+    sides = lab("a", noise=0.05, **shared), lab("b", 1.03, noise=0.05, **shared)
+    document = json.loads(klat_compare(capsys, *sides, "--format", "json")[1])
+    settle = document["against"][0]["cells"][0]["results"][0]["judgement"]["settle"]
+    out = words(klat_compare(capsys, *sides)[1])
+    assert settle["units"] and settle["runs"]
+    assert f"by {settle['units']:,} blocks (--blocks {settle['units']}; now 6)" in out
+    turn = (settle["runs"] + 1) // 2
+    assert f"by {turn:,} runs in each turn (--runs-per-block {turn})" in out
+
+
+def test_one_run_on_one_side_is_said_to_be_on_that_side(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = lab("stock", boots=1, runs=3), lab("rt", boots=1, runs=1, **RT)
+    out = words(klat_compare(capsys, *sides)[1])
+    assert "NEW is one run, so no interval" in out and "one run a side" not in out
 
 
 def second_experiment(side: Path, **more: Any) -> None:
@@ -742,6 +768,18 @@ def test_markdown_tables_stay_tables_whatever_the_names_hold(
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     assert "**slower beyond the margin**" in out and "<script>" not in out
+
+
+def test_lists_and_paragraphs_are_apart_in_markdown(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock = lab("stock", environment={f"{CPU}/cpuidle/current_governor": "menu"})
+    rt = lab("rt", run={"params": "x=2"}, **RT)
+    lines = klat_compare(capsys, stock, rt, "--format", "markdown")[1].splitlines()
+    at = lines.index("BASE and NEW differ in:")
+    assert lines[at - 1] == lines[at + 1] == "" and lines[at - 2].startswith("- only in NEW")
+    paragraphs = [i for i, line in enumerate(lines) if line and line[0] not in "-|#"]
+    assert not any(lines[i - 1].startswith("- ") for i in paragraphs)
 
 
 def test_what_only_one_side_has_is_listed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

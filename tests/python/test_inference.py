@@ -14,6 +14,7 @@ from scipy.signal import lfilter
 from klat.inference import bootstrap, multiplicity, permutation, power, proportion, within
 from klat.inference.means import Difference, from_intervals, paired, welch
 from klat.inference.nested import branch_means, mean, variance, variance_components
+from klat.verdicts import Observed, Rules, Unit, Verdict, judge
 
 EXACT = pytest.approx
 A = [1.31, 0.92, 1.77, 1.04, 1.58, 0.87, 1.12]
@@ -212,6 +213,54 @@ def test_power_agrees_with_r() -> None:
     # power.t.test(n = 20, delta = 1, sd = 1) of R's manual: 0.8689528
     design = power.Design(20, 1.0, 1.0)
     assert power.power_of_difference(design, 1.0, 0.05) == EXACT(0.8689528, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("units", "pairs", "alpha"),
+    [(6, True, 0.05), (8, True, 0.0125), (9, True, 0.005), (4, False, 0.05), (5, False, 0.0125)],
+)
+def test_the_power_of_few_units_is_that_of_the_verdicts(
+    units: int, pairs: bool, alpha: float
+) -> None:
+    draw = np.random.default_rng(6)
+    design = power.Design(units, 1.0, 0.0 if pairs else 1.0, pairs)
+    effect = 0.5
+    while power.power_of_difference(design, effect, alpha) < 0.9:
+        effect *= 1.01
+    hits = 0
+    for _ in range(600):
+        a, b = draw.normal(0, 0 if pairs else 1, units), draw.normal(effect, 1, units)
+        sides = [
+            Observed(tuple(Unit(str(i), (x,), str(i) * pairs) for i, x in enumerate(side)))
+            for side in (a, b)
+        ]
+        (found,) = judge([(sides[0], sides[1])], Rules(alpha=alpha, cross_checks=False))
+        hits += found.verdict is Verdict.SLOWER
+    assert power.power_of_verdict(design, effect, alpha) == EXACT(hits / 600, abs=0.06)
+    assert power.power_of_verdict(design, effect, alpha) < 0.8
+
+
+def test_the_power_of_verdicts_grows_with_the_effect_and_is_no_more_than_students() -> None:
+    design = power.Design(5, 1.0, 2.0)
+    found = [power.power_of_verdict(design, x / 2, 0.05) for x in range(12)]
+    assert found == sorted(found) and found[0] == 0 and found[-1] > 0.99
+    assert all(f <= power.power_of_difference(design, x / 2, 0.05) for x, f in enumerate(found))
+    exact = power.Design(5, 0.0, 0.0, resolution=0.01)
+    assert [power.power_of_verdict(exact, x, 0.05) for x in (0.009, 0.011)] == [0.0, 1.0]
+    many = power.Design(30, 1.0, 1.0)
+    assert power.power_of_verdict(many, 1.0, 0.05) == power.power_of_difference(many, 1.0, 0.05)
+
+
+def test_the_fewest_units_have_the_power_though_more_can_have_less() -> None:
+    design = power.Design(4, 1.0, pairs=True)
+    for effect in (1.3, 1.5, 1.7, 2.0):
+        units = power.fewest_units(design, effect, 0.05, 0.9, 4, 1_000)
+        assert units
+        chosen = power.Design(units, 1.0, pairs=True)
+        assert power.power_of_verdict(chosen, effect, 0.05) >= 0.9
+        fewer = power.Design(units - 1, 1.0, pairs=True)
+        assert power.power_of_verdict(fewer, effect, 0.05) < 0.9
+    assert power.fewest_units(design, 0.001, 0.05, 0.9, 4, 1_000) is None
 
 
 def test_power_of_equivalence_is_what_a_simulation_finds() -> None:

@@ -64,15 +64,21 @@ def _seconds(text: str) -> float:
 
 
 def _took_turns(path: Path) -> list[Path]:
-    """Both sessions, A's first, where the one there is was written by klat ab."""
+    """Both sessions, A's first, where the one there is was written by klat ab. KlatError where one of
+    several was: blocks of several are no pilot of one."""
     from klat.comparability import read_run_facts
-    from klat.session import find_sessions
+    from klat.errors import KlatError
+    from klat.session import find_sessions, printable
     from klat.turns import both
 
     sessions = find_sessions(path)
-    if len(sessions) != 1 or read_run_facts(sessions[0]).get("partner") is None:
-        return []
-    return both(sessions[0])
+    turns = [s for s in sessions if read_run_facts(s).get("partner") is not None]
+    if turns and len(sessions) > 1:
+        raise KlatError(
+            f"{printable(str(path))}: {len(turns)} of its {len(sessions)} sessions took turns with"
+            f" another setting; name one of them, such as {printable(str(turns[-1]))}"
+        )
+    return both(turns[0]) if turns else []
 
 
 def run(args: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ def two_sides(a: Sequence[float], b: Sequence[float], seed: int) -> Permutation 
     fewer than two units on a side."""
     if min(len(a), len(b)) < 2:
         return None
-    chosen = _sides(len(a), len(b), seed)
+    chosen = sides(len(a), len(b), seed)
     values = np.array([*a, *b], dtype=np.float64)
     statistics = _welch(values, chosen)
     total = math.comb(len(values), len(a))
@@ -50,7 +50,7 @@ def signs(differences: Sequence[float], seed: int) -> Permutation | None:
     n = len(differences)
     if n < 2:
         return None
-    sums = np.abs(_signs(n, seed) @ np.array(differences, dtype=np.float64))
+    sums = np.abs(sign_changes(n, seed) @ np.array(differences, dtype=np.float64))
     return _judged(sums, 2**n, True)
 
 
@@ -93,8 +93,8 @@ def _welch(values: Values, chosen: Values) -> Values:
 
 
 @lru_cache(maxsize=64)
-def _sides(na: int, nb: int, seed: int) -> Values:
-    """Arrangements of units on two sides, the data's own first."""
+def sides(na: int, nb: int, seed: int) -> Values:
+    """Arrangements of units on two sides, 1 for the first, the data's own first."""
     n = na + nb
     if math.comb(n, na) <= EXACT:
         chosen = np.zeros((math.comb(n, na), n))
@@ -110,7 +110,8 @@ def _sides(na: int, nb: int, seed: int) -> Values:
 
 
 @lru_cache(maxsize=64)
-def _signs(n: int, seed: int) -> Values:
+def sign_changes(n: int, seed: int) -> Values:
+    """Signs of n differences, the data's own first."""
     if 2**n <= EXACT:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
     else:

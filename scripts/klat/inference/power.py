@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from klat.inference.critical import critical_shifts, enumerated
 
 # Beyond so many boots a side nobody goes.
 MOST_UNITS = 1_000
@@ -52,6 +54,38 @@ def power_of_difference(design: Design, effect: float, alpha: float) -> float:
     if beyond > critical + 30:  # where the series of the distribution function fails
         return 1.0
     return 1 - float(nctdtr(freedom, beyond, critical))
+
+
+def power_of_verdict(design: Design, effect: float, alpha: float) -> float:
+    """The same of the verdict's rule, Student's t and the permutation test. Of more units than can
+    be arranged in every way the tests agree well enough."""
+    student = power_of_difference(design, effect, alpha)
+    if not enumerated(design.units, design.pairs) or student == 0 or not design.error():
+        return student
+    import numpy as np
+
+    spread = (design.variance_a + design.variance_b) / (1 if design.pairs else 2)
+    shift = (abs(effect) - design.resolution) / math.sqrt(spread)
+    critical = critical_shifts(design.units, design.pairs, alpha)
+    return min(student, int(np.searchsorted(critical, shift, "right")) / len(critical))
+
+
+def fewest_units(
+    design: Design, effect: float, alpha: float, power: float, low: int, high: int
+) -> int | None:
+    """From low to high, that the verdict's rule sees the effect with that power; None where even the
+    highest does not."""
+
+    def likely(units: int) -> bool:
+        return power_of_difference(replace(design, units=units), effect, alpha) >= power
+
+    units = smallest(likely, low, high)
+    if units is None:
+        return None
+    # One by one: 6 pairs can see less than 5, as an arrangement among few is a large step of p.
+    while units < high and power_of_verdict(replace(design, units=units), effect, alpha) < power:
+        units += 1
+    return units
 
 
 def power_of_equivalence(design: Design, effect: float, margin: float, alpha: float) -> float:

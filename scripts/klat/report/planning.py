@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from klat.pilot import CAUTION, Effort, Metric, Pilot, Target
+from klat.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.pilot_turns import BlockEffort, TurnsPilot
 from klat.report.numbers import MISSING, plural
 from klat.report.verdicts import wrapped
@@ -21,18 +21,15 @@ def planning(pilot: Pilot) -> Iterator[str]:
         "",
         "  ",
     )
-    yield from wrapped(_aim(target, pilot.tests), "", "  ")
+    yield from wrapped(_aim(pilot), "", "  ")
     if pilot.effort:
         yield f"  {effort(pilot.effort)}"
-        if pilot.cautious:
-            yield f"  {effort(pilot.cautious)}: cautious, at the {percent(CAUTION)} bound of the boots'"
-        else:
-            yield f"  cautious, at the {percent(CAUTION)} bound of the boots' variation, none up to 1,000"
+        yield from _cautious(effort(pilot.cautious) if pilot.cautious else "", "boot")
     for deviation, found in pilot.assumed:
         told = effort(found) if found else "no number of boots up to 1,000"
         yield f"  if boots vary by {percent(deviation)}: {told}"
     if not pilot.effort and not pilot.assumed:
-        yield "  no number of boots up to 1,000 would do"
+        yield from _none(pilot, "boot")
     yield ""
     yield from _table(pilot)
     yield ""
@@ -42,24 +39,19 @@ def planning(pilot: Pilot) -> Iterator[str]:
 
 def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
     """The same for two settings that take turns."""
-    target = pilot.target
     yield from wrapped(
-        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; a run of every"
-        f" benchmark takes {duration(pilot.round_seconds)}, what goes before a turn"
+        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; a run of"
+        f" every benchmark takes {duration(pilot.round_seconds)}, what goes before a turn"
         f" {duration(pilot.turn_seconds)}",
         "",
         "  ",
     )
-    yield from wrapped(_aim(target, pilot.tests), "", "  ")
+    yield from wrapped(_aim(pilot), "", "  ")
     if pilot.effort:
         yield f"  {block_effort(pilot.effort)}"
-        if pilot.cautious:
-            yield f"  {block_effort(pilot.cautious)}: cautious, at the {percent(CAUTION)} bound of"
-            yield "    the blocks' variation"
-        else:
-            yield f"  cautious, at the {percent(CAUTION)} bound of the blocks' variation, none up to 1,000"
+        yield from _cautious(block_effort(pilot.cautious) if pilot.cautious else "", "block")
     else:
-        yield "  no number of blocks up to 1,000 would do"
+        yield from _none(pilot, "block")
     yield ""
     rows = [["runs vary", "blocks vary", "alone", "benchmark and metric"]]
     for metric in pilot.metrics:
@@ -93,11 +85,34 @@ def block_effort(found: BlockEffort) -> str:
     )
 
 
-def _aim(target: Target, tests: int) -> str:
+def _cautious(told: str, noun: str) -> list[str]:
+    bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
+    return wrapped(f"cautious: {told or f'none up to 1,000 {noun}s'} ({bound})", "  ", "    ")
+
+
+def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
+    """That there is no plan: for no number would do, or for how many would is not known."""
+    unknown = [m for m in pilot.metrics if m.reason and not m.reason.startswith(TOO_COARSE)]
+    if pilot.planned or not unknown:
+        return [f"  no number of {noun}s up to 1,000 would do"]
+    why = ", ".join(dict.fromkeys(metric.reason for metric in unknown))
+    more = {
+        "one run": "what varies takes 2 runs in each of 2 boots at least to tell",
+        "one block is complete": "how much they vary takes 2 at least to tell",
+    }.get(why, "")
+    told = f"how many {noun}s it takes is not known: {why}{f'; {more}' if more else ''}"
+    return wrapped(told, "  ", "    ")
+
+
+def _aim(pilot: Pilot | TurnsPilot) -> str:
+    target, planned, every = pilot.target, len(pilot.planned), len(pilot.metrics)
+    whose = " of each" if planned == every else f" of {planned} of {every} metrics"
+    if not planned:
+        whose = ""
     return (
-        f"to find a change of {percent(target.change)} in the {target.estimand.name} of each with a"
+        f"to find a change of {percent(target.change)} in the {target.estimand.name}{whose} with a"
         f" chance of {percent(target.power)}, at alpha {percent(target.alpha)} by Holm over"
-        f" {plural(tests, 'test')}:"
+        f" {plural(pilot.tests, 'test')}:"
     )
 
 

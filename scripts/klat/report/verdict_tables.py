@@ -159,6 +159,8 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield f"- {_cellular(line)}"
         for left in against.uncompared:
             yield f"- {_cellular(uncompared.uncompared(left))}"
+        if against.unmeasurable or against.uncompared:
+            yield ""
         if against.differences:
             yield "BASE and NEW differ in:"
             yield ""

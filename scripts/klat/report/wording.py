@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
+from klat.pilot_turns import TURNS
 from klat.report.numbers import MISSING, plural
 from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key, Within
@@ -124,11 +125,16 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     if j.verdict is Verdict.NOT_IDENTIFIABLE:
         yield j.reason
         if j.ratio is not None:
-            what = f"these two {noun}s" if j.base.units == j.new.units == 1 else f"these {noun}s"
+            what, within = f"these {noun}s", f"the {noun}s"
+            if j.base.units == j.new.units == 1:
+                # What is no kernel's was measured in one boot.
+                shared = against.subject != "kernel"
+                what = f"the two sides in this {noun}" if shared else f"these two {noun}s"
+                within = "it" if shared else within
             how = {
-                Method.RUNS: f"interval from the runs within the {noun}s",
+                Method.RUNS: f"interval from the runs within {within}",
                 Method.SAMPLES: "interval from the samples of one run a side",
-            }.get(j.method, "one run a side, so no interval")
+            }.get(j.method, f"{_lone(j, noun)}, so no interval")
             yield f"shown is the difference of {what}, {how}: it says nothing of other {noun}s"
         if against.subject == "kernel":
             yield "at least 2 boots a side are needed, and 5 are a start; see klat plan"
@@ -145,11 +151,26 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     yield from j.cautions
 
 
+def _lone(j: Judgement, noun: str) -> str:
+    """Why runs give no interval."""
+    if j.base.runs == j.new.runs == 1:
+        return "one run a side"
+    for name, side in (("BASE", j.base), ("NEW", j.new)):
+        if side.runs == 1:
+            return f"{name} is one run"
+    return f"one run in a {noun}"
+
+
 def settle(found: Settle, j: Judgement, noun: str) -> str:
-    """How many units or runs it would take."""
+    """How many units or runs it would take; of blocks, in the words of klat ab."""
     chance = f"with a chance of {percent(found.power)}, were these estimates the truth"
     units = f"{found.units or 0:,} {noun}s a side (now {j.base.units} and {j.new.units})"
     runs = f"{found.runs or 0:,} runs in each {noun}"
+    if noun == "block":
+        now = min(j.base.units, j.new.units)
+        units = f"{found.units or 0:,} blocks (--blocks {found.units}; now {now})"
+        a_turn = math.ceil((found.runs or 0) / TURNS)
+        runs = f"{a_turn:,} runs in each turn (--runs-per-block {a_turn})"
     if found.units and found.runs:
         return f"would be settled by {units}, or by {runs}, {chance}"
     if found.units:
