@@ -208,6 +208,24 @@ def test_what_would_settle_it_settles_it() -> None:
     assert settled / 200 > 0.7
 
 
+def test_few_pairs_that_would_settle_it_settle_it() -> None:
+    def sides(differences: list[float]) -> tuple[Observed, Observed]:
+        names = [str(i) for i in range(len(differences))]
+        base = Observed(tuple(Unit(name, (8.5,), name) for name in names))
+        new = (Unit(name, (8.5 + x,), name) for name, x in zip(names, differences))
+        return base, Observed(tuple(new))
+
+    # Of 4 pairs 1.45 standard deviations are a t of 2.9, and 3.18 are asked for.
+    (found,) = judge([sides([0.02, 0.073, 0.127, 0.18])], RULES)
+    assert found.verdict is Verdict.INCONCLUSIVE and found.settle and found.settle.units
+    draw = np.random.default_rng(1)
+    settled = 0
+    for _ in range(400):
+        again = sides(list(draw.normal(0.1, 0.069, found.settle.units)))
+        settled += judge([again], replace(RULES, cross_checks=False))[0].verdict is Verdict.SLOWER
+    assert settled / 400 > 0.75 and found.settle.units < 10
+
+
 def test_more_runs_settle_what_only_the_noise_of_runs_leaves_open() -> None:
     shifts = (-0.08, 0.0, 0.08, -0.08, 0.08, 0.0)
     noisy = Observed(tuple(Unit(str(i), (8.7, 8.3 + x)) for i, x in enumerate(shifts)))
