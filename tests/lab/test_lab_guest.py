@@ -119,6 +119,7 @@ def follow(
     for name in initramfs._APPLETS:
         (guest_root / "bin" / name).symlink_to("busybox")
     (guest_root / "dev/null").touch()
+    (guest_root / "dev/ttyS1").touch()
     (guest_root / "dev/zero").write_bytes(bytes(512))
     program = guest_root / "bin/pipes"
     program.write_text(PROGRAM)

@@ -328,12 +328,13 @@ be tested, for it does not boot or the programs fail; 255 anything else, which
 ends the bisection: usage, no QEMU, good and bad that do not differ, or not only
 in their kernels.
 
-example:
-  klat lab run --mode counted --boots 3 --kernel good=good/bzImage \\
-      --kernel bad=bad/bzImage pipes
+example, in the kernel's source tree:
+  klat lab run --mode counted --boots 3 --output ../results \\
+      --kernel good=../good --kernel bad=../bad pipes
   git bisect start BAD GOOD
-  git bisect run sh -c 'make -j8 bzImage || exit 125; klat lab bisect-check \\
-      --good results/good --bad results/bad --metric pipes.round_trip'
+  git bisect run sh -c 'make -j8 olddefconfig bzImage </dev/null || exit 125
+      klat lab bisect-check --good ../results/good --bad ../results/bad \\
+      --metric pipes.round_trip'
 """
 
 

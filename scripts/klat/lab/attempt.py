@@ -16,7 +16,18 @@ from typing import TextIO
 
 from klat import programs
 from klat.errors import KlatError
-from klat.lab import cache, experiment, image, initramfs, kernels, modes, qemu, session, suite
+from klat.lab import (
+    cache,
+    experiment,
+    image,
+    initramfs,
+    kernels,
+    modes,
+    options,
+    qemu,
+    session,
+    suite,
+)
 from klat.lab.apt import Archive
 from klat.lab.boots import Boots, Ready
 from klat.lab.experiment import IDLE, Begun, Experiment
@@ -61,7 +72,7 @@ class Attempt:
     def __init__(
         self, command: Sequence[str], stderr: TextIO | None = None, quiet: bool = False
     ) -> None:
-        """`quiet` leaves out the paths on standard output and what to type next."""
+        """`quiet` leaves out the paths, which will not be there afterwards, and what to type next."""
         self._command = command
         self._quiet = quiet
         self._stderr = sys.stderr if stderr is None else stderr
@@ -81,6 +92,9 @@ class Attempt:
         experiment.check_labels([spec.label for spec in request.specs], request.loads)
         _check_output(output)
         found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
+        for kernel in found:
+            for line in options.lacking(kernel.config or b"", [name for name, _ in request.sets]):
+                self.say(f"{kernel.label}: {line}")
         busybox = self._busybox()
         try:
             mode, why = self._mode(request.mode, found[0], busybox)
@@ -210,7 +224,7 @@ class Attempt:
         if kernel.tree:
             if any(name == "network" for name, _ in planned.sets) and kernel.tree.has(_NETWORK):
                 first = kernel.tree.closure([_NETWORK])
-            last = kernel.tree.closure(_VIRTIO)
+            last = kernel.tree.closure(self._virtio(kernel))
         config = (kernel.image.release, kernel.config) if kernel.config else None
         return initramfs.base(
             _init().read_bytes(),
@@ -221,6 +235,19 @@ class Attempt:
             config,
             machine.describe(host()),
         )
+
+    def _virtio(self, kernel: Kernel) -> list[str]:
+        """The modules of the disk with the results. A user's kernel may do without: it was built
+        without virtio, or its modules came without a list of what is built in."""
+        assert kernel.tree
+        known = [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
+        for name in _VIRTIO:
+            if name not in known:
+                self.say(
+                    f"{kernel.label}: there is no {name} in {kernel.tree.directory}; where it is not"
+                    " built in either, results come by a serial line"
+                )
+        return known
 
     # Booting --------------------------------------------------------------------------------------
 
@@ -256,7 +283,8 @@ class Attempt:
         self.say(
             f"{len(schedule)} boots of {planned.runs_of_boot} runs"
             f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"
-            f" seed {planned.seed}, clock {planned.clock}, into {begun.output}"
+            f" seed {planned.seed}, clock {planned.clock}"
+            + ("" if self._quiet else f", into {begun.output}")
             + (f"; {len(there)} are there" if there else "")
         )
         for label, release in zip(planned.labels, planned.releases):
@@ -274,6 +302,7 @@ class Attempt:
             self._command,
             work,
             Progress(total, len(there) * planned.runs_of_boot, self._stderr),
+            lasting=not self._quiet,
         )
         try:
             boots.run(there, signals)

@@ -174,14 +174,16 @@ class Booting:
         if death:
             return NotBooted(f"the kernel did not boot: {death[1]}", last)
         if self.ready_s is None and status is None:
-            return NotBooted(f"the kernel did not boot within {self._limit_s:g} s", last)
+            return NotBooted(
+                f"the kernel did not boot within {self._limit_s:g} s{_silence(text)}", last
+            )
         if status is None:
             limit = duration(self.experiment.time_limit_s)
             return TimeLimit(f"{self.runs} of {total} runs were over after {limit}", last)
         if said:
             return ResultsIncomplete(f"the guest says: {said[-1]}", last)
         if self.ready_s is None:
-            return NotBooted("the kernel ended before its first program", last)
+            return NotBooted(f"the kernel ended before its first program{_silence(text)}", last)
         return ResultsIncomplete(f"the guest ended after {self.runs} of {total} runs", last)
 
     def console(self) -> str:
@@ -213,6 +215,12 @@ class Booting:
         return session.Evidence(files, facts, command)
 
 
+def _silence(console: str) -> str:
+    if console.strip():
+        return ""
+    return ", and wrote nothing to the serial console (CONFIG_SERIAL_8250_CONSOLE)"
+
+
 def disk_size(schedule: Sequence[plan.PlannedRun]) -> int:
     """Room for all samples of the schedule, and then some."""
     size = _DISK_BYTES
@@ -240,7 +248,10 @@ class Boots:
         command: Sequence[str],
         work: Path,
         progress: Progress,
+        lasting: bool = True,
     ) -> None:
+        """`lasting` tells whether the output will be there afterwards."""
+        self._lasting = lasting
         self._experiment, self._output, self._kernels = experiment, output, kernels
         self._machine, self._jobs, self._boot_limit_s = machine, jobs, boot_limit_s
         self._command, self._work, self._progress = command, work, progress
@@ -325,7 +336,8 @@ class Boots:
         kept = session.keep_failed(
             self._output, self._experiment, boot, delivery, evidence, failure
         )
-        self._progress.say(f"{name}: {failure} ({failure.kind}); kept in {kept}")
+        where = f"; kept in {kept}" if self._lasting else ""
+        self._progress.say(f"{name}: {failure} ({failure.kind}){where}")
         for line in failure.console:
             self._progress.say(f"  | {printable(line.expandtabs())}")
         labels = {b.label for b in self._experiment.schedule() if b.number in self.sessions}

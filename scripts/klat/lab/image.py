@@ -95,10 +95,7 @@ def vmlinux(image: Image, cache: Path) -> Path | None:
     kept = cache / f"{image.sha256}.vmlinux"
     if kept.exists():
         return kept if kept.stat().st_size else None
-    start, size = image.payload
-    with image.path.open("rb") as file:
-        file.seek(start)
-        data = _unpack(file.read(size))
+    data = _kernel(image)
     if not has_pvh_entry(data):
         data = b""
     cache.mkdir(parents=True, exist_ok=True)
@@ -110,6 +107,23 @@ def vmlinux(image: Image, cache: Path) -> Path | None:
         draft.unlink(missing_ok=True)
         raise KlatError(f"cannot unpack the kernel into {cache}: {error.strerror}") from None
     return kept if data else None
+
+
+def configuration(image: Image) -> bytes | None:
+    """What it was built with, where it holds that (CONFIG_IKCONFIG; kernel/configs.c)."""
+    begin, end = b"IKCFG_ST", b"IKCFG_ED"
+    data = _kernel(image)
+    start = data.find(begin + b"\x1f\x8b")
+    stop = data.find(end, start)
+    return _unpack(data[start + len(begin) : stop]) or None if 0 <= start < stop else None
+
+
+def _kernel(image: Image) -> bytes:
+    """What is packed in it; empty where it cannot be unpacked here."""
+    start, size = image.payload
+    with image.path.open("rb") as file:
+        file.seek(start)
+        return _unpack(file.read(size))
 
 
 def _unpack(data: bytes) -> bytes:

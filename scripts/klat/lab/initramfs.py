@@ -34,6 +34,10 @@ def base(
     configuration. `first` are loaded before the runs, `last` after them."""
     entries = [
         cpio.character_device("dev/console", 5, 1),
+        # Hidden by a devtmpfs, where the kernel has one.
+        cpio.character_device("dev/null", 1, 3),
+        cpio.character_device("dev/zero", 1, 5),
+        cpio.character_device("dev/ttyS1", 4, 65),
         *(cpio.directory(name) for name in ("proc", "sys", "dev", "tmp")),
         cpio.file("init", init, 0o755),
         cpio.file("bin/busybox", busybox, 0o755),

@@ -129,7 +129,8 @@ def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
 def _from_file(spec: Spec) -> Kernel:
     found = image.inspect(spec.path)
     tree = Tree(spec.modules, found.release) if spec.modules else None
-    return Kernel(spec, found, tree, _config_beside(spec.path, found.release), None)
+    config = _config_beside(spec.path, found.release) or image.configuration(found)
+    return Kernel(spec, found, tree, config, None)
 
 
 def _config_beside(path: Path, release: str) -> bytes | None:

@@ -129,6 +129,10 @@ class Tree:
         """Whether it can be loaded; what is built in need not be."""
         return normal(name) in self._paths
 
+    def knows(self, name: str) -> bool:
+        """Whether the kernel has it, loadable or built in."""
+        return self.has(name) or normal(name) in self._built_in
+
     def closure(self, wanted: Iterable[str]) -> list[Module]:
         """The modules and all that they need, each after what it needs. What is built into the
         kernel is left out."""

@@ -1,0 +1,49 @@
+"""What a kernel has to be built with for a guest to be measured, and what its configuration lacks.
+
+What lacks some of it is said and booted all the same: other kernels may call an option otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+# docs/lab.md has the same.
+GUEST = {
+    "BLK_DEV_INITRD": "the guest's files are an initramfs",
+    "BINFMT_ELF": "the programs are ELF files",
+    "BINFMT_SCRIPT": "the guest's first program is a script",
+    "PROC_FS": "the programs take their evidence from /proc",
+    "PROC_SYSCTL": "a session is told by the boot's id in /proc/sys",
+    "SYSFS": "the programs find their CPUs in /sys",
+    "FILE_LOCKING": "the programs lock the session",
+    "FUTEX": "the programs have threads",
+    "POSIX_TIMERS": "the programs need CLOCK_MONOTONIC_RAW",
+    "SERIAL_8250_CONSOLE": "a boot is followed on the serial console",
+    "PRINTK": "a kernel that dies says nothing else",
+}
+PROGRAMS = {
+    "timer": {"HIGH_RES_TIMERS": "timers would wait for the next tick"},
+    "network": {"TUN": "its packets come from a tun device"},
+}
+# The disk with the results, or else the second serial line.
+_DISK = ("VIRTIO_PCI", "VIRTIO_BLK")
+
+
+def lacking(config: bytes, programs: Collection[str]) -> list[str]:
+    """A line for each option that a guest with these programs needs and the configuration has not."""
+    built = set(re.findall(r"^CONFIG_(\w+)=[ym]$", config.decode("utf-8", "replace"), re.MULTILINE))
+    if not built:
+        return []
+    needed = dict(GUEST)
+    for name in programs:
+        needed.update(PROGRAMS.get(name, {}))
+    found = [
+        f"was built without CONFIG_{option}: {why}"
+        for option, why in needed.items()
+        if option not in built
+    ]
+    missing = [f"CONFIG_{option}" for option in _DISK if option not in built]
+    if missing and "SERIAL_8250" in built:
+        found.append(f"was built without {', '.join(missing)}: results come by a serial line")
+    return found

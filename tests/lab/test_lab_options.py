@@ -1,0 +1,72 @@
+"""What a kernel lacks is said by the option's name, before it is booted."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+from pathlib import Path
+
+import planted
+import pytest
+from labs import Lab
+
+from klat.lab import image, options
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = [*options.GUEST, "TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK"]
+
+
+def config(*without: str) -> bytes:
+    lines = [f"CONFIG_{o}=y" for o in ALL if o not in without]
+    return "\n".join([*lines, *(f"# CONFIG_{o} is not set" for o in without), ""]).encode()
+
+
+def test_a_kernel_that_has_all_lacks_nothing() -> None:
+    assert options.lacking(config(), ["timer", "network"]) == []
+    assert options.lacking(config().replace(b"BLK=y", b"BLK=m"), []) == []
+    assert options.lacking(b"", []) == [], "nothing is known of it"
+
+
+@pytest.mark.parametrize("option", options.GUEST)
+def test_what_a_guest_needs_is_named(option: str) -> None:
+    (line,) = options.lacking(config(option), [])
+    assert f"CONFIG_{option}:" in line
+
+
+def test_what_one_program_needs_is_named_where_it_runs() -> None:
+    assert options.lacking(config("TUN"), ["pipes"]) == []
+    (line,) = options.lacking(config("TUN"), ["pipes", "network"])
+    assert "CONFIG_TUN" in line
+
+
+def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:
+    (line,) = options.lacking(config("VIRTIO_BLK"), [])
+    assert "CONFIG_VIRTIO_BLK: results come by" in line
+
+
+def test_a_kernel_may_hold_its_configuration(tmp_path: Path) -> None:
+    path = planted.kernel(tmp_path / "k")
+    assert image.configuration(image.inspect(path)) is None
+    held = b"IKCFG_ST" + gzip.compress(config("FUTEX")) + b"IKCFG_ED"
+    payload = gzip.compress(b"code" + held + b"more")
+    data = bytearray(path.read_bytes())
+    data[(data[0x1F1] + 1) * 512 :] = payload
+    struct.pack_into("<II", data, 0x248, 0, len(payload))
+    path.write_bytes(data)
+    assert image.configuration(image.inspect(path)) == config("FUTEX")
+
+
+def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None:
+    path = planted.kernel(tmp_path / "k", then=planted.RESET)
+    (tmp_path / f"config-{image.inspect(path).release}").write_bytes(config("BINFMT_SCRIPT"))
+    done = lab.boot(path)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("planted: was built without CONFIG_BINFMT_SCRIPT: "), done.stderr
+
+
+def test_the_documentation_has_the_same_list() -> None:
+    text = (ROOT / "docs/lab.md").read_text().partition("**Your own kernel**")[2]
+    told = set(re.findall(r"`([A-Z0-9_]+)`", text.partition("\n## ")[0]))
+    assert set(options.GUEST) <= told
+    assert {o for needed in options.PROGRAMS.values() for o in needed} <= told
