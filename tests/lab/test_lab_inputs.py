@@ -18,7 +18,7 @@ import pytest
 from labs import Lab
 
 from klat.errors import KlatError
-from klat.lab import apt, image, kernels
+from klat.lab import apt, image, kernels, qemu
 from klat.lab.apt import Archive, Package
 from klat.lab.failures import ModuleMissing
 from klat.lab.modules import Tree
@@ -310,3 +310,13 @@ def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, q
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("klat lab: apt-get update failed: "), done.stderr
     assert "NAME=path/to/bzImage" in done.stderr
+
+
+def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
+    # By default QEMU's `host` keeps that from a guest, for it might be moved, and every run is invalid.
+    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "kvm", qemu.Shape())
+    there = Path("there")
+    boot = qemu.Boot(there, there, there, there, there, 1, "2000-01-01T00:00:00")
+    words = qemu.command(machine, boot)
+    assert words[words.index("-cpu") + 1] == "host,migratable=off"
+    assert words[words.index("-accel") + 1] == "kvm"

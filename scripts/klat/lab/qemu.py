@@ -49,7 +49,8 @@ class Machine:
 
     @property
     def cpu_model(self) -> str:
-        return "host" if self.mode == "kvm" else "max"
+        # A guest that might be moved to another host is not told that its counter is invariant.
+        return "host,migratable=off" if self.mode == "kvm" else "max"
 
     def describe(self, host: str) -> str:
         """What has to agree between two sessions; `host` names this machine, which matters where the
