@@ -285,11 +285,13 @@ class Boots:
         runs = len(self.sessions) * self._experiment.runs_of_boot
         runs += sum(booting.runs for booting in self._active)
         total = self._progress.total
+        if runs >= total:
+            return
         left = None
         if self.tally.seconds and runs > before:
             left = elapsed * (total - runs) / (runs - before)
         label = self._active[0].boot.label if self._active else ""
-        self._progress.before(min(runs, total - 1), label, left)
+        self._progress.before(runs, label, left)
 
     def _start(self, boot: PlannedBoot) -> Booting:
         return Booting(
