@@ -350,9 +350,26 @@ def _paired(
             pairs.append(_Pair((key, key), runs, new.cells[key]))
         else:
             left.append(Uncompared(key, _why(runs)))
+    if units.took_turns and not units.base.by_pair:
+        pairs = [_whole_blocks(pair) for pair in pairs]
     if not options.metrics:  # for which these would have had is not known
         left += _by_neither(base, new, units.declared, used)
     return pairs, left
+
+
+def _whole_blocks(pair: _Pair) -> _Pair:
+    """Of blocks that make up a boot, those that are complete on both sides: of others a drift does
+    not cancel."""
+    if not (pair.base.units and pair.new.units):
+        return pair
+    both = {key for key in pair.base.units.keys() & pair.new.units.keys() if key[1]}
+    sides = [
+        replace(side, units={key: runs for key, runs in side.units.items() if key in both})
+        for side in (pair.base, pair.new)
+    ]
+    if not both:
+        sides = [replace(side, reasons=Counter(["no block of it is complete"])) for side in sides]
+    return _Pair(pair.keys, *sides)
 
 
 def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
@@ -388,9 +405,12 @@ def _by_neither(
     """What a side tried and neither has a figure of, nor the other's figures tell the reason of."""
     seen: set[Key] = set()
     for side, done in zip((base, new), used):
-        measured = {_unplaced(key) for key in (*side.cells, *side.unmeasurable)}
+        measured = {key[:3] for key in (*side.cells, *side.unmeasurable)}
+        anywhere = {key[:2] for key in measured}
         for key in side.failed:
-            if key in done or _unplaced(key) in measured or (side is new and key in seen):
+            # A run that failed early does not know its placement.
+            told = key[:3] in measured if key[2] else _unplaced(key) in anywhere
+            if key in done or told or (side is new and key in seen):
                 continue
             one = _without_figure(base, key, declared, set())
             two = _without_figure(new, key, declared, seen)
@@ -436,12 +456,12 @@ def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
         return key
 
     def changed(key: Key) -> Key:
-        names = _declared_of(key[0], declared)
+        names = declared_of(key[0], declared)
         kept = [item for item in key[1].split(";") if item.partition("=")[0] not in names]
         return (key[0], ";".join(kept), *key[2:])
 
     def moved(key: Key) -> Key:
-        placement = "" if _declared_of(key[0], declared) else key[2]
+        placement = "" if declared_of(key[0], declared) else key[2]
         return (*changed(key)[:2], placement, key[3])
 
     def unlike(key: Key) -> Key:
@@ -454,7 +474,8 @@ def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
     return same, changed, moved, unlike, elsewhere
 
 
-def _declared_of(benchmark: str, declared: Declared) -> set[str]:
+def declared_of(benchmark: str, declared: Declared) -> set[str]:
+    """The options of a benchmark that one side alone was given."""
     return {option for name, option in declared if name in (benchmark, "all")}
 
 
@@ -554,7 +575,12 @@ def side_units(base: Side, new: Side) -> SideUnits:
         )
         return SideUnits(boots, boots, subject, obstacle)
     obstacle = "both sides were measured in one boot and declare no blocks that took turns"
-    if len(base.boots) > 1 or len(new.boots) > 1:
+    if "" not in declared[0] | declared[1]:
+        obstacle = (
+            "the sides took turns in different experiments: name the sessions that took turns with"
+            " each other"
+        )
+    elif len(base.boots) > 1 or len(new.boots) > 1:
         obstacle = "some boots are on both sides, so the sides are not independent"
     return SideUnits(boots, boots, subject, obstacle)
 
@@ -567,7 +593,8 @@ def _begun(side: Side, boot: str) -> int:
 def _in_pairs(side: Side, noun: str) -> Units:
     keys = {key for cell in side.cells.values() for key in cell.units}
     # A run outside every pair is a unit without partner, and is counted as such.
-    return Units(noun, True, {key: key[1] or f"none in boot {key[0]}" for key in keys})
+    lone = f"none of {side.name} in boot"
+    return Units(noun, True, {key: key[1] or f"{lone} {key[0]}" for key in keys})
 
 
 def _obstacles(
@@ -634,7 +661,7 @@ def _open_cell(
     keys, base, new = pair.keys, pair.base, pair.new
     both = bool(base.units and new.units)
     unlike = disagreements(_each(base), _each(new)) if both else []
-    names = _declared_of(keys[0][0], units.declared)
+    names = declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
     consequences = [condition for condition in unlike if condition.key in followed]
     unlike = [condition for condition in unlike if condition not in consequences]

@@ -110,8 +110,8 @@ def plan_path(path: Path, target: Target) -> Pilot:
         if unmeasurable := unmeasurable_lines(side, target.metrics):
             where = printable(str(path))
             raise SessionError(f"{where}: {'; '.join(unmeasurable)}, so nothing can be planned")
-        known = ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells))
-        raise KlatError(f"no metric of that name; there are {known}")
+        if known := ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells)):
+            raise KlatError(f"no metric of that name; there are {known}")
     cells = {key: cell for key, cell in cells.items() if cell.units}
     if not cells:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
@@ -289,7 +289,7 @@ def _cannot_know(side: Side, metrics: Sequence[Metric]) -> list[str]:
             "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
             " not either; record the same benchmarks in 2 more boots at least"
         )
-    elif len(side.boots) < 5:
+    elif 1 < len(side.boots) < 5:
         found.append(
             f"{len(side.boots)} boots tell their own variation only roughly; the cautious figure"
             f" allows for that, with a chance of {100 * CAUTION:.0f} %"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from klat.comparison import SideUnits, matched, side_units
+from klat.comparability import Declared
+from klat.comparison import declared_of, SideUnits, matched, side_units
 from klat.errors import KlatError
 from klat.inference.nested import mean, variance
 from klat.inference.power import MOST_UNITS, Design, fewest_units
@@ -84,7 +85,13 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     units = side_units(a, b)
     if not units.base.by_pair or units.subject != "setting":
         raise KlatError(f"{printable(str(both[0]))}: its blocks and those of its partner differ")
-    pairs = [p for p in matched(list(a.cells), list(b.cells), units.declared) if _wanted(p, target)]
+    pairs = [
+        pair
+        for pair in matched(list(a.cells), list(b.cells), units.declared)
+        if _wanted(pair, target) and _comparable(pair, units.declared)
+    ]
+    if not a.cells or not b.cells:
+        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     if not pairs:
         known = ", ".join(dict.fromkeys(printable(key[3]) for key in a.cells))
         raise KlatError(f"no metric of that name on both sides; there are {known}")
@@ -122,6 +129,12 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
 
 def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
     return not target.metrics or pair[0][3] in target.metrics
+
+
+def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:
+    """Whether the placement is alike, or under test."""
+    one, two = pair
+    return one[2] == two[2] or bool(declared_of(one[0], declared))
 
 
 def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:

@@ -67,7 +67,7 @@ class Pairing:
         try:
             spans = tuple((int(first), int(last), str(pair)) for first, last, pair in pairs)
             turns = tuple((int(turn[0]), int(turn[1])) for turn in facts.get("turns") or ())
-        except (TypeError, ValueError, IndexError):
+        except (TypeError, ValueError, LookupError, OverflowError):
             return None
         return Pairing(experiment, spans, turns)
 

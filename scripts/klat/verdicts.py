@@ -141,7 +141,7 @@ class Judgement:
     beyond: bool
     settle: Settle | None
     reason: str
-    unpaired: int = 0  # units left out of a paired analysis, for their partner is missing
+    unpaired: int = 0  # pairs left out of a paired analysis, for one side of them is missing
     cautions: tuple[str, ...] = ()
 
 
@@ -184,6 +184,9 @@ def spread(side: Observed) -> Spread:
 
 
 def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bool) -> Judgement:
+    pairs, unpaired = paired_means(base, new)
+    if pairs:
+        base, new = _with_partner(base, new), _with_partner(new, base)
     sides = spread(base), spread(new)
     blank = Judgement(
         *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
@@ -192,9 +195,10 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     for name, side in zip(("BASE", "NEW"), sides):
         if not side.runs:
             return replace(blank, reason=f"no run of {name} has this figure")
-    pairs, unpaired = paired_means(base, new)
     if obstacle or min(sides[0].units, sides[1].units) < 2:
         return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
+    if unpaired and not pairs:
+        return _within_units(base, new, rules, blank, f"no pair of {base.noun}s is complete")
     if pairs:
         differences = [b - a for a, b in pairs]
         found = paired(differences, blank.resolution)
@@ -243,9 +247,9 @@ def _means(side: Observed) -> list[float]:
 
 
 def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
-    """The means of paired units, and how many units have no partner. Units of one side with the
-    same pair are one, so that an ABBA block in which drift cancels may be a pair. No pairs where a
-    unit declares none."""
+    """The means of paired units, and how many pairs lack one side or the other. Units of one side
+    with the same pair are one, so that an ABBA block in which drift cancels may be a pair. No pairs
+    where a unit declares none."""
     units = [unit for side in (base, new) for unit in side.units]
     if not all(unit.pair for unit in units):
         return [], 0
@@ -256,8 +260,13 @@ def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float
             found.setdefault(unit.pair, []).append(value)
         means.append(found)
     shared = [pair for pair in means[0] if pair in means[1]]
-    lone = sum(unit.pair not in shared for unit in units)
+    lone = max(len(side) for side in means) - len(shared)
     return [(mean(means[0][pair]), mean(means[1][pair])) for pair in shared], lone
+
+
+def _with_partner(side: Observed, other: Observed) -> Observed:
+    names = {unit.pair for unit in other.units}
+    return replace(side, units=tuple(unit for unit in side.units if unit.pair in names))
 
 
 def _estimated(blank: Judgement, method: Method, found: Difference, rules: Rules) -> Judgement:

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -677,7 +677,98 @@ def test_half_a_block_is_no_pair(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     a, b = lab("a", runs=12, **shared), lab("b", 1.1, runs=11, **shared)
     status, out, _ = klat_compare(capsys, a, b)
     assert status == 1 and "Student over pairs of blocks, 4.0 degrees" in words(out)
-    assert "2 blocks left out: not complete" in words(out)
+    assert "1 block left out: not complete" in words(out)
+
+
+def took_turns(
+    lab: Lab,
+    writer: SessionWriter,
+    boots: int,
+    blocks_of_boot: int,
+    counts: Callable[[str, int, int], bool],
+) -> tuple[Path, Path]:
+    """A B B A in every block, each turn 2 % longer than the one before it and nothing else, so that a
+    and b are alike; `counts` of label, block and turn of the label says which runs are valid."""
+    draw = np.random.default_rng(1)
+    for boot in range(boots):
+        sides = {
+            name: writer(f"{name}/{boot}", label=name, boot_id=f"boot-{boot}") for name in "ab"
+        }
+        facts: dict[str, dict[str, Any]] = {name: {"turns": [], "pairs": []} for name in "ab"}
+        for name, session in sides.items():
+            lab.environment(session, {})
+        for block in range(blocks_of_boot):
+            for place, name in enumerate("abba"):
+                turn = place // 2
+                order = 2 * block + turn + 1
+                centre = 50_000 * 1.02**place * np.exp(draw.normal(0, 0.002))
+                status = "ok" if counts(name, block, turn) else "invalid"
+                sides[name].run(
+                    {"round_trip": samples(centre)}, order=order, run=order, status=status
+                )
+                facts[name]["turns"].append([order, order, 4 * block + place])
+            for name in "ab":
+                facts[name]["pairs"].append([2 * block + 1, 2 * block + 2, str(block + 1)])
+        for name, session in sides.items():
+            pairing = {"experiment": f"e{boot}", "pairs": facts[name]["pairs"]}
+            told = {"turns": facts[name]["turns"], "pairing": pairing}
+            (session.path / "run.json").write_text(json.dumps(told))
+    return lab.root / "a", lab.root / "b"
+
+
+@pytest.mark.parametrize("boots", [1, 6])
+def test_where_no_block_is_whole_a_drift_is_no_difference(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter, boots: int
+) -> None:
+    half = took_turns(lab, session_writer, boots, 8, lambda name, _, turn: (name, turn) != ("a", 1))
+    status, out, _ = klat_compare(capsys, *half)
+    assert status == 3 and "slower" not in out and "complete" in out, out
+
+
+def test_of_blocks_in_several_boots_the_whole_ones_count(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    sides = took_turns(lab, session_writer, 6, 4, lambda name, block, turn: block > 0 or turn == 0 or name == "b")  # fmt: skip
+    _, out, _ = klat_compare(capsys, *sides, "--format", "json")
+    (result,) = (r for r in json.loads(out)["against"][0]["cells"][0]["results"] if r["tested"])
+    assert result["judgement"]["verdict"] == "same"
+    assert result["judgement"]["ratio"] == pytest.approx(1, abs=0.003)
+
+
+def test_blocks_left_out_are_not_counted_as_blocks_that_are_there(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    sides = took_turns(lab, session_writer, 1, 12, lambda name, block, turn: block < 4 or turn == 0)
+    _, out, _ = klat_compare(capsys, *sides, "--margin", "0.05%")
+    assert "8 blocks left out" in words(out) and "now 4" in words(out)
+
+
+def test_what_both_failed_at_in_one_placement_is_not_told_by_another(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+    for side in (stock, rt):
+        for boot in range(5):
+            again(side / str(boot)).run(status="error", reason="crashed", placement="cross-llc")
+    status, out, _ = klat_compare(capsys, stock, rt)
+    assert status == 3 and "crashed" in out and "cross-llc" in out
+
+
+def test_turns_with_different_partners_are_said_to_be_that(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x"}
+    a, b = lab("a", facts=blocks("e"), **shared), lab("b", 1.1, facts=blocks("e"), **shared)
+    second_experiment(a)
+    status, out, _ = klat_compare(capsys, a, b)
+    assert status == 3 and "the sides took turns in different experiments" in words(out)
+    assert klat_compare(capsys, a / "0", b)[0] == 1
+
+
+def test_turns_that_are_none_are_no_turns(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = blocks("e") | {"turns": [{"a": 1}]}
+    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": facts}
+    assert klat_compare(capsys, lab("a", **shared), lab("b", **shared))[0] == 3
 
 
 def test_boots_taken_in_declared_turns_are_pairs(
