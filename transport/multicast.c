@@ -137,8 +137,7 @@ static int on_datagram(struct side *side, const struct fragment *header, size_t 
 static int receive_multicast(struct side *side, struct message *message)
 {
 	const uint64_t limit = side->run->tsc_khz * STATUS_MS;
-	int64_t silent_ms = 0;
-	uint64_t since = 0;
+	uint64_t since = 0, quiet = 0;
 	uint32_t turns = 0;
 	int err = 0;
 
@@ -153,8 +152,7 @@ static int receive_multicast(struct side *side, struct message *message)
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
 			give_way(side);
-			silent_ms += STATUS_MS;
-			err = on_silence(side, silent_ms);
+			err = on_silence(side, silent_for_ms(side, limit, &quiet));
 			since = 0;
 			continue;
 		}
@@ -166,7 +164,7 @@ static int receive_multicast(struct side *side, struct message *message)
 		err = on_datagram(side, &header, size);
 		/* What only asks or tells may go to and fro for ever. */
 		if (side->gathered != gathered)
-			silent_ms = 0;
+			quiet = 0;
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;

@@ -226,6 +226,8 @@ static int configure_peer(struct klat_run *run)
 						     : "duplicate");
 	if (o->drop_every == 1)
 		return klat_usage(run, "--drop-every 1 would leave no datagram");
+	if (o->reorder_every == 1)
+		return klat_usage(run, "--reorder-every 1 would leave none to go ahead");
 	return o->connect ? parse_connect(run) : 0;
 }
 

@@ -182,6 +182,20 @@ static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *
 
 /* The line for it; returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
+
+/*
+ * After a silence of `limit` ticks and more: for how long nothing has come, by the clock, as a
+ * socket's own limit is rounded up to the kernel's ticks. `quiet` is when it began, 0 at first and
+ * where something came.
+ */
+static inline int64_t silent_for_ms(const struct side *side, uint64_t limit, uint64_t *quiet)
+{
+	const uint64_t now = __rdtsc();
+
+	if (!*quiet)
+		*quiet = now - limit;
+	return (now - *quiet) / side->run->tsc_khz;
+}
 /* The other side ended before its time; returns -EPIPE. */
 int say_gone(struct side *side);
 

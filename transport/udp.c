@@ -57,19 +57,22 @@ static int say_lost(struct side *side)
 
 static int on_silence(struct side *side, struct message *message, int64_t silent_ms)
 {
+	const int64_t once_more = 2 * loss_ms(side->options);
+
 	if (has_left(side))
 		return side->lingers ? -ECANCELED : say_gone(side);
 	if (side->index == RESPONDER)
 		return silent_ms < side->limit_ms ? 0 : say_silent(side, "datagram");
-	return silent_ms < side->limit_ms ? send_again(side, message) : say_lost(side);
+	if (silent_ms < side->limit_ms || silent_ms < once_more)
+		return send_again(side, message);
+	return say_lost(side);
 }
 
 static int receive_udp(struct side *side, struct message *message)
 {
 	const bool responds = side->index == RESPONDER;
 	const uint64_t limit = side->run->tsc_khz * loss_ms(side->options);
-	int64_t silent_ms = 0;
-	uint64_t since = 0;
+	uint64_t since = 0, quiet = 0;
 	uint32_t turns = 0;
 	int err = 0;
 
@@ -83,8 +86,7 @@ static int receive_udp(struct side *side, struct message *message)
 			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
 				continue;
 			give_way(side);
-			silent_ms += loss_ms(side->options);
-			err = on_silence(side, message, silent_ms);
+			err = on_silence(side, message, silent_for_ms(side, limit, &quiet));
 			since = 0;
 			continue;
 		}

@@ -303,7 +303,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         clock=experiment.now(),
         time_limit_s=arguments.time_limit,
     )
-    attempt = Attempt(sys.argv)
+    attempt = Attempt(sys.argv, resumable=False)
     status = attempt.begin(request, beginning.output(arguments), None)
     reached = [shootdown.tell(session) for session in attempt.recorded]
     if status == 2 or status > 128:

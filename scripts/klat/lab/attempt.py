@@ -70,11 +70,17 @@ class Attempt:
     """`say` lines go to `stderr`."""
 
     def __init__(
-        self, command: Sequence[str], stderr: TextIO | None = None, quiet: bool = False
+        self,
+        command: Sequence[str],
+        stderr: TextIO | None = None,
+        quiet: bool = False,
+        resumable: bool = True,
     ) -> None:
-        """`quiet` leaves out the paths, which will not be there afterwards, and what to type next."""
+        """`quiet` leaves out the paths, which will not be there afterwards, and what to type next.
+        What is not `resumable` has an end that no --resume comes to."""
         self._command = command
         self._quiet = quiet
+        self._resumable = resumable
         self._stderr = sys.stderr if stderr is None else stderr
         self._archive = Archive(self.say)
         self._emulator = qemu.find()
@@ -337,7 +343,7 @@ class Attempt:
         labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
         for label in () if self._quiet else labels:
             print(begun.output / label, flush=True)
-        if len(boots.sessions) < len(schedule) and boots.sessions:
+        if len(boots.sessions) < len(schedule) and boots.sessions and self._resumable:
             one = next(iter(boots.sessions.values()))
             self.say(f"to complete it: {_klat('lab', 'run', '--resume', str(one))}")
         if isinstance(failure, Stopped):

@@ -122,7 +122,7 @@ def programs_of(benchmark: str, load: str) -> list[str]:
 
 def check_alike(good: Side, bad: Side, benchmark: str) -> None:
     """KlatError where the two differ in more than their kernels."""
-    for name in ("mode", "shape", "append"):
+    for name in ("mode", "shape", "append", "runs"):
         if getattr(good.experiment, name) != getattr(bad.experiment, name):
             raise KlatError(f"good and bad were measured with different {name}")
     if good.load != bad.load:
@@ -159,7 +159,8 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     print(
         f"{arguments.metric} {arguments.statistic}: {figure:,.0f} {good.figures.unit}; good"
         f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: like"
-        f" {'bad' if found else 'good'}"
+        f" {'bad' if found else 'good'}",
+        flush=True,  # a failure to print must not pass for a bad kernel
     )
     return found
 
