@@ -186,6 +186,7 @@ def test_a_rate_that_is_kept_is_believed() -> None:
         ["--transport", "tcp", "--connect", "1" * 300 + ":80"],
         ["--transport", "tcp", "--drop-every", "5"],
         ["--transport", "udp", "--drop-every", "1"],
+        ["--transport", "udp", "--reorder-every", "1"],
         ["--transport", "unix", "--reorder-every", "5"],
         ["--transport", "tcp", "--duplicate-every", "5"],
         ["--transport", "udp", "--datagram", "255"],

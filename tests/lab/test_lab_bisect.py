@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import planted
 import pytest
-from labs import Lab, experiment, hash_of, write_session
+from labs import ROOT, Lab, experiment, hash_of, write_session
 
 from klat.errors import KlatError
 from klat.lab import bisect
@@ -125,6 +128,35 @@ def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab: Lab) -> N
         record(lab.results / str(number), of, all="m")
     shutil.copytree(lab.results / "1/good/1", lab.results / "0/good/another")
     assert "several experiments (x, y)" in refused(lab, "0/good", "0/bad")
+
+
+def test_good_and_bad_of_different_runs_are_refused(lab: Lab) -> None:
+    for number, runs in enumerate((1, 9)):
+        of = planned(lab, loads=("none",), boots=2, runs=runs, identity=str(number))
+        record(lab.results / str(number), of, all="m")
+    assert "measured with different runs" in refused(lab, "0/good", "1/bad")
+
+
+def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab: Lab) -> None:
+    record(lab.results, planned(lab, loads=("none",)), all="m")
+    kernel = planted.kernel(lab.directory / "k")
+    sides = ["--good", lab.results / "good", "--bad", lab.results / "bad"]
+    words = ["lab", "bisect-check", *map(str, sides), "--kernel", str(kernel), *METRIC]
+    program = (
+        "import sys; from klat import cli; from klat.lab import bisect;"
+        " bisect._measure = lambda *_: 100; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", program, *words],
+            env=kept | {"PYTHONPATH": str(ROOT / "scripts")},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 255, done.stderr
 
 
 def test_good_and_bad_of_different_machines_are_refused(lab: Lab) -> None:
