@@ -129,6 +129,8 @@ def _say(command: str, line: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of klat; its exit status. `argv` is without the program's own name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # closed by the caller, who wants the status alone
+        sys.stdout = open(os.devnull, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Paths are printed as they are, also those that are no valid text.
         utf8 = sys.stdout.encoding.lower() == "utf-8"

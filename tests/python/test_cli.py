@@ -286,3 +286,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(klat: Klat) -> None:
 def test_a_name_that_is_a_path_is_no_program() -> None:
     for name in ("", "..", "../pipes", "pipes/pipes", "pipes\0", "/bin/sh"):
         assert programs.find(name) is None
+
+
+def test_a_closed_stdout_is_no_crash() -> None:
+    words = [sys.executable, "-B", str(ROOT / "klat"), "--version"]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -318,9 +318,10 @@ tree, on what `klat lab run` recorded of the two ends.
 """
 
 _BISECT_EPILOG = """\
-The kernel is measured as the two were: same mode, machine, load, options, --runs,
-by the same QEMU; good and bad that differ in one of these are refused. A figure
-is the median over boots of the median over a boot's runs; the kernel is like the
+The kernel is measured as the two were: same mode, machine, load, options, QEMU
+and --runs; good and bad that differ in one of these are refused. Only the
+program of the metric runs, so record the two with that one alone. A figure is
+the median over boots of the median over a boot's runs; the kernel is like the
 one that its figure is nearer to, as a ratio.
 
 Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
