@@ -10,7 +10,7 @@ from types import ModuleType
 
 import fakes
 import pytest
-from fakes import Klat
+from fakes import ROOT, Klat
 
 from klat import cli, commands, programs
 from klat.errors import KlatError
