@@ -95,7 +95,7 @@ def test_the_status_is_0_1_2_or_a_signals(
     status: int,
 ) -> None:
     class Attempt:
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **__: object) -> None:
             self.recorded = [recorded(lab.results, **evidence)]
 
         def begin(self, *_: object) -> int:
