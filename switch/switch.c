@@ -118,7 +118,8 @@ static uint64_t leave(struct klat_worker *worker, uint32_t own, int64_t i)
 			wait_for_turn(state, own);
 			continue;
 		}
-		state->unanswered += i >= 0;
+		/* By both sides, which the turn does not order here. */
+		__atomic_fetch_add(&state->unanswered, i >= 0, __ATOMIC_RELAXED);
 		wake(state);
 		if (++tries % 2 == 0)
 			wait_for_turn(state, own);
