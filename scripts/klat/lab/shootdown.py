@@ -29,8 +29,12 @@ def parameter_set(cpus: int, iterations: int) -> tuple[str, tuple[str, ...]]:
 def command_line(cpus: int) -> str:
     """For the kernel. No ticks on the responders' CPUs: those of 80 would take all the time of a
     small host, and be shootdowns to a responder's eyes. No balancing of pages among nodes, which
-    has shootdowns of its own."""
-    return f"nohz_full={_listed(range(1, cpus))} numa_balancing=disable"
+    has shootdowns of its own, and no compaction ahead of need, whose thread wakes on any CPU of
+    its node."""
+    return (
+        f"nohz_full={_listed(range(1, cpus))} numa_balancing=disable"
+        " sysctl.vm.compaction_proactiveness=0"
+    )
 
 
 def _listed(cpus: range) -> str:
