@@ -126,8 +126,9 @@ void klat_rest(struct klat_worker *worker)
 		return;
 	if (klat_emulated())
 		pause.tv_nsec = (spun < 1000 ? spun : 1000) * REST_MS / SPIN_MS * 1000000;
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	worker->rests++;
+	do
+		worker->rests++;
+	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, &pause) == EINTR);
 	worker->spin_began = now_ms();
 }
 

@@ -74,11 +74,14 @@ void klat_timed_part_begins(struct klat_worker *worker)
 
 static void timed_part_ends(struct klat_worker *worker)
 {
+	const int64_t rests = worker->rests - worker->start_rests;
 	struct rusage usage;
 
 	getrusage(RUSAGE_THREAD, &usage);
-	worker->voluntary =
-		usage.ru_nvcsw - worker->start_voluntary - (worker->rests - worker->start_rests);
+	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
+	/* A rest that was over before it slept was no switch. */
+	if (worker->voluntary < 0)
+		worker->voluntary = 0;
 	worker->involuntary = usage.ru_nivcsw - worker->start_involuntary;
 	worker->minor_faults = usage.ru_minflt - worker->start_minor;
 	worker->major_faults = usage.ru_majflt - worker->start_major;
@@ -262,7 +265,9 @@ static void on_child(int signal, siginfo_t *info, void *context)
 
 static void watch_children(void)
 {
-	struct sigaction action = { .sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART };
+	/* One that is stopped has not ended. */
+	struct sigaction action = { .sa_sigaction = on_child,
+				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP };
 	sigset_t set;
 
 	sigaction(SIGCHLD, &action, NULL);
