@@ -19,6 +19,11 @@ static void set_add(klat_cpu_set *set, int cpu)
 	set->bits[cpu / WORD_BITS] |= 1UL << cpu % WORD_BITS;
 }
 
+void klat_cpu_remove(klat_cpu_set *set, int cpu)
+{
+	set->bits[cpu / WORD_BITS] &= ~(1UL << cpu % WORD_BITS);
+}
+
 bool klat_cpu_in(const klat_cpu_set *set, int cpu)
 {
 	return cpu >= 0 && cpu < KLAT_MAX_CPU &&
@@ -295,6 +300,11 @@ const char *klat_cpus_relation(const int *cpus, int count)
 			farthest = distance;
 	}
 	return names[farthest];
+}
+
+void klat_cpus_allow(const klat_cpu_set *set)
+{
+	syscall(SYS_sched_setaffinity, 0, sizeof(set->bits), set->bits);
 }
 
 int klat_cpu_pin(int cpu)

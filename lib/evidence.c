@@ -107,6 +107,33 @@ static int64_t read_smi(int cpu)
 	return got == sizeof(count) ? (int64_t)count : -1;
 }
 
+static bool is_repeated(const struct klat_run *run, int place)
+{
+	for (int i = 0; i < place; i++)
+		if (run->cpus[i] == run->cpus[place])
+			return true;
+	return false;
+}
+
+/* Over the CPUs of the run, each once. */
+static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run *run)
+{
+	snapshot->halt_poll_ns = klat_halt_poll_ns();
+	snapshot->polls = snapshot->halts = 0;
+	for (int i = 0; i < run->cpu_count; i++) {
+		int64_t polls, halts;
+
+		if (is_repeated(run, i))
+			continue;
+		if (!klat_idle_entries(run->cpus[i], &polls, &halts)) {
+			snapshot->polls = -1;
+			return;
+		}
+		snapshot->polls += polls;
+		snapshot->halts += halts;
+	}
+}
+
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	char *text = read_file("/proc/interrupts");
@@ -120,10 +147,12 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	free(text);
 	/* SMIs stop every CPU at once, so one CPU's count speaks for all. */
 	snapshot->smi = read_smi(run->cpus[0]);
+	if (run->library->common.guest_halt_poll >= 0)
+		take_halt_poll(snapshot, run);
 }
 
 /* Called on workers' small stacks, so no stdio. */
-static ssize_t read_small(const char *path, char *text, size_t size)
+ssize_t klat_read_small(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t got;
@@ -142,13 +171,13 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 	char text[4096], *at;
 
 	*migrations = *wait_ns = -1;
-	if (read_small("/proc/thread-self/sched", text, sizeof(text)) > 0) {
+	if (klat_read_small("/proc/thread-self/sched", text, sizeof(text)) > 0) {
 		at = strstr(text, "nr_migrations");
 		at = at ? strchr(at, ':') : NULL;
 		if (at)
 			*migrations = strtoll(at + 1, NULL, 10);
 	}
-	if (read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0) {
+	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0) {
 		at = strchr(text, ' ');
 		if (at)
 			*wait_ns = strtoll(at, NULL, 10);
@@ -272,7 +301,7 @@ static int64_t sysctl_us(const char *name)
 	char path[128], text[64];
 
 	snprintf(path, sizeof(path), "/proc/sys/kernel/%s", name);
-	return read_small(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : -1;
+	return klat_read_small(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : -1;
 }
 
 /*
@@ -306,19 +335,43 @@ static void judge_machine(struct klat_run *run)
 	const struct klat_library *library = run->library;
 	int64_t stolen = 0;
 
-	for (int i = 0; i < run->cpu_count; i++) {
-		bool counted = false;
-
-		for (int j = 0; j < i && !counted; j++)
-			counted = run->cpus[j] == run->cpus[i];
-		if (!counted)
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!is_repeated(run, i))
 			stolen += library->after.steal[run->cpus[i]] -
 				  library->before.steal[run->cpus[i]];
-	}
 	if (stolen > 0)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
+}
+
+static void judge_halt_poll(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	int64_t held = library->common.guest_halt_poll, polls, halts;
+
+	if (held < 0)
+		return;
+	if (library->before.halt_poll_ns != held || library->after.halt_poll_ns != held)
+		klat_invalid(run,
+			     "guest_halt_poll_ns was %lld at the start and %lld at the end instead "
+			     "of %lld: somebody else set it",
+			     (long long)library->before.halt_poll_ns,
+			     (long long)library->after.halt_poll_ns, (long long)held);
+	if (library->before.polls < 0 || library->after.polls < 0)
+		return;
+	polls = library->after.polls - library->before.polls;
+	halts = library->after.halts - library->before.halts;
+	klat_count(run, "idle_polls", polls);
+	klat_count(run, "halts_per_1000_iterations",
+		   halts * 1000 / (run->warmup + run->iterations));
+	if (!held && polls * 10 > run->warmup + run->iterations)
+		klat_invalid(run,
+			     "idle CPUs polled %lld times, which --guest-halt-poll 0 rules out: a "
+			     "latency request of 0, or limits from before",
+			     (long long)polls);
+	else if (!held && polls * 100 > run->warmup + run->iterations)
+		klat_disturbed(run, "idle CPUs polled in some iterations");
 }
 
 void klat_evidence_judge(struct klat_run *run)
@@ -331,4 +384,5 @@ void klat_evidence_judge(struct klat_run *run)
 		klat_invalid(run, "the time-stamp counter is not invariant");
 	judge_throttling(run);
 	judge_machine(run);
+	judge_halt_poll(run);
 }

@@ -31,7 +31,7 @@
 /* options.c */
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant;
-	int64_t iterations, warmup, dma_latency, inject_ns, run, order, seed;
+	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
 	bool csv, json, quiet, published, help, version, print_man, print_completion,
 		print_published;
 };
@@ -56,6 +56,7 @@ typedef struct {
 /* The CPUs this process may use without asking: its inherited affinity mask. */
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
+void klat_cpu_remove(klat_cpu_set *set, int cpu);
 bool klat_cpu_in(const klat_cpu_set *set, int cpu);
 int klat_cpu_weight(const klat_cpu_set *set);
 /*
@@ -74,6 +75,8 @@ const char *klat_cpus_relation(const int *cpus, int count);
 int klat_cpu_node(int cpu);
 /* Pin the calling thread; -EIO when the read-back disagrees. */
 int klat_cpu_pin(int cpu);
+/* Let the calling thread use these. */
+void klat_cpus_allow(const klat_cpu_set *set);
 
 /* tsc.c */
 struct klat_tsc {
@@ -133,6 +136,29 @@ int klat_memory_lock(void);
 /* Keep CPU exit latency at most `us` until the returned descriptor is closed. */
 int klat_latency_hold(int64_t us);
 
+/* haltpoll.c */
+struct klat_halt_poll {
+	bool open;
+	int file;       /* of the value, locked */
+	int64_t before; /* what is put back */
+	int lifeline;   /* a pipe, at whose end the guard does so */
+	pid_t guard;
+};
+
+/*
+ * Hold the guest's halt polling at `ns`, from CPUs that do not poll, until release() or until the
+ * caller has ended, however; a forked process leaves that to it by leave(). What is put back is
+ * what was there, though somebody else may have set it meanwhile: see the evidence.
+ */
+int klat_halt_poll_hold(struct klat_run *run, int64_t ns);
+int klat_halt_poll_release(struct klat_run *run);
+void klat_halt_poll_leave(const struct klat_run *run);
+/* -1 where it cannot be read. */
+int64_t klat_halt_poll_ns(void);
+/* How often an idle CPU has polled for work, and was put into any other state; false where the
+ * kernel does not tell. */
+bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts);
+
 /* samples.c */
 struct klat_series {
 	bool used;
@@ -173,10 +199,15 @@ struct klat_snapshot {
 	bool irq_present[KLAT_IRQ_ROWS];
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK) */
 	int64_t smi;                 /* -1: cannot be read */
+	/* Of a run that holds the guest's halt polling; polls is -1 where the kernel does not tell.
+	 */
+	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+/* The beginning of a small file, without stdio. Its size, or -1. */
+ssize_t klat_read_small(const char *path, char *text, size_t size);
 /* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where
  * absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
@@ -248,6 +279,8 @@ struct klat_library {
 	bool offset_wanted;
 	int offset_metric;
 	uint64_t offset_before, offset_after;
+
+	struct klat_halt_poll halt_poll;
 
 	pthread_barrier_t barrier;
 	bool barrier_used;

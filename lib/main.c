@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -380,9 +379,8 @@ static int measure(struct klat_run *run)
 static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
 {
 	pid_t supervisor = getpid(), pid;
-	klat_cpu_set before;
-	bool pinned = !klat_cpus_allowed(&before) && !klat_cpu_pin(run->cpus[0]);
 
+	klat_cpu_pin(run->cpus[0]);
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
@@ -390,11 +388,27 @@ static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
 		if (getppid() != supervisor)
 			_exit(EXIT_FAILED);
 		sigprocmask(SIG_SETMASK, signals, NULL);
+		klat_halt_poll_leave(run);
 		_exit(measure(run) ? EXIT_FAILED : EXIT_MEASURED);
 	}
-	if (pinned)
-		syscall(SYS_sched_setaffinity, 0, sizeof(before.bits), before.bits);
 	return pid;
+}
+
+/*
+ * The supervisor wakes every second, and where it runs, the address space that is measured does
+ * not: a shootdown would leave that CPU out. So it stays where nobody is measured; where all CPUs
+ * are taken, with the first worker, unless that has a priority and could keep it from running.
+ */
+static void stand_aside(const struct klat_run *run, const klat_cpu_set *allowed)
+{
+	klat_cpu_set free_cpus = *allowed;
+
+	for (int i = 0; i < run->cpu_count; i++)
+		klat_cpu_remove(&free_cpus, run->cpus[i]);
+	if (klat_cpu_weight(&free_cpus))
+		klat_cpus_allow(&free_cpus);
+	else if (run->library->policy.policy != SCHED_OTHER)
+		klat_cpus_allow(allowed);
 }
 
 static int64_t progress(const struct klat_run *run)
@@ -460,16 +474,31 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 {
 	struct klat_library *library = run->library;
 	struct rusage usage = { 0 };
-	int status = 0, result;
+	klat_cpu_set allowed;
+	int status = 0, result, err;
 	pid_t pid;
 
+	if (library->common.guest_halt_poll >= 0) {
+		err = klat_halt_poll_hold(run, library->common.guest_halt_poll);
+		if (err)
+			return err;
+	}
+	klat_cpus_allowed(&allowed);
 	library->start_ns = clock_ns(CLOCK_REALTIME);
 	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
 	pid = fork_measured(run, signals);
-	if (pid < 0)
-		return klat_cannot_start(run, errno, "the measured process");
+	if (pid < 0) {
+		err = klat_cannot_start(run, errno, "the measured process");
+		klat_halt_poll_release(run);
+		return err;
+	}
+	stand_aside(run, &allowed);
 	result = wait_measured(run, pid, awaited, &status, &usage);
+	klat_cpus_allow(&allowed);
+	err = klat_halt_poll_release(run);
 	if (result > 0) {
+		if (err)
+			klat_warn(run, "%s", library->reason);
 		fprintf(stderr, "%s: interrupted, nothing recorded\n", run->benchmark->name);
 		signal(result, SIG_DFL);
 		raise(result);

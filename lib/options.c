@@ -25,6 +25,10 @@ static const struct klat_option common_options[] = {
 	{ "dma-latency", "US",
 	  "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle states",
 	  KLAT_INTEGER, COMMON(dma_latency), 0, 1000000000, NULL, false },
+	{ "guest-halt-poll", "NS",
+	  "in a guest, hold haltpoll's guest_halt_poll_ns at this during the run: for how long an "
+	  "idle CPU may look for work before it halts",
+	  KLAT_INTEGER, COMMON(guest_halt_poll), 0, 10000000, NULL, false },
 	{ "record", "DIR", "append the run to this session, begun if there is none", KLAT_TEXT,
 	  COMMON(record), 0, 0, NULL, true },
 	{ "label", "NAME",
@@ -164,6 +168,12 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 		klat_warn(run, "--csv and --json exclude each other");
 		return -EINVAL;
 	}
+	if (common->dma_latency == 0 && common->guest_halt_poll >= 0) {
+		klat_warn(run,
+			  "--dma-latency 0 lets no CPU halt, and --guest-halt-poll is of those "
+			  "that do");
+		return -EINVAL;
+	}
 	if (common->plant && !plant_known(run->benchmark, common->plant)) {
 		char faults[256];
 
@@ -191,7 +201,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 			option_at(benchmark, i)->argument ? required_argument : no_argument;
 	}
 	*common = (struct klat_common){
-		.iterations = -1, .warmup = -1, .dma_latency = -1, .seed = -1
+		.iterations = -1, .warmup = -1, .dma_latency = -1, .guest_halt_poll = -1, .seed = -1
 	};
 	opterr = 0;
 	optind = 1;
@@ -279,6 +289,8 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 		(long long)run->warmup);
 	if (common->dma_latency >= 0)
 		fprintf(out, ";dma-latency=%lld", (long long)common->dma_latency);
+	if (common->guest_halt_poll >= 0)
+		fprintf(out, ";guest-halt-poll=%lld", (long long)common->guest_halt_poll);
 	if (common->inject_ns)
 		fprintf(out, ";inject=%lld", (long long)common->inject_ns);
 	if (common->plant)

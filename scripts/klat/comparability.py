@@ -67,7 +67,12 @@ RUN = {
 }
 ROWS = ("program", "cpus", "policy", "placement")
 # Of the params: they set the conditions of a measurement and not what is measured.
-PARAMS = {"dma-latency": "not held", "iterations": ABSENT, "warmup": ABSENT}
+PARAMS = {
+    "dma-latency": "not held",
+    "guest-halt-poll": "not held",
+    "iterations": ABSENT,
+    "warmup": ABSENT,
+}
 WITHIN_SIDE = {
     "kernel-release": "kernel_release",
     "kernel-version": "kernel_version",

@@ -80,6 +80,16 @@ def test_killing_a_peer_process_is_an_error(two_cpus: None) -> None:
         assert not gone(running.children)
 
 
+def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus: None) -> None:
+    with Running("pipes", "--peer", "process") as running:
+        (measured,) = harness.children(running.process.pid)
+        (peer,) = harness.children(measured)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            os.kill(peer, number)
+            time.sleep(0.2)
+            assert running.process.poll() is None, str(running.end())
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) -> None:
     ignore = f'trap "" {number.name[3:]}; exec "$@"'
@@ -124,6 +134,7 @@ def knobs() -> dict[str, bytes]:
         "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
         "sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
         "sys/kernel/mm/transparent_hugepage/enabled",
+        "sys/module/haltpoll/parameters/*",
     ):
         for path in Path("/").glob(pattern):
             try:
@@ -149,6 +160,25 @@ def knobs() -> dict[str, bytes]:
     ):
         found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
     return found
+
+
+def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root: None, real_time: None) -> None:
+    """It wakes every second. Where no CPU is left, beside workers without a priority on the first."""
+    every = sorted(os.sched_getaffinity(0))
+    assert len(every) >= 2
+    cases = [
+        ("timer", ["--cpus", str(every[-1])], set(every[:-1])),
+        ("switch", ["--cpus", str(every[0]), "--policy", "other"], set(every[1:])),
+    ]
+    if len(every) == 2:
+        both = f"{every[1]},{every[0]}"
+        cases += [
+            ("pipes", ["--cpus", both, "--policy", "other"], {every[1]}),
+            ("pipes", ["--cpus", both], set(every)),
+        ]
+    for name, words, expected in cases:
+        with Running(name, *words) as running:
+            assert os.sched_getaffinity(running.process.pid) == expected, (name, words)
 
 
 def supervisor_killed(running: Running) -> None:

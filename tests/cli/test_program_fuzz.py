@@ -102,6 +102,8 @@ class Line:
             return self.of(["1", "2", "30"], ["-1", *RUBBISH], wild)
         if name == "dma-latency":
             return self.of(["0", "100"], ["-1", *RUBBISH], wild)
+        if name == "guest-halt-poll":
+            return self.of(["0", "50000"], ["-1", "10000001", *RUBBISH], wild)
         if name == "plant":
             return self.of(["unpinned", "policy", "fault"], ["nothing", *RUBBISH], wild)
         if name == "cpus":

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Linked into copies of the programs below build/planted, which believe the environment about their
- * mode and the machine's CPUs. Only the linker can make such a copy: the programs themselves ask
- * the machine, so that no setting can make them record what is not so.
+ * mode, the machine's CPUs and its /sys. Only the linker can make such a copy: the programs
+ * themselves ask the machine, so that no setting can make them record what is not so.
  */
 #include "internal.h"
 
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,8 @@ const char *__real_klat_mode(void);
 const char *__wrap_klat_mode(void);
 int __real_klat_cpus_online(klat_cpu_set *set);
 int __wrap_klat_cpus_online(klat_cpu_set *set);
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
 
 const char *__wrap_klat_mode(void)
 {
@@ -33,4 +37,21 @@ int __wrap_klat_cpus_online(klat_cpu_set *set)
 	memset(set, 0, sizeof(*set));
 	set->bits[cpu / (8 * sizeof(long))] |= 1UL << cpu % (8 * sizeof(long));
 	return 0;
+}
+
+/* KLAT_TEST_SYS: a directory in place of /sys. */
+int __wrap_open(const char *path, int flags, ...)
+{
+	const char *sys = getenv("KLAT_TEST_SYS");
+	char elsewhere[512];
+	va_list arguments;
+	int mode;
+
+	va_start(arguments, flags);
+	mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
+	va_end(arguments);
+	if (!sys || strncmp(path, "/sys/", 5))
+		return __real_open(path, flags, mode);
+	snprintf(elsewhere, sizeof(elsewhere), "%s/%s", sys, path + 5);
+	return __real_open(elsewhere, flags, mode);
 }

@@ -19,7 +19,7 @@ COLUMNS = (
     " rows check"
 ).split()
 OPTIONS = (
-    "iterations warmup cpus policy dma-latency record label seed run order"
+    "iterations warmup cpus policy dma-latency guest-halt-poll record label seed run order"
     " behave ms bytes responders"
 ).split()
 FLAGS = "quiet help version keep".split()

@@ -335,6 +335,7 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),
     ("cpus", {"run": {"cpus": "writer=3;reader=2"}}),
     ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),
+    ("guest-halt-poll", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;guest-halt-poll=0"}}),
     ("iterations", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}}),
     ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
     ("idle", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}}),

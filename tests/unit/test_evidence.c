@@ -106,6 +106,64 @@ TEST(interrupt_counters_may_wrap)
 	assert_int_equal(klat_interrupts(run, "RES", 1), -1);
 }
 
+static void held(int64_t ns)
+{
+	run->library->common.guest_halt_poll = ns;
+	run->library->before.halt_poll_ns = run->library->after.halt_poll_ns = ns;
+}
+
+TEST(a_halt_polling_that_somebody_else_set_is_another_event)
+{
+	held(50000);
+	assert_judged(KLAT_OK, "");
+	run->library->after.halt_poll_ns = 0;
+	assert_judged(KLAT_INVALID, "was 50000 at the start and 0 at the end instead of 50000");
+}
+
+TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen)
+{
+	held(0);
+	run->library->before.halt_poll_ns = -1;
+	assert_judged(KLAT_INVALID, "guest_halt_poll_ns was -1");
+}
+
+TEST(idle_cpus_that_poll_though_they_must_not_are_seen)
+{
+	held(0);
+	run->warmup = 0;
+	run->iterations = 500;
+	run->library->after.polls = 5;
+	assert_judged(KLAT_OK, "");
+	run->library->after.polls = 6;
+	assert_judged(KLAT_DISTURBED, "polled in some iterations");
+	run->library->after.polls = 51;
+	assert_judged(KLAT_INVALID, "polled 51 times");
+}
+
+TEST(idle_cpus_may_poll_where_they_are_told_to)
+{
+	held(1);
+	run->library->after.polls = 1000;
+	assert_judged(KLAT_OK, "");
+	assert_string_equal(run->library->counts[0].name, "idle_polls");
+	assert_int_equal(run->library->counts[0].value, 1000);
+}
+
+TEST(how_idle_cpus_idled_may_be_unknown)
+{
+	held(0);
+	run->library->before.polls = run->library->after.polls = -1;
+	assert_judged(KLAT_OK, "");
+	assert_int_equal(run->library->count_count, 0);
+}
+
+TEST(a_run_that_holds_no_halt_polling_says_nothing_of_it)
+{
+	run->library->after.polls = run->library->after.halt_poll_ns = 1000;
+	assert_judged(KLAT_OK, "");
+	assert_int_equal(run->library->count_count, 0);
+}
+
 #define EVIDENCE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -122,6 +180,12 @@ int main(void)
 		EVIDENCE_TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long),
 		EVIDENCE_TEST(workers_of_one_cpu_wait_for_each_other),
 		EVIDENCE_TEST(interrupt_counters_may_wrap),
+		EVIDENCE_TEST(a_halt_polling_that_somebody_else_set_is_another_event),
+		EVIDENCE_TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen),
+		EVIDENCE_TEST(idle_cpus_that_poll_though_they_must_not_are_seen),
+		EVIDENCE_TEST(idle_cpus_may_poll_where_they_are_told_to),
+		EVIDENCE_TEST(how_idle_cpus_idled_may_be_unknown),
+		EVIDENCE_TEST(a_run_that_holds_no_halt_polling_says_nothing_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,6 +76,7 @@ TEST(without_arguments_defaults_hold)
 	assert_int_equal(common.iterations, 500);
 	assert_int_equal(common.warmup, 50);
 	assert_int_equal(common.dma_latency, -1);
+	assert_int_equal(common.guest_halt_poll, -1);
 	assert_int_equal(common.seed, -1);
 	assert_false(common.json);
 }
@@ -226,12 +227,11 @@ TEST(params_hold_all_that_shapes_the_measurement)
 {
 	assert_taken("--flag", "--text", "unrecorded", "--record", "elsewhere");
 	assert_string_equal(params(), "count=7;choice=green;flag=yes;iterations=500;warmup=50");
-	assert_taken("--count=-1", "--iterations=9", "--dma-latency=0", "--inject=5",
-		     "--plant=fault");
-	assert_string_equal(
-		params(),
-		"count=-1;choice=green;flag=yes;iterations=9;warmup=50;dma-latency=0;inject=5;"
-		"plant=fault");
+	assert_taken("--count=-1", "--iterations=9", "--dma-latency=1", "--guest-halt-poll=0",
+		     "--inject=5", "--plant=fault");
+	assert_string_equal(params(),
+			    "count=-1;choice=green;flag=yes;iterations=9;warmup=50;dma-latency=1;"
+			    "guest-halt-poll=0;inject=5;plant=fault");
 }
 
 TEST(params_that_do_not_fit_are_an_error)
@@ -269,9 +269,10 @@ TEST(help_fits_79_columns)
 	free(help);
 }
 
-static const char *const shown[] = { "--count",       "--choice",     "--text",   "--flag",
-				     "--cpus",        "--iterations", "--warmup", "--policy",
-				     "--dma-latency", "--record",     "--csv",    "--json" };
+static const char *const shown[] = { "--count",          "--choice",     "--text",   "--flag",
+				     "--cpus",           "--iterations", "--warmup", "--policy",
+				     "--dma-latency",    "--record",     "--csv",    "--json",
+				     "--guest-halt-poll" };
 
 TEST(help_has_every_option_with_range_and_default)
 {

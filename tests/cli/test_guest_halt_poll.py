@@ -1,0 +1,439 @@
+"""--guest-halt-poll holds a value of the kernel that the kernel does not put back by itself.
+
+Each test runs on a /sys made up for it, by a copy of the program that believes in one, and besides on this
+machine's own where that has what it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+import pytest
+from harness import (
+    FAILED,
+    MEASURED,
+    SKIPPED,
+    UNTRUSTED,
+    Done,
+    Running,
+    assert_one_line,
+    command,
+    gone,
+    json_of,
+    path_of,
+)
+
+PROGRAM = "semaphore"
+PARAMETERS = "module/haltpoll/parameters"
+GOVERNOR = "devices/system/cpu/cpuidle/current_governor"
+SYS = Path("/sys")
+HELD = 50000
+HOLD = ("--guest-halt-poll", str(HELD))
+SHORT = ("--iterations", "50", "--sleeps", "any")
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+OWN = (
+    read(SYS / GOVERNOR) == "haltpoll"
+    and read(SYS / PARAMETERS / "guest_halt_poll_allow_shrink") == "Y"
+    and read(SYS / PARAMETERS / "guest_halt_poll_shrink") != "1"
+    and os.access(SYS / PARAMETERS / "guest_halt_poll_ns", os.W_OK)
+)
+MACHINES = ["made-up", "own"] if OWN else ["made-up"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    sys: Path
+    program: Path
+    environment: dict[str, str]
+
+    @property
+    def file(self) -> Path:
+        return self.sys / PARAMETERS / "guest_halt_poll_ns"
+
+    @property
+    def value(self) -> int:
+        return int(self.file.read_text().split()[0])
+
+    def running(self, *arguments: str) -> Running:
+        return Running(
+            PROGRAM, *HOLD, *arguments, executable=str(self.program), env=self.environment
+        )
+
+    def run(self, *arguments: str) -> Done:
+        return command([self.program, *arguments], env=self.environment)
+
+    def returns_to(self, value: int, limit: float = 5) -> bool:
+        deadline = time.monotonic() + limit
+        while self.value != value and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.value == value
+
+
+def made_up(path: Path) -> Machine:
+    for name, text in (
+        (f"{PARAMETERS}/guest_halt_poll_ns", "200\n"),
+        (f"{PARAMETERS}/guest_halt_poll_allow_shrink", "Y\n"),
+        (f"{PARAMETERS}/guest_halt_poll_shrink", "2\n"),
+        (GOVERNOR, "haltpoll\n"),
+    ):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    environment = os.environ | {"KLAT_TEST_SYS": str(path)}
+    return Machine(path, path_of(PROGRAM, "planted"), environment)
+
+
+def this_one() -> Machine:
+    return Machine(SYS, path_of(PROGRAM), dict(os.environ))
+
+
+@pytest.fixture(params=MACHINES)
+def machine(request: pytest.FixtureRequest, tmp_path: Path, two_cpus: None) -> Iterator[Machine]:
+    found = made_up(tmp_path / "sys") if request.param == "made-up" else this_one()
+    before = found.value
+    yield found
+    assert found.value == before
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Machine:
+    return made_up(tmp_path / "sys")
+
+
+def comm(pid: int) -> str:
+    return read(Path(f"/proc/{pid}/comm"))
+
+
+def guard(running: Running) -> int:
+    (found,) = [pid for pid in running.children if comm(pid) == "klat-restore"]
+    return found
+
+
+def measured(running: Running) -> int:
+    return min(harness.children(running.process.pid) - {guard(running)})
+
+
+def interrupted(running: Running) -> int:
+    os.killpg(running.process.pid, signal.SIGINT)
+    return -signal.SIGINT
+
+
+def terminated(running: Running) -> int:
+    running.process.terminate()
+    return -signal.SIGTERM
+
+
+def hung_up(running: Running) -> int:
+    running.process.send_signal(signal.SIGHUP)
+    return -signal.SIGHUP
+
+
+def everybody_terminated(running: Running) -> int:
+    """As a service manager does to all of a service."""
+    for pid in (running.process.pid, *running.children):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return -signal.SIGTERM
+
+
+def measured_killed(running: Running) -> int:
+    os.kill(measured(running), signal.SIGKILL)
+    return FAILED
+
+
+def guard_killed(running: Running) -> int:
+    os.kill(guard(running), signal.SIGKILL)
+    time.sleep(0.05)
+    return interrupted(running)
+
+
+def killed(running: Running) -> int:
+    running.process.kill()
+    return -signal.SIGKILL
+
+
+def group_killed(running: Running) -> int:
+    """As by klat itself at a time limit."""
+    os.killpg(running.process.pid, signal.SIGKILL)
+    return -signal.SIGKILL
+
+
+def guard_terminated_and_program_killed(running: Running) -> int:
+    os.kill(guard(running), signal.SIGTERM)
+    time.sleep(0.05)
+    return killed(running)
+
+
+TOLD: list[Callable[[Running], int]] = [
+    interrupted,
+    terminated,
+    hung_up,
+    everybody_terminated,
+    measured_killed,
+    guard_killed,
+]
+UNTOLD: list[Callable[[Running], int]] = [
+    killed,
+    group_killed,
+    guard_terminated_and_program_killed,
+]
+
+
+@pytest.mark.parametrize("how", TOLD, ids=lambda how: how.__name__)
+def test_it_is_put_back_before_the_program_ends(
+    machine: Machine, how: Callable[[Running], int]
+) -> None:
+    before = machine.value
+    with machine.running() as running:
+        assert machine.value == HELD, "the test would see it"
+        status = how(running)
+        # Not communicate(): that would wait for the guard as well.
+        assert running.process.wait(10) == status
+        assert machine.value == before
+        assert not gone(running.children)
+
+
+@pytest.mark.parametrize("how", UNTOLD, ids=lambda how: how.__name__)
+def test_it_is_put_back_though_the_program_was_killed(
+    machine: Machine, how: Callable[[Running], int]
+) -> None:
+    before = machine.value
+    with machine.running() as running:
+        assert machine.value == HELD
+        status = how(running)
+        assert running.process.wait(10) == status
+        assert machine.returns_to(before)
+        assert not gone(running.children)
+
+
+def test_it_is_held_for_a_whole_run_and_in_its_params(machine: Machine) -> None:
+    before = machine.value
+    done = machine.run(*SHORT, *HOLD, "--json")
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    assert json_of(done)["parameters"].endswith(f";guest-halt-poll={HELD}")
+    assert "somebody else" not in json_of(done)["reason"]
+    assert machine.value == before
+
+
+def test_nothing_is_touched_by_who_does_not_ask(machine: Machine) -> None:
+    stamp = machine.file.stat().st_mtime_ns
+    with Running(PROGRAM, executable=str(machine.program), env=machine.environment) as running:
+        assert not [pid for pid in running.children if comm(pid) == "klat-restore"]
+        assert machine.value != HELD
+    assert machine.file.stat().st_mtime_ns == stamp
+
+
+def test_a_second_holder_says_so(machine: Machine) -> None:
+    with machine.running() as running:
+        second = machine.run(*SHORT, "--guest-halt-poll", "60000")
+        assert_one_line(second, PROGRAM, FAILED)
+        assert "another program holds guest_halt_poll_ns" in second.err
+        assert machine.value == HELD, "and has changed nothing"
+        running.process.terminate()
+        running.end()
+
+
+def test_a_second_holder_waits_for_the_end_of_the_first(machine: Machine) -> None:
+    with machine.running() as running:
+        words = [str(machine.program), *SHORT, *HOLD]
+        with subprocess.Popen(
+            words, env=machine.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as second:
+            time.sleep(0.3)
+            assert second.poll() is None
+            running.process.kill()
+            _, err = second.communicate(timeout=20)
+        assert second.returncode in (MEASURED, UNTRUSTED), err
+
+
+def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
+    before = machine.value
+    words = [str(machine.program), "--iterations", "20000", *HOLD, "--json"]
+    with subprocess.Popen(
+        words, env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert machine.returns_to(HELD)
+        time.sleep(0.3)
+        machine.file.write_text("60000\n")
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == UNTRUSTED, err
+    assert "60000 at the end instead of 50000: somebody else set it" in err
+    assert "somebody else set it" in out
+    assert machine.value == before, "what was there before the run, as ever"
+
+
+def test_a_cpu_that_polls_at_0_is_seen(copy: Machine) -> None:
+    """As for a latency request of 0 that somebody holds."""
+    usage = []
+    for cpu in range(os.cpu_count() or 1):
+        for state, name in enumerate(("POLL", "C1")):
+            directory = copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle/state{state}"
+            directory.mkdir(parents=True)
+            (directory / "name").write_text(f"{name}\n")
+            (directory / "usage").write_text("10\n")
+        usage.append(directory.parent / "state0/usage")
+    words = [str(copy.program), "--iterations", "20000", "--guest-halt-poll", "0"]
+    with subprocess.Popen(words, env=copy.environment, stderr=subprocess.PIPE) as process:
+        assert copy.returns_to(0)
+        time.sleep(1.2)
+        for path in usage:
+            path.write_text("10000\n")
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == UNTRUSTED, err
+    assert b"which --guest-halt-poll 0 rules out" in err
+
+
+def assert_skipped(done: Done, why: str) -> None:
+    assert_one_line(done, PROGRAM, SKIPPED)
+    assert why in done.err and "--guest-halt-poll" in done.err, str(done)
+
+
+def test_another_governor_is_a_reason_to_skip(copy: Machine) -> None:
+    (copy.sys / GOVERNOR).write_text("menu\n")
+    assert_skipped(copy.run(*HOLD), "governor of this machine, menu")
+    (copy.sys / GOVERNOR).unlink()
+    assert_skipped(copy.run(*HOLD), "governor of this machine, none")
+    (copy.sys / f"{GOVERNOR}_ro").write_text("ladder\n")
+    assert_skipped(copy.run(*HOLD), "governor of this machine, ladder")
+    assert copy.value == 200
+
+
+def test_no_such_parameter_is_a_reason_to_skip(copy: Machine) -> None:
+    copy.file.unlink()
+    assert_skipped(copy.run(*HOLD), "there is no /sys/module/haltpoll")
+
+
+def test_cpus_that_never_poll_less_are_a_reason_to_skip(copy: Machine) -> None:
+    shrink = copy.sys / PARAMETERS / "guest_halt_poll_shrink"
+    shrink.write_text("1\n")
+    assert_skipped(copy.run(*HOLD), "never poll for a shorter time")
+    shrink.write_text("2\n")
+    (copy.sys / PARAMETERS / "guest_halt_poll_allow_shrink").write_text("N\n")
+    assert_skipped(copy.run(*HOLD), "never poll for a shorter time")
+
+
+def test_an_ordinary_user_skips(
+    copy: Machine, open_directory: Path, as_nobody: list[str | Path]
+) -> None:
+    tree, program = open_directory / "sys", open_directory / PROGRAM
+    shutil.copytree(copy.sys, tree)
+    tree.chmod(0o755)
+    shutil.copy(copy.program, program)
+    program.chmod(0o755)
+    (tree / PARAMETERS / "guest_halt_poll_ns").chmod(0o644)
+    done = command(
+        [*as_nobody, program, *HOLD], cwd="/", env=copy.environment | {"KLAT_TEST_SYS": str(tree)}
+    )
+    assert done.status == SKIPPED and done.out == "", str(done)
+    assert "Permission denied; run as root, or without --guest-halt-poll" in done.err
+
+
+def test_this_machine_measures_or_says_what_it_lacks(program: str) -> None:
+    before = read(SYS / PARAMETERS / "guest_halt_poll_ns")
+    done = harness.run(program, "--iterations", "20", *HOLD, "--quiet")
+    if OWN and os.geteuid() == 0:
+        assert done.status in (MEASURED, UNTRUSTED), str(done)
+        assert "somebody else" not in done.err
+    else:
+        assert_one_line(done, program, SKIPPED)
+    assert read(SYS / PARAMETERS / "guest_halt_poll_ns") == before
+
+
+needs_haltpoll = pytest.mark.skipif(
+    not OWN, reason="its CPUs cannot be seen to poll where there is no haltpoll"
+)
+
+
+def counts(ns: int, *options: str) -> dict[str, int]:
+    words = ("--sleeps", "any", "--iterations", "300", *options, "--guest-halt-poll", str(ns))
+    return dict(json_of(this_one().run(*words, "--json"))["evidence"]["counts"])
+
+
+def idled(found: dict[str, int]) -> bool:
+    """Whether the consumer's CPU was idle in most iterations, which where there is other work it is not."""
+    return found["halts_per_1000_iterations"] + found["idle_polls"] * 1000 // 350 > 600
+
+
+def until_idle(attempt: Callable[[], list[dict[str, int]]], right: Callable[..., bool]) -> None:
+    """Passes once what was found is right; tries that other work spoiled are no failures."""
+    wrong: list[list[dict[str, int]]] = []
+    for number in range(8):
+        found = attempt()
+        if all(map(idled, found)):
+            if right(*found):
+                return
+            wrong.append(found)
+        time.sleep(0.3 * number)
+    if not wrong:
+        pytest.skip("other work keeps this machine's CPUs from idling")
+    pytest.fail(f"{wrong}")
+
+
+@needs_haltpoll
+def test_cpus_poll_as_long_as_they_are_told(two_cpus: None, real_time: None) -> None:
+    # An idle CPU that polls is woken by a flag.
+    interrupts = "wake_interrupts_per_1000_items"
+
+    def right(polling: dict[str, int], halting: dict[str, int]) -> bool:
+        polled = polling["halts_per_1000_iterations"] < 500 and polling[interrupts] < 500
+        return polled and halting["idle_polls"] < 5 and halting[interrupts] > 600
+
+    until_idle(lambda: [counts(ns, "--idle", "100000") for ns in (1_000_000, 0)], right)
+
+
+@pytest.fixture
+def parameters() -> Iterator[Path]:
+    """Of the governor, as they were in the end."""
+    path = SYS / PARAMETERS
+    before = {file: file.read_text() for file in path.iterdir()}
+    yield path
+    for file, text in before.items():
+        file.write_text(text)
+
+
+def let_limits_grow(path: Path) -> None:
+    """Of each CPU, by halts that are longer than its limit, to some milliseconds; they then stay, where
+    nothing is idle for longer than 200 us, for some time."""
+    (path / "guest_halt_poll_ns").write_text("10000000")
+    (path / "guest_halt_poll_allow_shrink").write_text("N")
+    allowed = os.sched_getaffinity(0)
+    for cpu in allowed:
+        os.sched_setaffinity(0, {cpu})
+        for sleep in range(8):
+            for _ in range(5):
+                time.sleep(0.0001 * 2**sleep)
+    os.sched_setaffinity(0, allowed)
+    (path / "guest_halt_poll_ns").write_text("200000")
+    (path / "guest_halt_poll_allow_shrink").write_text("Y")
+
+
+@needs_haltpoll
+def test_cpus_poll_no_longer_because_they_did_before(
+    parameters: Path, tmp_path: Path, two_cpus: None, real_time: None
+) -> None:
+    def once() -> dict[str, int]:
+        let_limits_grow(parameters)
+        # Into a session that is there already, which spares the program its own calibration.
+        return counts(0, "--idle", "100000", "--record", str(tmp_path))
+
+    once()
+    until_idle(
+        lambda: [once() for _ in range(5)],
+        lambda *found: all(counted["idle_polls"] < 5 for counted in found),
+    )
