@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -15,14 +14,12 @@ static size_t part_size(const struct options *o)
 	return o->datagram - sizeof(struct fragment);
 }
 
-static bool whole(const struct options *o)
+void fragments_prepare(struct side *side)
 {
-	return o->bytes <= o->datagram;
-}
+	const struct options *o = side->options;
 
-uint32_t fragment_count(const struct options *o)
-{
-	return whole(o) ? 1 : (o->bytes + part_size(o) - 1) / part_size(o);
+	side->parts = o->bytes <= o->datagram ? 1 : (o->bytes + part_size(o) - 1) / part_size(o);
+	side->plain = side->parts == 1 && !(o->drop_every | o->reorder_every | o->duplicate_every);
 }
 
 /* The part's place and length in a block. */
@@ -47,48 +44,37 @@ static bool comes_up(struct side *side, int64_t every)
 	return !((side->random >> 8) % every);
 }
 
-/* sendmsg() and recvmsg() would cost a one-part datagram some 100 ns more than these. */
-static ssize_t send_parts(int fd, struct iovec *parts, int count)
+int fragment_send_failed(struct side *side, uint64_t *since)
 {
-	struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
+	const uint64_t now = __rdtsc();
 
-	if (count == 1)
-		return send(fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL);
-	return sendmsg(fd, &message, MSG_NOSIGNAL);
-}
-
-/* What is longer than the parts counts as nothing. */
-static ssize_t receive_parts(int fd, struct iovec *parts, int count)
-{
-	struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
-	ssize_t size;
-
-	if (count == 1) {
-		size = recv(fd, parts->iov_base, parts->iov_len, MSG_TRUNC);
-		return size > (ssize_t)parts->iov_len ? 0 : size;
+	switch (errno) {
+	case ENOBUFS:
+		return 0;
+	case EAGAIN:
+	case EINTR:
+		if (!*since)
+			*since = now;
+		return now - *since > side->limit ? say_silent(side, "room to send") : -EAGAIN;
+	case ECONNREFUSED:
+		return say_gone(side);
+	default:
+		return klat_error(side->run, errno, "the %s cannot send a datagram: %s", side->name,
+				  strerror(errno));
 	}
-	size = recvmsg(fd, &message, 0);
-	return size >= 0 && message.msg_flags & MSG_TRUNC ? 0 : size;
 }
 
 static int send_vector(struct side *side, struct iovec *parts, int count)
 {
+	const struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
 	uint64_t since = 0;
-	uint32_t turns = 0;
+	int err = -EAGAIN;
 
-	for (;;) {
-		if (send_parts(side->out, parts, count) >= 0 || errno == ENOBUFS)
-			return 0;
-		if (errno == EAGAIN) {
-			if (side->options->wait == BLOCK || gives_up(side, &turns, &since))
-				return say_silent(side, "room to send");
-		} else if (errno == ECONNREFUSED) {
-			return say_gone(side);
-		} else if (errno != EINTR) {
-			return klat_error(side->run, errno, "the %s cannot send a datagram: %s",
-					  side->name, strerror(errno));
-		}
-	}
+	while (err == -EAGAIN)
+		err = sendmsg(side->out, &message, MSG_NOSIGNAL) < 0
+			      ? fragment_send_failed(side, &since)
+			      : 0;
+	return err;
 }
 
 static int transmit(struct side *side, const struct fragment *header)
@@ -99,7 +85,7 @@ static int transmit(struct side *side, const struct fragment *header)
 
 	if (header->kind != DATA && header->kind != REPAIR)
 		return send_vector(side, parts, 1);
-	if (whole(o)) {
+	if (side->parts == 1) {
 		memcpy(side->outgoing, header, sizeof(*header));
 		parts[0] = (struct iovec){ side->outgoing, o->bytes };
 		return send_vector(side, parts, 1);
@@ -154,19 +140,12 @@ int fragment_send(struct side *side, uint64_t word, uint32_t kind, uint32_t inde
 
 int fragment_send_all(struct side *side, uint64_t word)
 {
-	const uint32_t count = fragment_count(side->options);
+	const uint32_t count = side->parts;
 	int err = 0;
 
 	for (uint32_t i = 0; i < count && !err; i++)
 		err = fragment_send(side, word, DATA, i);
 	return err;
-}
-
-void fragments_begin(struct side *side, uint64_t word)
-{
-	side->gathered_word = word;
-	side->gathered = side->next_part = side->expected_part = 0;
-	memset(side->seen, 0, (fragment_count(side->options) + 7) / 8);
 }
 
 static bool is_seen(const struct side *side, uint32_t index)
@@ -176,7 +155,7 @@ static bool is_seen(const struct side *side, uint32_t index)
 
 uint32_t fragment_missing(const struct side *side, uint32_t index)
 {
-	const uint32_t count = fragment_count(side->options);
+	const uint32_t count = side->parts;
 
 	while (index < count && is_seen(side, index))
 		index++;
@@ -185,47 +164,41 @@ uint32_t fragment_missing(const struct side *side, uint32_t index)
 
 uint32_t fragment_present(const struct side *side, uint32_t index)
 {
-	const uint32_t count = fragment_count(side->options);
+	const uint32_t count = side->parts;
 
 	while (index < count && !is_seen(side, index))
 		index++;
 	return index;
 }
 
-bool fragments_complete(const struct side *side)
+ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 {
-	return side->gathered == fragment_count(side->options);
+	if (size >= 0)
+		return 0;
+	/* A sleep that a beat ended is none for a message. */
+	side->worker->rests += errno == EINTR;
+	if (errno == EAGAIN || errno == EINTR)
+		return -EAGAIN;
+	if (errno == ECONNREFUSED)
+		return say_gone(side);
+	return klat_error(side->run, errno, "the %s cannot receive a datagram: %s", side->name,
+			  strerror(errno));
 }
 
 /* Into the place of the first part that is missing, which is where it belongs if none is lost. */
-ssize_t fragment_receive(struct side *side, struct fragment *header)
+ssize_t fragment_receive_part(struct side *side, struct fragment *header)
 {
 	const struct options *o = side->options;
 	struct iovec parts[2] = { { header, sizeof(*header) },
 				  { side->incoming + side->next_part * part_size(o),
 				    part_size(o) } };
-	int count = 2;
-	ssize_t size;
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	ssize_t size = recvmsg(side->in, &message, 0);
 
 	side->landed = side->next_part;
-	if (whole(o)) {
-		parts[0] = (struct iovec){ side->incoming, o->bytes };
-		count = 1;
-	}
-	do
-		size = receive_parts(side->in, parts, count);
-	while (size < 0 && errno == EINTR);
-	if (size < 0 && errno == EAGAIN)
-		return -EAGAIN;
-	if (size < 0 && errno == ECONNREFUSED)
-		return say_gone(side);
-	if (size < 0)
-		return klat_error(side->run, errno, "the %s cannot receive a datagram: %s",
-				  side->name, strerror(errno));
-	if (size < (ssize_t)sizeof(*header))
-		return 0;
-	if (whole(o))
-		memcpy(header, side->incoming, sizeof(*header));
+	/* What is longer than the parts is none of ours. */
+	if (size < (ssize_t)sizeof(*header) || message.msg_flags & MSG_TRUNC)
+		return fragment_receive_failed(side, size);
 	return size;
 }
 
@@ -238,13 +211,13 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 		side->tally.outdated++;
 		return false;
 	}
-	if (header->index >= fragment_count(o))
+	if (header->index >= side->parts)
 		return false;
 	if (is_seen(side, header->index)) {
 		side->tally.repeated++;
 		return false;
 	}
-	if (!whole(o))
+	if (side->parts > 1)
 		at = part_at(o, header->index, &length);
 	if (size != length + sizeof(*header))
 		return false;
@@ -257,27 +230,40 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 	return true;
 }
 
-static struct timeval time_of(int64_t ms)
-{
-	return (struct timeval){ .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
-}
-
-int fragment_set_waits(struct klat_run *run, int fd, int64_t ms)
+int fragment_set_waits(struct klat_run *run, int fd)
 {
 	const struct options *o = run->options;
-	const struct state *state = run->state;
-	const struct timeval receive = time_of(ms),
-			     send = time_of(state->sides[INITIATOR].limit_ms);
 
-	if (o->wait == SPIN)
-		return fcntl(fd, F_SETFL, O_NONBLOCK)
-			       ? klat_error(run, errno, "cannot keep a socket from blocking: %s",
-					    strerror(errno))
-			       : 0;
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive)) ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send)))
-		return klat_error(run, errno, "cannot limit a wait: %s", strerror(errno));
+	if (o->wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
+		return klat_error(run, errno, "cannot keep a socket from blocking: %s",
+				  strerror(errno));
 	return 0;
+}
+
+bool falls_silent(const struct side *side, struct patience *patience)
+{
+	uint64_t now = 0;
+
+	if (side->options->wait == SPIN) {
+		if (!is_over(patience->limit, &patience->turns, &patience->since))
+			return false;
+	} else {
+		now = __rdtsc();
+		if (!patience->since)
+			patience->since = now;
+		if (now - patience->since < patience->limit)
+			return false;
+	}
+	if (!patience->quiet)
+		patience->quiet = patience->since;
+	/* Of one that sleeps, each beat after that ends another limit. */
+	patience->since = now;
+	return true;
+}
+
+int64_t silent_for_ms(const struct side *side, const struct patience *patience)
+{
+	return (__rdtsc() - patience->quiet) / side->run->tsc_khz;
 }
 
 bool has_left(const struct side *side)

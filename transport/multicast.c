@@ -35,7 +35,7 @@ static int send_multicast(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
 	side->tally.bytes_sent += side->options->bytes;
-	return fragment_send_all(side, word);
+	return fragments_send(side, word);
 }
 
 static int ask_for(struct side *side, uint64_t word, uint32_t first, uint32_t count)
@@ -46,7 +46,7 @@ static int ask_for(struct side *side, uint64_t word, uint32_t first, uint32_t co
 /* Every run of missing parts. */
 static int ask_for_missing(struct side *side, uint64_t word)
 {
-	const uint32_t count = fragment_count(side->options);
+	const uint32_t count = side->parts;
 	int err = 0;
 
 	for (uint32_t first = side->next_part; first < count && !err;) {
@@ -61,7 +61,7 @@ static int ask_for_missing(struct side *side, uint64_t word)
 
 static int repair(struct side *side, const struct fragment *nak)
 {
-	const uint32_t count = fragment_count(side->options), wanted = nak->kind >> KIND_BITS;
+	const uint32_t count = side->parts, wanted = nak->kind >> KIND_BITS;
 	int err = 0;
 
 	if (nak->word != side->sent_word)
@@ -134,11 +134,17 @@ static int on_datagram(struct side *side, const struct fragment *header, size_t 
 	}
 }
 
+static int on_nothing(struct side *side, struct patience *patience)
+{
+	if (!falls_silent(side, patience))
+		return 0;
+	give_way(side);
+	return on_silence(side, silent_for_ms(side, patience));
+}
+
 static int receive_multicast(struct side *side, struct message *message)
 {
-	const uint64_t limit = side->run->tsc_khz * STATUS_MS;
-	uint64_t since = 0, quiet = 0;
-	uint32_t turns = 0;
+	struct patience patience = { .limit = side->run->tsc_khz * STATUS_MS };
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
@@ -149,27 +155,27 @@ static int receive_multicast(struct side *side, struct message *message)
 		ssize_t size = fragment_receive(side, &header);
 
 		if (size == -EAGAIN) {
-			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
-				continue;
-			give_way(side);
-			err = on_silence(side, silent_for_ms(side, limit, &quiet));
-			since = 0;
-			continue;
-		}
-		if (size <= 0) {
+			err = on_nothing(side, &patience);
+		} else if (size <= 0) {
 			err = size;
-			continue;
+		} else {
+			patience.since = 0;
+			err = on_datagram(side, &header, size);
 		}
-		since = 0;
-		err = on_datagram(side, &header, size);
 		/* What only asks or tells may go to and fro for ever. */
 		if (side->gathered != gathered)
-			quiet = 0;
+			patience.quiet = 0;
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;
 	side->tally.bytes_received += err ? 0 : side->options->bytes;
 	return err;
+}
+
+static int64_t status_ms(const struct options *o)
+{
+	(void)o;
+	return STATUS_MS;
 }
 
 /* The interface's name, by --interface or by an address of it. */
@@ -252,9 +258,9 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 		return klat_error(run, errno, "cannot send to a group through %s: %s", interface,
 				  strerror(errno));
 	inet_make_room(run, side->in);
-	err = fragment_set_waits(run, side->in, STATUS_MS);
+	err = fragment_set_waits(run, side->in);
 	if (!err)
-		err = fragment_set_waits(run, side->out, STATUS_MS);
+		err = fragment_set_waits(run, side->out);
 	return err ? err : inet_name(run, side->in, name);
 }
 
@@ -290,6 +296,7 @@ const struct transport multicast = { .name = "multicast",
 				     .copies = true,
 				     .datagrams = true,
 				     .internet = true,
+				     .beat_ms = status_ms,
 				     .open = open_multicast,
 				     .send = send_multicast,
 				     .receive = receive_multicast };

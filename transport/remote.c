@@ -163,7 +163,7 @@ static int agree(struct klat_run *run)
 	snprintf(own, sizeof(own),
 		 "transport=%s;bytes=%lld;touch=%d;wait=%d;iterations=%lld;warmup=%lld;datagram=%"
 		 "lld",
-		 state->transport->name, (long long)o->bytes, o->touch, o->wait,
+		 state->sides[INITIATOR].transport->name, (long long)o->bytes, o->touch, o->wait,
 		 (long long)run->iterations, (long long)run->warmup, (long long)o->datagram);
 	err = exchange(run, own, other, sizeof(own));
 	if (err)

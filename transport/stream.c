@@ -4,6 +4,10 @@
  * and writes may each be partial, and go on until the block is through. Spinning, the descriptors
  * do not block and are polled by the call itself. No buffer is made larger than the system's
  * default.
+ *
+ * A spinner that finds nothing for a whole turn pauses. Where packets come fast the kernel leaves
+ * their delivery to a thread of no real-time priority on the CPU that took the interrupt, and a
+ * spinner of that CPU would wait for what it keeps from coming.
  */
 #include "inet.h"
 
@@ -38,8 +42,8 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 							      const char *what)
 {
 	const size_t size = side->options->bytes;
-	uint64_t since = 0;
-	uint32_t turns = 0;
+	uint64_t since = 0, spun_since = 0;
+	uint32_t turns = 0, spun_turns = 0;
 
 	for (size_t done = 0; done < size;) {
 		ssize_t part = some(fd, block + done, size - done);
@@ -47,12 +51,17 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 		if (part > 0) {
 			done += part;
 			*count += part;
-			since = 0;
+			since = spun_since = 0;
 		} else if (!part || errno == EPIPE || errno == ECONNRESET) {
 			return say_closed(side, done);
 		} else if (errno == EAGAIN) {
 			if (side->options->wait == BLOCK || gives_up(side, &turns, &since))
 				return say_silent(side, "byte");
+			if (is_over(side->turn, &spun_turns, &spun_since)) {
+				side->tally.pauses++;
+				pause_ms(side->worker, PAUSE_MS);
+				spun_since = 0;
+			}
 		} else if (errno != EINTR) {
 			return fail(side, what, done);
 		}

@@ -11,11 +11,13 @@
  */
 #include "transport.h"
 
+#include "fragments.h"
 #include "inet.h"
 #include "pattern.h"
 #include "ring.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <net/if.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -31,9 +33,6 @@ enum {
 	TURNAROUND
 };
 
-/* A spinner's turn, and the pause after it: 87 % of the time, where the kernel's limit is 95 %. */
-#define SPIN_MS 40
-#define PAUSE_MS 6
 #define SILENCE_MS 5000
 /* A lower rate would have the responder spin for longer than that between two messages. */
 #define LOWEST_SPIN_RATE 50
@@ -306,10 +305,17 @@ static void prefault(const struct state *state)
 
 static int begin_body(struct klat_worker *worker, struct side *side)
 {
+	const struct options *o = side->options;
+	int err;
+
 	side->worker = worker;
 	if (worker->process)
 		prefault(worker->state);
-	return side->options->peer == REMOTE ? remote_start(side->run) : 0;
+	err = o->peer == REMOTE ? remote_start(side->run) : 0;
+	/* A little more than the limit, so that two beats are always that far apart. */
+	if (!err && o->wait == BLOCK && side->transport->beat_ms)
+		err = beat_begin(side, side->transport->beat_ms(o) + 1);
+	return err;
 }
 
 static void begin_iteration(struct side *side, int64_t i)
@@ -320,7 +326,7 @@ static void begin_iteration(struct side *side, int64_t i)
 	side->tally = (struct tally){ 0 };
 }
 
-static void pause_ms(struct klat_worker *worker, int ms)
+void pause_ms(struct klat_worker *worker, int ms)
 {
 	const struct timespec pause = { .tv_nsec = ms * 1000000 };
 
@@ -342,7 +348,7 @@ static inline int send_message(struct side *side, uint64_t word, int self)
 	if (__builtin_expect(side->spoils, 0))
 		side->outgoing[o->bytes - 1] ^= 1;
 	side->tally.sent++;
-	return transport_of(side->run)->send(side, word);
+	return side->transport->send(side, word);
 }
 
 static inline int receive_message(struct side *side, struct message *message, uint64_t number,
@@ -352,7 +358,7 @@ static inline int receive_message(struct side *side, struct message *message, ui
 	int err;
 
 	side->awaited = number;
-	err = transport_of(side->run)->receive(side, message);
+	err = side->transport->receive(side, message);
 	if (err)
 		return err;
 	side->tally.received++;
@@ -380,19 +386,23 @@ struct schedule {
 	int64_t late;
 };
 
+/* By the clock: a beat ends a sleep, and what is left of it then is told without the way out of it.
+ */
 static void await_due(struct side *side, struct schedule *schedule)
 {
 	const double ns = 1e6 / side->run->tsc_khz, wake_early_ns = 100000;
-	uint64_t now = __rdtsc();
+	double left_ns;
 
 	if (!schedule->due)
-		schedule->due = now;
-	if ((schedule->due - now) * ns > 2 * wake_early_ns) {
-		int64_t sleep_ns = (schedule->due - now) * ns - wake_early_ns;
-		struct timespec left = { sleep_ns / 1000000000, sleep_ns % 1000000000 };
+		schedule->due = __rdtsc();
+	while ((left_ns = (schedule->due - __rdtsc()) * ns) > 2 * wake_early_ns) {
+		int64_t sleep_ns = left_ns - wake_early_ns;
+		struct timespec pause = { sleep_ns / 1000000000, sleep_ns % 1000000000 };
 
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &left, NULL);
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		side->worker->rests++;
+		/* It was a rest; another one would lower the rate. */
+		side->worker->spin_began = 0;
 	}
 	while (__rdtsc() < schedule->due)
 		;
@@ -420,8 +430,7 @@ static void rest(struct side *side, struct schedule *schedule, bool agreed)
 
 static bool wants_rest(const struct side *side)
 {
-	return side->options->wait == SPIN &&
-	       __rdtsc() - side->spun_since > ms_to_ticks(side->run, SPIN_MS);
+	return side->options->wait == SPIN && __rdtsc() - side->spun_since > side->turn;
 }
 
 static int initiator(struct klat_worker *worker)
@@ -463,6 +472,7 @@ static int initiator(struct klat_worker *worker)
 	}
 	state->late = schedule.late;
 	__atomic_store_n(&state->finished, true, __ATOMIC_RELEASE);
+	beat_end(side);
 	if (!err)
 		check_last(side, &answer, INITIATOR);
 	if (state->control >= 0 && !err)
@@ -476,11 +486,11 @@ static int linger(struct side *side)
 	struct message none;
 	int err;
 
-	if (!transport_of(side->run)->datagrams)
+	if (!side->transport->datagrams)
 		return 0;
 	side->lingers = true;
 	side->awaited++;
-	err = transport_of(side->run)->receive(side, &none);
+	err = side->transport->receive(side, &none);
 	return err == -ECANCELED ? 0 : err;
 }
 
@@ -515,7 +525,9 @@ static int responder(struct klat_worker *worker)
 	}
 	if (!err)
 		check_last(side, &message, RESPONDER);
-	return err ? err : linger(side);
+	err = err ? err : linger(side);
+	beat_end(side);
+	return err;
 }
 
 /* The run */
@@ -572,19 +584,23 @@ static int setup(struct klat_run *run)
 
 		side->run = run;
 		side->options = o;
+		side->transport = transport_of(run);
 		side->index = side->random = i;
 		side->name = names[i];
 		side->in = side->out = state->namespaces[i] = -1;
 		side->limit_ms = o->peer == REMOTE ? o->wait_for * 1000 : SILENCE_MS;
 		side->limit = ms_to_ticks(run, side->limit_ms);
+		side->turn = ms_to_ticks(run, SPIN_MS);
+		fragments_prepare(side);
 	}
-	state->transport = transport_of(run);
 	state->control = -1;
 	err = map_region(run);
+	if (!err && transport_of(run)->beat_ms)
+		err = beat_prepare(run);
 	if (!err && o->peer == REMOTE)
 		err = remote_meet(run);
 	if (!err)
-		err = state->transport->open(run);
+		err = transport_of(run)->open(run);
 	if (err)
 		return err;
 	/* Both, for a thread of a process that has others pays for references to its files. */
@@ -703,6 +719,10 @@ static int verify(struct klat_run *run)
 		klat_invalid(run, "%lld messages arrived damaged or out of order",
 			     (long long)sum.damaged);
 	verify_losses(run, &sum);
+	if (sum.pauses) {
+		klat_count(run, "pauses", sum.pauses);
+		klat_disturbed(run, "nothing came for %d ms, and a spinner paused", SPIN_MS);
+	}
 	verify_waits(run);
 	verify_rate(run);
 	return 0;

@@ -12,10 +12,15 @@
 #include <assert.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <time.h>
 
 #define HEADER_BYTES 16
 #define SMALLEST 32
 #define LARGEST (16 << 20)
+
+/* A spinner's turn, and the pause after it: 87 % of the time, where the kernel's limit is 95 %. */
+#define SPIN_MS 40
+#define PAUSE_MS 6
 
 enum {
 	THREAD_POINTER,
@@ -90,6 +95,7 @@ static_assert(sizeof(struct fragment) == HEADER_BYTES, "a block's header is a fr
 struct tally {
 	int64_t sent, received, damaged;
 	int64_t bytes_sent, bytes_received;
+	int64_t pauses; /* of a spinner that found nothing for a whole turn */
 	/* Datagrams: messages given up and sent again; parts that came by a repair, were sent for
 	 * one, came twice, or were of a message or an attempt that nobody awaits any more. */
 	int64_t lost, repaired, resent, repeated, outdated;
@@ -102,6 +108,7 @@ struct tally {
 struct side {
 	struct klat_run *run;
 	const struct options *options;
+	const struct transport *transport;
 	struct klat_worker *worker;
 	int index; /* INITIATOR or RESPONDER */
 	const char *name;
@@ -111,16 +118,21 @@ struct side {
 	int in, out;      /* descriptors, where there are any */
 	int64_t limit_ms; /* how long it waits for the other side */
 	uint64_t limit;   /* the same in ticks */
+	uint64_t turn;    /* SPIN_MS in ticks */
 	uint64_t spun_since;
 	bool spoils;        /* for --plant corrupt, the last byte of what it sends */
 	struct tally tally; /* of the timed part */
 
 	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
 	uint64_t awaited, gathered_word, sent_word;
+	uint32_t parts; /* datagrams of a message */
+	bool plain;     /* it is one, and no self-test spoils it */
 	uint32_t gathered, next_part, expected_part;
 	uint32_t landed;                      /* in which part's place the last datagram is */
 	uint8_t seen[MOST_FRAGMENTS / 8 + 1]; /* a bit for each part that is in its place */
 	bool lingers;
+	bool beats;
+	timer_t beat;
 	/* Of the self-tests. */
 	uint32_t random;
 	struct fragment held;
@@ -129,7 +141,6 @@ struct side {
 
 struct state {
 	struct side sides[2];
-	const struct transport *transport;
 	bool finished; /* the initiator has all answers */
 	int namespaces[2];
 	struct in_addr addresses[2];
@@ -152,6 +163,7 @@ struct transport {
 	bool datagrams; /* may lose some; answers again until the initiator has finished */
 	bool internet;  /* reaches other namespaces and machines */
 	size_t (*ring_size)(const struct options *options); /* of each direction, or NULL */
+	int64_t (*beat_ms)(const struct options *options);  /* of a side that sleeps, or NULL */
 	int (*open)(struct klat_run *run);
 	int (*send)(struct side *side, uint64_t word);
 	int (*receive)(struct side *side, struct message *message);
@@ -180,22 +192,19 @@ static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *
 	return is_over(side->limit, turns, since);
 }
 
+/*
+ * beat.c: signals that end a system call of the worker that began them, every `ms`, until it ends
+ * them. beat_prepare() once, before there are workers. 0, or -errno, described.
+ */
+int beat_prepare(struct klat_run *run);
+int beat_begin(struct side *side, int64_t ms);
+void beat_end(struct side *side);
+
+/* A spinner's sleep, which is none of those that the evidence counts. */
+void pause_ms(struct klat_worker *worker, int ms);
+
 /* The line for it; returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
-
-/*
- * After a silence of `limit` ticks and more: for how long nothing has come, by the clock, as a
- * socket's own limit is rounded up to the kernel's ticks. `quiet` is when it began, 0 at first and
- * where something came.
- */
-static inline int64_t silent_for_ms(const struct side *side, uint64_t limit, uint64_t *quiet)
-{
-	const uint64_t now = __rdtsc();
-
-	if (!*quiet)
-		*quiet = now - limit;
-	return (now - *quiet) / side->run->tsc_khz;
-}
 /* The other side ended before its time; returns -EPIPE. */
 int say_gone(struct side *side);
 

@@ -25,7 +25,7 @@ static int send_udp(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
 	side->tally.bytes_sent += side->options->bytes;
-	return fragment_send_all(side, word);
+	return fragments_send(side, word);
 }
 
 static int send_again(struct side *side, struct message *message)
@@ -41,8 +41,7 @@ static int send_again(struct side *side, struct message *message)
 static int answer_again(struct side *side, const struct fragment *header)
 {
 	side->tally.outdated++;
-	if ((header->word & WORD_NUMBER) != side->awaited - 1 ||
-	    header->index != fragment_count(side->options) - 1)
+	if ((header->word & WORD_NUMBER) != side->awaited - 1 || header->index != side->parts - 1)
 		return 0;
 	return fragment_send_all(side, header->word);
 }
@@ -68,41 +67,44 @@ static int on_silence(struct side *side, struct message *message, int64_t silent
 	return say_lost(side);
 }
 
+static int on_nothing(struct side *side, struct message *message, struct patience *patience)
+{
+	if (!falls_silent(side, patience))
+		return 0;
+	give_way(side);
+	return on_silence(side, message, silent_for_ms(side, patience));
+}
+
+static int on_datagram(struct side *side, const struct fragment *header, ssize_t size)
+{
+	if (side->index == RESPONDER && (header->word & WORD_NUMBER) != side->awaited)
+		return answer_again(side, header);
+	/* A later attempt has the larger word. */
+	if (side->index == RESPONDER && header->word > side->gathered_word)
+		fragments_begin(side, header->word);
+	fragment_take(side, header, size);
+	return 0;
+}
+
 static int receive_udp(struct side *side, struct message *message)
 {
-	const bool responds = side->index == RESPONDER;
-	const uint64_t limit = side->run->tsc_khz * loss_ms(side->options);
-	uint64_t since = 0, quiet = 0;
-	uint32_t turns = 0;
+	struct patience patience = { .limit = side->run->tsc_khz * loss_ms(side->options) };
 	int err = 0;
 
-	fragments_begin(side, responds ? 0 : side->sent_word);
+	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
 	message->resent = 0;
 	while (!fragments_complete(side) && !err) {
 		struct fragment header;
 		ssize_t size = fragment_receive(side, &header);
 
 		if (size == -EAGAIN) {
-			if (side->options->wait == SPIN && !is_over(limit, &turns, &since))
-				continue;
-			give_way(side);
-			err = on_silence(side, message, silent_for_ms(side, limit, &quiet));
-			since = 0;
-			continue;
-		}
-		if (size <= 0) {
+			err = on_nothing(side, message, &patience);
+		} else if (size <= 0) {
 			err = size;
-			continue;
+		} else {
+			patience.since = 0;
+			err = on_datagram(side, &header, size);
 		}
-		since = 0;
-		if (responds && (header.word & WORD_NUMBER) != side->awaited) {
-			err = answer_again(side, &header);
-			continue;
-		}
-		/* A later attempt has the larger word. */
-		if (responds && header.word > side->gathered_word)
-			fragments_begin(side, header.word);
-		fragment_take(side, &header, size);
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;
@@ -114,7 +116,7 @@ static int prepare(struct klat_run *run, struct side *side, int fd)
 {
 	side->in = side->out = fd;
 	inet_make_room(run, fd);
-	return fragment_set_waits(run, fd, loss_ms(run->options));
+	return fragment_set_waits(run, fd);
 }
 
 static int make_udp(struct klat_run *run)
@@ -163,6 +165,7 @@ const struct transport udp = { .name = "udp",
 			       .copies = true,
 			       .datagrams = true,
 			       .internet = true,
+			       .beat_ms = loss_ms,
 			       .open = open_udp,
 			       .send = send_udp,
 			       .receive = receive_udp };

@@ -159,6 +159,56 @@ def test_a_rate_that_is_kept_is_believed() -> None:
     until(attempt)
 
 
+def test_a_limit_that_allows_no_timer_is_a_skip() -> None:
+    words = ["prlimit", "--sigpending=0", path_of("transport"), "--transport", "udp"]
+    done = command([*words, "--wait", "block"])
+    assert_one_line(done, "transport", harness.SKIPPED)
+    assert "ulimit -i" in done.err
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp", "multicast"])
+def test_a_side_that_waits_long_for_a_message_slept_once_for_it(transport: str) -> None:
+    """Whatever else wakes it meanwhile."""
+
+    def attempt() -> str:
+        options = ("--transport", transport, "--wait", "block", "--rate", "5")
+        done = works("transport", *options, "--iterations", "8", "--warmup", "1", "--json")
+        slept = [worker["voluntary"] for worker in json_of(done)["evidence"]["workers"]]
+        return "" if all(7 <= count <= 9 for count in slept) else f"slept {slept}"
+
+    until(attempt)
+
+
+def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins() -> None:
+    """What is lost is the same in both: the first silence may last two beats, each other one."""
+    means = {
+        wait: result(
+            "--transport",
+            "multicast",
+            "--wait",
+            wait,
+            "--drop-every",
+            "3",
+            "--iterations",
+            "30",
+            "--warmup",
+            "0",
+        )["metrics"][0]["mean_ns"]
+        for wait in ("spin", "block")
+    }
+    assert means["block"] < 1.6 * means["spin"]
+
+
+def test_rests_do_not_lower_a_rate() -> None:
+    def attempt() -> str:
+        options = ("--transport", "unix", "--wait", "block", "--rate", "100")
+        done = works("transport", *options, "--iterations", "100", "--warmup", "0", "--json")
+        seconds = json_of(done)["elapsed_ns"] / 1e9
+        return "" if 0.95 < seconds < 1.06 else f"{seconds} s"
+
+    until(attempt)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -227,6 +277,19 @@ def test_the_ring_is_clean_under_thread_sanitizer(transport: str, wait: str) -> 
 
 
 # Datagrams that are lost, overtaken, or come twice
+
+
+@pytest.mark.parametrize("transport", ["udp", "multicast"])
+def test_a_caller_that_blocks_signals_makes_no_loss_last_for_ever(transport: str) -> None:
+    """A sleeping receiver is woken by one, to look whether anything was lost."""
+    options = ("--transport", transport, "--wait", "block", "--drop-every", "20")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        done = harness.works("transport", *options, "--iterations", "100")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert done.seconds < 10
+    assert "received 200" in done.out, str(done)
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
@@ -524,6 +587,28 @@ def test_a_program_that_falls_silent_in_mid_message_is_given_up_after_the_time_g
     assert re.search(r"\b1 s\b", done.err), str(done)
     # To lose a message of this size takes 0.8 s each time.
     assert 0.4 < waited < 4, f"{waited:.1f} s\n{done}"
+
+
+def test_a_spinner_that_nothing_comes_for_pauses(port: int) -> None:
+    """Or it would keep the kernel's own thread, of no real-time priority, from what it waits for."""
+    options = ("--transport", "tcp", "--wait", "spin", "--wait-for", "3")
+    with listening(port, *options) as process, connected(port) as peer:
+        peer.sendall(peer.recv(256, socket.MSG_WAITALL) + b"\0" + 50 * b"x")
+        time.sleep(0.5)
+        (measured,) = harness.children(process.pid)
+        (responder,) = harness.children(measured)
+        before = voluntary_switches(responder)
+        time.sleep(1)
+        # At most 21, of which a machine with other work may leave few.
+        assert voluntary_switches(responder) - before >= 3
+        assert_one_line(done_of(process), "transport", harness.FAILED)
+
+
+def voluntary_switches(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^voluntary_ctxt_switches:\t(\d+)$", status, re.MULTILINE)
+    assert found
+    return int(found[1])
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A wait that has a limit of its own (SO_RCVTIMEO) makes the kernel start and stop a timer for each
+ * message, some 100 ns of a round trip that no program pays that waits without. So a side that
+ * sleeps in recv() is woken by a signal at a fixed beat instead, one in thousands of messages, and
+ * looks at the clock.
+ */
+#include "transport.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BEAT SIGRTMIN
+
+static void on_beat(int signal)
+{
+	(void)signal;
+}
+
+int beat_prepare(struct klat_run *run)
+{
+	/* Without SA_RESTART, which would have recv() go on. */
+	const struct sigaction action = { .sa_handler = on_beat };
+
+	if (sigaction(BEAT, &action, NULL))
+		return klat_error(run, errno, "cannot handle a signal: %s", strerror(errno));
+	return 0;
+}
+
+int beat_begin(struct side *side, int64_t ms)
+{
+	const struct timespec period = { ms / 1000, ms % 1000 * 1000000 };
+	const struct itimerspec beats = { period, period };
+	sigset_t unblocked;
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = BEAT };
+
+	/* Whoever called the program may have blocked it. */
+	sigemptyset(&unblocked);
+	sigaddset(&unblocked, BEAT);
+	pthread_sigmask(SIG_UNBLOCK, &unblocked, NULL);
+	event._sigev_un._tid = gettid();
+	if (timer_create(CLOCK_MONOTONIC, &event, &side->beat))
+		return errno == EAGAIN
+			       ? klat_skip(side->run,
+					   "cannot make a timer for each side: the limit of "
+					   "pending signals (ulimit -i) is exhausted")
+			       : klat_error(side->run, errno, "cannot make the %s's timer: %s",
+					    side->name, strerror(errno));
+	timer_settime(side->beat, 0, &beats, NULL);
+	side->beats = true;
+	return 0;
+}
+
+void beat_end(struct side *side)
+{
+	if (side->beats)
+		timer_delete(side->beat);
+}
