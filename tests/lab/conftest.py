@@ -16,7 +16,7 @@ import harness  # noqa: E402
 from labs import Lab  # noqa: E402
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def qemu() -> str:
     found = shutil.which("qemu-system-x86_64")
     if not found:
@@ -25,7 +25,7 @@ def qemu() -> str:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def busybox() -> Path:
     from klat.lab.suite import is_static
 
