@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from pathlib import Path
 
 import harness
@@ -26,45 +27,58 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
     known = traits(program)
     # A long spin shows among fewer samples.
     iterations = known.steady_iterations if ns == 1000 else known.steady_iterations // 4
+    tries: dict[str, list[float]] = defaultdict(list)
+
+    def judge(session: Session, row: dict[str, str], expected: float) -> str:
+        gaps = gaps_in_ns(session, row)
+        tries[row["metric"]] += gaps
+        # A run may set odd samples apart by itself, as by where its objects lie: then all tries
+        # together tell. A machine may have been busy in most of them: then this one does.
+        return unrecovered(session, row, gaps, expected) and unrecovered(
+            session, row, tries[row["metric"]], expected
+        )
 
     def attempt() -> str:
         nonlocal iterations
         session = Session(tmp_path / str(iterations))
         options = ("--quiet", "--inject", str(ns), "--iterations", str(iterations))
         harness.works(program, *options, *known.steady, "--record", session.path)
-        wrong = [
-            line
-            for row in session.rows
-            if (times := known.injected.get(row["metric"], 1))
-            and (line := unrecovered(session, row, times * ns))
-        ]
-        assert any(known.injected.get(row["metric"], 1) for row in session.rows)
+        times = [known.injected.get(row["metric"], 1) for row in session.rows]
+        assert any(times)
+        wrong = [judge(session, row, n * ns) for row, n in zip(session.rows, times) if n]
         iterations += iterations // 4
-        return "; ".join(wrong)
+        return "; ".join(filter(None, wrong))
 
     until(attempt, tries=8)
 
 
-def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:
+def gaps_in_ns(session: Session, row: dict[str, str]) -> list[float]:
+    """Of stretches of 500, of which other work on the machine spoils some."""
     samples = session.samples(row)
     per_ns = session.info["tsc"]["khz"] / 1e6
-    # By stretches of 500, of which other work on the machine spoils some.
     stretches = [samples[at : at + 500] for at in range(0, len(samples), 500)]
-    difference = statistics.median(
-        statistics.median(stretch[1::2]) - statistics.median(stretch[0::2]) for stretch in stretches
-    )
-    tolerance = max(0.02 * ns * per_ns, int(row["floor"]))
-    if abs(difference - ns * per_ns) <= tolerance:
+    return [
+        (statistics.median(stretch[1::2]) - statistics.median(stretch[0::2])) / per_ns
+        for stretch in stretches
+    ]
+
+
+def unrecovered(session: Session, row: dict[str, str], gaps: list[float], ns: float) -> str:
+    gap = statistics.median(gaps)
+    tolerance = max(0.02 * ns, int(row["floor"]) / session.info["tsc"]["khz"] * 1e6)
+    if abs(gap - ns) <= tolerance:
         return ""
-    return f"{row['metric']}: {ns:g} ns became {difference / per_ns:.0f} ns ({row['status']} {row['reason']})"
+    return f"{row['metric']}: {ns:g} ns became {gap:.0f} ns ({row['status']} {row['reason']})"
 
 
 def test_the_injection_test_can_fail(tmp_path: Path) -> None:
     session = Session(tmp_path)
     options = ("--quiet", "--cpus", "1,1", "--iterations", "2000")
     harness.works("pipes", *options, "--inject", "10000", "--record", tmp_path)
-    assert unrecovered(session, session.rows[0], 11000)
-    assert unrecovered(session, session.rows[0], 9000)
+    row = session.rows[0]
+    gaps = gaps_in_ns(session, row)
+    assert unrecovered(session, row, gaps, 11000)
+    assert unrecovered(session, row, gaps, 9000)
 
 
 def planted() -> list[tuple[str, str]]:
