@@ -304,12 +304,16 @@ struct klat_run {
 };
 
 /*
- * --inject: a known spin on every odd iteration, placed by each program inside its timed path, so
- * that anyone can see the program recover it (medians of odd against even samples).
+ * --inject: a known spin on half of the iterations, placed by each program inside its timed path, so
+ * that anyone can see the program recover it (medians of the one half against the other).
+ *
+ * Those whose number has an odd count of ones in binary (1, 2, 4, 7, 8, 11, ...), which is the
+ * Thue-Morse sequence: an event may alternate by itself, as an event loop's does with the kernel's
+ * objects, and any rhythm of 2, 4, 8, ... falls into both halves alike; so does a drift.
  */
 static inline void klat_inject(const struct klat_run *run, int64_t i)
 {
-	if (__builtin_expect(run->inject != 0, 0) && (i & 1))
+	if (__builtin_expect(run->inject != 0, 0) && __builtin_parityll(i))
 		klat_spin(run->inject);
 }
 

@@ -49,7 +49,9 @@ static const struct klat_option common_options[] = {
 	  KLAT_FLAG, COMMON(published), 0, 0, NULL, true },
 	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0,
 	  NULL, true },
-	{ "inject", "NS", "self-test: spin this long inside the timed path of every odd iteration",
+	{ "inject", "NS",
+	  "self-test: spin this long inside the timed path of half of the iterations, those "
+	  "whose number has an odd count of ones in binary",
 	  KLAT_INTEGER, COMMON(inject_ns), 1, 100000000, NULL, false },
 	{ "plant", "FAULT",
 	  "self-test: spoil the measurement on purpose, to see the evidence catch it", KLAT_TEXT,

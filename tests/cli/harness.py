@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import signal
+import statistics
 import struct
 import subprocess
 import time
@@ -292,6 +293,25 @@ class Session:
         data = (self.path / "samples" / f"{row['benchmark']}.u64").read_bytes()
         first, n = int(row["first_sample"]), int(row["n"])
         return list(struct.unpack_from(f"<{n}Q", data, 8 * first))
+
+
+def injected(iteration: int) -> bool:
+    """Whether `--inject` has it spin."""
+    return iteration.bit_count() % 2 == 1
+
+
+def injected_gap(samples: Sequence[float]) -> float:
+    """Median of the samples with an injected spin less that of the others."""
+
+    def between(first: int, last: int) -> float:
+        spun = [samples[i] for i in range(first, last) if injected(i)]
+        others = [samples[i] for i in range(first, last) if not injected(i)]
+        return statistics.median(spun) - statistics.median(others)
+
+    # Other work on the machine spoils some stretches.
+    length = min(512, len(samples))
+    starts = range(0, len(samples) - length + 1, length)
+    return statistics.median(between(at, at + length) for at in starts)
 
 
 def children(pid: int) -> set[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from pathlib import Path
 
 import harness
 import pytest
-from harness import PROGRAMS, UNTRUSTED, Session, json_of, run, traits, until
+from harness import PROGRAMS, UNTRUSTED, Session, injected_gap, json_of, run, traits, until
 
 LIBRARY_FAULTS = {
     "unpinned": "not held to CPU",
@@ -23,20 +21,10 @@ def injections() -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("program, ns", injections(), ids=str)
 def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) -> None:
-    """Median of odd samples less that of even ones, within the larger of 2 % and the floor."""
+    """Median of the samples with a spin less that of the others, within the larger of 2 % and the floor."""
     known = traits(program)
     # A long spin shows among fewer samples.
     iterations = known.steady_iterations if ns == 1000 else known.steady_iterations // 4
-    tries: dict[str, list[float]] = defaultdict(list)
-
-    def judge(session: Session, row: dict[str, str], expected: float) -> str:
-        gaps = gaps_in_ns(session, row)
-        tries[row["metric"]] += gaps
-        # A run may set odd samples apart by itself, as by where its objects lie: then all tries
-        # together tell. A machine may have been busy in most of them: then this one does.
-        return unrecovered(session, row, gaps, expected) and unrecovered(
-            session, row, tries[row["metric"]], expected
-        )
 
     def attempt() -> str:
         nonlocal iterations
@@ -45,27 +33,17 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
         harness.works(program, *options, *known.steady, "--record", session.path)
         times = [known.injected.get(row["metric"], 1) for row in session.rows]
         assert any(times)
-        wrong = [judge(session, row, n * ns) for row, n in zip(session.rows, times) if n]
+        wrong = [unrecovered(session, row, n * ns) for row, n in zip(session.rows, times) if n]
         iterations += iterations // 4
         return "; ".join(filter(None, wrong))
 
     until(attempt, tries=8)
 
 
-def gaps_in_ns(session: Session, row: dict[str, str]) -> list[float]:
-    """Of stretches of 500, of which other work on the machine spoils some."""
-    samples = session.samples(row)
+def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:
     per_ns = session.info["tsc"]["khz"] / 1e6
-    stretches = [samples[at : at + 500] for at in range(0, len(samples), 500)]
-    return [
-        (statistics.median(stretch[1::2]) - statistics.median(stretch[0::2])) / per_ns
-        for stretch in stretches
-    ]
-
-
-def unrecovered(session: Session, row: dict[str, str], gaps: list[float], ns: float) -> str:
-    gap = statistics.median(gaps)
-    tolerance = max(0.02 * ns, int(row["floor"]) / session.info["tsc"]["khz"] * 1e6)
+    gap = injected_gap(session.samples(row)) / per_ns
+    tolerance = max(0.02 * ns, int(row["floor"]) / per_ns)
     if abs(gap - ns) <= tolerance:
         return ""
     return f"{row['metric']}: {ns:g} ns became {gap:.0f} ns ({row['status']} {row['reason']})"
@@ -75,10 +53,8 @@ def test_the_injection_test_can_fail(tmp_path: Path) -> None:
     session = Session(tmp_path)
     options = ("--quiet", "--cpus", "1,1", "--iterations", "2000")
     harness.works("pipes", *options, "--inject", "10000", "--record", tmp_path)
-    row = session.rows[0]
-    gaps = gaps_in_ns(session, row)
-    assert unrecovered(session, row, gaps, 11000)
-    assert unrecovered(session, row, gaps, 9000)
+    assert unrecovered(session, session.rows[0], 11000)
+    assert unrecovered(session, session.rows[0], 9000)
 
 
 def planted() -> list[tuple[str, str]]:

@@ -40,7 +40,9 @@ def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Pa
     if not known:
         pytest.skip(f"nothing is written down of the calls that {program} times: {sorted(grown)}")
     assert grown <= known, f"{grown - known} grew, too"
-    assert grown, "the measured calls must have grown, or the counts are not of this program"
+    # Not that these grew: a wait for the other side takes any number of them, in either run.
+    most = max(twice.get(name, 0) for name in known)
+    assert most >= 2 * iterations, "each iteration makes one of them, or this is another program"
 
 
 def test_memory_beyond_the_samples_stays_within_8_mib(program: str) -> None:
