@@ -280,11 +280,11 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help")) {
 			help();
-			return fflush(stdout) ? 1 : 0;
+			return fflush(stdout) || ferror(stdout);
 		}
 		if (!strcmp(argv[i], "--list")) {
 			list(stdout);
-			return fflush(stdout) ? 1 : 0;
+			return fflush(stdout) || ferror(stdout);
 		}
 		if (!strcmp(argv[i], "--cpu") && i + 1 < argc) {
 			cpu = argv[++i];

@@ -142,7 +142,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			return fflush(stdout) ? EXIT_FAILED : EXIT_SENT;
+			return fflush(stdout) || ferror(stdout) ? EXIT_FAILED : EXIT_SENT;
 		case ':':
 			fprintf(stderr, "client: %s needs a value; see --help\n", argv[at]);
 			return EXIT_USAGE;

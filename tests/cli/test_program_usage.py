@@ -7,7 +7,7 @@ import re
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, USAGE, assert_one_line, run
+from harness import FAILED, MEASURED, USAGE, assert_one_line, command, path_of, run
 
 NO_SUCH_CPU = "8000"
 
@@ -126,6 +126,10 @@ def test_a_result_that_cannot_be_written_is_an_error(program: str) -> None:
     with open("/dev/full", "wb") as full:
         for option in ("--help", "--version"):
             assert run(program, option, stdout=full).status == FAILED
+        # Line by line, so that nothing is left to be written at the end.
+        for option in ("--help", "--version"):
+            words = ["stdbuf", "--output=L", path_of(program), option]
+            assert command(words, stdout=full).status == FAILED
         done = run(program, "--iterations", "20", stdout=full)
     if done.status == harness.SKIPPED:
         harness.lacking(done.err.strip())
