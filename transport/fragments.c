@@ -240,23 +240,26 @@ int fragment_set_waits(struct klat_run *run, int fd)
 	return 0;
 }
 
-bool falls_silent(const struct side *side, struct patience *patience)
+bool falls_silent(struct side *side, struct patience *patience)
 {
-	uint64_t now = 0;
+	const bool spins = side->options->wait == SPIN;
+	uint64_t now;
 
-	if (side->options->wait == SPIN) {
-		if (!is_over(patience->limit, &patience->turns, &patience->since))
-			return false;
-	} else {
-		now = __rdtsc();
-		if (!patience->since)
-			patience->since = now;
-		if (now - patience->since < patience->limit)
-			return false;
+	if (spins && ++patience->turns & 0xff)
+		return false;
+	now = __rdtsc();
+	if (!patience->since)
+		patience->since = patience->spun = now;
+	if (spins && now - patience->spun >= side->turn) {
+		side->tally.pauses += !side->lingers;
+		pause_ms(side->worker, PAUSE_MS);
+		patience->spun = __rdtsc();
+		return false;
 	}
+	if (now - patience->since < patience->limit)
+		return false;
 	if (!patience->quiet)
 		patience->quiet = patience->since;
-	/* Of one that sleeps, each beat after that ends another limit. */
 	patience->since = now;
 	return true;
 }
@@ -272,14 +275,4 @@ bool has_left(const struct side *side)
 
 	return remote_left(state) ||
 	       (side->index == RESPONDER && __atomic_load_n(&state->finished, __ATOMIC_ACQUIRE));
-}
-
-void give_way(struct side *side)
-{
-	const struct timespec moment = { .tv_nsec = 1000000 };
-
-	if (side->options->wait == BLOCK)
-		return;
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-	side->worker->rests++;
 }

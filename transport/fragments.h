@@ -106,22 +106,20 @@ int fragment_set_waits(struct klat_run *run, int fd);
 struct patience {
 	uint64_t limit; /* ticks */
 	uint64_t since; /* when this limit began, 0 where none has */
-	uint64_t quiet; /* when the first of several did */
+	uint64_t spun;  /* when a spinner did, or last paused */
+	uint64_t quiet; /* when the first of several limits did */
 	uint32_t turns;
 };
 
-/* At every -EAGAIN: whether the limit is over, which begins again then. */
-bool falls_silent(const struct side *side, struct patience *patience);
+/*
+ * At every -EAGAIN: whether the limit is over, which begins again then. A spinner that finds nothing
+ * for a whole turn pauses, as a stream's does, and looks once more.
+ */
+bool falls_silent(struct side *side, struct patience *patience);
 /* Then: for how long it has waited, by the clock. */
 int64_t silent_for_ms(const struct side *side, const struct patience *patience);
 
 /* Whether the other side has ended: remote, or of the responder, which lingers for that. */
 bool has_left(const struct side *side);
-
-/*
- * After a silence: a spinner of real-time priority may be what keeps the kernel's own thread from
- * delivering the packets of its CPU.
- */
-void give_way(struct side *side);
 
 #endif

@@ -138,7 +138,6 @@ static int on_nothing(struct side *side, struct patience *patience)
 {
 	if (!falls_silent(side, patience))
 		return 0;
-	give_way(side);
 	return on_silence(side, silent_for_ms(side, patience));
 }
 

@@ -386,8 +386,7 @@ struct schedule {
 	int64_t late;
 };
 
-/* By the clock: a beat ends a sleep, and what is left of it then is told without the way out of it.
- */
+/* By the clock: a beat ends a sleep, and does not tell of its own way out what is left. */
 static void await_due(struct side *side, struct schedule *schedule)
 {
 	const double ns = 1e6 / side->run->tsc_khz, wake_early_ns = 100000;

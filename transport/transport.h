@@ -125,8 +125,9 @@ struct side {
 
 	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
 	uint64_t awaited, gathered_word, sent_word;
-	uint32_t parts; /* datagrams of a message */
-	bool plain;     /* it is one, and no self-test spoils it */
+	uint64_t loss_limit; /* udp: ticks until the next one is sent again; 0 until one was */
+	uint32_t parts;      /* datagrams of a message */
+	bool plain;          /* it is one, and no self-test spoils it */
 	uint32_t gathered, next_part, expected_part;
 	uint32_t landed;                      /* in which part's place the last datagram is */
 	uint8_t seen[MOST_FRAGMENTS / 8 + 1]; /* a bit for each part that is in its place */

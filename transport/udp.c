@@ -3,7 +3,9 @@
  * Over UDP as it is: what the network or a full buffer loses, it loses. A message of which a part
  * is missing does not arrive; the initiator sends it again after loss_ms() of silence, counts
  * it as lost, and times it from there: how long a program waits before it tries again is its own
- * affair and no latency of the network.
+ * affair and no latency of the network. Each further attempt is given twice the time, and what
+ * follows is given three times as long as an answer took that was asked for once (RFC 6298): on a
+ * network slower than expected all attempts would be given up while they are on their way.
  *
  * Each time is an attempt of its own, with its number in the word, and a message arrives when all
  * parts of one attempt have: put together from two it would be there before the later one was sent
@@ -21,6 +23,11 @@ static int64_t loss_ms(const struct options *o)
 	return 20 + o->bytes / 10000;
 }
 
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static int send_udp(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
@@ -28,8 +35,13 @@ static int send_udp(struct side *side, uint64_t word)
 	return fragments_send(side, word);
 }
 
-static int send_again(struct side *side, struct message *message)
+static int send_again(struct side *side, struct message *message, struct patience *patience)
 {
+	const uint64_t waited = patience->since - patience->quiet;
+
+	if (waited < side->limit)
+		patience->limit = least_of(2 * patience->limit, side->limit - waited);
+	side->loss_limit = patience->limit;
 	side->tally.lost++;
 	side->sent_word += WORD_AGAIN;
 	fragments_begin(side, side->sent_word);
@@ -54,25 +66,20 @@ static int say_lost(struct side *side)
 			  (long long)side->options->bytes, (long long)side->limit_ms / 1000);
 }
 
-static int on_silence(struct side *side, struct message *message, int64_t silent_ms)
+static int on_silence(struct side *side, struct message *message, struct patience *patience)
 {
-	const int64_t once_more = 2 * loss_ms(side->options);
+	const bool is_over = silent_for_ms(side, patience) >= side->limit_ms;
 
 	if (has_left(side))
 		return side->lingers ? -ECANCELED : say_gone(side);
 	if (side->index == RESPONDER)
-		return silent_ms < side->limit_ms ? 0 : say_silent(side, "datagram");
-	if (silent_ms < side->limit_ms || silent_ms < once_more)
-		return send_again(side, message);
-	return say_lost(side);
+		return is_over ? say_silent(side, "datagram") : 0;
+	return is_over && message->resent ? say_lost(side) : send_again(side, message, patience);
 }
 
 static int on_nothing(struct side *side, struct message *message, struct patience *patience)
 {
-	if (!falls_silent(side, patience))
-		return 0;
-	give_way(side);
-	return on_silence(side, message, silent_for_ms(side, patience));
+	return falls_silent(side, patience) ? on_silence(side, message, patience) : 0;
 }
 
 static int on_datagram(struct side *side, const struct fragment *header, ssize_t size)
@@ -86,9 +93,19 @@ static int on_datagram(struct side *side, const struct fragment *header, ssize_t
 	return 0;
 }
 
+/* No more than half of all the time that there is, so that a message is sent twice. */
+static uint64_t learned_limit(const struct side *side, uint64_t least, uint64_t round_trip)
+{
+	const uint64_t limit = least_of(3 * round_trip, side->limit / 2);
+
+	return limit > least ? limit : least;
+}
+
 static int receive_udp(struct side *side, struct message *message)
 {
-	struct patience patience = { .limit = side->run->tsc_khz * loss_ms(side->options) };
+	const uint64_t least = side->run->tsc_khz * loss_ms(side->options);
+	const uint64_t began = side->loss_limit ? __rdtsc() : 0;
+	struct patience patience = { .limit = began ? side->loss_limit : least };
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
@@ -106,6 +123,9 @@ static int receive_udp(struct side *side, struct message *message)
 			err = on_datagram(side, &header, size);
 		}
 	}
+	/* Of what was sent twice it cannot be told whose answer came. */
+	if (began && !message->resent)
+		side->loss_limit = learned_limit(side, least, __rdtsc() - began);
 	message->word = side->gathered_word;
 	message->data = side->incoming;
 	side->tally.bytes_received += err ? 0 : side->options->bytes;
