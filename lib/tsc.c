@@ -97,8 +97,7 @@ static double khz_of_hypervisor(void)
  * The kernel's own conversion, in the mmap page of any perf event: ns = ticks * time_mult >>
  * time_shift. The event is a CPU's, which takes a privilege: for a task's, every context switch on
  * the machine looks for events until a second after it is closed (account_event() and
- * unaccount_event() in kernel/events/core.c), which was 70 to 140 ns of a round trip of
- * 5 us.
+ * unaccount_event() in kernel/events/core.c), which was 70 to 140 ns of a round trip of 5 us.
  */
 static double khz_of_perf(void)
 {
