@@ -304,8 +304,8 @@ struct klat_run {
 };
 
 /*
- * --inject: a known spin on half of the iterations, placed by each program inside its timed path, so
- * that anyone can see the program recover it (medians of the one half against the other).
+ * --inject: a known spin on half of the iterations, placed by each program inside its timed path,
+ * so that anyone can see the program recover it (medians of the one half against the other).
  *
  * Those whose number has an odd count of ones in binary (1, 2, 4, 7, 8, 11, ...), which is the
  * Thue-Morse sequence: an event may alternate by itself, as an event loop's does with the kernel's

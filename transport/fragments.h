@@ -112,8 +112,8 @@ struct patience {
 };
 
 /*
- * At every -EAGAIN: whether the limit is over, which begins again then. A spinner that finds nothing
- * for a whole turn pauses, as a stream's does, and looks once more.
+ * At every -EAGAIN: whether the limit is over, which begins again then. A spinner that finds
+ * nothing for a whole turn pauses, as a stream's does, and looks once more.
  */
 bool falls_silent(struct side *side, struct patience *patience);
 /* Then: for how long it has waited, by the clock. */

@@ -18,8 +18,8 @@ from klat.lab import cache, guest, image, initramfs, kernels, qemu
 from klat.lab.apt import Archive
 
 BOOT_SECONDS = 180
-# A shell on the second serial line. Its answer to a line is one of numbers (status, bytes of stdout,
-# bytes of stderr), and those bytes.
+# A shell on the second serial line. Its answer to a line, a number and a command, is one of numbers
+# (the same, status, bytes of stdout, bytes of stderr), and those bytes.
 INIT = rb"""#!/bin/sh
 mount -t devtmpfs none /dev
 mount -t proc none /proc
@@ -32,9 +32,9 @@ busybox ip link set eth0 up
 stty -F /dev/ttyS1 raw -echo
 exec </dev/ttyS1 >/dev/ttyS1
 echo ready
-while read -r words; do
+while read -r number words; do
     sh -c "$words" </dev/null >/out 2>/err
-    echo $? $(wc -c </out) $(wc -c </err)
+    echo $number $? $(wc -c </out) $(wc -c </err)
     cat /out /err
 done
 """
@@ -53,6 +53,7 @@ class Machine:
         self._console = work / "console"
         self._line = socket.socket(socket.AF_UNIX)
         self._waiting: list[str] = []
+        self._asked = 0
         self._read = b""
         self.qemu = Emulated(words, work / "stderr")
         try:
@@ -77,14 +78,18 @@ class Machine:
 
     def start(self, *words: str) -> None:
         self._waiting = list(words)
-        self._line.sendall(" ".join(words).encode() + b"\n")
+        self._asked += 1
+        self._line.sendall(f"{self._asked} {' '.join(words)}\n".encode())
 
     def finish(self, limit: float) -> harness.Done:
         """What was started, once it has ended."""
         since = time.monotonic()
-        sizes = [int(word) for word in self._until(limit, self._line_end).split()]
-        status, out, err = sizes
-        data = self._until(limit, lambda: out + err)
+        answered = 0
+        # What a test before asked for in vain may be answered only now.
+        while answered != self._asked:
+            sizes = [int(word) for word in self._until(limit, self._line_end).split()]
+            answered, status, out, err = sizes
+            data = self._until(limit, lambda: out + err)
         seconds = time.monotonic() - since
         return harness.Done(
             self._waiting, status, data[:out].decode(), data[out:].decode(), seconds
