@@ -125,7 +125,7 @@ struct side {
 
 	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
 	uint64_t awaited, gathered_word, sent_word;
-	uint64_t loss_limit; /* udp: ticks until the next one is sent again; 0 until one was */
+	uint64_t loss_limit; /* udp: ticks until one is sent again; 0 until an answer was late */
 	uint32_t parts;      /* datagrams of a message */
 	bool plain;          /* it is one, and no self-test spoils it */
 	uint32_t gathered, next_part, expected_part;

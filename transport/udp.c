@@ -3,9 +3,12 @@
  * Over UDP as it is: what the network or a full buffer loses, it loses. A message of which a part
  * is missing does not arrive; the initiator sends it again after loss_ms() of silence, counts
  * it as lost, and times it from there: how long a program waits before it tries again is its own
- * affair and no latency of the network. Each further attempt is given twice the time, and what
- * follows is given three times as long as an answer took that was asked for once (RFC 6298): on a
- * network slower than expected all attempts would be given up while they are on their way.
+ * affair and no latency of the network.
+ *
+ * On a network slower than loss_ms() has it, every attempt would be given up while it is on its
+ * way. An answer to one that was tells (as in the Eifel detection, RFC 3522): it and the next
+ * messages are then given as long as that answer took, and later three times as long as the last
+ * one did, which is where RFC 6298 begins.
  *
  * Each time is an attempt of its own, with its number in the word, and a message arrives when all
  * parts of one attempt have: put together from two it would be there before the later one was sent
@@ -23,9 +26,19 @@ static int64_t loss_ms(const struct options *o)
 	return 20 + o->bytes / 10000;
 }
 
-static uint64_t least_of(uint64_t a, uint64_t b)
+static uint64_t least_limit(const struct side *side)
 {
-	return a < b ? a : b;
+	return side->run->tsc_khz * loss_ms(side->options);
+}
+
+/* No more than a third of all the time that there is, so that a message is sent more than once. */
+static void allow(struct side *side, uint64_t ticks)
+{
+	const uint64_t most = side->limit / 3;
+
+	side->loss_limit = ticks < most ? ticks : most;
+	if (side->loss_limit < least_limit(side))
+		side->loss_limit = least_limit(side);
 }
 
 static int send_udp(struct side *side, uint64_t word)
@@ -35,13 +48,8 @@ static int send_udp(struct side *side, uint64_t word)
 	return fragments_send(side, word);
 }
 
-static int send_again(struct side *side, struct message *message, struct patience *patience)
+static int send_again(struct side *side, struct message *message)
 {
-	const uint64_t waited = patience->since - patience->quiet;
-
-	if (waited < side->limit)
-		patience->limit = least_of(2 * patience->limit, side->limit - waited);
-	side->loss_limit = patience->limit;
 	side->tally.lost++;
 	side->sent_word += WORD_AGAIN;
 	fragments_begin(side, side->sent_word);
@@ -74,7 +82,7 @@ static int on_silence(struct side *side, struct message *message, struct patienc
 		return side->lingers ? -ECANCELED : say_gone(side);
 	if (side->index == RESPONDER)
 		return is_over ? say_silent(side, "datagram") : 0;
-	return is_over && message->resent ? say_lost(side) : send_again(side, message, patience);
+	return is_over && message->resent ? say_lost(side) : send_again(side, message);
 }
 
 static int on_nothing(struct side *side, struct message *message, struct patience *patience)
@@ -82,8 +90,22 @@ static int on_nothing(struct side *side, struct message *message, struct patienc
 	return falls_silent(side, patience) ? on_silence(side, message, patience) : 0;
 }
 
-static int on_datagram(struct side *side, const struct fragment *header, ssize_t size)
+/* Of the initiator. The first silence began a beat after the message was sent, at most. */
+static void note_late_answer(struct side *side, const struct fragment *header,
+			     struct patience *patience)
 {
+	if (header->word == side->sent_word ||
+	    (header->word & WORD_NUMBER) != (side->sent_word & WORD_NUMBER))
+		return;
+	allow(side, __rdtsc() - patience->quiet + least_limit(side));
+	patience->limit = side->loss_limit;
+}
+
+static int on_datagram(struct side *side, const struct fragment *header, ssize_t size,
+		       struct patience *patience)
+{
+	if (side->index == INITIATOR)
+		note_late_answer(side, header, patience);
 	if (side->index == RESPONDER && (header->word & WORD_NUMBER) != side->awaited)
 		return answer_again(side, header);
 	/* A later attempt has the larger word. */
@@ -93,19 +115,11 @@ static int on_datagram(struct side *side, const struct fragment *header, ssize_t
 	return 0;
 }
 
-/* No more than half of all the time that there is, so that a message is sent twice. */
-static uint64_t learned_limit(const struct side *side, uint64_t least, uint64_t round_trip)
-{
-	const uint64_t limit = least_of(3 * round_trip, side->limit / 2);
-
-	return limit > least ? limit : least;
-}
-
 static int receive_udp(struct side *side, struct message *message)
 {
-	const uint64_t least = side->run->tsc_khz * loss_ms(side->options);
+	/* Without the stamp where no answer has ever come late: it would be in the sample. */
 	const uint64_t began = side->loss_limit ? __rdtsc() : 0;
-	struct patience patience = { .limit = began ? side->loss_limit : least };
+	struct patience patience = { .limit = began ? side->loss_limit : least_limit(side) };
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
@@ -120,12 +134,11 @@ static int receive_udp(struct side *side, struct message *message)
 			err = size;
 		} else {
 			patience.since = 0;
-			err = on_datagram(side, &header, size);
+			err = on_datagram(side, &header, size, &patience);
 		}
 	}
-	/* Of what was sent twice it cannot be told whose answer came. */
-	if (began && !message->resent)
-		side->loss_limit = learned_limit(side, least, __rdtsc() - began);
+	if (began)
+		allow(side, 3 * (__rdtsc() - (message->resent ? message->resent : began)));
 	message->word = side->gathered_word;
 	message->data = side->incoming;
 	side->tally.bytes_received += err ? 0 : side->options->bytes;
