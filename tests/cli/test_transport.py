@@ -310,9 +310,9 @@ def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait: str, root: Non
     found = json_of(done)
     counted, round_trip = found["evidence"]["counts"], found["metrics"][0]
     assert (counted["sent"], counted["received"], counted["damaged"]) == (40, 40, 0)
-    assert 0.150 < round_trip["p50_ns"] / 1e9 < 0.180
+    assert 0.150 < round_trip["p50_ns"] / 1e9 < 0.250
     # Only before an answer has come, and where the machine had other work.
-    assert counted["lost"] <= 5, str(done)
+    assert counted["lost"] <= 10, str(done)
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
