@@ -56,6 +56,15 @@ def test_a_kernel_that_panics_did_not_boot(lab: Lab, tmp_path: Path) -> None:
     assert not lab.working()
 
 
+def test_a_kernel_is_booted_with_its_own_words(lab: Lab, tmp_path: Path) -> None:
+    kernel = planted.kernel(tmp_path / "k", then=planted.RESET)
+    own = ("--mode", "counted", "--boots", "1", "--runs", "1", "--append", "quiet", "pipes")
+    lab("run", "--kernel", f"planted={kernel},append=isolcpus=1,2 mitigations=off", *own)
+    (path,) = lab.results.glob("planted/.failed/*/lab/machine.json")
+    command = json.loads(path.read_text())["command"]
+    assert command[-1].endswith(" quiet isolcpus=1,2 mitigations=off"), command[-1]
+
+
 def test_a_kernel_that_hangs_did_not_boot(lab: Lab, tmp_path: Path) -> None:
     done = lab.boot(planted.kernel(tmp_path / "k", "here\n"), *LIMIT)
     assert done.returncode == 1

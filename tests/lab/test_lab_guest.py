@@ -18,7 +18,7 @@ from labs import experiment
 
 from klat import plan
 from klat.errors import KlatError
-from klat.lab import cpio, guest, initramfs
+from klat.lab import cpio, guest, initramfs, session
 from klat.lab.experiment import Experiment, check_labels, parse_clock
 from klat.lab.failures import ResultsIncomplete
 from klat.lab.modules import Module
@@ -326,6 +326,26 @@ def test_an_experiment_survives_its_record() -> None:
 
     made = experiment()
     assert Experiment.of(json.loads(json.dumps(made.facts()))) == made
+
+
+def test_an_experiment_of_before_kernels_had_words_of_their_own_is_still_read() -> None:
+    facts = experiment(append="quiet").facts()
+    del facts["appends"]
+    found = Experiment.of(facts)
+    assert found.append_of(found.conditions()[1]) == "quiet"
+
+
+def test_words_of_one_kernel_alone_follow_those_of_all_and_are_declared_by_every_session() -> None:
+    made = experiment(append="quiet", appends=("", "mitigations=off"), boots=1)
+    first, second = made.schedule()
+    assert made.append_of(first.condition) == "quiet"
+    assert made.append_of(second.condition) == "quiet mitigations=off"
+    declared = [session.under_test(made, boot)["under_test"] for boot in (first, second)]
+    assert declared == [
+        {"experiment": made.identity, "append": ""},
+        {"experiment": made.identity, "append": "mitigations=off"},
+    ]
+    assert session.under_test(experiment(), first) == {}, "kernels alone need no declaration"
 
 
 @pytest.mark.parametrize(

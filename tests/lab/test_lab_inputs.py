@@ -161,7 +161,27 @@ def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "debian:", "debian:../x", "vmlinuz", "=path", "a/b=path", "a=", "a=x,modules=", ".a=b"],
+    [
+        *(
+            "",
+            "debian:",
+            "debian:../x",
+            "vmlinuz",
+            "=path",
+            "a/b=path",
+            "a=",
+            "a=x,modules=",
+            ".a=b",
+        ),
+        *("debian:rt,append=x", "a=debian:", "a=debian:rt,modules=/m", "a=debian:rt,apend=x"),
+        *(
+            "a=x,append=",
+            "a=x,append= ",
+            "a=x,append=y,modules=/m",
+            "a=,append=x",
+            "a=x,append=y\nz",
+        ),
+    ],
 )
 def test_what_names_no_kernel_is_a_usage_error(lab: Lab, text: str) -> None:
     done = lab("run", "--kernel", text)
@@ -173,6 +193,14 @@ def test_what_names_no_kernel_is_a_usage_error(lab: Lab, text: str) -> None:
 def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:
     spec = kernels.parse("mine=/a,b/c=d/bzImage,modules=/e,f")
     assert (spec.label, str(spec.path), str(spec.modules)) == ("mine", "/a,b/c=d/bzImage", "/e,f")
+
+
+def test_a_kernel_may_have_words_of_its_own_with_commas_and_quotes() -> None:
+    spec = kernels.parse('q=debian:stock,append=isolcpus=1,2 mitigations=off x="a b"')
+    assert (spec.label, spec.debian) == ("q", "stock")
+    assert spec.append == 'isolcpus=1,2 mitigations=off x="a b"'
+    spec = kernels.parse("mine=k,modules=/m,append=quiet")
+    assert (str(spec.path), str(spec.modules), spec.append) == ("k", "/m", "quiet")
 
 
 def test_two_kernels_of_one_label_are_refused(lab: Lab, tmp_path: Path, qemu: str) -> None:

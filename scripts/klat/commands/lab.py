@@ -32,6 +32,9 @@ kernels:
   NAME=path/to/bzImage[,modules=DIR]
       your own; NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
+  NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
+      WORDS, up to the end, go to this kernel's command line alone: two settings
+      of one kernel take turns, and compare takes the words as under test
 
 modes:
   counted   the emulator counts instructions, on one CPU: the path length of
@@ -56,6 +59,8 @@ examples:
   klat lab run --kernel debian:rt --load none --load populate --boots 5 timer
       idle and under a load (load/load --list names them)
   klat lab run --kernel mine=arch/x86/boot/bzImage --boots 1 --runs 3 pipes
+  klat lab run --kernel debian:stock \\
+      --kernel nomit=debian:stock,append=mitigations=off --boots 5 pipes syscall
 """
 
 
@@ -123,7 +128,7 @@ def _add_run(actions: Any) -> None:
         default=[],
         type=beginning.checked(_kernel),
         metavar="SPEC",
-        help="debian:NAME, or NAME=path/to/bzImage[,modules=DIR]; may be repeated",
+        help="debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; may be repeated",
     )
     add(
         "--boots",
@@ -154,7 +159,7 @@ def _add_run(actions: Any) -> None:
         help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
     )
     beginning.add_plan(parser)
-    add("--append", metavar="WORDS", help="to the kernel's command line, such as mitigations=off")
+    add("--append", metavar="WORDS", help="added to the command line of every kernel")
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
         "--jobs",

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TextIO
@@ -58,7 +58,7 @@ class Request:
     shape: Shape
     sets: Sequence[tuple[str, tuple[str, ...]]]
     loads: Sequence[str]
-    append: str  # to the kernel's command line
+    append: str  # to the command line of every kernel
     boots: int
     runs: int
     seed: int
@@ -129,6 +129,7 @@ class Attempt:
             seed=request.seed,
             clock=request.clock,
             time_limit_s=request.time_limit_s,
+            appends=tuple(kernel.spec.append for kernel in found),
         )
         ready = self._ready(planned, found, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
@@ -141,12 +142,12 @@ class Attempt:
             planned.kernels, planned.labels, planned.releases, planned.hashes
         ):
             try:
-                spec = kernels.parse(f"debian:{release}" if text.startswith("debian:") else text)
+                spec = replace(kernels.parse(text), label=label)
             except ValueError as error:
                 raise KlatError(f"run.json was edited: {error}") from None
-            kernel = kernels.obtain(
-                Spec(text, label, spec.debian, spec.path, spec.modules), self.say, self._archive
-            )
+            if spec.debian:  # the very build, also where the archive has a newer one
+                spec = replace(spec, debian=release)
+            kernel = kernels.obtain(spec, self.say, self._archive)
             if kernel.image.sha256 != digest:
                 raise KlatError(f"{text}: is another kernel than the experiment began with")
             found.append(kernel)

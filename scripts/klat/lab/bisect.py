@@ -87,6 +87,7 @@ class Side:
     figures: Figures
     experiment: Experiment
     load: str
+    append: str  # to its kernel's command line
     machine: str  # machine_id of its guests
 
 
@@ -112,7 +113,8 @@ def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Side:
         )
     figures = gather(sessions, benchmark, metric, statistic)
     planned, boot = begun[0]
-    return Side(figures, planned, boot.condition.load, machines.pop())
+    condition = boot.condition
+    return Side(figures, planned, condition.load, planned.append_of(condition), machines.pop())
 
 
 def programs_of(benchmark: str, load: str) -> list[str]:
@@ -122,9 +124,14 @@ def programs_of(benchmark: str, load: str) -> list[str]:
 
 def check_alike(good: Side, bad: Side, benchmark: str) -> None:
     """KlatError where the two differ in more than their kernels."""
-    for name in ("mode", "shape", "append", "runs"):
+    for name in ("mode", "shape", "runs"):
         if getattr(good.experiment, name) != getattr(bad.experiment, name):
             raise KlatError(f"good and bad were measured with different {name}")
+    if good.append != bad.append:
+        raise KlatError(
+            "good and bad were measured with different words on the kernel's command line:"
+            f" {good.append or 'none'} and {bad.append or 'none'}"
+        )
     if good.load != bad.load:
         raise KlatError(
             f"good and bad were measured under different loads: {good.load} and {bad.load}"
@@ -192,7 +199,7 @@ def _measure(
         shape=begun.shape,
         sets=[(name, words) for name, words in begun.sets if name == benchmark],
         loads=[like.load],
-        append=begun.append,
+        append=like.append,
         boots=arguments.boots,
         runs=begun.runs,
         seed=begun.seed,

@@ -94,7 +94,7 @@ class Booting:
             serial=work / "serial",
             seed=boot.seed,
             clock=boot.clock,
-            append=experiment.append,
+            append=experiment.append_of(boot.condition),
         )
         self._files = files
         try:

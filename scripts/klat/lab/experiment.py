@@ -54,12 +54,21 @@ class Experiment:
     shape: Shape
     sets: tuple[tuple[str, tuple[str, ...]], ...]
     loads: tuple[str, ...]
-    append: str  # to the kernel's command line
+    append: str  # to the command line of every kernel
     boots: int
     runs: int
     seed: int
     clock: str  # of the first guest; those of the others are each a second later
     time_limit_s: int
+    appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
+
+    def append_alone(self, condition: Condition) -> str:
+        """The words that the kernel of this condition alone was given."""
+        return self.appends[condition.kernel] if self.appends else ""
+
+    def append_of(self, condition: Condition) -> str:
+        """All words for the command line. The kernel takes the last of two that disagree."""
+        return f"{self.append} {self.append_alone(condition)}".strip()
 
     def conditions(self) -> list[Condition]:
         return [Condition(k, load) for load in self.loads for k in range(len(self.kernels))]
@@ -112,14 +121,15 @@ class Experiment:
         held = dict(facts)
         held["shape"] = Shape(**held["shape"])
         held["sets"] = tuple((str(name), tuple(map(str, words))) for name, words in held["sets"])
-        for name in ("kernels", "labels", "releases", "hashes", "loads"):
-            held[name] = tuple(map(str, held[name]))
+        for name in ("kernels", "labels", "releases", "hashes", "loads", "appends"):
+            held[name] = tuple(map(str, held.get(name, ())))
         found = Experiment(**held)
         shape = asdict(found.shape).values()
         numbers = (found.boots, found.runs, found.seed, found.time_limit_s, *shape)
         if any(type(number) is not int for number in numbers) or found.mode not in MODES:
             raise ValueError
-        kernels = (found.kernels, found.labels, found.releases, found.hashes)
+        kernels = [found.kernels, found.labels, found.releases, found.hashes]
+        kernels += [found.appends] if found.appends else []
         if len({len(each) for each in kernels}) > 1 or not isinstance(found.programs, dict):
             raise ValueError
         for label in found.labels:

@@ -1,4 +1,4 @@
-"""Which kernels a lab boots: `debian:stock` and the like from Debian's archive, or a file."""
+"""Which kernels a lab boots: `debian:stock` and others from Debian's archive, or a file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ NAMED = {"stock": "6.1", "rt": "6.1-rt"}
 
 @dataclass(frozen=True)
 class Spec:
-    """A kernel as typed: from Debian by `debian`, or from a file."""
+    """A kernel as typed: from Debian by `debian`, or from a file. `append` holds the words that its
+    command line alone gets."""
 
     text: str
     label: str
     debian: str = ""
     path: Path = Path()
     modules: Path | None = None
+    append: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,55 @@ class Offered:
 
 
 def parse(text: str) -> Spec:
-    """`debian:NAME`, or `NAME=path[,modules=DIR]`. ValueError says what is wrong."""
+    """`debian:NAME`, or `NAME=KERNEL[,modules=DIR][,append=WORDS]`, where KERNEL is `debian:NAME` or
+    a path. WORDS go up to the end, commas included. ValueError says what is wrong."""
     if text.startswith("debian:"):
-        name = text.removeprefix("debian:")
-        if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
-            raise ValueError(f"{text!r} names no kernel: klat lab kernels lists them")
-        return Spec(text, f"lab-{name}", debian=name)
+        name, comma, _ = text.partition(",")
+        if comma:
+            raise ValueError(f"{text!r}: a kernel with options needs a name: NAME={text}")
+        return Spec(text, f"lab-{name.removeprefix('debian:')}", debian=_archive_name(name))
     label, equals, rest = text.partition("=")
     if not equals or not rest:
-        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage[,modules=DIR]")
+        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage")
     directory.check_label(label)
-    path, *more = rest.split(",modules=")
-    if len(more) > 1 or not path or more == [""]:
-        raise ValueError(f"{text!r} is not NAME=path/to/bzImage[,modules=DIR]")
-    return Spec(text, label, path=Path(path), modules=Path(more[0]) if more else None)
+    kernel, options = _options(text, rest)
+    append = options.get("append", "")
+    modules = options.get("modules")
+    if not kernel.startswith("debian:"):
+        return Spec(text, label, "", Path(kernel), Path(modules) if modules else None, append)
+    if modules:
+        raise ValueError(
+            f"{text!r}: modules= is for a kernel of your own; Debian's has its modules"
+        )
+    return Spec(text, label, _archive_name(kernel), append=append)
+
+
+def _archive_name(text: str) -> str:
+    name = text.removeprefix("debian:")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
+        raise ValueError(f"{text!r} names no kernel: klat lab kernels lists them")
+    return name
+
+
+def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
+    """The kernel, and its options by name. A path may hold commas and equals signs, but for a comma
+    with a name and an equals sign behind it."""
+    before, append, words = rest.partition(",append=")
+    kernel, *parts = re.split(r",([a-z_]+)=", before)
+    options = dict(zip(parts[::2], parts[1::2]))
+    unknown = [name for name in options if name != "modules"]
+    if unknown:
+        raise ValueError(f"{text!r}: there is no {unknown[0]}=; there are modules= and append=")
+    if len(parts) > 2 or not kernel:
+        raise ValueError(f"{text!r} is not NAME=KERNEL[,modules=DIR][,append=WORDS]")
+    if append:
+        options["append"] = words
+    if ",modules=" in words:
+        raise ValueError(f"{text!r}: append= takes all up to the end, so modules= goes before it")
+    for name, value in options.items():
+        if not value.strip() or not value.isprintable():
+            raise ValueError(f"{text!r}: {name}= cannot be {value!r}")
+    return kernel, options
 
 
 def offered(packages: Mapping[str, Package]) -> list[Offered]:

@@ -131,6 +131,7 @@ def _add_facts(
             **(more or {}),
         },
         **pairing(experiment, boot),
+        **under_test(experiment, boot),
     }
     recording.write(draft, settings, experiment.plan(boot), evidence.command, facts)
 
@@ -167,6 +168,14 @@ def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
     if experiment.mode != "kvm":
         return {}
     return {"pairing": {"experiment": experiment.identity, "pair": str(boot.round)}}
+
+
+def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
+    """What the kernels of the experiment differ in on purpose, besides being what they are."""
+    if not any(experiment.appends):
+        return {}
+    append = experiment.append_alone(boot.condition)
+    return {"under_test": {"experiment": experiment.identity, "append": append}}
 
 
 def _boot_id(session: Path) -> str:
