@@ -27,7 +27,7 @@ from klat.session import SessionError, printable
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
 from klat.verdicts import paired_means, spread
 
-# Of A and of B in an ABBA block.
+# Of A and of B in a block.
 TURNS = 2
 
 

@@ -205,23 +205,24 @@ class Turn:
 
     @property
     def block(self) -> int:
-        """Which ABBA block it is of, from 1."""
+        """Which block it belongs to, from 1."""
         return (self.place + 3) // 4
 
 
-# A is first and last, so that what drifts steadily weighs on both settings alike.
-_ABBA = (0, 1, 1, 0)
+# ABBA and BAAB. In each, a steady drift weighs on both settings alike.
+_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
 
 def take_turns(
     both: Sequence[Sequence[tuple[str, tuple[str, ...]]]], blocks: int, runs: int, seed: int
 ) -> list[tuple[list[PlannedRun], list[Turn]]]:
-    """The plans of two settings, A and B, that take turns in `blocks` ABBA blocks, from as many
-    parameter sets of each. A turn holds every parameter set `runs` times, in an order drawn for each
-    turn from one stream.
+    """The plans of two settings, A and B, that take turns in `blocks` blocks of four turns, from as
+    many parameter sets of each. A block is ABBA or BAAB, drawn from the seed. A turn holds every
+    parameter set `runs` times, in an order drawn for each turn. All draws come from one stream.
 
     Where turns are of one length, the middle of A's two turns of a block is the middle of B's, so a
-    drift that is a straight line cancels; of AB, repeated, it would leave its share of one turn.
+    drift along a straight line cancels. The drawn order keeps a curved drift, and what the outer
+    turns of a block always meet, from weighing on the same setting in every block.
     """
     count = len(both[0])
     length = count * runs
@@ -229,11 +230,11 @@ def take_turns(
     draw = random.Random(seed)
     orders: tuple[list[int], list[int]] = ([], [])
     turns: tuple[list[Turn], list[Turn]] = ([], [])
-    for place in range(1, 4 * blocks + 1):
-        setting = _ABBA[(place - 1) % 4]
-        begun = len(orders[setting])
-        orders[setting].extend(_shuffled(count, runs, draw))
-        turns[setting].append(Turn(begun + 1, begun + length, place))
+    for block in range(blocks):
+        for place, setting in enumerate(_ORDERS[draw.random() < 0.5], start=4 * block + 1):
+            begun = len(orders[setting])
+            orders[setting].extend(_shuffled(count, runs, draw))
+            turns[setting].append(Turn(begun + 1, begun + length, place))
     return [(_numbered(sets, order), taken) for sets, order, taken in zip(both, orders, turns)]
 
 

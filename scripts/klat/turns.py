@@ -1,7 +1,7 @@
 """Two settings that take turns within one boot: two sessions, whose runs alternate.
 
 run.json of each holds, besides what it holds of every session: `setup`, `prefix` and `restore`;
-`options`, those that this setting alone was told; `turns`, as [first order, last order, place among those of both]; `pairing`, the ABBA blocks, as
+`options`, those that this setting alone was told; `turns`, as [first order, last order, place among those of both]; `pairing`, the blocks, as
 docs/record.md says; `partner`, the path from it to the session of the other setting; and `first`,
 whether it is A.
 """

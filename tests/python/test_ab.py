@@ -23,6 +23,8 @@ from klat.session import read_session
 
 TWO = ("ab", "--a", "left", "--b", "right")
 SLOW = ("--option", "all.ms=30")
+# With this seed A has the first turn of the first block, and of all blocks where a turn is one run.
+A_FIRST = ("--seed", "5")
 
 
 @pytest.fixture
@@ -53,13 +55,25 @@ def label_of(words: list[str]) -> str:
 # Turns --------------------------------------------------------------------------------------------
 
 
-def test_the_settings_take_turns_in_abba_blocks(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "cv", "--blocks", "3", "--runs-per-block", "2")
+def test_each_block_is_abba_or_baab_and_the_plan_is_what_is_run(klat: Klat) -> None:
+    done = klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1")
     assert done.returncode == 0, done.stderr
-    order = [label_of(words) for words in klat.starts()]
-    turns = [order[i : i + 4] for i in range(0, len(order), 4)]
-    assert [set(turn) for turn in turns] == [{x} for x in ["left", "right", "right", "left"] * 3]
+    order = [label_of(words)[0] for words in klat.starts()][::2]
+    blocks = ["".join(order[i : i + 4]) for i in range(0, len(order), 4)]
+    assert set(blocks) == {"lrrl", "rllr"}
     assert [recorded_orders(s) for s in sessions(klat)] == [each_once(24)] * 2
+    recorded = {
+        place: label
+        for label, session in zip("lr", sessions(klat))
+        for _, _, place in facts(session)["turns"]  # type: ignore[attr-defined]
+    }
+    assert [recorded[place] for place in sorted(recorded)] == order
+
+
+def test_either_setting_begins_about_half_of_the_blocks() -> None:
+    (_, a), _ = plan.take_turns([[("pipes", ())]] * 2, 1_000, 1, 7)
+    # 500 expected, standard deviation 16.
+    assert 420 < sum(turn.place % 4 == 1 for turn in a) < 580
 
 
 def test_each_turn_holds_every_parameter_set_alike_in_an_order_of_its_own(klat: Klat) -> None:
@@ -192,7 +206,7 @@ def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -
 
 
 def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true")
+    done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST)
     assert done.returncode == 1
     assert "3 runs in succession failed alike" in done.stderr
     assert "nothing was recorded, although true ended with status 0" in done.stderr
@@ -201,7 +215,7 @@ def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat
 
 def test_a_prefix_that_fails_is_told_with_its_message(klat: Klat) -> None:
     prefix = "sh -c 'echo no such cgroup >&2; exit 125'"
-    done = klat(*TWO, "pipes", "--blocks", "100", "--b-prefix", prefix)
+    done = klat(*TWO, "pipes", "--blocks", "100", "--b-prefix", prefix, *A_FIRST)
     assert done.returncode == 1
     assert "3 runs in succession failed alike: no such cgroup" in done.stderr
     assert recorded_orders(sessions(klat)[0])
@@ -212,7 +226,7 @@ def test_a_prefix_that_fails_is_told_with_its_message(klat: Klat) -> None:
 
 def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
     done = klat(
-        *TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",
+        *TWO, *A_FIRST, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",
         "sh -c 'printf a >> log; exec \"$@\"' sh", "--a-setup", log_to("log", "A"),
         "--b-setup", log_to("log", "B"), "--restore", log_to("log", "R"),
     )  # fmt: skip
@@ -225,7 +239,7 @@ def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_a
 ) -> None:
     fail = "test $(wc -c < log) -lt 4 && printf B >> log || { echo no such knob >&2; exit 7; }"
     done = klat(
-        *TWO, "pipes", "--blocks", "3", "--runs-per-block", "1",
+        *TWO, *A_FIRST, "pipes", "--blocks", "3", "--runs-per-block", "1",
         "--a-setup", log_to("log", "A"), "--b-setup", fail, "--restore", log_to("log", "R"),
     )  # fmt: skip
     assert done.returncode == 1
@@ -238,7 +252,7 @@ def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_a
 
 def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat: Klat) -> None:
     words = ("--a-setup", "exit 3", "--restore", log_to("log", "R"))
-    done = klat(*TWO, "pipes", "--blocks", "3", *words)
+    done = klat(*TWO, "pipes", "--blocks", "3", *A_FIRST, *words)
     assert done.returncode == 1 and "status 3" in done.stderr
     assert (klat.directory / "log").read_text() == "R"
     assert not klat.starts() and not list((klat.directory / "results").iterdir())

@@ -11,10 +11,10 @@ from klat import beginning, plan
 from klat.errors import KlatError
 
 _DESCRIPTION = """\
-Two settings of this machine, A and B, take turns within one boot, in blocks of
-A B B A, and record into a session each. `klat compare` then takes each block as
-one pair, in which a steady drift cancels, and tells whether B is faster or
-slower than A.
+Two settings of this machine, A and B, take turns within one boot and record into
+a session each. A block is four turns, A B B A or B A A B, drawn from the seed.
+`klat compare` takes each block as one pair, in which a steady drift cancels, and
+tells whether B is faster or slower than A.
 """
 
 _EPILOG = """\
@@ -30,8 +30,8 @@ run in flight is over. It may be run twice. Nothing is restored without.
 The prefix is split into words as by sh, and nothing else in it is expanded.
 Exit status and record are the program's, which the prefix has to pass on.
 
-The order: each turn holds every parameter set --runs-per-block times, shuffled
-as `klat run` does, all turns from one stream of SEED.
+The order: SEED decides each block's order. Each turn holds every parameter set
+--runs-per-block times, shuffled as `klat run` does. All draws are one stream.
 
 Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
 --resume with either path completes both, and repeats and loses nothing.
@@ -82,7 +82,7 @@ def add_parser(subparsers: Any) -> None:
         "--blocks",
         type=beginning.number(1, plan.MAX_RUNS, "number"),
         metavar="N",
-        help="of four turns, A B B A; each is one fact for compare (default: 10)",
+        help="of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
     )
     add(
         "--runs-per-block",
@@ -143,7 +143,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     sessions = begin(beginning.output(arguments), settings, plans, told, sys.argv)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
-        f" {blocks} blocks of ABBA, labels {arguments.a} and {arguments.b}, seed {seed},"
+        f" {blocks} blocks, labels {arguments.a} and {arguments.b}, seed {seed},"
         f" into {sessions[0]} and {sessions[1]}",
         file=sys.stderr,
     )
