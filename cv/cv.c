@@ -401,7 +401,7 @@ static int verify(struct klat_run *run)
 		klat_invalid(run, "stamps that contradict each other");
 	if (primitive_of(run)->enter) {
 		klat_count(run, "contended", state->contended);
-		if (state->contended * 100 < run->iterations * 99)
+		if (!klat_is_enough(state->contended, run->iterations))
 			klat_invalid(run, "the lock was free in some hand-offs");
 	}
 	/* The kernel lets the waiter of a priority-inheritance lock spin while the owner runs on

@@ -339,8 +339,23 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 
 /*
- * The role has to have slept for every iteration: below 99 % of them it was held up so that the
- * wake-up came first, which disturbs; below 90 % the run measured another event. On one CPU a side
+ * The one allowance of all evidence that is counted over a run: the event that is named happened in
+ * at least 99 % of what was timed. Below that, too many samples are of another event, and the run
+ * is invalid.
+ */
+static inline bool klat_is_enough(int64_t seen, int64_t expected)
+{
+	return seen * 100 >= expected * 99;
+}
+
+/* The same of what should not happen: it did in at most 1 %. */
+static inline bool klat_is_rare(int64_t seen, int64_t expected)
+{
+	return seen * 100 <= expected;
+}
+
+/*
+ * Each worker of the role slept for enough iterations, or the run is invalid. On one CPU a side
  * that is preempted by the one it woke need not sleep, so there all its switches count.
  */
 void klat_verify_slept(struct klat_run *run, const char *role);

@@ -802,7 +802,7 @@ static int verify(struct klat_run *run)
 	if (o->remote)
 		klat_count(run, "unspun", state->unspun);
 	klat_verify_slept(run, "high");
-	if (state->preempted * 100 < run->iterations * 99)
+	if (!klat_is_enough(state->preempted, run->iterations))
 		klat_invalid(run,
 			     "the low-priority thread was seen spinning and preempted for %lld of "
 			     "%lld packets",
@@ -814,7 +814,7 @@ static int verify(struct klat_run *run)
 			(long long)involuntary, (long long)run->iterations);
 	if (!o->remote && run->one_cpu) {
 		klat_count(run, "overtaken", state->overtaken);
-		if (state->overtaken * 100 < run->iterations * 99)
+		if (!klat_is_enough(state->overtaken, run->iterations))
 			klat_invalid(run,
 				     "the reader preempted the client within send() for %lld of "
 				     "%lld packets",

@@ -232,14 +232,14 @@ static int verify(struct klat_run *run)
 		switches += run->workers[i].voluntary + run->workers[i].involuntary;
 	klat_count(run, "switches", switches);
 	klat_count(run, "unanswered", state->unanswered);
-	if (switches * 100 < run->iterations * 90 || state->unanswered * 10 > run->iterations)
+	if (!klat_is_enough(switches, run->iterations))
+		klat_invalid(run, "the kernel switched %lld times in %lld iterations",
+			     (long long)switches, (long long)run->iterations);
+	if (!klat_is_rare(state->unanswered, run->iterations))
 		klat_invalid(run,
-			     "the kernel switched %lld times in %lld iterations, and %lld yields "
-			     "found nobody",
-			     (long long)switches, (long long)run->iterations,
-			     (long long)state->unanswered);
-	else if (switches * 100 < run->iterations * 99 || state->unanswered * 100 > run->iterations)
-		klat_disturbed(run, "some yields found nobody");
+			     "in %lld of %lld iterations sched_yield() returned without "
+			     "switching",
+			     (long long)state->unanswered, (long long)run->iterations);
 	if (switches * 100 > run->iterations * 101 + 1000)
 		klat_disturbed(run, "other threads had the CPU in between");
 	return 0;

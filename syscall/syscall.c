@@ -463,9 +463,9 @@ static int verify(struct klat_run *run)
 	if (worker->voluntary)
 		klat_invalid(run, "calls that cannot sleep slept %lld times",
 			     (long long)worker->voluntary);
-	if (o->call == SCHED_YIELD && worker->involuntary * 100 > run->iterations)
+	if (o->call == SCHED_YIELD && !klat_is_rare(worker->involuntary, run->iterations))
 		klat_disturbed(run, "another thread had the CPU in some yields");
-	if (state->negative * 100 > run->iterations)
+	if (!klat_is_rare(state->negative, run->iterations))
 		klat_disturbed(run,
 			       "interruptions as long as a batch: a larger --batch bears them");
 	return 0;

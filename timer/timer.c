@@ -568,7 +568,7 @@ static int verify(struct klat_run *run)
 	int64_t unaccounted = state->periods - run->iterations - state->missed;
 
 	klat_count(run, "early", state->early);
-	if (state->early * 100 > run->iterations)
+	if (!klat_is_rare(state->early, run->iterations))
 		klat_invalid(run, "the timer fired before the wait began: --period is too short");
 	else if (state->early)
 		klat_disturbed(run, "some timers fired before the wait began");
@@ -580,9 +580,8 @@ static int verify(struct klat_run *run)
 				     (long long)unaccounted);
 	}
 	if (o->wait != SPIN) {
-		if (!state->missed)
-			klat_verify_slept(run, "waiter");
-	} else if (worker->voluntary * 100 > run->iterations) {
+		klat_verify_slept(run, "waiter");
+	} else if (!klat_is_rare(worker->voluntary, run->iterations)) {
 		klat_invalid(run, "the spinner slept");
 	} else if (worker->involuntary) {
 		klat_disturbed(run, "the waiter was preempted");

@@ -326,7 +326,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
 		gaps = seen < gaps ? seen : gaps;
-		reached += delivered * 100 >= expected * 99;
+		reached += klat_is_enough(delivered, expected);
 	}
 	klat_count(run, "responders_reached", reached);
 	klat_count(run, "least_delivered", least);
@@ -348,7 +348,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		klat_disturbed(run, "shootdowns of other processes reached a responder");
 	if (o->responder_state == SLEEPING)
 		klat_verify_slept(run, "responder");
-	else if (gaps * 100 < run->iterations * 99)
+	else if (!klat_is_enough(gaps, run->iterations))
 		klat_invalid(run, "a responder saw %lld interruptions in %lld iterations",
 			     (long long)gaps, (long long)run->iterations);
 }

@@ -635,10 +635,9 @@ static void verify_waits(struct klat_run *run)
 			klat_verify_slept(run, worker->role);
 		/* Now and then on a lock of the kernel's, as that of a pipe, which is no wait for a
 		 * message. */
-		else if (worker->voluntary * 10 > run->iterations)
-			klat_invalid(run, "the %s slept, and was to spin", worker->role);
-		else if (worker->voluntary * 100 > run->iterations)
-			klat_disturbed(run, "the %s slept in some iterations", worker->role);
+		else if (!klat_is_rare(worker->voluntary, run->iterations))
+			klat_invalid(run, "the %s slept %lld times despite --wait spin",
+				     worker->role, (long long)worker->voluntary);
 	}
 }
 

@@ -121,13 +121,13 @@ TRAITS: dict[str, Traits] = {
     "messages": Traits(
         steady=("--cpus", "1,1"),
         calls=frozenset({"read", "write", "epoll_wait", "clock_nanosleep"}),
-        faults={"poll": "the thread slept"},
+        faults={"poll": "the thread was woken before it slept"},
     ),
     "semaphore": Traits(
         steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),
         injected={"bare": 0},
         calls=frozenset({"futex", "clock_gettime", "clock_nanosleep"}),
-        faults={"awake": "the consumer slept"},
+        faults={"awake": "the consumer was woken before it slept"},
     ),
     "transport": Traits(
         steady=("--transport", "pipe", "--wait", "block", "--cpus", "1,1"),

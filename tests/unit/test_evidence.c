@@ -94,6 +94,45 @@ TEST(workers_of_one_cpu_wait_for_each_other)
 	assert_judged(KLAT_OK, "");
 }
 
+static void slept(int64_t first, int64_t second)
+{
+	run->iterations = 501;
+	run->workers[0].voluntary = first;
+	run->workers[1].voluntary = second;
+	klat_verify_slept(run, "writer");
+}
+
+TEST(a_worker_sleeps_for_99_iterations_of_a_hundred)
+{
+	slept(495, 495);
+	assert_int_equal(run->library->status, KLAT_OK);
+}
+
+TEST(a_worker_that_slept_less_often_measured_another_event)
+{
+	slept(494, 500);
+	assert_int_equal(run->library->status, KLAT_INVALID);
+	assert_non_null(
+		strstr(run->library->reason, "in 7 of 501 iterations the writer was woken"));
+}
+
+TEST(one_worker_does_not_sleep_for_another)
+{
+	slept(1000, 0);
+	assert_int_equal(run->library->status, KLAT_INVALID);
+}
+
+TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping)
+{
+	run->workers[0].involuntary = 500;
+	slept(0, 500);
+	assert_int_equal(run->library->status, KLAT_INVALID);
+	run->library->status = KLAT_OK;
+	run->one_cpu = true;
+	slept(0, 500);
+	assert_int_equal(run->library->status, KLAT_OK);
+}
+
 TEST(interrupt_counters_may_wrap)
 {
 	run->library->after.irq_present[KLAT_IRQ_TLB] = true;
@@ -135,9 +174,7 @@ TEST(idle_cpus_that_poll_though_they_must_not_are_seen)
 	run->library->after.polls = 5;
 	assert_judged(KLAT_OK, "");
 	run->library->after.polls = 6;
-	assert_judged(KLAT_DISTURBED, "polled in some iterations");
-	run->library->after.polls = 51;
-	assert_judged(KLAT_INVALID, "polled 51 times");
+	assert_judged(KLAT_INVALID, "polled 6 times");
 }
 
 TEST(idle_cpus_may_poll_where_they_are_told_to)
@@ -179,6 +216,10 @@ int main(void)
 		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),
 		EVIDENCE_TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long),
 		EVIDENCE_TEST(workers_of_one_cpu_wait_for_each_other),
+		EVIDENCE_TEST(a_worker_sleeps_for_99_iterations_of_a_hundred),
+		EVIDENCE_TEST(a_worker_that_slept_less_often_measured_another_event),
+		EVIDENCE_TEST(one_worker_does_not_sleep_for_another),
+		EVIDENCE_TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping),
 		EVIDENCE_TEST(interrupt_counters_may_wrap),
 		EVIDENCE_TEST(a_halt_polling_that_somebody_else_set_is_another_event),
 		EVIDENCE_TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen),
