@@ -384,8 +384,8 @@ static int setup(struct klat_run *run)
 		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
 		return 0;
 	}
-	klat_worker_add(run, "high", 0, KLAT_HIGH, high);
-	klat_worker_add(run, "low", 1, KLAT_LOW, low);
+	klat_worker_add(run, "high", 0, KLAT_HIGH, high)->woken = true;
+	klat_worker_add(run, "low", 1, KLAT_LOW, low)->woken = true;
 	return 0;
 }
 

@@ -383,4 +383,5 @@ void klat_evidence_judge(struct klat_run *run)
 	judge_throttling(run);
 	judge_machine(run);
 	judge_halt_poll(run);
+	klat_wakeups_count(run);
 }

@@ -215,6 +215,10 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
  */
 void klat_evidence_judge(struct klat_run *run);
 
+/* wakeups.c */
+/* How the workers that others wake were woken. */
+void klat_wakeups_count(struct klat_run *run);
+
 /* summary.c */
 struct klat_summary {
 	int64_t n;

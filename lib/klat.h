@@ -104,6 +104,7 @@ struct klat_worker {
 	int cpu;
 	int priority;
 	bool process; /* a forked process instead of a thread */
+	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
 	int (*body)(struct klat_worker *worker);
 
 	uint32_t aux;     /* TSC_AUX of the CPU it is pinned to */
@@ -122,6 +123,7 @@ struct klat_worker {
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* in the timed part */
 	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
 	int64_t rests;               /* voluntary switches of klat_rest(), not in `voluntary` */
+	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
 
@@ -337,6 +339,10 @@ void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 /* The same over every CPU that the run did not use. */
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
+
+/* Interrupts by which other CPUs wake what sleeps on this one, likewise; -1 where the kernel does
+ * not tell. */
+int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 
 /*
  * The one allowance of all evidence that is counted over a run: the event that is named happened in

@@ -82,6 +82,7 @@ static void timed_part_ends(struct klat_worker *worker)
 	/* A rest that was over before it slept was no switch. */
 	if (worker->voluntary < 0)
 		worker->voluntary = 0;
+	worker->wakeups += usage.ru_nvcsw - worker->rests;
 	worker->involuntary = usage.ru_nivcsw - worker->start_involuntary;
 	worker->minor_faults = usage.ru_minflt - worker->start_minor;
 	worker->major_faults = usage.ru_majflt - worker->start_major;
@@ -132,6 +133,7 @@ static void *worker_main(void *argument)
 	struct klat_worker *worker = argument;
 	struct klat_library *library = worker->run->library;
 	int64_t migrations, wait_ns;
+	struct rusage usage;
 	bool pinned_first;
 
 	worker->tid = gettid();
@@ -146,6 +148,8 @@ static void *worker_main(void *argument)
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
+	getrusage(RUSAGE_THREAD, &usage);
+	worker->wakeups = -usage.ru_nvcsw;
 	worker->result = worker->body(worker);
 	if (worker->result)
 		fail(worker);

@@ -423,10 +423,11 @@ static int setup(struct klat_run *run)
 		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner);
 		return 0;
 	}
-	klat_worker_add(run, "hub", 0, KLAT_HIGH, hub);
+	klat_worker_add(run, "hub", 0, KLAT_HIGH, hub)->woken = true;
 	for (int64_t t = 0; t < o->threads; t++)
 		klat_worker_add(run, "thread", 1 + t % (run->cpu_count - 1), KLAT_HIGH,
-				spoke_thread);
+				spoke_thread)
+			->woken = true;
 	return 0;
 }
 

@@ -198,9 +198,16 @@ static int setup(struct klat_run *run)
 
 	if (pipe(state->there) || pipe(state->back))
 		return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
-	klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH, writer);
-	klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH, reader)
-		->process = o->peer == PROCESS;
+	struct klat_worker *worker;
+
+	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
+				 writer);
+	/* One way, the gap ends half of its sleeps. */
+	worker->woken = o->mode == 0;
+	worker = klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH,
+				 reader);
+	worker->woken = true;
+	worker->process = o->peer == PROCESS;
 	return 0;
 }
 

@@ -399,7 +399,7 @@ static int setup(struct klat_run *run)
 		if (err)
 			return err;
 	}
-	klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer);
+	klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer)->woken = true;
 	klat_worker_add(run, "producer", 1, KLAT_LOW, producer);
 	return 0;
 }
@@ -420,7 +420,7 @@ static void count_figures(struct klat_run *run)
 	int64_t net = 0, cpu = state->producer.with - state->producer.without +
 			       state->consumer.with - state->consumer.without;
 	int64_t reschedules = klat_interrupts(run, "RES", consumer->cpu);
-	int64_t calls = klat_interrupts(run, "CAL", consumer->cpu);
+	int64_t interrupts = klat_wake_interrupts(run, consumer->cpu);
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
@@ -430,11 +430,9 @@ static void count_figures(struct klat_run *run)
 	if (reschedules >= 0)
 		klat_count(run, "reschedules_per_1000_items",
 			   reschedules * 1000 / (run->warmup + run->iterations));
-	/* An idle CPU is told to wake the thread itself, by a function-call interrupt: see
-	 * ttwu_queue_cond() in kernel/sched/core.c. */
-	if (reschedules >= 0 && calls >= 0)
+	if (interrupts >= 0)
 		klat_count(run, "wake_interrupts_per_1000_items",
-			   (reschedules + calls) * 1000 / (run->warmup + run->iterations));
+			   interrupts * 1000 / (run->warmup + run->iterations));
 	klat_count(run, "stretch", state->stretch);
 }
 

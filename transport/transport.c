@@ -602,13 +602,15 @@ static int setup(struct klat_run *run)
 		err = transport_of(run)->open(run);
 	if (err)
 		return err;
-	/* Both, for a thread of a process that has others pays for references to its files. */
 	if (!o->listen)
-		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator)->process =
-			o->peer != THREAD;
+		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, initiator);
 	if (!o->connect)
-		klat_worker_add(run, names[RESPONDER], run->cpu_count - 1, KLAT_HIGH, responder)
-			->process = o->peer != THREAD;
+		klat_worker_add(run, names[RESPONDER], run->cpu_count - 1, KLAT_HIGH, responder);
+	for (int i = 0; i < run->worker_count; i++) {
+		/* A thread of a process that has others pays for references to its files. */
+		run->workers[i].process = o->peer != THREAD;
+		run->workers[i].woken = o->peer != REMOTE;
+	}
 	return 0;
 }
 

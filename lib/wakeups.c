@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a sleeper was woken is part of the event. A CPU that is halted, or runs something of lower
+ * priority, gets an interrupt. A CPU that polls while it is idle, or waits by MWAIT, gets none: the
+ * waker sets a flag in its memory. Counted are both, for the workers that another CPU wakes.
+ */
+#include "internal.h"
+
+#include <string.h>
+
+/* A worker of another role on the same CPU could be the waker, which then sends no interrupt. */
+static bool is_alone(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].cpu == worker->cpu &&
+		    strcmp(run->workers[i].role, worker->role) != 0)
+			return false;
+	return true;
+}
+
+static bool is_counted(const struct klat_run *run, const struct klat_worker *worker)
+{
+	return worker->woken && is_alone(run, worker);
+}
+
+static bool has_earlier(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (const struct klat_worker *w = run->workers; w < worker; w++)
+		if (is_counted(run, w) && w->cpu == worker->cpu)
+			return true;
+	return false;
+}
+
+/* An idle CPU is told to wake the thread itself, by a function-call interrupt: see
+ * ttwu_queue_cond() in kernel/sched/core.c. */
+int64_t klat_wake_interrupts(const struct klat_run *run, int cpu)
+{
+	int64_t reschedules = klat_interrupts(run, "RES", cpu),
+		calls = klat_interrupts(run, "CAL", cpu);
+
+	return reschedules < 0 || calls < 0 ? -1 : reschedules + calls;
+}
+
+void klat_wakeups_count(struct klat_run *run)
+{
+	int64_t wakeups = 0, interrupts = 0;
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+		int64_t of_cpu;
+
+		if (!is_counted(run, worker))
+			continue;
+		wakeups += worker->wakeups;
+		if (has_earlier(run, worker))
+			continue;
+		of_cpu = klat_wake_interrupts(run, worker->cpu);
+		if (of_cpu < 0)
+			return;
+		interrupts += of_cpu;
+	}
+	/* The event is another one where hardly anybody sleeps. */
+	if (wakeups * 10 < run->warmup + run->iterations)
+		return;
+	klat_count(run, "wakeups", wakeups);
+	klat_count(run, "wake_interrupts", interrupts);
+}
