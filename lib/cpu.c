@@ -46,9 +46,33 @@ static int get_affinity(klat_cpu_set *set)
 	return syscall(SYS_sched_getaffinity, 0, sizeof(set->bits), set->bits) < 0 ? -errno : 0;
 }
 
+/* CPUs of the machine that is assumed in place of this one; 0 without. */
+static int assumed_count;
+
+void klat_cpus_assume(int count)
+{
+	assumed_count = count;
+}
+
+static int assumed_cpus(klat_cpu_set *set)
+{
+	memset(set, 0, sizeof(*set));
+	for (int cpu = 0; cpu < assumed_count; cpu++)
+		set_add(set, cpu);
+	return 0;
+}
+
 int klat_cpus_allowed(klat_cpu_set *set)
 {
-	return get_affinity(set);
+	return assumed_count ? assumed_cpus(set) : get_affinity(set);
+}
+
+int klat_available_cpus(void)
+{
+	klat_cpu_set allowed;
+	int err = klat_cpus_allowed(&allowed);
+
+	return err ? err : klat_cpu_weight(&allowed);
 }
 
 /* One line of sysfs below /sys/devices/system/cpu. Returns false when the file is not there. */
@@ -74,6 +98,8 @@ int klat_cpus_online(klat_cpu_set *set)
 	char line[4096];
 	int *cpus, count;
 
+	if (assumed_count)
+		return assumed_cpus(set);
 	memset(set, 0, sizeof(*set));
 	if (!read_line(line, sizeof(line), "/sys/devices/system/cpu/online", 0, 0))
 		return -ENOENT;

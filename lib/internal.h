@@ -30,7 +30,7 @@
 
 /* options.c */
 struct klat_common {
-	const char *cpus, *policy, *record, *label, *plant;
+	const char *cpus, *policy, *record, *label, *plant, *check_for;
 	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
 	bool csv, json, quiet, published, help, version, print_man, print_completion,
 		print_published;
@@ -48,6 +48,10 @@ void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
 			size_t size);
 
+/* check.c: the options are checked for a machine that is not this one, and nothing is measured.
+ * `machine` is "MODE:CPUS". 0, or -EINVAL after a line on stderr. */
+int klat_check_for(const struct klat_run *run, const char *machine);
+
 /* cpu.c */
 typedef struct {
 	unsigned long bits[KLAT_MAX_CPU / (8 * sizeof(unsigned long))];
@@ -56,6 +60,8 @@ typedef struct {
 /* The CPUs this process may use without asking: its inherited affinity mask. */
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
+/* From here on these two answer CPUs 0 to count - 1. */
+void klat_cpus_assume(int count);
 void klat_cpu_remove(klat_cpu_set *set, int cpu);
 bool klat_cpu_in(const klat_cpu_set *set, int cpu);
 int klat_cpu_weight(const klat_cpu_set *set);
@@ -107,6 +113,8 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy
 /* mode.c */
 /* "hardware", "virtual", "emulated" or "counted". */
 const char *klat_mode(void);
+/* From here on klat_mode() answers this. */
+void klat_mode_assume(const char *assumed);
 
 /* measurable.c */
 bool klat_counted(void);

@@ -372,6 +372,9 @@ void klat_verify_slept(struct klat_run *run, const char *role);
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 
+/* For configure(): how many CPUs the run may use without --cpus, or -errno. */
+int klat_available_cpus(void);
+
 /* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and
  * -`error`. */
 int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);

@@ -260,24 +260,31 @@ static int prepare(struct klat_run *run)
 	return err ? klat_usage(run, "the options are too long to record") : 0;
 }
 
+/* Whether there are enough, where the program chooses among those that it may use. */
+static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
+{
+	int available, err = klat_cpus_allowed(allowed);
+
+	if (err)
+		return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
+	available = klat_cpu_weight(allowed);
+	if (run->cpus_given || run->cpu_count <= available)
+		return 0;
+	return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+			 run->benchmark->distinct_cpus
+				 ? ""
+				 : "; --cpus with a number repeated puts roles on one CPU");
+}
+
 static int place(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	klat_cpu_set allowed;
-	int err, available;
+	int err = count_cpus(run, &allowed);
 
+	if (err)
+		return err;
 	if (!run->cpus_given) {
-		err = klat_cpus_allowed(&allowed);
-		if (err)
-			return klat_error(run, -err, "cannot read the affinity mask: %s",
-					  strerror(-err));
-		available = klat_cpu_weight(&allowed);
-		if (run->cpu_count > available)
-			return klat_skip(
-				run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
-				run->benchmark->distinct_cpus
-					? ""
-					: "; --cpus with a number repeated puts roles on one CPU");
 		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
 		err = run->cpus ? klat_cpus_place(&allowed, run->cpu_count, run->cpus) : -ENOMEM;
 		if (err)
@@ -709,17 +716,34 @@ static void hold_signals(sigset_t *awaited, sigset_t *before)
 	sigprocmask(SIG_BLOCK, awaited, before);
 }
 
+/* With --check-for: nothing is measured. */
+static int check_cpus_only(struct klat_run *run)
+{
+	klat_cpu_set allowed;
+
+	if (count_cpus(run, &allowed))
+		klat_warn(run, "%s: %s", klat_status_name(run->library->status),
+			  run->library->reason);
+	return exit_status(run->library->status);
+}
+
 static int live(struct klat_run *run, int argc, char **argv)
 {
 	sigset_t awaited, before;
+	const char *check_for;
 	int session = -1;
 
 	if (klat_options_parse(run, &run->library->common, argc, argv))
 		return EXIT_USAGE;
+	check_for = run->library->common.check_for;
 	if (inform(run))
 		return is_written(stdout) ? EXIT_MEASURED : EXIT_FAILED;
+	if (check_for && klat_check_for(run, check_for))
+		return EXIT_USAGE;
 	if (prepare(run))
 		return EXIT_USAGE;
+	if (check_for)
+		return check_cpus_only(run);
 	if (run->library->common.record) {
 		session = klat_session_join(run);
 		if (session < 0) {

@@ -30,11 +30,16 @@ static const char *find_mode(void)
 	return counted ? "counted" : "emulated";
 }
 
+static const char *mode;
+
 const char *klat_mode(void)
 {
-	static const char *mode;
-
 	if (!mode)
 		mode = find_mode();
 	return mode;
+}
+
+void klat_mode_assume(const char *assumed)
+{
+	mode = assumed;
 }

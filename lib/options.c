@@ -67,6 +67,7 @@ static const struct klat_option hidden_options[] = {
 	{ "print-man", NULL, "", KLAT_FLAG, COMMON(print_man), 0, 0, NULL, true },
 	{ "print-completion", NULL, "", KLAT_FLAG, COMMON(print_completion), 0, 0, NULL, true },
 	{ "print-published", NULL, "", KLAT_FLAG, COMMON(print_published), 0, 0, NULL, true },
+	{ "check-for", "MODE:CPUS", "", KLAT_TEXT, COMMON(check_for), 0, 0, NULL, true },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))

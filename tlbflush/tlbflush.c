@@ -84,14 +84,13 @@ static int configure_responders(struct klat_run *run)
 	if (run->cpus_given && o->responders < 0)
 		o->responders = run->cpu_count - 1;
 	if (o->responders < 0) {
-		cpu_set_t allowed;
+		int available = klat_available_cpus();
 
-		CPU_ZERO(&allowed);
-		if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		if (available < 0)
 			return klat_usage(run, "cannot count the CPUs: give --responders");
-		/* One at the least: with a single CPU there is no shootdown, which placement says.
-		 */
-		o->responders = CPU_COUNT(&allowed) > 1 ? CPU_COUNT(&allowed) - 1 : 1;
+		/* At least one: a single CPU has no shootdown, and the run is skipped with that
+		 * reason. */
+		o->responders = available > 1 ? available - 1 : 1;
 	}
 	if (o->responder_state == SLEEPING && o->responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from klat import statistics
+from klat import statistics, unrecorded
 from klat.comparability import (
     PARAMS,
     Declared,
@@ -218,6 +218,11 @@ def read_side(path: Path) -> Side:
     are."""
     sessions = [read_session(found) for found in find_sessions(path)]
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
+    problems += [
+        f"{printable(str(s.path))}: {left.sentence()}"
+        for s in sessions
+        for left in unrecorded.of_session(s.path)
+    ]
     held = [session for session in sessions if session.rows]
     if not held:
         first = problems[0] if problems else f"{printable(str(path))}: no run in it"

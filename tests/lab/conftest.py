@@ -43,4 +43,4 @@ def root() -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path, busybox: Path) -> Lab:
-    return Lab(tmp_path, busybox)
+    return Lab(tmp_path)

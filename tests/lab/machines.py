@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import harness
 import pytest
+from labs import static_program
 
 from klat.errors import KlatError
 from klat.lab import cache, guest, image, initramfs, kernels, qemu
@@ -126,13 +126,6 @@ class Machine:
         return found
 
 
-def built() -> Path:
-    target = "build/static/transport/transport"
-    words = ["make", "-s", "-C", str(harness.ROOT), "OUT=build/static", "STATIC=1", target]
-    subprocess.run(words, check=True, timeout=600)
-    return harness.ROOT / target
-
-
 @contextmanager
 def joined(work: Path, busybox: Path) -> Iterator[tuple[Machine, Machine]]:
     """Debian's stock kernel, twice. The first holds the end of the cable that the second is plugged into."""
@@ -145,7 +138,7 @@ def joined(work: Path, busybox: Path) -> Iterator[tuple[Machine, Machine]]:
         harness.lacking(f"Debian's kernel cannot be had: {error}")
     assert kernel.tree
     modules = kernel.tree.closure(["virtio_pci", "virtio_net"])
-    programs = {"transport": built()}
+    programs = {"transport": static_program("transport")}
     box = busybox.read_bytes()
     shared = initramfs.base(INIT, box, programs, modules, [], None, shape.describe(""))
     unpacked = image.vmlinux(kernel.image, cache.folder("images")) or kernel.image.path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import shutil
 import stat
@@ -15,13 +16,15 @@ from pathlib import Path
 import harness
 import pytest
 from labs import experiment
+from written_sessions import SyntheticSession
 
-from klat import plan
+from klat import plan, unrecorded
 from klat.errors import KlatError
 from klat.lab import cpio, guest, initramfs, session
 from klat.lab.experiment import Experiment, check_labels, parse_clock
-from klat.lab.failures import ResultsIncomplete
+from klat.lab.failures import ProgramsFailed, ResultsIncomplete
 from klat.lab.modules import Module
+from klat.sides import read_side
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,15 +100,16 @@ for word; do printf '%s\\n' "$word"; done >>/seen
 echo "it said this" >&2
 mkdir -p /results
 echo x >>/results/rows
-exit $(cat /status)
+exit $(cat /status.${0##*/})
 """
 
 
 def follow(
-    directory: Path, busybox: Path, arguments: tuple[str, ...], runs: int, status: int = 0
+    directory: Path, busybox: Path, arguments: tuple[str, ...], runs: int, **statuses: int
 ) -> tuple[Path, bytes]:
     """A guest's directory after lab/init, and what it wrote to the serial line. Without a kernel: what
-    would mount, load or end something does nothing, and there is no disk."""
+    would mount, load or end something does nothing, and there is no disk. `statuses` are the exit statuses of
+    the programs that are planned, by name."""
     # In a process space of its own, of which a call that ends a machine would be the end.
     # It ends with unshare, which a time limit kills.
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
@@ -121,9 +125,12 @@ def follow(
     (guest_root / "dev/null").touch()
     (guest_root / "dev/ttyS1").touch()
     (guest_root / "dev/zero").write_bytes(bytes(512))
-    program = guest_root / "bin/pipes"
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
+    statuses = statuses or {"pipes": 0}
+    for name, status in statuses.items():
+        program = guest_root / "bin" / name
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        (guest_root / f"status.{name}").write_text(f"{status}\n")
     # Functions, for busybox's shell asks no file for what it has built in.
     stubs = [
         f"{name}() {{ :; }}" for name in ("mount", "insmod", "stty", "sync", "mknod", "reboot")
@@ -131,10 +138,9 @@ def follow(
     script = ["#!/bin/sh", *stubs, "poweroff() { exit 0; }", (ROOT / "lab/init").read_text()]
     (guest_root / "init").write_text("\n".join(script))
     (guest_root / "init").chmod(0o755)
-    (guest_root / "status").write_text(f"{status}\n")
     (guest_root / "klat/modules").write_text("")
     (guest_root / "klat/modules.last").write_text("")
-    planned = plan.to_csv(plan.make([("pipes", arguments)], runs, 1))
+    planned = plan.to_csv(plan.make([(name, arguments) for name in statuses], runs, 1))
     settings = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
     for name, (_, data) in entries(initramfs.of_boot(planned, settings)).items():
         if data:
@@ -168,12 +174,78 @@ def test_the_plan_reaches_the_programs_word_for_word(tmp_path: Path, busybox: Pa
 
 
 @pytest.mark.parametrize(("status", "runs"), [(1, 3), (2, 1), (139, 3), (3, 5), (4, 5)])
-def test_a_guest_gives_up_where_programs_only_fail(
+def test_a_program_that_fails_is_left_out_and_the_others_go_on(
     tmp_path: Path, busybox: Path, status: int, runs: int
 ) -> None:
-    guest_root, serial = follow(tmp_path, busybox, (), 5, status)
-    assert (guest_root / "results/rows").read_text() == "x\n" * runs
-    assert received(tmp_path, serial).state == ("complete" if runs == 5 else "programs")
+    guest_root, serial = follow(tmp_path, busybox, WORDS, 5, pipes=status, cv=0)
+    delivery = received(tmp_path, serial)
+    assert delivery.state == "complete"
+    assert (guest_root / "results/rows").read_text() == "x\n" * (runs + 5)
+    guest.unpack(delivery.tar, tmp_path)
+    said = (tmp_path / "lab/programs.log").read_text().splitlines()
+    assert sum(f" {status} it said this" in line for line in said) == runs
+
+
+# What a boot leaves when programs fail ------------------------------------------------------------
+
+
+def delivered(directory: Path, planned: Experiment, log: str, **rows: str) -> guest.Delivery:
+    """A boot of which each program left these statuses, one a run, in plan order."""
+    (boot,) = planned.schedule()[:1]
+    record = SyntheticSession(directory / "guest")
+    left = {name: text.split() for name, text in rows.items()}
+    for run in planned.plan(boot):
+        if not left.get(run.benchmark):
+            continue
+        status = left[run.benchmark].pop(0)
+        metrics = {"round_trip": [5] * 10} if status == "ok" else None
+        place = {"order": run.order, "run": run.run}
+        record.run(metrics, run.benchmark, status=status, reason="r", **place)
+    (record.path / "lab").mkdir()
+    (record.path / "lab/programs.log").write_text(log)
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for path in sorted(record.path.iterdir()):
+            archive.add(path, path.name)
+    return guest.Delivery("complete", written.getvalue())
+
+
+def orders(planned: Experiment, benchmark: str) -> list[int]:
+    return [run.order for run in planned.plan(planned.schedule()[0]) if run.benchmark == benchmark]
+
+
+EVIDENCE = session.Evidence({}, {}, ["klat"])
+
+
+def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_path: Path) -> None:
+    planned = experiment(boots=1, runs=5)
+    boot, crashed = planned.schedule()[0], orders(planned, "cv")
+    log = f"{crashed[0]} 139 cv: ended with status 139\n"
+    delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok ok")
+    path = session.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
+    (left,) = unrecorded.of_session(path)
+    assert (left.benchmark, list(left.orders)) == ("cv", crashed)
+    assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
+    assert read_side(path).problems == [f"{path}: {left.sentence()}"]
+    session.check_whole(path, planned.plan(boot))
+
+
+def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> None:
+    planned = experiment(boots=1, runs=5)
+    log = f"{orders(planned, 'cv')[0]} 1 cv: cannot\n"
+    delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok", cv="ok ok ok ok ok")
+    with pytest.raises(
+        ResultsIncomplete, match="1 of 10 runs are missing, the first of them pipes"
+    ):
+        session.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
+
+
+def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:
+    planned = experiment(boots=1, runs=1)
+    log = "1 1 pipes: cannot\n2 1 cv: neither\n"
+    delivery = delivered(tmp_path, planned, log, pipes="error", cv="error")
+    with pytest.raises(ProgramsFailed, match="every run failed: cv: neither"):
+        session.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
 # Results ------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import planted
 import pytest
-from labs import Lab
+from labs import Lab, static_program
 
-from klat.lab import image, options
+from klat.errors import KlatError
+from klat.lab import image, options, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [*options.GUEST, "TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK"]
@@ -63,6 +64,40 @@ def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None
     done = lab.boot(path)
     lines = done.stderr.splitlines()
     assert lines[0].startswith("planted: was built without CONFIG_BINFMT_SCRIPT: "), done.stderr
+
+
+# Options of the programs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--option", "pipes.cpus=0,1"), "pipes --cpus=0,1: --cpus: CPU 1 does not exist"),
+        (("--option", "pipes.no-such=1"), "pipes --no-such=1 --cpus=0,0: unknown"),
+        (("--sweep", "pipes.bytes=1,0"), "pipes --cpus=0,0 --bytes=0: --bytes 0 is out of range"),
+    ],
+)
+def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_for(
+    lab: Lab, qemu: str, words: tuple[str, ...], why: str
+) -> None:
+    done = lab("run", "--kernel", "a=there-is-none", "--mode", "counted", *words, "pipes")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"klat lab: {why}"), line
+
+
+def test_the_answer_is_that_of_the_guest_and_not_of_this_machine() -> None:
+    static = {"pipes": static_program("pipes")}
+    many = [("pipes", ("--cpus=0,4000",))]
+    assert suite.check_options(many, static, "emulated", 4001) == []
+    with pytest.raises(KlatError, match="CPU 4000 does not exist"):
+        suite.check_options(many, static, "emulated", 4000)
+    with pytest.raises(KlatError, match="skipped: needs 2 CPUs and may use 1") as skipped:
+        suite.check_options([("pipes", ())], static, "counted", 1)
+    assert skipped.value.status == 4
+    both = [("pipes", ()), ("pipes", ("--cpus=0,0",))]
+    (line,) = suite.check_options(both, static, "counted", 1)
+    assert line.startswith("pipes: skipped: needs 2 CPUs")
 
 
 def test_the_documentation_has_the_same_list() -> None:

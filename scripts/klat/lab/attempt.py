@@ -97,6 +97,9 @@ class Attempt:
     def begin(self, request: Request, output: Path, jobs: int | None) -> int:
         experiment.check_labels([spec.label for spec in request.specs], request.loads)
         _check_output(output)
+        static = self._programs(request.sets, request.loads)
+        if request.mode != "auto":
+            self._check_options(request, static, request.mode)
         found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
         for kernel in found:
             for line in options.lacking(kernel.config or b"", [name for name, _ in request.sets]):
@@ -108,9 +111,9 @@ class Attempt:
             self.say(f"stopped: {stopped}")
             return stopped.status
         self.say(f"mode {mode}: {why}")
+        if request.mode == "auto":
+            self._check_options(request, static, mode)
         machine = Machine(self._emulator, mode, request.shape)
-        qemu.check(machine)
-        static = self._programs(request.sets, request.loads)
         planned = Experiment(
             identity=secrets.token_hex(8),
             kernels=tuple(kernel.spec.text for kernel in found),
@@ -165,6 +168,11 @@ class Attempt:
         ready = self._ready(planned, found, self._busybox(), static, machine)
         _check_guests(begun, ready)
         return self._follow(begun, ready, machine, jobs)
+
+    def _check_options(self, request: Request, static: dict[str, Path], mode: str) -> None:
+        qemu.check(Machine(self._emulator, mode, request.shape))
+        for line in suite.check_options(request.sets, static, mode, request.shape.cpus):
+            self.say(line)
 
     def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
         if asked != "auto":
@@ -332,8 +340,10 @@ class Attempt:
         for label in dict.fromkeys(boot.label for boot in schedule):
             held = [b for b in schedule if b.label == label and b.number in boots.sessions]
             self.say(f"{label}: {len(held)} of {planned.boots} boots recorded")
-        counts = ", ".join(f"{statuses[s]} {s}" for s in STATUSES if statuses[s])
-        self.say(f"{sum(statuses.values())} runs: {counts or 'none'}")
+        missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
+        counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
+        counts += [f"{missing} without a record"] if missing else []
+        self.say(f"{sum(statuses.values()) + missing} runs: {', '.join(counts) or 'none'}")
         if boots.tally.seconds:
             self.say(
                 f"{len(boots.tally.seconds)} boots in {duration(elapsed)}; one takes"
@@ -355,7 +365,7 @@ class Attempt:
         if len(labels) == 2 and begun.experiment.mode != "emulated":
             paths = [str(begun.output / label) for label in labels]
             self.say(f"next: {_klat('compare', *paths)}")
-        if len(boots.sessions) < len(schedule) or statuses["error"]:
+        if len(boots.sessions) < len(schedule) or statuses["error"] or missing:
             return FAILED
         if statuses["invalid"]:
             return INVALID

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klat import directory, plan, recording
+from klat import directory, plan, recording, unrecorded
 from klat.errors import KlatError
 from klat.lab import guest
 from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
@@ -45,8 +45,9 @@ def store(
         _add_files(draft, evidence)
         if delivery.tar:
             guest.unpack(delivery.tar, draft)
-        _add_facts(draft, experiment, boot, evidence)
-        _check(draft, experiment.plan(boot), delivery.state)
+        schedule = experiment.plan(boot)
+        left_out = _check(draft, schedule, delivery.state)
+        _add_facts(draft, experiment, boot, evidence, left_out=left_out)
         session = directory.create(output, boot.label)
         draft.rename(session)
     except BaseException:
@@ -119,10 +120,11 @@ def _add_facts(
     boot: PlannedBoot,
     evidence: Evidence,
     more: Mapping[str, Any] | None = None,
+    left_out: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     load = None if boot.condition.load == IDLE else boot.condition.load
     settings = Settings(boot.label, boot.seed, load=load, time_limit_s=experiment.time_limit_s)
-    facts = {
+    facts: dict[str, Any] = {
         "boot_id": _boot_id(draft),
         "lab": {
             "experiment": experiment.facts(),
@@ -132,6 +134,7 @@ def _add_facts(
         },
         **pairing(experiment, boot),
         **under_test(experiment, boot),
+        **({"unrecorded": left_out} if left_out else {}),
     }
     recording.write(draft, settings, experiment.plan(boot), evidence.command, facts)
 
@@ -141,7 +144,8 @@ def check_whole(session: Path, schedule: Sequence[plan.PlannedRun]) -> None:
     why = ""
     try:
         record = read_session(session)
-        missing = len({run.order for run in schedule} - record.completed_orders())
+        known = {order for left in unrecorded.of_session(session) for order in left.orders}
+        missing = len({run.order for run in schedule} - record.completed_orders() - known)
         if record.problems:
             why = record.problems[0]
         elif missing:
@@ -186,8 +190,13 @@ def _boot_id(session: Path) -> str:
         return ""
 
 
-def _check(session: Path, schedule: Sequence[plan.PlannedRun], state: str) -> None:
+def _check(
+    session: Path, schedule: Sequence[plan.PlannedRun], state: str
+) -> list[Mapping[str, Any]]:
+    """What run.json has to say of runs without a record. ProgramsFailed where the guest gave up or no
+    run measured anything; ResultsIncomplete where a run is missing and no program failed."""
     said = _said(session)
+    last = list(said.values())[-1] if said else ""
     try:
         record = read_session(session) if (session / "session.json").exists() else None
     except (SessionError, KlatError) as error:
@@ -195,30 +204,59 @@ def _check(session: Path, schedule: Sequence[plan.PlannedRun], state: str) -> No
     held = record.completed_orders() if record else set()
     if state == "programs":
         raise ProgramsFailed(
-            f"the programs failed after {len(held)} of {len(schedule)} runs: {said or 'no message'}"
+            f"the programs failed after {len(held)} of {len(schedule)} runs: {last or 'no message'}"
         )
     if record and record.problems:
         raise ResultsIncomplete(f"the results are damaged: {record.problems[0]}")
-    missing = [run for run in schedule if run.order not in held]
-    if missing and said:
-        first = missing[0]
-        raise ProgramsFailed(
-            f"{len(missing)} of {len(schedule)} runs left no record, the first of them"
-            f" {first.benchmark} (run {first.order}): {said}"
-        )
-    if missing:
-        raise ResultsIncomplete(f"{len(missing)} of {len(schedule)} runs are missing")
+    if said and not (record and any(row.status != "error" for row in record.rows)):
+        raise ProgramsFailed(f"every run failed: {last}")
+    return _unrecorded(schedule, held, said)
 
 
-def _said(session: Path) -> str:
-    """The last message of a program that failed."""
+def _unrecorded(
+    schedule: Sequence[plan.PlannedRun], held: Collection[int], said: Mapping[int, str]
+) -> list[Mapping[str, Any]]:
+    """By benchmark and arguments: the runs without a record, and the last message of one that
+    failed."""
+    found: list[Mapping[str, Any]] = []
+    for (benchmark, arguments), runs in _by_arguments(schedule).items():
+        missing = [run.order for run in runs if run.order not in held]
+        reasons = [said[run.order] for run in runs if run.order in said]
+        if missing and not reasons:
+            raise ResultsIncomplete(
+                f"{len(missing)} of {len(schedule)} runs are missing, the first of them"
+                f" {benchmark} (run {missing[0]})"
+            )
+        if missing:
+            found.append(
+                {
+                    "benchmark": benchmark,
+                    "arguments": " ".join(arguments),
+                    "orders": missing,
+                    "reason": reasons[-1],
+                }
+            )
+    return found
+
+
+def _by_arguments(
+    schedule: Sequence[plan.PlannedRun],
+) -> dict[tuple[str, tuple[str, ...]], list[plan.PlannedRun]]:
+    found: dict[tuple[str, tuple[str, ...]], list[plan.PlannedRun]] = {}
+    for run in schedule:
+        found.setdefault((run.benchmark, run.arguments), []).append(run)
+    return found
+
+
+def _said(session: Path) -> dict[int, str]:
+    """The last message of each run whose program failed, by the run's order."""
     try:
         lines = (session / HOST_FILES / _PROGRAMS_LOG).read_text(errors="replace").splitlines()
     except OSError:
-        return ""
-    failed = [line.split(" ", 2)[2] for line in lines if line.count(" ") >= 2 and _failed(line)]
-    return failed[-1] if failed else ""
-
-
-def _failed(line: str) -> bool:
-    return line.split(" ", 2)[1] not in ("0", "3", "4")
+        return {}
+    found = {}
+    for line in lines:
+        order, status, *message = line.split(" ", 2)
+        if message and order.isdecimal() and status not in ("0", "3", "4"):
+            found[int(order)] = message[0]
+    return found

@@ -23,6 +23,10 @@ _ONE_CPU: dict[str, dict[str, str]] = {
     "syscall": {},
     "switch": {},
 }
+# What a program calls the mode of a guest.
+_GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
+_SKIPPED = 4
+_CHECK_SECONDS = 10
 _BUILD = "build/static"
 _BUILD_SECONDS = 600
 
@@ -91,6 +95,40 @@ def static_programs(names: Sequence[str]) -> dict[str, Path]:
             )
         found[name] = path
     return found
+
+
+def check_options(
+    sets: Sequence[tuple[str, tuple[str, ...]]], static: dict[str, Path], mode: str, cpus: int
+) -> list[str]:
+    """Ask each program, on this machine and without measuring, what it would say to its options in
+    the guest. KlatError where it would refuse them, or every run would be skipped; otherwise a line
+    for each set of options whose runs will be skipped."""
+    guest = f"--check-for={_GUEST_MODES[mode]}:{cpus}"
+    skipped = []
+    for name, words in sets:
+        try:
+            done = subprocess.run(
+                [static[name], *words, guest],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=_CHECK_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise KlatError(f"{static[name]} cannot check its options: {error}") from None
+        if not done.returncode:
+            continue
+        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        line = f"{' '.join([name, *words])}: {said.removeprefix(f'{name}: ')}"
+        if done.returncode != _SKIPPED:
+            raise KlatError(line)
+        skipped.append(line)
+    if len(skipped) == len(sets):
+        raise KlatError(skipped[0], status=_SKIPPED)
+    return skipped
 
 
 def hash_of(path: Path) -> str:

@@ -1,0 +1,41 @@
+"""Planned runs of a session that left no record because their program failed, as run.json tells them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.session import printable
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """Runs of one program with the same arguments."""
+
+    benchmark: str
+    arguments: str
+    orders: tuple[int, ...]  # places in the plan
+    reason: str
+
+    def sentence(self) -> str:
+        program = f"{self.benchmark} {self.arguments}".strip()
+        runs = f"{len(self.orders)} run{'s' if len(self.orders) > 1 else ''}"
+        return printable(f"{program}: {runs} left no record: {self.reason}")
+
+
+def of_session(session: Path) -> list[Unrecorded]:
+    """Empty where run.json names none, or cannot be read."""
+    try:
+        held = json.loads((session / "run.json").read_bytes())["unrecorded"]
+        return [
+            Unrecorded(
+                str(one["benchmark"]),
+                str(one["arguments"]),
+                tuple(map(int, one["orders"])),
+                str(one["reason"]),
+            )
+            for one in held
+        ]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
