@@ -66,6 +66,7 @@ struct handler {
 
 struct state {
 	int64_t early, missed, periods;
+	int64_t premature; /* samples that seemed to come before their deadline */
 };
 
 /* One thread's timer: `next` is the deadline awaited, on CLOCK_MONOTONIC. */
@@ -75,7 +76,7 @@ struct clockwork {
 	struct handler *handler;
 	int64_t period, next;
 	int64_t begun; /* when this stretch of a periodic timer did, 0 between two */
-	int64_t missed, periods;
+	int64_t missed, periods, premature;
 	timer_t timer;
 	int fd, epoll_fd;
 };
@@ -197,6 +198,9 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
  * counter's rate over the period. An interval timer's deadlines are estimated early, never late, so
  * one that seems to come before its deadline serves the one before: a period was taken for missed
  * that was not.
+ *
+ * No other timer expires before its deadline, so a negative lateness is a misreading: of the two
+ * clocks, or of the deadline. It is recorded as 0 and counted.
  */
 static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
@@ -211,7 +215,8 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 		work->missed--;
 	}
 	late = ns_to_ticks(run, ns - work->next) - since;
-	return late > 0 ? late : 0;
+	work->premature += late < 0;
+	return late < 0 ? 0 : late;
 }
 
 /* Set the timer to the deadline work->next; periodic ones then run by themselves. */
@@ -297,6 +302,8 @@ static int begin_stretch(struct clockwork *work)
 	err = set_timer(work);
 	if (work->options->method == ITIMER)
 		anchor_itimer(work);
+	if (klat_planted(work->worker->run, "early"))
+		work->next += work->period / 2;
 	return err;
 }
 
@@ -379,6 +386,9 @@ static int block(struct clockwork *work, uint64_t *count)
 	struct epoll_event event;
 
 	*count = 1;
+	/* The wait that is planted here does not sleep. */
+	while (klat_planted(work->worker->run, "yield") && now_ns() < work->next)
+		sched_yield();
 	if (o->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
 	if (o->wait == EPOLL && epoll_wait(work->epoll_fd, &event, 1, -1) < 0)
@@ -526,7 +536,7 @@ static int waiter(struct klat_worker *worker)
 		klat_iteration(worker, i);
 		if (i == 0) {
 			/* The timed part's accounts begin at the last deadline of the warm-up. */
-			work.missed = work.periods = 0;
+			work.missed = work.periods = work.premature = 0;
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
 		if (work.options->mode == ONE_SHOT || !work.begun) {
@@ -546,6 +556,7 @@ static int waiter(struct klat_worker *worker)
 	}
 	state->missed = work.missed;
 	state->periods = work.periods;
+	state->premature = work.premature;
 	return err;
 }
 
@@ -572,6 +583,12 @@ static int verify(struct klat_run *run)
 		klat_invalid(run, "the timer fired before the wait began: --period is too short");
 	else if (state->early)
 		klat_disturbed(run, "some timers fired before the wait began");
+	klat_count(run, "premature", state->premature);
+	if (!klat_is_rare(state->premature, run->iterations))
+		klat_invalid(run,
+			     "in %lld of %lld iterations the timer seems to have expired "
+			     "before its deadline",
+			     (long long)state->premature, (long long)run->iterations);
 	if (o->mode == PERIODIC) {
 		klat_count(run, "missed", state->missed);
 		klat_count(run, "periods", state->periods);
@@ -603,7 +620,9 @@ static const struct klat_benchmark timer = {
 		       "period that passes unserved is counted as "
 		       "missed, and lateness is taken from the first deadline not yet served, so "
 		       "that one long delay is not hidden by the "
-		       "samples that it kept from happening. Under --policy other, timer slack (50 "
+		       "samples that it kept from happening. A lateness below 0 is recorded as 0 "
+		       "and counted as premature: the kernel lets no timer expire early, so such a "
+		       "sample is a misreading of a clock. Under --policy other, timer slack (50 "
 		       "us by default) is part of the "
 		       "lateness.",
 	.examples =
@@ -619,7 +638,7 @@ static const struct klat_benchmark timer = {
 	.policy = SCHED_FIFO,
 	.high_priority = 98,
 	.needs_frequency = true,
-	.faults = { "yield" },
+	.faults = { "yield", "early" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

@@ -95,7 +95,7 @@ TRAITS: dict[str, Traits] = {
         on_one_cpu=MEASURED,
         steady_iterations=20000,
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
-        faults={"yield": "slept"},
+        faults={"yield": "slept", "early": "before its deadline"},
         tsan=("--method", "nanosleep"),
     ),
     "switch": Traits(
