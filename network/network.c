@@ -582,11 +582,10 @@ static void rest_while_waiting(struct klat_worker *worker)
  * Spin until H has read the packet. In the private network the client limits the wait; a remote one
  * cannot, and may take so long that L has to rest meanwhile.
  */
-static int spin_until_read(struct klat_worker *worker, uint32_t generation)
+static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool yields)
 {
 	const struct options *o = worker->run->options;
 	const struct timespec nap = { .tv_nsec = 50000 };
-	const bool yields = klat_planted(worker->run, "yield");
 	const int64_t deadline = now_s() + o->wait_for;
 	struct state *state = worker->state;
 
@@ -607,6 +606,7 @@ static int spin_until_read(struct klat_worker *worker, uint32_t generation)
 static int low(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
+	const bool yields = klat_planted(run, "yield");
 	struct state *state = worker->state;
 	int err = 0;
 
@@ -620,7 +620,7 @@ static int low(struct klat_worker *worker)
 		switches = involuntary_switches();
 		__atomic_store_n(&state->last, klat_tsc_begin(), __ATOMIC_RELAXED);
 		__atomic_store_n(&state->announced, generation, __ATOMIC_RELEASE);
-		err = spin_until_read(worker, generation);
+		err = spin_until_read(worker, generation, yields);
 		ordered = state->taken < state->end && state->end < klat_tsc_end(worker);
 		if (i >= 0 && state->spun && ordered && involuntary_switches() > switches)
 			state->preempted++;

@@ -52,6 +52,7 @@ struct state {
 	uint32_t ended KLAT_ALIGNED;             /* that the consumer has ended */
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
 	int64_t stretch; /* items in a row */
+	uint64_t spin;   /* ticks that the consumer looks for an item before it sleeps */
 	struct hog hogs[2];
 	uint64_t sink;
 };
@@ -299,7 +300,6 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, uint64_
 	const struct primitive *primitive = &primitives[o->primitive];
 	struct state *state = worker->state;
 	uint64_t *wake = klat_series(run, WAKE, 0), seed = from;
-	uint64_t spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->tsc_khz / 1e6;
 	int err = 0;
 
 	for (int64_t i = from; i < to && !err; i++) {
@@ -307,8 +307,8 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, uint64_
 		uint64_t end;
 
 		klat_iteration(worker, i);
-		if (spin)
-			look_for(state, number, spin);
+		if (state->spin)
+			look_for(state, number, state->spin);
 		err = primitive->wait(&state->semaphores, ITEMS);
 		end = klat_tsc_end(worker);
 		if (wake)
@@ -391,6 +391,7 @@ static int setup(struct klat_run *run)
 	if (err)
 		return klat_error(run, -err, "cannot make a %s semaphore: %s",
 				  primitive_names[o->primitive], strerror(-err));
+	state->spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->tsc_khz / 1e6;
 	state->stretch = o->items;
 	if (state->stretch > STRETCH_NS / period)
 		state->stretch = STRETCH_NS / period ? STRETCH_NS / period : 1;

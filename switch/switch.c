@@ -88,33 +88,46 @@ static uint32_t turn_of(struct state *state)
 	return __atomic_load_n(&state->turn, __ATOMIC_ACQUIRE);
 }
 
+/* What a side would otherwise have to look up, or ask the library for, behind its start stamp. */
+struct leaver {
+	struct klat_worker *worker;
+	struct state *state;
+	int by;
+	bool alone;
+};
+
+static struct leaver leaver_of(struct klat_worker *worker)
+{
+	return (struct leaver){ worker, worker->state,
+				((const struct options *)worker->run->options)->by,
+				klat_planted(worker->run, "alone") };
+}
+
 /*
  * Leave the CPU until the turn is no longer `own`; returns the first stamp after that. A yield that
  * comes back without a change found nobody to go on: while the first side rests, the second then
  * sleeps too; otherwise the other one is woken, in case it sleeps, and given two tries.
  */
-static uint64_t leave(struct klat_worker *worker, uint32_t own, int64_t i)
+static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t i)
 {
-	const struct options *o = worker->run->options;
-	struct state *state = worker->state;
-	bool alone = klat_planted(worker->run, "alone");
+	struct state *state = leaver->state;
 
 	for (int tries = 0;;) {
 		uint64_t end;
 
-		if (o->by == YIELD) {
+		if (leaver->by == YIELD) {
 			sched_yield();
 		} else {
 			wake(state);
-			wait_for_turn(state, alone ? own + 1 : own);
+			wait_for_turn(state, leaver->alone ? own + 1 : own);
 		}
-		end = klat_tsc_end(worker);
-		if (turn_of(state) != own || alone)
+		end = klat_tsc_end(leaver->worker);
+		if (turn_of(state) != own || leaver->alone)
 			return end;
-		if (o->by == FUTEX)
+		if (leaver->by == FUTEX)
 			continue;
 		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
-			worker->rests++;
+			leaver->worker->rests++;
 			wait_for_turn(state, own);
 			continue;
 		}
@@ -152,10 +165,10 @@ static void rest(struct klat_worker *worker)
 static void take_turns(struct klat_worker *worker, uint32_t side)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
+	const struct leaver leaver = leaver_of(worker);
+	const bool alone = leaver.alone;
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, SWITCH, 0);
-	bool alone = klat_planted(run, "alone");
 
 	for (int64_t i = -run->warmup; i < run->iterations; i++) {
 		uint32_t number = i + run->warmup;
@@ -166,11 +179,11 @@ static void take_turns(struct klat_worker *worker, uint32_t side)
 			continue;
 		if (side == FIRST)
 			rest(worker);
-		worker->expected_switches += i >= 0 && o->by == YIELD;
+		worker->expected_switches += i >= 0 && leaver.by == YIELD;
 		state->start = klat_tsc_begin();
 		klat_inject(run, i);
 		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
-		end = leave(worker, number + 1, i);
+		end = leave(&leaver, number + 1, i);
 		if (alone)
 			samples[i] = end - state->start;
 		else if (i + 1 < run->iterations)
@@ -200,11 +213,12 @@ static int first(struct klat_worker *worker)
 static int second(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
+	const struct leaver leaver = leaver_of(worker);
 	struct state *state = worker->state;
 	uint64_t end;
 
 	__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
-	end = leave(worker, 0, -run->warmup);
+	end = leave(&leaver, 0, -run->warmup);
 	klat_series(run, SWITCH, 0)[-run->warmup] = end - state->start;
 	take_turns(worker, SECOND);
 	return 0;

@@ -79,6 +79,7 @@ struct clockwork {
 	int64_t missed, periods, premature;
 	timer_t timer;
 	int fd, epoll_fd;
+	bool yields, misdates; /* planted faults: in place of a wait; of the deadline */
 };
 
 static const char *const methods[] = { "signal", "itimer", "timerfd", "nanosleep", NULL };
@@ -302,7 +303,7 @@ static int begin_stretch(struct clockwork *work)
 	err = set_timer(work);
 	if (work->options->method == ITIMER)
 		anchor_itimer(work);
-	if (klat_planted(work->worker->run, "early"))
+	if (work->misdates)
 		work->next += work->period / 2;
 	return err;
 }
@@ -353,7 +354,6 @@ static int spin(struct clockwork *work, uint64_t *end)
 {
 	struct handler *handler = work->handler;
 	int64_t limit = work->next + 2000000000;
-	bool yield = klat_planted(work->worker->run, "yield");
 
 	hold_alarm(false);
 	if (work->next - now_ns() > 2 * SPIN_NS)
@@ -362,7 +362,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 		const struct timespec moment = { .tv_nsec = 20000 };
 
 		handler->last_spin = klat_tsc_begin();
-		if (yield)
+		if (work->yields)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
 		/* PREEMPT_RT delivers from a thread of its own, of low priority. */
 		if (!(turns & 0xfffff) && now_ns() > limit)
@@ -386,8 +386,7 @@ static int block(struct clockwork *work, uint64_t *count)
 	struct epoll_event event;
 
 	*count = 1;
-	/* The wait that is planted here does not sleep. */
-	while (klat_planted(work->worker->run, "yield") && now_ns() < work->next)
+	while (work->yields && now_ns() < work->next)
 		sched_yield();
 	if (o->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
@@ -525,8 +524,10 @@ static int waiter(struct klat_worker *worker)
 	struct clockwork work = { .worker = worker,
 				  .options = run->options,
 				  .handler = &handler,
-				  .period = ((const struct options *)run->options)->period_us *
-					    1000 };
+				  .period =
+					  ((const struct options *)run->options)->period_us * 1000,
+				  .yields = klat_planted(run, "yield"),
+				  .misdates = klat_planted(run, "early") };
 	struct state *state = worker->state;
 	int err;
 

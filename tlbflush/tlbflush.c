@@ -251,7 +251,7 @@ static int responder(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
-	const bool marks = !klat_timed();
+	const bool marks = !klat_timed(), sleeps = responders_sleep(run);
 	int err = 0;
 
 	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
@@ -263,11 +263,11 @@ static int responder(struct klat_worker *worker)
 		if (err)
 			break;
 		touch_pages(o, state->pages);
-		if (marks && !responders_sleep(run))
+		if (marks && !sleeps)
 			set_mark();
 		__atomic_store_n(&state->responders[worker->index].touched, generation,
 				 __ATOMIC_RELEASE);
-		if (responders_sleep(run))
+		if (sleeps)
 			sleep_until_finished(state, generation);
 		else if (!marks)
 			interruption[i] = watch(worker, state, generation);

@@ -15,6 +15,8 @@ const char *__real_klat_mode(void);
 const char *__wrap_klat_mode(void);
 int __real_klat_cpus_online(klat_cpu_set *set);
 int __wrap_klat_cpus_online(klat_cpu_set *set);
+bool __real_klat_planted(const struct klat_run *run, const char *fault);
+bool __wrap_klat_planted(const struct klat_run *run, const char *fault);
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 
@@ -37,6 +39,15 @@ int __wrap_klat_cpus_online(klat_cpu_set *set)
 	memset(set, 0, sizeof(*set));
 	set->bits[cpu / (8 * sizeof(long))] |= 1UL << cpu % (8 * sizeof(long));
 	return 0;
+}
+
+/* A program that asks in its loop may do so between two stamps. */
+bool __wrap_klat_planted(const struct klat_run *run, const char *fault)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (__atomic_load_n(&run->workers[i].iteration, __ATOMIC_RELAXED) > 0)
+			abort();
+	return __real_klat_planted(run, fault);
 }
 
 /* KLAT_TEST_SYS: a directory in place of /sys. */
