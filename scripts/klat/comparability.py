@@ -59,6 +59,7 @@ _WHERE_BOTH = re.compile(rf"{_MICROCODE}|{_VULNERABILITY}")
 _DEFAULTS = {"proc/cmdline mitigations": "auto"}
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
+NONE = "none"
 RUN = {
     "load": "the background load",
     "setup": "the set-up command",
@@ -66,6 +67,8 @@ RUN = {
     "options": "the options of one setting alone",
 }
 ROWS = ("program", "cpus", "policy", "placement")
+# Of these, what no option alone decides.
+OBTAINED = ("policy", "cpus", "program")
 # Of the params: they set the conditions of a measurement and not what is measured.
 PARAMS = {
     "dma-latency": "not held",
@@ -119,7 +122,7 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     for key, name in RUN.items():
         told = facts.get(key)
         found[key, name] = (
-            " ".join(map(str, told)) if told and isinstance(told, list) else _text(told or "none")
+            " ".join(map(str, told)) if told and isinstance(told, list) else _text(told or NONE)
         )
     files = captured(session.path / "environment", configuration=False)
     for file, values in files.items():
@@ -131,6 +134,23 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
                 found[key, name] = value
     found[CAPTURE] = "captured" if files else ABSENT
     return found
+
+
+@dataclass(frozen=True)
+class RunConditions:
+    """What a run obtained besides what its params and placement say: one side of a comparison has
+    one of each."""
+
+    policy: str
+    cpus: str
+    program: str  # the start of its SHA-256
+
+    def values(self, benchmark: str) -> Values:
+        return {
+            ("cpus", "the CPUs used"): self.cpus,
+            ("policy", "the policy obtained"): self.policy,
+            ("program", f"the build of {benchmark}"): self.program,
+        }
 
 
 # Benchmark, or "all", and option.
@@ -188,6 +208,32 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         if len({v for side in held for v in side}) > 1 and key not in found:
             found[key] = Condition(key, printable(name), *texts)
     return sorted(found.values(), key=lambda condition: condition.key)
+
+
+# Keys of conditions, each with its value.
+Distinctions = tuple[tuple[str, str], ...]
+
+
+def alike(sessions: Sequence[Values]) -> list[list[int]]:
+    """The places of the sessions in groups, each of which makes one side: without disagreements. A
+    session joins the first group that it agrees with."""
+    groups: list[tuple[Values, list[int]]] = []
+    for place, values in enumerate(sessions):
+        for held, places in groups:
+            if not disagreements([held], [values]):
+                held.update(values)
+                places.append(place)
+                break
+        else:
+            groups.append((dict(values), [place]))
+    return [places for _, places in groups]
+
+
+def distinctions(groups: Sequence[Sequence[Values]], number: int) -> Distinctions:
+    """In what one of several groups differs from the others."""
+    others = [values for place, group in enumerate(groups) if place != number for values in group]
+    found = disagreements(groups[number], others) if others else []
+    return tuple((condition.key, condition.base) for condition in found)
 
 
 def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:

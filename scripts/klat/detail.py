@@ -12,7 +12,8 @@ import numpy as np
 from klat.comparison import Cell, SideUnits
 from klat.estimands import MEDIAN
 from klat.inference.nested import mean
-from klat.sides import CellRuns, NoLogarithm, Run, Units, gather
+from klat.sides import CellRuns, NoLogarithm, Units, gather
+from klat.sources import Run
 from klat.statistics import Values
 from klat.tally import Tally
 from klat.verdicts import Interval, Rules, describe

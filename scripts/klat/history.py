@@ -22,11 +22,11 @@ from klat.sides import (
     Key,
     NoLogarithm,
     Side,
-    Source,
     Units,
     observe,
     unmeasurable_lines,
 )
+from klat.sources import Source
 
 
 class Shape(str, Enum):

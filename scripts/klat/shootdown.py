@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.measurements import Measurement, Setting
+from klat.settings import Measurement, Setting
 from klat.statistics import LinearFit, Values, linear_fit
 
 BENCHMARK = "tlbflush"

@@ -7,156 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from klat import statistics, unrecorded
-from klat.comparability import (
-    PARAMS,
-    Declared,
-    Values,
-    conditions,
-    declared_options,
-    read_run_facts,
-)
+from klat.comparability import PARAMS
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.nested import mean
-from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.programs import CORE
-from klat.samples import PART, SampleFiles, Samples
-from klat.session import (
-    NOT_MEASURABLE,
-    STATUSES,
-    Row,
-    Session,
-    SessionError,
-    find_sessions,
-    printable,
-    read_session,
-)
+from klat.session import NOT_MEASURABLE, STATUSES, Row, Session, SessionError, printable
+from klat.sources import Run, Source, read_sources
 from klat.verdicts import Observed, Unit
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """What run.json may declare under `pairing`: that runs were taken in turns with those of
-    another label. `experiment` names the whole, the same on both sides; `pairs` holds the pair of
-    each run as (first order, last order, pair), or one pair for all runs; `turns`, where a pair has
-    several, the first and last order of each."""
-
-    experiment: str
-    pairs: tuple[tuple[int, int, str], ...] | str
-    turns: tuple[tuple[int, int], ...] = ()
-
-    @staticmethod
-    def of(facts: dict[str, Any]) -> Pairing | None:
-        declared = facts.get("pairing")
-        if not isinstance(declared, dict) or not declared.get("experiment"):
-            return None
-        experiment = str(declared["experiment"])
-        if "pair" in declared:
-            return Pairing(experiment, str(declared["pair"]))
-        pairs = declared.get("pairs")
-        if not isinstance(pairs, list):
-            return None
-        try:
-            spans = tuple((int(first), int(last), str(pair)) for first, last, pair in pairs)
-            turns = tuple((int(turn[0]), int(turn[1])) for turn in facts.get("turns") or ())
-        except (TypeError, ValueError, LookupError, OverflowError):
-            return None
-        return Pairing(experiment, spans, turns)
-
-    def of_order(self, order: int) -> str:
-        """The pair of the run at that place of the plan, and whose it is; empty where it is in
-        none."""
-        if isinstance(self.pairs, str):
-            return f"{self.experiment} {self.pairs}"
-        for first, last, pair in self.pairs:
-            if first <= order <= last:
-                return f"{self.experiment} {pair}"
-        return ""
-
-    def is_complete(self, orders: Sequence[int]) -> bool:
-        """Whether runs of one pair are of each of its turns. Of two turns of four a drift does not
-        cancel."""
-        for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
-            if first <= orders[0] <= last:
-                own = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
-                return all(any(a <= order <= b for order in orders) for a, b in own)
-        return True
-
-
-@dataclass(frozen=True)
-class Source:
-    """One session with what is needed to read its runs."""
-
-    session: Session
-    files: SampleFiles
-    values: Values
-    pairing: Pairing | None
-    declared: Declared = frozenset()
-
-    @cached_property
-    def scale(self) -> float:
-        """What a tick is multiplied by: nanoseconds where time means something."""
-        return 1e6 / self.session.khz if self.session.khz else 1.0
-
-    @cached_property
-    def step(self) -> float:
-        """By how much the counter's granularity may round a sample, in the scaled unit. Instructions
-        are counted, not rounded."""
-        return self.session.quantum * self.scale if self.session.unit == "ticks" else 0.0
-
-
-@dataclass(frozen=True)
-class Run:
-    row: Row
-    source: Source
-
-    def value(self, estimand: Estimand) -> float | None:
-        """In the side's unit; None where the run does not support it."""
-        if estimand.column:
-            found = estimand.of_row(self.row)
-        else:
-            assert estimand.q is not None
-            (found,) = self.quantiles([estimand.q])
-        return None if found is None else found * self.source.scale
-
-    def parts(self) -> Iterator[Samples]:
-        """The samples piece by piece, read into memory and not mapped: what is done with is given
-        back at once."""
-        return self.source.files.parts(self.row)
-
-    def ranked(self, places: Sequence[int]) -> list[int]:
-        """The samples at these places, from 0, in ascending order."""
-        if (self.row.n or 0) > PART:  # what is left of a long run when it is counted is short
-            return [
-                int(sample) for sample in self.source.files.tally(self.row).take(np.array(places))
-            ]
-        samples = self.source.files.read(self.row)
-        samples.partition(sorted(set(places)))
-        return [int(samples[place]) for place in places]
-
-    def quantiles(self, qs: Sequence[Fraction]) -> list[int | None]:
-        """In ticks or instructions; None for what the run does not support."""
-        n = self.row.n or 0
-        supported = [q for q in qs if statistics.supports(n, q)]
-        places = [statistics.rank(n, q) - 1 for q in supported]
-        found = dict(zip(supported, self.ranked(places))) if places else {}
-        return [found.get(q) for q in qs]
-
-    def run_quantile(self, q: Fraction) -> RunQuantile | None:
-        """Quantile q with its interval."""
-        first = next(self.parts(), None)
-        if first is None:
-            return None
-        return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
-
 
 # Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
@@ -216,35 +79,19 @@ class Side:
 def read_side(path: Path) -> Side:
     """SessionError where there is no session or none with a run; KlatError where several labels
     are."""
-    sessions = [read_session(found) for found in find_sessions(path)]
-    problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
-    problems += [
-        f"{printable(str(s.path))}: {left.sentence()}"
-        for s in sessions
-        for left in unrecorded.of_session(s.path)
-    ]
-    held = [session for session in sessions if session.rows]
-    if not held:
-        first = problems[0] if problems else f"{printable(str(path))}: no run in it"
-        raise SessionError(f"{first}; there is nothing to compare")
-    labels = list(dict.fromkeys(printable(session.label) for session in held))
+    by_label, problems = read_sources(path)
+    labels = [printable(label) for label in by_label]
     if len(labels) > 1:
         shown = ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
         raise KlatError(
             f"{printable(str(path))}: holds {len(labels)} labels, {shown}; give one of them"
         )
-    sources = []
-    for session in sorted(held, key=lambda s: (str(s.info.get("created")), str(s.path))):
-        facts = read_run_facts(session.path)
-        sources.append(
-            Source(
-                session,
-                SampleFiles(session),
-                conditions(session, facts),
-                Pairing.of(facts),
-                declared_options(facts),
-            )
-        )
+    (sources,) = by_label.values()
+    return side_of(path, sources, problems)
+
+
+def side_of(path: Path, sources: list[Source], problems: list[str]) -> Side:
+    """Of sessions of one label."""
     return Side(path, sources, _cells(sources), problems, _unmeasurable(sources), _failed(sources))
 
 
@@ -284,8 +131,6 @@ def unmeasurable_lines(side: Side, metrics: Sequence[str] = ()) -> list[str]:
 def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
     cells: dict[Key, CellRuns] = {}
     for source in sources:
-        programs = source.session.info.get("programs")
-        programs = programs if isinstance(programs, dict) else {}
         for row in source.session.rows:
             if not row.metric or not source.session.measurable(row):
                 continue
@@ -297,11 +142,8 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
                 cell.uncounted(row)
                 continue
             cell.statuses[row.status] += 1
-            found = cell.values
-            found.setdefault(("cpus", "the CPUs used"), {})[row.cpus] = None
-            found.setdefault(("policy", "the policy obtained"), {})[row.policy] = None
-            build = str(programs.get(row.benchmark))[:12]
-            found.setdefault(("program", f"the build of {row.benchmark}"), {})[build] = None
+            for name, value in source.run_conditions(row).values(row.benchmark).items():
+                cell.values.setdefault(name, {})[value] = None
             pair = source.pairing.of_order(row.order) if source.pairing else ""
             cell.units.setdefault((row.boot, pair), []).append(Run(row, source))
     for key, cell in cells.items():

@@ -18,15 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat import shootdown
-from klat.measurements import Label, RunOf, Setting, common_params
+from klat.comparability import OBTAINED
+from klat.measurements import Label
 from klat.published import Published, published
 from klat.session import parse_pairs
+from klat.settings import Setting, common_params
+from klat.sources import Run
 from klat.statistics import Values, mean_interval
 
 # May follow from the swept option, and then belong to it: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")
 # Says what was obtained, and is nobody's choice along which to look.
-_NO_CHOICE = ("policy", "plant")
+_NO_CHOICE = (*OBTAINED, "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
 _TIME, _RATE = "_ticks", "_per_"
@@ -293,7 +296,7 @@ def _of_setting(setting: Setting) -> Iterable[Quantity]:
                 yield Quantity(name, True)
 
 
-def _runs(setting: Setting) -> list[RunOf]:
+def _runs(setting: Setting) -> list[Run]:
     """One row of each run that counts."""
     return next((m.runs for m in setting.measurements.values() if m.runs), [])
 

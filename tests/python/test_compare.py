@@ -1072,7 +1072,7 @@ def test_bad_input_is_one_sentence_and_status_2(
     for path, said in (
         (tmp_path / "missing", "no such directory"),
         (empty, "holds no session"),
-        (session_writer("bare/1").path, "nothing to compare"),
+        (session_writer("bare/1").path, "nothing to show or compare"),
         (newer.path, "use a newer klat"),
         (lab.root / "two", "holds 2 labels, two/a, two/b"),
         (stock / "0" / "runs.csv", "is a file"),
@@ -1154,7 +1154,7 @@ def test_a_long_run_is_read_piece_by_piece_with_the_same_outcome(
     asked = [lab("stock", boots=3, runs=runs), lab("rt", 1.1, boots=3, runs=runs, **RT)]
     asked += ["--quantile", "p98.5", "--within-runs", "--threshold", "60us"]
     whole = klat_compare(capsys, *asked)
-    for module in ("samples", "sides"):
+    for module in ("samples", "sources"):
         monkeypatch.setattr(f"klat.{module}.PART", 64)
     assert klat_compare(capsys, *asked) == whole
     assert "p98.5 of a single run" in whole[1] and "above 60,000 ns" in whole[1]

@@ -389,7 +389,7 @@ def test_a_file_that_holds_one_label_is_not_given_two(
 ) -> None:
     paths = label(session_writer, boots=1), label(session_writer, "rt", boots=1, **RT)
     _, err = export(capsys, form, *paths, status=2)
-    assert "there are 2: stock (Linux 6.1.0-test), rt (Linux 6.1.0-rt)" in err
+    assert "there are 2: stock on Linux 6.1.0-test, rt on Linux 6.1.0-rt" in err
 
 
 def test_bad_input_is_one_sentence(
@@ -401,7 +401,7 @@ def test_bad_input_is_one_sentence(
     spoilt.run({"round_trip": samples(5000)}, status="invalid", reason="moved")
     for words, said in {
         ("gobench", tmp_path / "nowhere"): "nowhere: no such directory",
-        ("gobench", empty): "there is nothing to show yet",
+        ("gobench", empty): "there is nothing to show or compare",
         ("gobench", spoilt.path): "no run counts (1 invalid), so there is nothing to export",
         ("gobench", path, "--metric", "nothing"): "'nothing'; there are round_trip",
         ("gobench", path, "--benchmark", "cv"): "'cv'; there are pipes",
@@ -441,7 +441,7 @@ def test_kernels_that_share_a_label_are_told_of(
     session = session_writer("stock/9", boot_id="another", **RT)
     session.run({"round_trip": samples(5000)})
     _, err = export(capsys, "gobench", session.path.parent)
-    assert "label stock: 2 different kernels, machines or modes bear it" in err
+    assert "label stock: its sessions are of 2 kinds that klat compare does not pool" in err
 
 
 def test_completion_and_documentation_know_every_format() -> None:

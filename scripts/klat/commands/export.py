@@ -146,8 +146,8 @@ def _tell(material: Material) -> None:
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             _say(
-                f"label {name}: {names.count(name)} different kernels, machines or modes bear it;"
-                " a reader that goes by the label takes them for one"
+                f"label {name}: its sessions are of {names.count(name)} kinds that klat compare"
+                " does not pool; a reader that goes by the label alone takes them for one"
             )
 
 

@@ -16,8 +16,9 @@ from typing import BinaryIO
 
 from klat import __version__
 from klat.export.material import FIGURES, Material, Series, escaped, figure, info, mean, unit
-from klat.measurements import Label, RunOf
-from klat.report.numbers import plural
+from klat.measurements import Label
+from klat.report.numbers import boots
+from klat.sources import Run
 
 # What the Go project calls them.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -51,12 +52,12 @@ def _configuration(label: Label) -> list[str]:
         f"mode: {label.mode}",
         f"label: {' '.join(label.name.split()) or '%20'}",
         f"# kernel {info(label, 'kernel_release')} {info(label, 'kernel_version')}, preemption"
-        f" {info(label, 'preemption')}, {plural(label.boots, 'boot')}",
+        f" {info(label, 'preemption')}, {boots(label.boots_of_metrics)}",
         *([] if unit(label) == "ns" else [f"# {unit(label)} are no time in this mode"]),
     ]
 
 
-def _line(series: Series, run: RunOf) -> str:
+def _line(series: Series, run: Run) -> str:
     values = [f"{mean(run):.3f} {series.unit}/op"]
     for name in FIGURES:
         found = figure(run, name)

@@ -25,6 +25,7 @@ from klat.export.material import (
     require_time,
 )
 from klat.measurements import Label
+from klat.report.numbers import boots
 
 _NAME = "googlebench"
 
@@ -61,7 +62,7 @@ def _context(label: Label) -> dict[str, Any]:
         "preemption": info(label, "preemption"),
         "cpu_model": info(label, "cpu_model"),
         "mode": label.mode,
-        "boots": str(label.boots),
+        "boots": boots(label.boots_of_metrics),
         "cpu_time": "not measured",
     }
 

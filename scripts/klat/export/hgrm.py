@@ -14,7 +14,6 @@ from typing import BinaryIO
 from klat import __version__
 from klat.errors import KlatError
 from klat.export.material import Material, Series
-from klat.measurements import Label
 from klat.report.numbers import plural
 from klat.report.series import file_name
 from klat.session import printable
@@ -79,13 +78,14 @@ def _distribution(series: Series) -> bytes:
         f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.deviation():12.3f}]",
         f"#[Max     = {values.values[-1]:12.3f}, Total count    = {len(values):12d}]",
         f"#[Unit    = {unit:>12}, klat           = {__version__:>12}]",
-        f"#[{_about(series.label)}: {_title(series)}, {plural(len(series.runs), 'run')}]",
+        f"#[{_about(series)}: {_title(series)}, {plural(len(series.runs), 'run')}]",
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _about(label: Label) -> str:
-    return f"Linux {label.kernel}, mode {label.mode}, {plural(label.boots, 'boot')}"
+def _about(series: Series) -> str:
+    label = series.label
+    return f"Linux {label.kernel}, mode {label.mode}, {plural(series.measurement.boots, 'boot')}"
 
 
 def _percentiles(values: Tally) -> Iterator[tuple[float, float, int]]:

@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.errors import KlatError
-from klat.measurements import (
-    Label,
-    Measurement,
-    RunOf,
-    Setting,
-    read_labels,
-    unmeasurable_lines,
-)
+from klat.measurements import Label, read_labels, unmeasurable_lines
 from klat.session import STATUSES, USABLE, printable
+from klat.settings import Measurement, Setting
+from klat.sources import Run
 from klat.tally import Tally
 
 # Recorded by a run beside its mean.
@@ -36,7 +31,7 @@ class Series:
         return self.measurement.metric
 
     @property
-    def runs(self) -> list[RunOf]:
+    def runs(self) -> list[Run]:
         return self.measurement.runs
 
     @property
@@ -48,11 +43,13 @@ class Series:
         found = [("metric", self.metric), ("placement", self.setting.placement)]
         params = dict(self.setting.params)
         policy = params.pop("policy", "")
-        return [(k, v) for k, v in [*found, ("policy", policy), *params.items()] if v]
+        return [
+            (k, v) for k, v in [*found, ("policy", policy), *params.items(), *self.label.apart] if v
+        ]
 
     def tally(self) -> Tally:
         """All samples in `unit`. SessionError where some are missing."""
-        by_scale: dict[float, list[RunOf]] = {}
+        by_scale: dict[float, list[Run]] = {}
         for run in self.runs:
             by_scale.setdefault(scale(run), []).append(run)
         tallies = [
@@ -81,22 +78,22 @@ def unit(label: Label) -> str:
     return "ns" if label.khz else label.unit
 
 
-def scale(run: RunOf) -> float:
+def scale(run: Run) -> float:
     """What makes a sample of the run one in the unit of its series."""
-    khz = run.files.session.khz
+    khz = run.source.session.khz
     return 1e6 / khz if khz else 1.0
 
 
-def figure(run: RunOf, name: str) -> float | None:
+def figure(run: Run, name: str) -> float | None:
     """A figure of runs.csv in the unit of the run's series; None where n does not support it."""
     found = getattr(run.row, name)
     return None if found is None else float(found) * scale(run)
 
 
-def mean(run: RunOf) -> float:
+def mean(run: Run) -> float:
     found = figure(run, "mean")
     if found is None:
-        path = printable(str(run.files.session.path))
+        path = printable(str(run.source.session.path))
         raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples and no mean")
     return found
 
@@ -150,10 +147,12 @@ def counted(statuses: Counter[str]) -> str:
 def only_label(material: Material, name: str) -> Label:
     """The label of a format whose files hold one. KlatError where there are several."""
     if len(material.labels) > 1:
-        shown = ", ".join(f"{label.name} (Linux {label.kernel})" for label in material.labels[:4])
+        shown = ", ".join(
+            f"{label.full_name} on Linux {label.kernel}" for label in material.labels[:4]
+        )
         more = ", ..." if material.labels[4:] else ""
         raise KlatError(
-            f"a file of {name} holds one label on one kernel, and there are"
+            f"a file of {name} holds one label on one kernel under the same conditions, and there are"
             f" {len(material.labels)}: {shown}{more}; export each into a file of its own"
         )
     return material.labels[0]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from klat.export.material import Material, Series, info, unit
-from klat.measurements import P999, Label
+from klat.measurements import Label
 from klat.session import STATUSES, printable
+from klat.settings import P999
 from klat.statistics import P50, P90, P99
 
 _QUANTILES = (P50, P90, P99, P999)
@@ -79,9 +80,9 @@ def _runs(material: Material) -> Iterator[str]:
 
 
 def _labels(material: Material) -> Iterator[str]:
-    yield from _family("klat_boots", "gauge", "", "Boots that the runs of a label come from.")
-    for label in material.labels:
-        yield f"klat_boots{_pairs(_label_pairs(label))} {label.boots}"
+    yield from _family("klat_boots", "gauge", "", "Boots in which a metric was measured.")
+    for series in material.series:
+        yield f"klat_boots{_pairs(_series_pairs(series))} {series.measurement.boots}"
     yield from _family("klat_label", "info", "", "What a label was measured on.")
     for label in material.labels:
         more = [(key, info(label, key)) for key in ("preemption", "architecture")]
@@ -90,7 +91,7 @@ def _labels(material: Material) -> Iterator[str]:
 
 
 def _label_pairs(label: Label) -> Pairs:
-    """What labels are pooled by, so that no two have the same."""
+    """What tells pools of sessions apart, so that no two have the same."""
     return [
         ("label", label.name),
         ("kernel", info(label, "kernel_release")),
@@ -98,6 +99,7 @@ def _label_pairs(label: Label) -> Pairs:
         ("machine", info(label, "machine_id")),
         ("cpu", info(label, "cpu_model")),
         ("mode", label.mode),
+        *([("conditions", label.apart_text)] if label.apart else []),
     ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from klat import __version__
 from klat.errors import KlatError
 from klat.export.material import Material, Series
-from klat.measurements import RunOf
+from klat.sources import Run
 
 # A row group is written when it has so many rows: of a size that readers like, and memory bears.
 _ROWS = 1 << 20
@@ -69,9 +69,9 @@ def _schema(pyarrow: Any, material: Material) -> Any:
     )
 
 
-def _table(pyarrow: Any, schema: Any, series: Series, run: RunOf) -> Any:
+def _table(pyarrow: Any, schema: Any, series: Series, run: Run) -> Any:
     """One run. Text is as recorded, without what is no Unicode."""
-    row, session = run.row, run.files.session
+    row, session = run.row, run.source.session
     samples = run.samples()
     n = len(samples)
     texts = {

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 from klat import __version__
 from klat.errors import KlatError
 from klat.export.material import FIGURES, Material, Series, figure, info, mean, only_label
-from klat.measurements import Label, RunOf
+from klat.measurements import Label
 from klat.session import printable
+from klat.sources import Run
 
 _SECONDS = 1e-9
 
@@ -38,7 +39,6 @@ def _metadata(label: Label) -> dict[str, Any]:
         "klat_version": __version__,
         "klat_label": label.name.strip() or "unknown",
         "klat_mode": label.mode,
-        "klat_boots": label.boots,
         "klat_kernel_version": info(label, "kernel_version"),
         "klat_preemption": info(label, "preemption"),
         "platform": f"Linux-{info(label, 'kernel_release')}-{info(label, 'architecture')}",
@@ -55,16 +55,17 @@ def _benchmark(series: Series) -> dict[str, Any]:
         "metadata": {
             "name": printable(f"{setting.benchmark} {series.metric} {values}".strip()),
             "unit": "second" if is_time else "integer",
+            "klat_boots": series.measurement.boots,
             "klat_unit": "seconds" if is_time else series.unit,
         },
         "runs": [_run(series, run) for run in series.runs],
     }
 
 
-def _run(series: Series, run: RunOf) -> dict[str, Any]:
+def _run(series: Series, run: Run) -> dict[str, Any]:
     value = _value(series, mean(run))
     if value <= 0:
-        path = printable(str(run.files.session.path))
+        path = printable(str(run.source.session.path))
         raise KlatError(f"{path}: the mean of a run of {series.metric} is 0, which pyperf refuses")
     started = datetime.fromtimestamp(run.row.start_ns // 10**9, timezone.utc)
     metadata: dict[str, Any] = {

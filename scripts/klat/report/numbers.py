@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from klat.measurements import Label
 
@@ -38,6 +39,14 @@ def with_time(label: Label, value: float | None) -> str:
 
 def ratio(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3f}"
+
+
+def boots(counts: Sequence[int]) -> str:
+    """`4 boots`, or `2 to 4 boots, by metric` of metrics that were measured in different numbers of
+    boots."""
+    if len(set(counts)) < 2:
+        return plural(max(counts, default=0), "boot")
+    return f"{min(counts):,} to {max(counts):,} boots, by metric"
 
 
 def plural(count: int, noun: str) -> str:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.measurements import Label, Measurement, Setting, common_params
+from klat.measurements import Label
 from klat.report.numbers import plural
 from klat.report.columns import params_text
 from klat.session import printable
+from klat.settings import Measurement, Setting, common_params
 
 _MOST_CURVES = 6
 _NAME_LENGTH = 32
@@ -57,14 +58,14 @@ def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Over
 
 
 def curve_names(labels: Sequence[Label]) -> list[str]:
-    """A name for each that tells them apart: the label, with the session or the kernel if need
-    be."""
+    """A name for each that tells them apart: the label, with the session or what keeps its sessions
+    apart if need be."""
     names = [label.name for label in labels]
     if len(set(names)) < len(names):
         names = [
             f"{label.name}/{printable(label.sessions[0].path.name)}"
             if len(label.sessions) == 1
-            else f"{label.name} {label.kernel}"
+            else " ".join([label.name, *(value for _, value in label.apart)])
             for label in labels
         ]
     return [shortened(name, _NAME_LENGTH) for name in names]
@@ -88,8 +89,8 @@ def describe(curve: Curve, runs: int) -> str:
     """`stock: Linux 6.1.0, 2 boots, 1,000 runs`."""
     label = curve.label
     parts = [f"{curve.name}: Linux {shortened(label.kernel, 36)}"]
-    if label.boots > 1:
-        parts.append(plural(label.boots, "boot"))
+    if curve.measurement.boots > 1:
+        parts.append(plural(curve.measurement.boots, "boot"))
     parts.append(plural(runs, "run"))
     return ", ".join(parts)
 

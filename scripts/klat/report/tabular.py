@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from klat.measurements import Label, Measurement, Setting
+from klat.measurements import Label
 from klat.report.text import guarded_statistics
 from klat.session import STATUSES, printable
+from klat.settings import Measurement, Setting
 from klat.shootdown import Shootdown, shootdowns
 from klat.sweeps import Line, Point, Sweep, sweeps
 
@@ -19,7 +20,7 @@ _INTERVAL = ("median_low", "median_high")
 _FIGURES = (*_AVERAGES, *_SAMPLES, *_INTERVAL)
 
 COLUMNS = (
-    "label kernel_release mode tsc_khz sessions boots benchmark params placement runs".split()
+    "label conditions kernel_release mode tsc_khz sessions boots benchmark params placement runs".split()
     + list(STATUSES)
     + "metric unit measurable usable_runs samples floor".split()
     + list(_FIGURES)
@@ -58,6 +59,7 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
         for setting in label.settings:
             shared = {
                 "label": label.name,
+                "conditions": printable(label.apart_text),
                 "kernel_release": label.kernel,
                 "mode": label.mode,
                 "tsc_khz": label.khz,
@@ -75,6 +77,7 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
                 found = figures(label, setting, measurement, failed)
                 named = {
                     "metric": printable(measurement.metric),
+                    "boots": measurement.boots,
                     "measurable": int(not measurement.unmeasurable),
                 }
                 writer.writerow(shared | named | found)
@@ -99,6 +102,7 @@ def write_json(
 def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
     return {
         "label": label.sessions[0].label,
+        "conditions": dict(label.apart),
         "kernel_release": label.info.get("kernel_release"),
         "mode": label.mode,
         "unit": label.unit,
@@ -117,7 +121,7 @@ def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
                     for status, reason, count in setting.grouped_reasons()
                 ],
                 "metrics": [
-                    {"metric": m.metric, "measurable": not m.unmeasurable}
+                    {"metric": m.metric, "measurable": not m.unmeasurable, "boots": m.boots}
                     | figures(label, setting, m, failed)
                     for m in setting.measurements.values()
                     if m.runs or m.unmeasurable

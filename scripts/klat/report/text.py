@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
-from klat.measurements import Label, Measurement, Setting, Statistics, common_params
+from klat.measurements import Label
 from klat.report.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.sweep_table import sweep_tables
 from klat.session import NOT_MEASURABLE, STATUSES, SessionError, printable
+from klat.settings import Measurement, Setting, Statistics, common_params
 from klat.shootdown import Shootdown, shootdowns
 from klat.statistics import LinearFit
 
@@ -51,6 +52,10 @@ def heading(label: Label) -> Iterator[str]:
         )
     sessions = plural(len(label.sessions), "session")
     yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}")
+    if label.under:
+        yield from _item("under", ", ".join(label.under))
+    if label.apart:
+        yield from _item("apart", f"{label.apart_text}; the label's other sessions differ in this")
 
 
 def _item(name: str, text: str) -> Iterator[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from klat import programs
 from klat.errors import KlatError
 from klat.estimands import MEDIAN
-from klat.sides import CellRuns, Key, NoLogarithm, Run, Side, Units, observe, read_side
+from klat.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
+from klat.sources import Run
 from klat.verdicts import Judgement, Observed, Rules, judge
 
 # Statuses of klat ab with which there is a record to judge: measured, and some runs invalid.

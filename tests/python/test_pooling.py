@@ -1,0 +1,225 @@
+"""What compare refuses within one side is pooled nowhere, and what it takes is pooled everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_sessions import SessionWriter, SyntheticSession
+
+from klat.cli import main
+from klat.measurements import read_labels
+
+CPU = "sys/devices/system/cpu"
+
+
+def samples(median: int, n: int = 100) -> list[int]:
+    return [median + 26 * (i % 21 - 10) for i in range(n)]
+
+
+@pytest.fixture
+def boot(session_writer: SessionWriter) -> Callable[..., SyntheticSession]:
+    """`boot(3, {file: text}, {run.json}, key=…)`: the third boot of label stock, with two runs."""
+
+    def write(
+        number: int,
+        files: dict[str, str] | None = None,
+        facts: dict[str, Any] | None = None,
+        row: dict[str, Any] | None = None,
+        label: str = "stock",
+        **info: Any,
+    ) -> SyntheticSession:
+        names = {"boot_id": f"{label}-{number}", "created": f"2024-05-{number:02d}T12:00:00Z"}
+        session = session_writer(f"{label}/{number}", label=label, **{**names, **info})
+        for name, text in {f"{CPU}/online": "0-1\n", **(files or {})}.items():
+            file = session.path / "environment" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        if facts is not None:
+            (session.path / "run.json").write_text(json.dumps(facts))
+        for run in (1, 2):
+            session.run({"round_trip": samples(52_000 + 26 * run)}, run=run, order=run, **row or {})
+        return session
+
+    return write
+
+
+Boot = Callable[..., SyntheticSession]
+
+ALIKE: list[dict[str, Any]] = [
+    {},
+    {"facts": {"load": None}},
+    {"files": {"proc/version": "another file\n"}},
+]
+# Refused by compare within a side.
+REFUSED: list[dict[str, Any]] = [
+    {"facts": {"load": "populate"}},
+    {"facts": {"prefix": "setarch -R"}},
+    {"facts": {"setup": "true"}},
+    {"files": {f"{CPU}/cpu0/cpufreq/scaling_governor": "performance\n"}},
+    {"files": {f"{CPU}/smt/control": "off\n"}},
+    {"kernel_release": "6.2.0-test"},
+    {"kernel_version": "#2 SMP"},
+    {"preemption": "full"},
+    {"machine_id": "another"},
+    {"mode": "hardware"},
+    {"cpus_online": 4},
+    {"programs": {"pipes": "11" * 32}},
+    {"row": {"cpus": "writer=0;reader=1"}},
+    {"row": {"policy": "writer=fifo:50;reader=fifo:49"}},
+]
+# Another measurement.
+OTHER: list[dict[str, Any]] = [
+    {"row": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}},
+    {"row": {"placement": "one-cpu"}},
+]
+
+
+def runs_of_figures(tmp_path: Path) -> list[int]:
+    labels, _ = read_labels([tmp_path / "results/stock"])
+    return sorted(
+        len(m.runs) for x in labels for setting in x.settings for m in setting.measurements.values()
+    )
+
+
+@pytest.mark.parametrize("second", ALIKE)
+def test_what_compare_takes_for_one_side_is_one_figure(
+    boot: Boot, tmp_path: Path, second: dict[str, Any]
+) -> None:
+    boot(1), boot(2, **second)
+    assert runs_of_figures(tmp_path) == [4]
+
+
+@pytest.mark.parametrize("second", REFUSED + OTHER)
+def test_what_compare_refuses_within_a_side_is_in_no_common_figure(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str], second: dict[str, Any]
+) -> None:
+    stock = boot(1), boot(2, **second)
+    assert runs_of_figures(tmp_path) == [2, 2]
+    if second in REFUSED:
+        other = boot(1, label="other"), boot(2, label="other")
+        status = main(["compare", *(str(each[0].path.parent) for each in (stock, other))])
+        assert status == 4, capsys.readouterr().out
+
+
+def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(
+    boot: Boot, tmp_path: Path
+) -> None:
+    """Sessions that alternate between two conditions are two pools."""
+    for number in range(1, 7):
+        boot(number, facts={"load": "populate"} if number % 2 else None)
+    labels, _ = read_labels([tmp_path / "results/stock"])
+    assert [label.boots for label in labels] == [3, 3]
+
+
+def test_the_summary_tells_pools_of_a_label_apart(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boot(1, facts={"load": "populate"})
+    boot(2)
+    assert main(["summary", str(tmp_path / "results/stock")]) == 0
+    out = capsys.readouterr().out
+    assert "apart     load: populate; the label's other sessions differ in this" in out
+    assert "apart     load: none;" in out
+    assert out.count("2 runs of 100 samples, all ok") == 2
+    main(["summary", "--format", "csv", str(tmp_path / "results/stock")])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["conditions"] for row in rows] == ["load: populate", "load: none"]
+    main(["summary", "--format", "json", str(tmp_path / "results/stock")])
+    held = json.loads(capsys.readouterr().out)["labels"]
+    assert [label["conditions"] for label in held] == [{"load": "populate"}, {"load": "none"}]
+
+
+def test_the_summary_names_the_load_of_a_label_that_has_one(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boot(1, facts={"load": "populate"})
+    main(["summary", str(tmp_path / "results/stock")])
+    out = capsys.readouterr().out
+    assert "under     load: populate" in out and "apart" not in out
+
+
+def test_settings_that_differ_in_what_they_obtained_name_it(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boot(1), boot(2, row={"cpus": "writer=0;reader=1"})
+    main(["summary", str(tmp_path / "results/stock")])
+    out = capsys.readouterr().out
+    assert "cpus=writer=1/reader=0" in out and "cpus=writer=0/reader=1" in out
+
+
+def test_no_export_gives_two_pools_one_name(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boot(1, facts={"load": "populate"}), boot(2)
+    path = str(tmp_path / "results/stock")
+    assert main(["export", "--format", "gobench", path]) == 0
+    out, err = capsys.readouterr()
+    assert len({line.split()[0] for line in out.splitlines() if line[:9] == "Benchmark"}) == 2
+    assert "its sessions are of 2 kinds" in err
+    assert main(["export", "--format", "hgrm", path, "-o", str(tmp_path / "hgrm") + "/"]) == 0
+    assert len({file.name for file in (tmp_path / "hgrm").iterdir()}) == 2
+    assert main(["export", "--format", "openmetrics", path]) == 0
+    out = capsys.readouterr().out
+    for name in ("klat_boots{", "klat_label_info{"):
+        lines = [line for line in out.splitlines() if line.startswith(name)]
+        assert len(lines) == len(set(lines)) == 2
+    assert main(["export", "--format", "pyperf", path]) == 2
+    assert "stock (load: populate) on Linux" in capsys.readouterr().err
+
+
+# Boots and order ----------------------------------------------------------------------------------
+
+
+def test_boots_are_those_in_which_the_metric_was_measured(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2, 3, 4):
+        session = boot(number)
+        if number < 3:
+            session.run({"handoff": samples(9_000)}, benchmark="cv", params="a=b")
+    path = str(tmp_path / "results/stock")
+    main(["export", "--format", "hgrm", "--benchmark", "cv", path])
+    assert "2 boots: stock cv" in capsys.readouterr().out
+    main(["export", "--format", "openmetrics", path])
+    out = capsys.readouterr().out
+    boots = re.findall(r'^klat_boots\{.*metric="(\w+)".*\} (\d+)', out, re.MULTILINE)
+    assert boots == [("round_trip", "4"), ("handoff", "2")]
+    main(["summary", "--format", "csv", path])
+    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert {row["metric"]: row["boots"] for row in rows} == {"round_trip": "4", "handoff": "2"}
+
+
+def lab_facts(number: int, created: str, experiment: str = "e1") -> dict[str, Any]:
+    return {
+        "created": created,
+        "lab": {"experiment": {"identity": experiment}, "boot": number, "round": number},
+    }
+
+
+def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
+    session_writer: SessionWriter, tmp_path: Path
+) -> None:
+    """Every guest's clock is set to the same second, and the host may store boots out of order."""
+    for directory, number, stored in (("c", 1, "30"), ("a", 2, "10"), ("b", 10, "20")):
+        session = session_writer(
+            f"stock/{directory}", boot_id=f"boot-{number}", created="2026-01-01T00:00:00Z"
+        )
+        facts = lab_facts(number, f"2026-05-01T12:00:{stored}Z")
+        (session.path / "run.json").write_text(json.dumps(facts))
+        for run in (1, 2, 3):
+            session.run({"round_trip": samples(5_000)}, run=run)
+    earlier = session_writer("stock/z", boot_id="earlier", created="2026-01-01T00:00:00Z")
+    facts = lab_facts(7, "2026-05-01T11:00:00Z", "e0")
+    (earlier.path / "run.json").write_text(json.dumps(facts))
+    earlier.run({"round_trip": samples(5_000)}, run=1)
+    (label,), _ = read_labels([tmp_path / "results/stock"])
+    (setting,) = label.settings
+    boots = [run.row.boot for run in setting.measurements["round_trip"].all_runs]
+    assert boots == ["earlier", *["boot-1"] * 3, *["boot-2"] * 3, *["boot-10"] * 3]
