@@ -68,7 +68,7 @@ RUN = {
 }
 ROWS = ("program", "cpus", "policy", "placement")
 # Of these, what no option alone decides.
-OBTAINED = ("policy", "cpus", "program")
+OBTAINED = ("policy", "cpus", "program", "woken")
 # Of the params: they set the conditions of a measurement and not what is measured.
 PARAMS = {
     "dma-latency": "not held",
@@ -138,14 +138,16 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What a run obtained besides what its params and placement say: one side of a comparison has
-    one of each."""
+    """What a run obtained besides what its params and placement say. A figure is over runs of one of
+    each."""
 
     policy: str
     cpus: str
     program: str  # the start of its SHA-256
+    woken: str  # how its sleepers were woken; empty where that was not counted
 
     def values(self, benchmark: str) -> Values:
+        """What one side has to agree in. How sleepers are woken is up to the kernel."""
         return {
             ("cpus", "the CPUs used"): self.cpus,
             ("policy", "the policy obtained"): self.policy,

@@ -8,7 +8,7 @@ sight.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ def _disagreements(label: Label) -> list[str]:
 def gather(sources: Sequence[Source]) -> list[Setting]:
     """The settings of sessions that may be pooled: the five programs in their order, others by name,
     then by params. A setting holds runs that compare would take together: of one set of params, one
-    placement, one policy, one choice of CPUs, one build."""
+    placement, one policy, one choice of CPUs, one build, woken in one way."""
     settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
     for source in sources:
@@ -196,10 +196,9 @@ def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunCondit
         for other in counted
         if all(own in ("", value) for own, value in zip(astuple(held), astuple(other)))
     ]
-    for found in (near, counted):
-        if len(found) == 1:
-            return found[0]
-    return held
+    if len({replace(other, woken="") for other in near}) == 1:
+        return near[0]
+    return counted[0] if len(counted) == 1 else held
 
 
 _What = tuple[str, str, str]

@@ -29,6 +29,7 @@ from klat.estimands import Estimand
 from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.samples import PART, SampleFiles, Samples
 from klat.session import Row, Session, SessionError, find_sessions, printable, read_session
+from klat.wakeups import state_of
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Source:
     def run_conditions(self, row: Row) -> RunConditions:
         programs = self.session.info.get("programs")
         build = programs.get(row.benchmark) if isinstance(programs, dict) else None
-        return RunConditions(row.policy, row.cpus, str(build)[:12])
+        return RunConditions(row.policy, row.cpus, str(build)[:12], state_of(row))
 
     @cached_property
     def scale(self) -> float:

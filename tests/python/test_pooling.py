@@ -15,6 +15,8 @@ from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
 from klat.measurements import read_labels
+from klat.session import read_session
+from klat.wakeups import state_of
 
 CPU = "sys/devices/system/cpu"
 
@@ -172,6 +174,46 @@ def test_no_export_gives_two_pools_one_name(
         assert len(lines) == len(set(lines)) == 2
     assert main(["export", "--format", "pyperf", path]) == 2
     assert "stock (load: populate) on Linux" in capsys.readouterr().err
+
+
+# How sleepers were woken ---------------------------------------------------------------------------
+
+
+def woken(interrupts: int) -> str:
+    return f"slept=100;wakeups=100;wake_interrupts={interrupts}"
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "state"),
+    [(0, "polling"), (10, "polling"), (11, "mixed"), (89, "mixed"), (90, "interrupt")],
+)
+def test_the_state_of_a_run_is_as_the_record_defines_it(
+    boot: Boot, interrupts: int, state: str
+) -> None:
+    session = boot(1, row={"evidence": woken(interrupts)})
+    assert {state_of(row) for row in read_session(session.path).rows} == {state}
+
+
+def test_runs_woken_in_another_way_have_a_line_of_their_own(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = boot(1, row={"evidence": woken(102)})
+    session.run({"round_trip": samples(9_000)}, run=3, evidence=woken(0))
+    session.run({"round_trip": samples(9_000)}, run=4, status="invalid", evidence="slept=9")
+    assert main(["summary", str(tmp_path / "results/stock")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert re.search(r"woken=interrupt,.*\n  3 runs of 100 samples: 2 ok, 1 invalid", text)
+    assert re.search(r"woken=polling,.*\n  1 run of 100 samples, ok", text)
+
+
+def test_a_label_woken_in_one_way_does_not_speak_of_it(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boot(1, row={"evidence": woken(102)})
+    main(["summary", str(tmp_path / "results/stock")])
+    assert "woken" not in capsys.readouterr().out
 
 
 # Boots and order ----------------------------------------------------------------------------------
