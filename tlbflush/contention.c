@@ -111,8 +111,8 @@ void verify_contention(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	int64_t expected = (o->initiators - 1) * (run->warmup + run->iterations), least = INT64_MAX,
-		most = 0, met = INT64_MAX, operations = 0;
+	int64_t expected = (o->initiators - 1) * (run->warmup + run->iterations) * flushes_of(o),
+		least = INT64_MAX, most = 0, met = INT64_MAX, operations = 0;
 
 	for (int64_t c = 0; c < o->initiators; c++) {
 		int64_t delivered =
@@ -132,7 +132,7 @@ void verify_contention(struct klat_run *run)
 	klat_count(run, "expected", expected);
 	/* Who sleeps for the address space's lock is left out of a shootdown; more than all there
 	 * were is somebody else's. */
-	if (o->operation != MPROTECT && o->pages <= 256 && most * 20 > expected * 21)
+	if ((o->operation == MPROTECT || o->pages <= 256) && most * 20 > expected * 21)
 		klat_disturbed(run, "shootdowns of other processes reached an initiator");
 	if (!klat_is_enough(met, run->iterations))
 		klat_invalid(run,

@@ -73,6 +73,11 @@ int operate(const struct options *o, char *pages)
 	return result ? -errno : 0;
 }
 
+int64_t flushes_of(const struct options *o)
+{
+	return o->operation == MPROTECT ? 2 : 1;
+}
+
 /* Make the pages writable again for the next iteration. */
 int restore(const struct options *o, char *pages)
 {

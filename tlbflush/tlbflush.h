@@ -57,6 +57,9 @@ int map_pages(const struct options *o, char *place);
 void touch_pages(const struct options *o, char *pages);
 int64_t touch_counting_faults(const struct options *o, char *pages);
 int operate(const struct options *o, char *pages);
+/* Shootdowns that one iteration sends to each CPU: by operate(), and by restore() where pages are
+ * there. */
+int64_t flushes_of(const struct options *o);
 int restore(const struct options *o, char *pages);
 
 /* contention.c */

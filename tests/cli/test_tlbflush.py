@@ -45,6 +45,22 @@ def test_initiators_are_at_work_at_once(operation: str, two_cpus: None) -> None:
     until(attempt)
 
 
+@pytest.mark.parametrize("operation, flushes", [("munmap", 1), ("mprotect", 2), ("madvise", 1)])
+def test_every_flush_of_an_iteration_is_asked_for(
+    operation: str, flushes: int, two_cpus: None
+) -> None:
+    """mprotect flushes when it makes the pages read-only and when it makes them writable."""
+
+    def attempt() -> str:
+        done = works("tlbflush", "--responders", "1", "--operation", operation, "--json")
+        counts = json_of(done)["evidence"]["counts"]
+        due = counts["expected"]
+        right = due >= flushes * 550 and 0.99 * due <= counts["least_delivered"] <= 1.05 * due
+        return "" if right else str(counts)
+
+    until(attempt)
+
+
 def samples_of(path: Path, *options: str) -> tuple[list[list[int]], list[int], int]:
     """Those of each of two initiators, those of together, and the bound of the counters' offset."""
     works("tlbflush", "--initiators", "2", *options, "--quiet", "--record", path)
