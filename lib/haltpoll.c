@@ -231,9 +231,12 @@ static int settle_all(struct klat_run *run, const struct klat_halt_poll *hold)
 
 	if (err || klat_cpus_allowed(&before))
 		return err;
+	/* A signal that ends the program here has the guard put the value back. */
+	klat_signals_open();
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!klat_cpu_pin(run->cpus[i]))
 			settle(run->cpus[i]);
+	klat_signals_close();
 	klat_cpus_allow(&before);
 	return 0;
 }

@@ -17,8 +17,6 @@
 
 #define KLAT_SCHEMA 1
 #define KLAT_MAX_CPU 8192
-#define KLAT_MAX_COUNTS 32
-#define KLAT_MAX_METRICS 8
 #define KLAT_REASON_SIZE 512
 
 /* Of every thread. The default of 8 MiB would be locked, or refused, as a whole. */
@@ -248,6 +246,8 @@ void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
  * give it the calibration. Returns a directory descriptor, or -errno after klat_error().
  */
 int klat_session_join(struct klat_run *run);
+/* Wait for the session's lock, where a signal ends the program. 0, or -errno after klat_error(). */
+int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */
 int klat_record_append(struct klat_run *run, int session);
 /* The rows of the run as in runs.csv, malloc'ed. `first` is where its samples begin in the file. */
@@ -264,7 +264,19 @@ int klat_output_json(struct klat_run *run, FILE *out);
 /* The table of published figures, whatever the options. */
 int klat_output_published(const struct klat_benchmark *benchmark, FILE *out);
 
-/* main.c */
+/* signals.c */
+void klat_signals_hold(const struct klat_run *run);
+/* As before klat_signals_hold(). */
+void klat_signals_release(void);
+/* Between the two, a signal ends the program at once. */
+void klat_signals_open(void);
+void klat_signals_close(void);
+/* Wait for a signal: its number, SIGCHLD among them, or -1 after `limit`. */
+int klat_signals_wait(const struct timespec *limit);
+/* Say that nothing was recorded, and end by this signal. */
+_Noreturn void klat_signals_end(int number);
+
+/* status.c, main.c */
 struct klat_count {
 	const char *name;
 	int64_t value;
@@ -282,7 +294,7 @@ struct klat_library {
 
 	enum klat_status status;
 	char reason[KLAT_REASON_SIZE];
-	struct klat_count counts[KLAT_MAX_COUNTS];
+	struct klat_count *counts; /* of the supervisor alone */
 	int count_count;
 	char params[1024];
 	const char *placement;
@@ -300,8 +312,17 @@ struct klat_library {
 	struct klat_snapshot before, after;
 	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
+	pid_t ended_pid;         /* a worker's process that ended before its body did, or 0 */
+	int ended_signal;        /* by which it was killed, or 0 */
 	int64_t measured_memory; /* peak resident bytes of the measured process */
 };
+
+/* Whether there is something to judge, print and record, the run being neither skipped nor an
+ * error. */
+static inline bool klat_has_result(const struct klat_run *run)
+{
+	return run->library->status < KLAT_SKIPPED;
+}
 
 const char *klat_status_name(enum klat_status status);
 /* One line on stderr, prefixed with the program's name. */

@@ -29,6 +29,7 @@
 #include <x86intrin.h>
 
 #define KLAT_CACHE_LINE 64
+#define KLAT_MAX_METRICS 8
 #define KLAT_ALIGNED __attribute__((aligned(KLAT_CACHE_LINE)))
 #define KLAT_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define KLAT_PRINTF(text, arguments) __attribute__((format(printf, text, arguments)))
@@ -216,8 +217,8 @@ enum klat_status {
 	KLAT_OK,
 	KLAT_DISTURBED,
 	KLAT_INVALID,
-	KLAT_ERROR,
 	KLAT_SKIPPED,
+	KLAT_ERROR,
 };
 
 /*
@@ -276,7 +277,12 @@ struct klat_benchmark {
 #define KLAT_OPTIONS(table, standard)                                                              \
 	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &(standard),       \
 	.options_size = sizeof(standard)
-#define KLAT_METRICS(table) .metrics = (table), .metric_count = KLAT_ARRAY_SIZE(table)
+#define KLAT_METRICS(table)                                                                        \
+	.metrics = (table),                                                                        \
+	.metric_count = KLAT_ARRAY_SIZE(table) + sizeof(struct {                                   \
+				_Static_assert(KLAT_ARRAY_SIZE(table) <= KLAT_MAX_METRICS,         \
+					       "more than KLAT_MAX_METRICS");                      \
+			})
 #define KLAT_PUBLISHED(table) .published = (table), .published_count = KLAT_ARRAY_SIZE(table)
 
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,119 +21,6 @@ enum {
 	EXIT_UNTRUSTED = 3,
 	EXIT_SKIPPED = 4
 };
-
-const char *klat_status_name(enum klat_status status)
-{
-	static const char *const names[] = { "ok", "disturbed", "invalid", "error", "skipped" };
-
-	return names[status];
-}
-
-/* What the user typed may hold anything, and the line must stay one. */
-static void say(const struct klat_run *run, const char *format, va_list arguments, const char *end)
-{
-	char line[KLAT_REASON_SIZE + 256];
-
-	vsnprintf(line, sizeof(line), format, arguments);
-	for (char *c = line; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 127)
-			*c = '?';
-	fprintf(stderr, "%s: %s%s\n", run->benchmark->name, line, end);
-}
-
-void klat_warn(const struct klat_run *run, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	say(run, format, arguments, "");
-	va_end(arguments);
-}
-
-/* The gravest status wins; reasons of the same gravity gather, each once. */
-static void set_status(struct klat_run *run, enum klat_status status, const char *format,
-		       va_list arguments)
-{
-	struct klat_library *library = run->library;
-	char reason[KLAT_REASON_SIZE];
-	size_t length;
-
-	if (status < library->status)
-		return;
-	vsnprintf(reason, sizeof(reason), format, arguments);
-	if (status > library->status)
-		library->reason[0] = 0;
-	library->status = status;
-	if (strstr(library->reason, reason))
-		return;
-	length = strlen(library->reason);
-	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s",
-		 length ? "; " : "", reason);
-}
-
-#define SET_STATUS(status)                                                                         \
-	do {                                                                                       \
-		va_list arguments;                                                                 \
-                                                                                                   \
-		va_start(arguments, format);                                                       \
-		set_status(run, status, format, arguments);                                        \
-		va_end(arguments);                                                                 \
-	} while (0)
-
-void klat_invalid(struct klat_run *run, const char *format, ...)
-{
-	SET_STATUS(KLAT_INVALID);
-}
-
-void klat_disturbed(struct klat_run *run, const char *format, ...)
-{
-	SET_STATUS(KLAT_DISTURBED);
-}
-
-int klat_skip(struct klat_run *run, const char *format, ...)
-{
-	SET_STATUS(KLAT_SKIPPED);
-	return -ENOTSUP;
-}
-
-int klat_error(struct klat_run *run, int error, const char *format, ...)
-{
-	SET_STATUS(KLAT_ERROR);
-	return error ? -error : -EIO;
-}
-
-int klat_cannot_start(struct klat_run *run, int error, const char *what)
-{
-	if (error == EAGAIN)
-		return klat_skip(run,
-				 "cannot start %s: a limit (ulimit -u, pids.max, "
-				 "kernel.threads-max) or memory is exhausted",
-				 what);
-	return klat_error(run, error, "cannot start %s: %s", what, strerror(error));
-}
-
-int klat_usage(struct klat_run *run, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	say(run, format, arguments, "; see --help");
-	va_end(arguments);
-	return -EINVAL;
-}
-
-void klat_count(struct klat_run *run, const char *name, int64_t value)
-{
-	struct klat_library *library = run->library;
-	size_t length = strlen(name);
-	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
-
-	if (figure && !klat_figures(run))
-		return;
-	if (library->count_count == KLAT_MAX_COUNTS)
-		abort();
-	library->counts[library->count_count++] = (struct klat_count){ name, value };
-}
 
 bool klat_planted(const struct klat_run *run, const char *fault)
 {
@@ -368,6 +254,8 @@ static int measure(struct klat_run *run)
 					  strerror(-latency_fd));
 	}
 	err = run->benchmark->setup(run);
+	if (err && klat_has_result(run))
+		klat_error(run, -err, "setup() failed: %s", strerror(-err));
 	if (!err)
 		err = klat_workers_run(run);
 	/* Not the clock of start_ns, which somebody may set meanwhile. */
@@ -383,7 +271,7 @@ static int measure(struct klat_run *run)
  * The measured process, on the first CPU from its birth: the kernel remembers for each address
  * space where it has run, and sends TLB shootdowns there.
  */
-static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
+static pid_t fork_measured(struct klat_run *run)
 {
 	pid_t supervisor = getpid(), pid;
 
@@ -394,7 +282,7 @@ static pid_t fork_measured(struct klat_run *run, const sigset_t *signals)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != supervisor)
 			_exit(EXIT_FAILED);
-		sigprocmask(SIG_SETMASK, signals, NULL);
+		klat_signals_release();
 		klat_halt_poll_leave(run);
 		_exit(measure(run) ? EXIT_FAILED : EXIT_MEASURED);
 	}
@@ -431,18 +319,16 @@ static int64_t progress(const struct klat_run *run)
  * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0;
  * -ETIMEDOUT when no worker has made progress for run->patience seconds.
  */
-static int wait_measured(struct klat_run *run, pid_t pid, const sigset_t *awaited, int *status,
-			 struct rusage *usage)
+static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct rusage *usage)
 {
 	const struct timespec second = { .tv_sec = 1 };
 	int64_t seen = INT64_MIN;
 	int idle = 0;
 
 	for (;;) {
-		int signal = sigtimedwait(awaited, NULL, &second);
+		int signal = klat_signals_wait(&second);
 
-		if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
-		    signal == SIGQUIT) {
+		if (signal > 0 && signal != SIGCHLD) {
 			kill(pid, SIGKILL);
 			wait4(pid, status, 0, usage);
 			return signal;
@@ -476,8 +362,25 @@ static void describe_hang(struct klat_run *run)
 			   run->patience);
 }
 
+/* A worker's process ended before its body did: see on_child() in worker.c. */
+static void describe_end(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	char who[64] = "a process of the run";
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].tid == library->ended_pid)
+			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].role,
+				 run->workers[i].cpu);
+	if (library->ended_signal)
+		klat_error(run, EIO, "%s was killed by signal %d (%s)", who, library->ended_signal,
+			   strsignal(library->ended_signal));
+	else if (klat_has_result(run))
+		klat_error(run, EIO, "%s ended with an error and gave no reason", who);
+}
+
 /* Run the measurement in a process of its own. Does not return when a signal ends the program. */
-static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset_t *signals)
+static int supervise(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	struct rusage usage = { 0 };
@@ -493,24 +396,20 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	klat_cpus_allowed(&allowed);
 	library->start_ns = clock_ns(CLOCK_REALTIME);
 	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
-	pid = fork_measured(run, signals);
+	pid = fork_measured(run);
 	if (pid < 0) {
 		err = klat_cannot_start(run, errno, "the measured process");
 		klat_halt_poll_release(run);
 		return err;
 	}
 	stand_aside(run, &allowed);
-	result = wait_measured(run, pid, awaited, &status, &usage);
+	result = wait_measured(run, pid, &status, &usage);
 	klat_cpus_allow(&allowed);
 	err = klat_halt_poll_release(run);
 	if (result > 0) {
 		if (err)
 			klat_warn(run, "%s", library->reason);
-		fprintf(stderr, "%s: interrupted, nothing recorded\n", run->benchmark->name);
-		signal(result, SIG_DFL);
-		raise(result);
-		sigprocmask(SIG_SETMASK, signals, NULL);
-		_exit(128 + result);
+		klat_signals_end(result);
 	}
 	library->measured_memory = usage.ru_maxrss * 1024;
 	if (result)
@@ -518,9 +417,11 @@ static int supervise(struct klat_run *run, const sigset_t *awaited, const sigset
 	else if (WIFSIGNALED(status))
 		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
 				  WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else if (WEXITSTATUS(status) && library->status < KLAT_ERROR)
-		return klat_error(run, EIO, "a worker process ended with an error");
-	return library->status >= KLAT_ERROR ? -EIO : 0;
+	else if (library->ended_pid)
+		describe_end(run);
+	else if (WEXITSTATUS(status) && klat_has_result(run))
+		klat_error(run, EIO, "the measured process ended with an error and gave no reason");
+	return klat_has_result(run) ? 0 : -EIO;
 }
 
 static int summarise(struct klat_run *run)
@@ -582,7 +483,10 @@ static int judge(struct klat_run *run)
 	klat_count(run, "locked", run->library->memory_locked);
 	klat_evidence_judge(run);
 	judge_offset(run);
-	return run->benchmark->verify(run);
+	err = run->benchmark->verify(run);
+	if (err && klat_has_result(run))
+		klat_error(run, -err, "verify() failed: %s", strerror(-err));
+	return err;
 }
 
 /* What to ask of klat_spin() for a spin of so many nanoseconds, 0 for none. */
@@ -593,7 +497,7 @@ static uint64_t spin_of(const struct klat_run *run, int64_t ns)
 	return ns && ticks <= excess ? 1 : ticks - excess;
 }
 
-static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, const sigset_t *signals)
+static int measure_and_judge(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	int err;
@@ -617,7 +521,7 @@ static int measure_and_judge(struct klat_run *run, const sigset_t *awaited, cons
 	err = bound_offset(run, &library->offset_before);
 	if (err)
 		return err;
-	err = supervise(run, awaited, signals);
+	err = supervise(run);
 	if (err)
 		return err;
 	err = bound_offset(run, &library->offset_after);
@@ -650,7 +554,7 @@ static int print(struct klat_run *run)
 		free(rows);
 	} else if (library->common.json) {
 		klat_output_json(run, stdout);
-	} else if (library->status < KLAT_ERROR) {
+	} else if (klat_has_result(run)) {
 		klat_output_text(run, stdout);
 	}
 	if (!is_written(stdout)) {
@@ -696,26 +600,6 @@ static bool inform(const struct klat_run *run)
 	return true;
 }
 
-/*
- * Signals are taken in wait_measured() alone, so that a run is either recorded whole or not at all.
- * One that the caller ignores (nohup) stays ignored: blocked, it would become pending all the same.
- */
-static void hold_signals(sigset_t *awaited, sigset_t *before)
-{
-	static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-
-	signal(SIGCHLD, SIG_DFL);
-	sigemptyset(awaited);
-	sigaddset(awaited, SIGCHLD);
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(ending); i++) {
-		struct sigaction action;
-
-		if (!sigaction(ending[i], NULL, &action) && action.sa_handler != SIG_IGN)
-			sigaddset(awaited, ending[i]);
-	}
-	sigprocmask(SIG_BLOCK, awaited, before);
-}
-
 /* With --check-for: nothing is measured. */
 static int check_cpus_only(struct klat_run *run)
 {
@@ -729,7 +613,6 @@ static int check_cpus_only(struct klat_run *run)
 
 static int live(struct klat_run *run, int argc, char **argv)
 {
-	sigset_t awaited, before;
 	const char *check_for;
 	int session = -1;
 
@@ -744,6 +627,7 @@ static int live(struct klat_run *run, int argc, char **argv)
 		return EXIT_USAGE;
 	if (check_for)
 		return check_cpus_only(run);
+	klat_signals_hold(run);
 	if (run->library->common.record) {
 		session = klat_session_join(run);
 		if (session < 0) {
@@ -751,14 +635,12 @@ static int live(struct klat_run *run, int argc, char **argv)
 			return EXIT_FAILED;
 		}
 	}
-
-	hold_signals(&awaited, &before);
-	measure_and_judge(run, &awaited, &before);
+	measure_and_judge(run);
 	if (session >= 0 && klat_record_append(run, session)) {
 		klat_warn(run, "%s", run->library->reason);
 		return EXIT_FAILED;
 	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	klat_signals_release();
 	if (print(run))
 		return EXIT_FAILED;
 	return exit_status(run->library->status);
@@ -772,6 +654,7 @@ int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
 	if (!run)
 		return EXIT_FAILED;
 	status = live(run, argc, argv);
+	free(run->library->counts);
 	free(run->cpus);
 	return status;
 }

@@ -404,7 +404,7 @@ static json_t *evidence_object(struct klat_run *run)
 int klat_output_json(struct klat_run *run, FILE *out)
 {
 	const struct klat_library *library = run->library;
-	bool measured = library->status < KLAT_ERROR;
+	bool measured = klat_has_result(run);
 	json_t *metrics = json_array(), *cpus = json_array(), *object;
 	int err;
 

@@ -153,8 +153,6 @@ static void steal_field(FILE *out, const struct klat_run *run)
 static void evidence_fields(FILE *out, const struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
-	char text[2048] = "";
-	size_t length = 0;
 
 	policy_field(out, run);
 	role_field(out, run, offsetof(struct klat_worker, voluntary));
@@ -170,10 +168,10 @@ static void evidence_fields(FILE *out, const struct klat_run *run)
 		fputc(',', out);
 	else
 		number_field(out, library->after.smi - library->before.smi);
+	fputc(',', out);
 	for (int i = 0; i < library->count_count; i++)
-		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld", i ? ";" : "",
-				   library->counts[i].name, (long long)library->counts[i].value);
-	field(out, text);
+		fprintf(out, "%s%s=%lld", i ? ";" : "", library->counts[i].name,
+			(long long)library->counts[i].value);
 }
 
 /* One row without its check; `metric` is -1 in the single row of a run that measured nothing. */
@@ -243,11 +241,6 @@ static int append_checked(FILE *out, const struct klat_run *run, int metric, int
 	return 0;
 }
 
-static bool measured(const struct klat_run *run)
-{
-	return run->library->status < KLAT_ERROR;
-}
-
 char *klat_record_rows(struct klat_run *run, int64_t first)
 {
 	char *rows = NULL;
@@ -257,9 +250,9 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 
 	if (!out)
 		return NULL;
-	if (!measured(run))
+	if (!klat_has_result(run))
 		err = append_checked(out, run, -1, 0, 1);
-	for (int m = 0; m < run->benchmark->metric_count && measured(run) && !err; m++) {
+	for (int m = 0; m < run->benchmark->metric_count && klat_has_result(run) && !err; m++) {
 		if (!run->library->metrics[m].used)
 			continue;
 		err = append_checked(out, run, m, first, run->library->metrics_used);
@@ -392,12 +385,11 @@ static void take_back_samples(const struct klat_run *run, int session, int64_t f
 int klat_record_append(struct klat_run *run, int session)
 {
 	int64_t first = -1;
-	int err = 0;
+	int err = klat_session_lock(run, session);
 
-	if (flock(session, LOCK_EX))
-		return klat_error(run, errno, "cannot lock %s: %s", run->library->common.record,
-				  strerror(errno));
-	if (measured(run))
+	if (err)
+		return err;
+	if (klat_has_result(run))
 		err = append_samples(run, session, &first);
 	if (!err) {
 		err = append_rows(run, session, first);

@@ -339,6 +339,18 @@ static int join_locked(struct klat_run *run, int session)
 	return err;
 }
 
+int klat_session_lock(struct klat_run *run, int session)
+{
+	int error;
+
+	klat_signals_open();
+	error = flock(session, LOCK_EX) ? errno : 0;
+	klat_signals_close();
+	return error ? klat_error(run, error, "cannot lock %s: %s", run->library->common.record,
+				  strerror(error))
+		     : 0;
+}
+
 int klat_session_join(struct klat_run *run)
 {
 	const char *path = run->library->common.record;
@@ -350,9 +362,8 @@ int klat_session_join(struct klat_run *run)
 	session = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (session < 0)
 		return klat_error(run, errno, "cannot open %s: %s", path, strerror(errno));
-	if (flock(session, LOCK_EX)) {
-		err = klat_error(run, errno, "cannot lock %s: %s", path, strerror(errno));
-	} else {
+	err = klat_session_lock(run, session);
+	if (!err) {
 		err = join_locked(run, session);
 		flock(session, LOCK_UN);
 	}

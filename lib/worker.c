@@ -117,7 +117,7 @@ static void read_back(struct klat_worker *worker)
  * not when patience does. */
 static void fail(const struct klat_worker *worker)
 {
-	if (worker->run->library->status < KLAT_ERROR)
+	if (klat_has_result(worker->run))
 		klat_error(worker->run, -worker->result,
 			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
 			   worker->cpu, (long long)worker->iteration,
@@ -258,22 +258,29 @@ static int start_process(struct klat_worker *worker)
 	return 0;
 }
 
+/* For on_child(). */
+static struct klat_library *watching;
+
 /* A worker that is killed or cannot start would leave the others at a barrier for ever. */
 static void on_child(int signal, siginfo_t *info, void *context)
 {
 	(void)signal;
 	(void)context;
-	if (info->si_code != CLD_EXITED || info->si_status)
-		_exit(1);
+	if (info->si_code == CLD_EXITED && !info->si_status)
+		return;
+	watching->ended_pid = info->si_pid;
+	watching->ended_signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
+	_exit(1);
 }
 
-static void watch_children(void)
+static void watch_children(struct klat_run *run)
 {
 	/* One that is stopped has not ended. */
 	struct sigaction action = { .sa_sigaction = on_child,
 				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP };
 	sigset_t set;
 
+	watching = run->library;
 	sigaction(SIGCHLD, &action, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
@@ -297,7 +304,7 @@ static int start_all(struct klat_run *run)
 {
 	int err = 0;
 
-	watch_children();
+	watch_children(run);
 	for (int i = 0; i < run->worker_count && !err; i++)
 		if (run->workers[i].process)
 			err = start_process(&run->workers[i]);

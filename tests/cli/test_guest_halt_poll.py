@@ -437,3 +437,26 @@ def test_cpus_poll_no_longer_because_they_did_before(
         lambda: [once() for _ in range(5)],
         lambda *found: all(counted["idle_polls"] < 5 for counted in found),
     )
+
+
+def test_settling_can_be_interrupted(copy: Machine, two_cpus: None) -> None:
+    """A CPU whose idle states are never told keeps it settling: nobody writes into that pipe."""
+    before = copy.value
+    for cpu in range(2):
+        name = copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle/state0/name"
+        name.parent.mkdir(parents=True)
+        os.mkfifo(name)
+    words = [str(copy.program), *HOLD, *SHORT]
+    with subprocess.Popen(words, env=copy.environment, stderr=subprocess.PIPE) as process:
+        try:
+            harness.until(
+                lambda: "" if copy.value == 0 and harness.children(process.pid) else "not yet",
+                tries=20,
+            )
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=5)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT, err
+    assert err.decode() == f"{PROGRAM}: interrupted, nothing recorded\n"
+    assert copy.returns_to(before)

@@ -66,6 +66,19 @@ def test_building_again_does_nothing(tree: Path) -> None:
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
 
 
+def test_more_metrics_than_a_program_may_have_do_not_compile(tmp_path: Path) -> None:
+    source = tmp_path / "many.c"
+    words = ["cc", "-fsyntax-only", "-D_GNU_SOURCE", "-I", ROOT / "lib", source]
+    for count, status in ((8, 0), (9, 1)):
+        source.write_text(
+            f'#include "klat.h"\nstatic const struct klat_metric many[{count}];\n'
+            "const struct klat_benchmark b = { KLAT_METRICS(many) };\n"
+        )
+        done = command(words)
+        assert done.status == status, str(done)
+    assert "more than KLAT_MAX_METRICS" in done.err
+
+
 def test_lines_are_short_unless_asked(tree: Path) -> None:
     source = tree / "pipes" / "pipes.c"
     source.touch()

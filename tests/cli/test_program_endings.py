@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import struct
@@ -71,12 +72,17 @@ def test_killing_a_measured_process_is_an_error_that_is_recorded(
     assert not list(tmp_path.glob("samples/*"))
 
 
-def test_killing_a_peer_process_is_an_error(two_cpus: None) -> None:
-    with Running("pipes", "--peer", "process") as running:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_peer_process_that_is_killed_is_named_with_the_signal(
+    number: signal.Signals, two_cpus: None
+) -> None:
+    with Running("pipes", "--peer", "process", "--cpus", "1,0") as running:
         (measured,) = harness.children(running.process.pid)
         (peer,) = harness.children(measured)
-        os.kill(peer, signal.SIGKILL)
-        assert_one_line(running.end(), "pipes", FAILED)
+        os.kill(peer, number)
+        done = running.end()
+        assert_one_line(done, "pipes", FAILED)
+        assert f"the reader on CPU 0 was killed by signal {number.value} (" in done.err, str(done)
         assert not gone(running.children)
 
 
@@ -115,6 +121,48 @@ def test_a_child_that_the_caller_left_behind_is_no_worker() -> None:
     """SIGCHLD ignored, and a stranger for a child, are both inherited by exec."""
     words = ["sh", "-c", 'trap "" CHLD; sleep 0.02 & exec "$@"', "sh", path_of("pipes")]
     assert command([*words, "--cpus", "1,1"]).status in (MEASURED, UNTRUSTED)
+
+
+def interrupted_while_it_waits(process: subprocess.Popen[bytes], program: str) -> None:
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT, err
+    assert err.decode() == f"{program}: interrupted, nothing recorded\n"
+    assert time.monotonic() - begun < 2
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    return "flock" in Path(f"/proc/{pid}/wchan").read_text() or any(
+        fields[1] == "->" and str(pid) in fields
+        for fields in map(str.split, Path("/proc/locks").read_text().splitlines())
+    )
+
+
+@pytest.mark.parametrize("measured", [False, True], ids=["to join", "to record"])
+def test_a_program_that_waits_for_its_session_can_be_interrupted(
+    measured: bool, tmp_path: Path
+) -> None:
+    """Another program holds the session before it joins, or from when it measures."""
+    harness.works("pipes", "--cpus", "1,1", "--quiet", "--record", tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    session = os.open(tmp_path, os.O_RDONLY)
+    if not measured:
+        fcntl.flock(session, fcntl.LOCK_EX)
+    words = [path_of("pipes"), "--cpus", "1,1", "--iterations", "100000", "--record", tmp_path]
+    with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE) as process:
+        try:
+            if measured:
+                harness.until(lambda: "" if harness.children(process.pid) else "no child", tries=20)
+                fcntl.flock(session, fcntl.LOCK_EX)
+            harness.until(
+                lambda: "" if waits_for_a_lock(process.pid) else "it waits for no lock", tries=20
+            )
+            interrupted_while_it_waits(process, "pipes")
+        finally:
+            process.kill()
+            os.close(session)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def knobs() -> dict[str, bytes]:

@@ -94,6 +94,7 @@ void test_run_free(struct klat_run *run)
 	free(run->workers);
 	free(run->cpus);
 	free(run->options);
+	free(run->library->counts);
 	free(run->library);
 	free(run);
 }

@@ -248,6 +248,25 @@ static void check_unmeasured(const char *status)
 	free(rows);
 }
 
+TEST(however_many_counts_there_are_all_are_in_the_evidence)
+{
+	char names[100][40], wanted[100 * 64] = "", *rows, *row;
+	size_t length = 0;
+
+	measure();
+	for (int i = 0; i < 100; i++) {
+		snprintf(names[i], sizeof(names[i]), "a_count_with_a_rather_long_name_%d", i);
+		klat_count(run, names[i], INT64_MIN);
+		length += snprintf(wanted + length, sizeof(wanted) - length, "%s%s=%lld",
+				   i ? ";" : "", names[i], (long long)INT64_MIN);
+	}
+	rows = klat_record_rows(run, 0);
+	row = test_line(rows, 0);
+	assert_column(row, "evidence", wanted);
+	free(row);
+	free(rows);
+}
+
 TEST(a_skipped_run_is_one_row_of_the_same_width)
 {
 	klat_skip(run, "no %s", "device");
@@ -463,6 +482,7 @@ int main(void)
 		unit(a_measured_run_has_a_row_for_each_metric_used),
 		unit(workers_of_a_role_are_added_up_and_the_unknown_is_empty),
 		unit(interrupts_are_given_by_cpu_used_and_added_up_elsewhere),
+		unit(however_many_counts_there_are_all_are_in_the_evidence),
 		unit(a_skipped_run_is_one_row_of_the_same_width),
 		unit(a_failed_run_is_one_row_of_the_same_width),
 		unit(a_skip_before_placement_has_no_cpus),

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* What became of a run: its status, the reasons for it, and the counts of its evidence. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *klat_status_name(enum klat_status status)
+{
+	static const char *const names[] = { "ok", "disturbed", "invalid", "skipped", "error" };
+
+	return names[status];
+}
+
+/* What the user typed may hold anything, and the line must stay one. */
+static void say(const struct klat_run *run, const char *format, va_list arguments, const char *end)
+{
+	char line[KLAT_REASON_SIZE + 256];
+
+	vsnprintf(line, sizeof(line), format, arguments);
+	for (char *c = line; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 127)
+			*c = '?';
+	fprintf(stderr, "%s: %s%s\n", run->benchmark->name, line, end);
+}
+
+void klat_warn(const struct klat_run *run, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	say(run, format, arguments, "");
+	va_end(arguments);
+}
+
+/* The gravest status wins; reasons of the same gravity gather, each once. */
+static void set_status(struct klat_run *run, enum klat_status status, const char *format,
+		       va_list arguments)
+{
+	struct klat_library *library = run->library;
+	char reason[KLAT_REASON_SIZE];
+	size_t length;
+
+	if (status < library->status)
+		return;
+	vsnprintf(reason, sizeof(reason), format, arguments);
+	if (status > library->status)
+		library->reason[0] = 0;
+	library->status = status;
+	if (strstr(library->reason, reason))
+		return;
+	length = strlen(library->reason);
+	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s",
+		 length ? "; " : "", reason);
+}
+
+#define SET_STATUS(status)                                                                         \
+	do {                                                                                       \
+		va_list arguments;                                                                 \
+                                                                                                   \
+		va_start(arguments, format);                                                       \
+		set_status(run, status, format, arguments);                                        \
+		va_end(arguments);                                                                 \
+	} while (0)
+
+void klat_invalid(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_INVALID);
+}
+
+void klat_disturbed(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_DISTURBED);
+}
+
+int klat_skip(struct klat_run *run, const char *format, ...)
+{
+	SET_STATUS(KLAT_SKIPPED);
+	return -ENOTSUP;
+}
+
+int klat_error(struct klat_run *run, int error, const char *format, ...)
+{
+	SET_STATUS(KLAT_ERROR);
+	return error ? -error : -EIO;
+}
+
+int klat_cannot_start(struct klat_run *run, int error, const char *what)
+{
+	if (error == EAGAIN)
+		return klat_skip(run,
+				 "cannot start %s: a limit (ulimit -u, pids.max, "
+				 "kernel.threads-max) or memory is exhausted",
+				 what);
+	return klat_error(run, error, "cannot start %s: %s", what, strerror(error));
+}
+
+int klat_usage(struct klat_run *run, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	say(run, format, arguments, "; see --help");
+	va_end(arguments);
+	return -EINVAL;
+}
+
+void klat_count(struct klat_run *run, const char *name, int64_t value)
+{
+	struct klat_library *library = run->library;
+	size_t length = strlen(name);
+	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
+	struct klat_count *grown;
+
+	if (figure && !klat_figures(run))
+		return;
+	grown = realloc(library->counts, (library->count_count + 1) * sizeof(*grown));
+	if (!grown) {
+		klat_error(run, ENOMEM, "out of memory for the evidence");
+		return;
+	}
+	library->counts = grown;
+	library->counts[library->count_count++] = (struct klat_count){ name, value };
+}
