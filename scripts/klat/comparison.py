@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from klat import estimands
+from klat import estimands, state_split
 from klat.comparability import (
     RUN,
     SETTINGS,
@@ -290,7 +290,7 @@ class _Opened:
 def _open(base: Side, new: Side, options: Options) -> _Opened:
     units = side_units(base, new)
     refused, accepted = _obstacles(base, new, units, options)
-    pairs, uncompared = _paired(base, new, units, options)
+    pairs, uncompared, unlike = _paired(base, new, units, options)
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -298,7 +298,7 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         subject=units.subject,
         refused=refused,
         accepted=accepted,
-        cautions=tuple(_cautions(base, new, units)),
+        cautions=(*_cautions(base, new, units), *unlike),
         differences=tuple(_differences(base, new)),
         cells=(),
         uncompared=tuple(uncompared),
@@ -327,9 +327,10 @@ class _Pair:
 
 def _paired(
     base: Side, new: Side, units: SideUnits, options: Options
-) -> tuple[list[_Pair], list[Uncompared]]:
+) -> tuple[list[_Pair], list[Uncompared], list[str]]:
     """All that BASE has with what belongs to it in NEW, if only the reason why it is not there; what
-    BASE failed at and NEW has; and what is left."""
+    BASE failed at and NEW has; what is left; and sentences on runs that are not compared like with
+    like."""
     wanted = [[k for k in side.cells if _wanted(k, options)] for side in (base, new)]
     known = dict(matched(wanted[0], wanted[1], units.declared))
     taken = set(known.values())
@@ -350,11 +351,27 @@ def _paired(
             pairs.append(_Pair((key, key), runs, new.cells[key]))
         else:
             left.append(Uncompared(key, _why(runs)))
+    pairs, unlike = _by_state(pairs)
     if units.took_turns and not units.base.by_pair:
         pairs = [_whole_blocks(pair) for pair in pairs]
     if not options.metrics:  # for which these would have had is not known
         left += _by_neither(base, new, units.declared, used)
-    return pairs, left
+    return pairs, left, unlike
+
+
+def _by_state(pairs: Sequence[_Pair]) -> tuple[list[_Pair], list[str]]:
+    """Each pair split by how sleepers were woken, where both sides have runs of several ways."""
+    found = []
+    said: dict[str, None] = {}  # once for all metrics of a program
+    for pair in pairs:
+        parts, sentences = state_split.split(pair.base, pair.new)
+        for part in parts:
+            added = f";woken={part.state}" if part.state else ""
+            one, two = ((key[0], key[1] + added, *key[2:]) for key in pair.keys)
+            found.append(_Pair((one, two), part.base, part.new))
+        what = " ".join(filter(None, (pair.keys[0][0], pair.keys[0][2])))
+        said |= {printable(f"{what}: {sentence}"): None for sentence in sentences}
+    return found, list(said)
 
 
 def _whole_blocks(pair: _Pair) -> _Pair:
@@ -500,7 +517,7 @@ class ComparedRuns:
 def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
     """The runs that `compare` made the cells of these sides from."""
     units = side_units(base, new)
-    pairs, _ = _paired(base, new, units, options)
+    pairs, *_ = _paired(base, new, units, options)
     return ComparedRuns({pair.keys[0]: (pair.base, pair.new) for pair in pairs}, units)
 
 

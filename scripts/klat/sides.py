@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,13 +18,14 @@ from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.nested import mean
 from klat.programs import CORE
-from klat.session import NOT_MEASURABLE, STATUSES, Row, Session, SessionError, printable
+from klat.session import NOT_MEASURABLE, STATUSES, USABLE, Row, Session, SessionError, printable
 from klat.sources import Run, Source, read_sources
 from klat.verdicts import Observed, Unit
 
 # Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
 UnitKey = tuple[str, str]  # boot, pair
+Kind = TypeVar("Kind")
 
 
 @dataclass
@@ -38,6 +40,34 @@ class CellRuns:
     @property
     def runs(self) -> list[Run]:
         return [run for unit in self.units.values() for run in unit]
+
+    @property
+    def boots(self) -> int:
+        """In how many boots it was measured, by runs that count."""
+        return len({boot for boot, _ in self.units})
+
+    def parts(self, kind_of: Callable[[Run], Kind]) -> dict[Kind, CellRuns]:
+        """The runs that count by their kind, the kind of most runs first; with it are those that do
+        not count. Left out is what a pair has of a kind that is not in all of its turns."""
+        found: dict[Kind, CellRuns] = {}
+        for unit, runs in self.units.items():
+            for run in runs:
+                part = found.setdefault(kind_of(run), CellRuns(values=self.values))
+                part.units.setdefault(unit, []).append(run)
+        if len(found) == 1:
+            return {kind: self for kind in found}
+        for part in found.values():
+            part.units = {
+                unit: runs
+                for unit, runs in part.units.items()
+                if _is_whole(runs) or not _is_whole(self.units[unit])
+            }
+            part.statuses.update(run.row.status for run in part.runs)
+        ordered = sorted(found.items(), key=lambda item: -item[1].statuses.total())
+        for _, part in ordered[:1]:
+            part.reasons = self.reasons if part.units else Counter(["no pair is of one kind"])
+            part.statuses += Counter({s: n for s, n in self.statuses.items() if s not in USABLE})
+        return dict(ordered)
 
     def uncounted(self, row: Row) -> None:
         """Take in a run that does not count."""
@@ -158,10 +188,15 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
 def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
     """The unit under a name of its own, which finds no partner, where a turn of it is missing."""
     (boot, pair), runs = item
-    source = runs[0].source
-    if source.pairing and not source.pairing.is_complete([run.row.order for run in runs]):
-        pair = f"{pair}, incomplete in {source.session.label}"
+    if not _is_whole(runs):
+        pair = f"{pair}, incomplete in {runs[0].source.session.label}"
     return (boot, pair), runs
+
+
+def _is_whole(runs: Sequence[Run]) -> bool:
+    """Whether runs of one pair are of each of its turns."""
+    pairing = runs[0].source.pairing
+    return pairing is None or pairing.is_complete([run.row.order for run in runs])
 
 
 def split_params(params: str) -> tuple[str, dict[str, str]]:

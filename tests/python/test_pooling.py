@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +265,99 @@ def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
     (setting,) = label.settings
     boots = [run.row.boot for run in setting.measurements["round_trip"].all_runs]
     assert boots == ["earlier", *["boot-1"] * 3, *["boot-2"] * 3, *["boot-10"] * 3]
+
+
+# Comparing like with like -------------------------------------------------------------------------
+
+
+def labels_woken(
+    boot: Boot, base: Sequence[int], new: Sequence[int], ratio: float = 1.0
+) -> tuple[str, str]:
+    """Five boots of each label with a run for each of these numbers of interrupts per 100 wakeups;
+    runs with none take a fifth of the time."""
+    paths = []
+    for label, interrupts, factor in (("stock", base, 1.0), ("rt", new, ratio)):
+        for number in range(1, 6):
+            session = boot(number, label=label, row={"evidence": woken(interrupts[0])})
+            session.runs_csv.write_text(session.runs_csv.read_text().splitlines()[0] + "\n")
+            for run, count in enumerate(interrupts, start=1):
+                middle = factor * (50_000 + 30 * run + 70 * number) / (1 if count > 50 else 5)
+                values = {"round_trip": samples(round(middle))}
+                session.run(values, run=run, order=run, evidence=woken(count))
+        paths.append(str(session.path.parent))
+    return paths[0], paths[1]
+
+
+def compared(capsys: pytest.CaptureFixture[str], *paths: str) -> dict[str, Any]:
+    main(["compare", "--format", "json", *paths])
+    (against,) = json.loads(capsys.readouterr().out)["against"]
+    found: dict[str, Any] = against
+    return found
+
+
+def ratios(against: dict[str, Any]) -> list[float]:
+    return [cell["results"][0]["judgement"]["ratio"] for cell in against["cells"]]
+
+
+def test_states_of_both_sides_are_compared_each_with_its_own(
+    boot: Boot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mean over both states would tell of their shares."""
+    paths = labels_woken(boot, [100, 100, 100, 0], [100, 0, 0, 0], 1.1)
+    against = compared(capsys, *paths)
+    assert ratios(against) == pytest.approx([1.1, 1.1], abs=0.02)
+    assert sorted(cell["params"].rpartition("woken=")[2] for cell in against["cells"]) == [
+        "interrupt",
+        "polling",
+    ]
+
+
+def test_a_few_runs_of_another_state_are_left_out_and_counted(
+    boot: Boot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = labels_woken(boot, [100] * 19 + [0], [100] * 20, 1.1)
+    against = compared(capsys, *paths)
+    assert ratios(against) == pytest.approx([1.1], abs=0.01)
+    assert "5 of 100 runs of BASE are left out: sleepers were woken by polling" in " ".join(
+        against["cautions"]
+    )
+    assert "woken" not in against["cells"][0]["params"]
+
+
+def test_sides_without_a_common_state_are_compared_and_it_is_said(
+    boot: Boot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel that polls while idle is faster by that, and that is what is compared."""
+    against = compared(capsys, *labels_woken(boot, [100, 100], [0, 0]))
+    assert ratios(against) == pytest.approx([0.2], abs=0.01)
+    assert any(
+        "woken by interrupt in BASE and polling in NEW" in caution
+        for caution in against["cautions"]
+    )
+
+
+def test_a_block_with_another_state_in_a_turn_is_left_out(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a block without one of its turns a drift does not cancel."""
+    sides = {}
+    for name in ("a", "b"):
+        session = session_writer(f"{name}/1", label=name)
+        order = 0
+        for block in range(8):
+            for turn in range(2):
+                for run in range(4):
+                    order += 1
+                    strays = name == "a" and block == 3 and turn == 0
+                    value = 10_000 if strays else 50_000 + 30 * block + 26 * run
+                    counts = woken(0 if strays else 100)
+                    session.run({"round_trip": samples(value)}, order=order, run=order, evidence=counts)  # fmt: skip
+        spans = [[8 * b + 1, 8 * b + 8, str(b)] for b in range(8)]
+        turns = [[4 * t + 1, 4 * t + 4, t] for t in range(16)]
+        facts = {"pairing": {"experiment": "e", "pairs": spans}, "turns": turns}
+        (session.path / "run.json").write_text(json.dumps(facts))
+        sides[name] = str(session.path)
+    against = compared(capsys, sides["a"], sides["b"])
+    assert ratios(against) == pytest.approx([1.0], abs=0.001)
+    text = " ".join(against["cautions"])
+    assert "8 of 64 runs of BASE are left out: in a turn of their block" in text

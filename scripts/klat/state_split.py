@@ -1,0 +1,76 @@
+"""Runs whose sleepers were woken in two ways are two events: they are compared like with like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from klat.sides import CellRuns
+from klat.sources import Run
+from klat.wakeups import state_of
+
+# A state of fewer of a side's runs is not what the kernel does, but what something did to it.
+_STRAY = 0.1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of both sides. `state` is empty where there are no others to tell them from."""
+
+    state: str
+    base: CellRuns
+    new: CellRuns
+
+
+def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
+    """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
+    like with like.
+
+    States that both sides are often in make a pair each. Where there is none, the side's most
+    frequent states are compared: then the way is what the kernel, or the setting, changed.
+    """
+    if not (base.units and new.units):
+        return [Part("", base, new)], []
+    sides = [cell.parts(_state) for cell in (base, new)]
+    often = [_often(parts) for parts in sides]
+    common = [state for state in often[0] if state in often[1]]
+    said = []
+    if common:
+        kept = [common, common]
+        found = [
+            Part(state if len(common) > 1 else "", sides[0][state], sides[1][state])
+            for state in common
+        ]
+    else:
+        kept = [states[:1] for states in often]
+        (one,), (two,) = kept
+        found = [Part("", sides[0][one], sides[1][two])]
+        said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
+    for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
+        left = {way: len(part.runs) for way, part in parts.items() if way not in states}
+        said += [
+            f"{count:,} of {len(cell.runs):,} runs of {name} are left out: sleepers were woken by"
+            f" {_way(way)}"
+            for way, count in left.items()
+            if count
+        ]
+        if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
+            said.append(
+                f"{torn:,} of {len(cell.runs):,} runs of {name} are left out: in a turn of their block"
+                " sleepers were woken in another way"
+            )
+    return found, said
+
+
+def _state(run: Run) -> str:
+    return state_of(run.row)
+
+
+def _often(parts: Mapping[str, CellRuns]) -> list[str]:
+    """The most frequent first."""
+    total = sum(len(part.runs) for part in parts.values())
+    return [state for state, part in parts.items() if len(part.runs) >= _STRAY * total]
+
+
+def _way(state: str) -> str:
+    return {"": "a way not counted", "mixed": "both ways"}.get(state, state)
