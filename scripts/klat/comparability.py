@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,8 @@ class Condition:
 
 
 Values = dict[tuple[str, str], str]
+# Keys of conditions, each with its value.
+Distinctions = tuple[tuple[str, str], ...]
 
 
 def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
@@ -145,6 +147,15 @@ class RunConditions:
     cpus: str
     program: str  # the start of its SHA-256
     woken: str  # how its sleepers were woken; empty where that was not counted
+
+    def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
+        """In what it is not that of all the others."""
+        held = [asdict(other) for other in others]
+        return tuple(
+            (name, value or NONE)
+            for name, value in asdict(self).items()
+            if any(other[name] != value for other in held)
+        )
 
     def values(self, benchmark: str) -> Values:
         """What one side has to agree in. How sleepers are woken is up to the kernel."""
@@ -210,10 +221,6 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         if len({v for side in held for v in side}) > 1 and key not in found:
             found[key] = Condition(key, printable(name), *texts)
     return sorted(found.values(), key=lambda condition: condition.key)
-
-
-# Keys of conditions, each with its value.
-Distinctions = tuple[tuple[str, str], ...]
 
 
 def alike(sessions: Sequence[Values]) -> list[list[int]]:

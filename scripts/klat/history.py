@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from klat.comparability import disagreements
+from klat.comparability import Distinctions
 from klat.environment import Difference, differences, recorded_differences
 from klat.errors import KlatError
 from klat.estimands import MEDIAN, Estimand
@@ -24,9 +24,10 @@ from klat.sides import (
     Side,
     Units,
     observe,
+    side_of,
     unmeasurable_lines,
 )
-from klat.sources import Source
+from klat.sources import Source, pools
 
 
 class Shape(str, Enum):
@@ -95,6 +96,7 @@ class Series:
     drift: Drift | None
     overall: float | None
     reason: str = ""
+    apart: Distinctions = ()  # from other series of its key
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,6 @@ class History:
     level: float
     needed: int
     beside: int
-    cautions: tuple[str, ...]
     problems: tuple[str, ...]
     unmeasurable: tuple[str, ...] = ()
 
@@ -137,29 +138,52 @@ def history(side: Side, options: HistoryOptions) -> History:
     for source in side.sources:
         first.setdefault(source.session.boot_id, source)
     boots = list(first)
-    cells = {k: c for k, c in side.cells.items() if not options.metrics or k[3] in options.metrics}
     unmeasurable = unmeasurable_lines(side, options.metrics)
-    if not cells:
+    parts = [part for part in _parts(side) if not options.metrics or part.key[3] in options.metrics]
+    if not parts:
         why = "; ".join(unmeasurable) or "no run measured anything"
         raise KlatError(f"{side.name}: {why}, so there is no history")
     # Of each series both a change and a drift are looked for.
-    level = options.alpha / (2 * max(1, len(cells)))
-    found = []
-    for key, cell in cells.items():
-        found.append(_series(key, cell, side.unit, boots, first, options, level))
-    moved = disagreements([source.values for source in side.sources], [])
+    level = options.alpha / (2 * len(parts))
     return History(
         label=side.name,
         boots=tuple(_boot(first[boot]) for boot in boots),
-        series=tuple(found),
+        series=tuple(_series(part, side.unit, boots, options, level) for part in parts),
         options=options,
         level=level,
         needed=needed(level),
         beside=needed_beside(max(len(boots), needed(level)), level),
-        cautions=tuple(f"{c.key}: {c.name} was {c.base}" for c in moved),
         unmeasurable=tuple(unmeasurable),
         problems=tuple(side.problems),
     )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Runs that may be in one series: but for their kernels, compare takes them for one side.
+    `apart` says what keeps them apart from others of the same key."""
+
+    key: Key
+    cell: CellRuns
+    sources: dict[str, Source]  # by boot
+    apart: Distinctions
+
+
+def _parts(side: Side) -> list[_Part]:
+    """By key."""
+    found: dict[Key, list[_Part]] = {}
+    for pool in pools(side.sources, across_kernels=True):
+        held = side_of(side.path, pool.sources, [])
+        sources = {s.session.boot_id: s for s in reversed(pool.sources)}
+        for key, cell in held.cells.items():
+            kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+            parts = found.setdefault(key, [])
+            for kind, runs in kinds.items():
+                apart = pool.apart + kind.differs_from(kinds)
+                parts.append(_Part(key, runs, sources, apart))
+            if not kinds:  # no run counts
+                parts.append(_Part(key, cell, sources, pool.apart))
+    return [part for key in side.cells for part in found[key]]
 
 
 def _boot(source: Source) -> Boot:
@@ -172,19 +196,25 @@ def _boot(source: Source) -> Boot:
 
 
 def _series(
-    key: Key,
-    cell: CellRuns,
-    unit: str,
-    boots: Sequence[str],
-    sources: dict[str, Source],
-    options: HistoryOptions,
-    level: float,
+    part: _Part, unit: str, boots: Sequence[str], options: HistoryOptions, level: float
 ) -> Series:
+    def series(
+        points: Sequence[Point],
+        shape: Shape,
+        steps: Sequence[Step] = (),
+        drift: Drift | None = None,
+        overall: float | None = None,
+        reason: str = "",
+    ) -> Series:
+        return Series(
+            part.key, unit, tuple(points), shape, tuple(steps), drift, overall, reason, part.apart
+        )
+
     try:
-        observed = observe(cell, options.estimand, Units())
+        observed = observe(part.cell, options.estimand, Units())
     except NoLogarithm:
         reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
-        return Series(key, unit, (), Shape.NO_FIGURE, (), None, None, reason)
+        return series((), Shape.NO_FIGURE, reason=reason)
     place = {boot: i for i, boot in enumerate(boots)}
     points = sorted(
         (
@@ -200,22 +230,22 @@ def _series(
     )
     if not points:
         reason = f"no run has a {options.estimand.name} that counts"
-        return Series(key, unit, (), Shape.NO_FIGURE, (), None, None, reason)
+        return series((), Shape.NO_FIGURE, reason=reason)
     logs = [math.log(point.value) for point in points]
     if len(points) < needed(level):
-        return Series(key, unit, tuple(points), Shape.TOO_FEW, (), None, None)
+        return series(points, Shape.TOO_FEW)
     places = changes(logs, level, options.seed)
     trend = drift(logs)
     drifts = trend is not None and trend.p <= level
     starts = [change.at for change in places]
     if (places or drifts) and is_line(logs, starts) and trend is not None:
         overall = math.exp(trend.slope * (len(logs) - 1))
-        return Series(key, unit, tuple(points), Shape.DRIFTS, (), trend, overall)
+        return series(points, Shape.DRIFTS, (), trend, overall)
     ends = [0, *starts, len(logs)]
     levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
     steps = []
     for number, change in enumerate(places):
-        one, two = (sources[boots[points[i].boot]] for i in (change.at - 1, change.at))
+        one, two = (part.sources[boots[points[i].boot]] for i in (change.at - 1, change.at))
         steps.append(
             Step(
                 change.at,
@@ -227,9 +257,9 @@ def _series(
             )
         )
     if not steps:
-        return Series(key, unit, tuple(points), Shape.STEADY, (), None, None)
+        return series(points, Shape.STEADY)
     overall = levels[-1] / levels[0]
-    return Series(key, unit, tuple(points), Shape.CHANGED, tuple(steps), None, overall)
+    return series(points, Shape.CHANGED, steps, None, overall)
 
 
 def _between(one: Source, two: Source) -> list[Difference]:

@@ -361,3 +361,31 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
     assert ratios(against) == pytest.approx([1.0], abs=0.001)
     text = " ".join(against["cautions"])
     assert "8 of 64 runs of BASE are left out: in a turn of their block" in text
+
+
+# History and plan ---------------------------------------------------------------------------------
+
+
+def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 13):
+        facts = {"load": "populate"} if number % 2 else None
+        boot(number, facts=facts, kernel_release=f"6.{number}.0", kernel_version=f"#{number}")
+    main(["history", str(tmp_path / "results/stock")])
+    out = capsys.readouterr().out
+    assert out.count("6 boots: fewer than") == 2
+    assert "load: populate" in out and "load: none" in out
+
+
+def test_a_history_has_a_series_for_each_build_and_state(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 5):
+        boot(number, programs={"pipes": f"{number % 2}" * 64}, row={"evidence": woken(100)})
+    boot(5, programs={"pipes": "0" * 64}, row={"evidence": woken(0)})
+    main(["history", str(tmp_path / "results/stock")])
+    out = capsys.readouterr().out
+    for said in ("program: 111111111111", "program: 000000000000", "woken: polling"):
+        assert said in out
+    assert out.count("2 boots: fewer than") == 2 and out.count("1 boot: fewer than") == 1

@@ -8,7 +8,6 @@ import re
 import numpy as np
 
 from klat.history import History, Series, Shape
-from klat.report import wording
 from klat.report.axis import linear_tics
 from klat.report.gnuplot import (
     BLUE,
@@ -21,7 +20,7 @@ from klat.report.gnuplot import (
     quoted,
     tics,
 )
-from klat.report.history_text import total
+from klat.report.history_text import setting, total
 from klat.report.layout import LEFT, RIGHT, caption, head
 from klat.report.page_figures import WIDTH, Captioned, page_axis
 
@@ -39,14 +38,14 @@ def series_figure(name: str, series: Series, history: History, large: bool) -> C
     figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
-        top = head(figure, f"{series.key[3]}: {told}", wording.setting(series.key)) + 36
+        top = head(figure, f"{series.key[3]}: {told}", setting(series)) + 36
         caption(figure, top, f"{history.options.estimand.name} ({axis.unit})")
         bottom = 430 - 62
     else:
         left, right = 62.0, 428.0
     plot = _plot(figure, series, history, per, 6 if large else 4)
     figure.panel(left, right, top, bottom, plot)
-    return Captioned(figure, f"{series.key[3]}: {wording.setting(series.key)}", note)
+    return Captioned(figure, f"{series.key[3]}: {setting(series)}", note)
 
 
 def _plot(figure: Figure, series: Series, history: History, per: float, dates: int) -> list[str]:

@@ -53,7 +53,7 @@ def history_page(environment: Any, history: History) -> str:
             Line(
                 f"s{number}",
                 series.key[3],
-                wording.setting(series.key),
+                history_text.setting(series),
                 Badge(symbol, series.shape.value, kind),
                 history_text.total(series),
                 _reach(series),

@@ -20,8 +20,6 @@ _MOST_DIFFERENCES = 6
 def history_lines(history: History, colour: bool, blocks: bool) -> Iterator[str]:
     """`blocks`: the terminal can show a series as a row of them."""
     yield from wrapped(heading(history), "")
-    for caution in history.cautions:
-        yield from wrapped(f"note: not the same throughout: {caution}", "", "    ")
     for line in history.unmeasurable:
         yield from wrapped(f"note: {line}", "", "    ")
     yield ""
@@ -52,7 +50,12 @@ def heading(history: History) -> str:
 
 
 def name(series: Series) -> str:
-    return f"{series.key[3]}: {wording.setting(series.key)}"
+    return f"{series.key[3]}: {setting(series)}"
+
+
+def setting(series: Series) -> str:
+    """With what tells it from other series of the same measurement."""
+    return ", ".join([wording.setting(series.key), *(f"{k}: {v}" for k, v in series.apart)])
 
 
 def signed(ratio: float) -> str:
