@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from klat import estimands, state_split
@@ -27,6 +27,7 @@ from klat.sides import (
     CellRuns,
     Key,
     NoLogarithm,
+    Run,
     Side,
     Units,
     Within,
@@ -36,28 +37,28 @@ from klat.sides import (
     told,
     within_runs,
 )
-from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge
+from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge, settled
 
 NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE = range(5)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. `metrics` empty means all; `tested` are the estimands that verdicts are
-    given on; `threshold` is in nanoseconds, or in the unit where time means nothing."""
+    """What was asked for. `metrics` empty means all. `tested` are the estimands that verdicts are
+    given on; empty means the median, and p99 where the samples support it. `threshold` is in nanoseconds, or in the unit where time means nothing.
+    """
 
     rules: Rules = Rules()
-    tested: tuple[Estimand, ...] = (estimands.MEDIAN,)
+    tested: tuple[Estimand, ...] = ()
     metrics: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     threshold: float | None = None
     threshold_is_time: bool = False  # it was given with a unit of time
     within_runs: bool = False  # read every sample, to tell how well single runs tell a quantile
 
-    @property
-    def shown(self) -> tuple[Estimand, ...]:
-        """Median first, the tested ones before the others."""
-        return tuple(dict.fromkeys((*self.tested, *estimands.SHOWN)))
+    def tested_of(self, runs: Iterable[Run]) -> tuple[Estimand, ...]:
+        """In a cell with these runs."""
+        return self.tested or estimands.tested_by_default(run.row for run in runs)
 
 
 @dataclass(frozen=True)
@@ -201,8 +202,8 @@ class Comparison:
         else 3 where anything stays open, or is not shown because a side has no figure of it; else 0.
         What NEW alone has is no claim about BASE and leaves nothing open, unless BASE failed at it.
 
-        Any `slower` is a regression: the correction over the family keeps the chance of a false one
-        at alpha for the whole comparison, and what lies within the margin is `same`.
+        Any `slower` is a regression: it is shown to lie beyond the margin, and the correction over
+        the family keeps the chance of a false one at alpha for the whole comparison.
         """
         found = self.verdicts
         if found[Verdict.SLOWER]:
@@ -223,7 +224,9 @@ def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
     _check(base, news, options)
     opened = [_open(base, new, options) for new in news]
     tests = [e for o in opened for _, entries in o.cells for e in entries if e.to_judge]
-    judged = judge([e.pair for e in tests], options.rules, [e.obstacle for e in tests])
+    observed = [e.pair for e in tests]
+    judged = judge(observed, options.rules, [e.obstacle for e in tests])
+    judged = settled(judged, observed, options.rules)
     for entry, judgement in zip(tests, judged):
         entry.judgement = judgement
     against = tuple(
@@ -701,8 +704,9 @@ def _open_cell(
     if cell.refused:
         return cell, []
     entries = []
-    for estimand in options.shown if both else options.tested:
-        tested = estimand in options.tested
+    chosen = options.tested_of([*base.runs, *new.runs])
+    for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if both else chosen:
+        tested = estimand in chosen
         try:
             sides = observe(base, estimand, units.base), observe(new, estimand, units.new)
         except NoLogarithm:

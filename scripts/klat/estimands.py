@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,7 +30,13 @@ class Estimand:
 
 MEDIAN = Estimand("median", P50, "p50")
 MEAN = Estimand("mean", None, "mean")
-SHOWN = (MEDIAN, MEAN, Estimand("p90", P90, "p90"), Estimand("p99", P99, "p99"))
+TAIL = Estimand("p99", P99, "p99")
+SHOWN = (MEDIAN, MEAN, Estimand("p90", P90, "p90"), TAIL)
+
+
+def tested_by_default(rows: Iterable[Row]) -> tuple[Estimand, ...]:
+    """The median, and the tail where every run's samples support it."""
+    return (MEDIAN, TAIL) if all(TAIL.of_row(row) is not None for row in rows) else (MEDIAN,)
 
 
 def parse(text: str) -> Estimand:

@@ -11,8 +11,15 @@ from statistics import median
 
 from klat.comparability import disagreements
 from klat.errors import KlatError
-from klat.estimands import MEDIAN, Estimand
-from klat.inference.power import MOST_UNITS, Design, fewest_units
+from klat.estimands import Estimand, tested_by_default
+from klat.inference import lineup
+from klat.inference.power import (
+    MOST_UNITS,
+    Design,
+    power_of_change,
+    power_of_equivalence,
+    smallest,
+)
 from klat.session import SessionError, printable
 from klat.sides import (
     CellRuns,
@@ -24,10 +31,8 @@ from klat.sides import (
     read_side,
     unmeasurable_lines,
 )
-from klat.verdicts import Rules, spread
+from klat.verdicts import spread
 
-# With 3 boots a side no arrangement of them has a p below 0.1, however far apart they are.
-FEWEST_BOOTS = 4
 # Runs in a boot that are tried: more of them, in larger steps.
 RUNS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500)
 # Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
@@ -41,13 +46,15 @@ CAUTION = 0.8
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be found: a change, with a chance, at alpha; what a boot costs."""
+    """What is to be found: a change beyond the margin, with a chance, at alpha; what a boot costs.
+    Without `estimands` those are planned for that compare tests by default."""
 
-    change: float = 0.02
+    change: float = 0.04
     power: float = 0.9
     alpha: float = 0.05
+    margin: float = 0.02
     boot_seconds: float = 60.0
-    estimand: Estimand = MEDIAN
+    estimands: tuple[Estimand, ...] = ()
     metrics: tuple[str, ...] = ()
 
 
@@ -68,6 +75,7 @@ class Metric:
     of a change, as a log, the counter's granularity can hide."""
 
     key: Key
+    estimand: str
     boots: int
     runs: int
     run: float | None
@@ -81,8 +89,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Pilot:
-    """`effort` is for all metrics together, `cautious` the same at the bound; `assumed` tells both
-    for boot-to-boot variations that a pilot of one boot cannot tell."""
+    """`effort` is to find the change, for all metrics together, and `same` to show that all are the
+    same where nothing has changed, which is exit status 0; None with a margin of 0. The `cautious`
+    ones are these at the bound. `assumed` gives `effort` for boot-to-boot variations that a pilot of
+    one boot cannot tell."""
 
     label: str
     boots: int
@@ -92,6 +102,8 @@ class Pilot:
     round_seconds: float  # one run of every benchmark
     effort: Effort | None
     cautious: Effort | None
+    same: Effort | None
+    cautious_same: Effort | None
     assumed: tuple[tuple[float, Effort | None], ...]
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
@@ -116,7 +128,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
     if not cells:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
     costs = _run_costs(side)
-    found = [_metric(key, cell, costs, target) for key, cell in cells.items()]
+    found = [
+        _metric(key, estimand, cell, costs, target)
+        for key, cell in cells.items()
+        for estimand in target.estimands or tested_by_default(run.row for run in cell.runs)
+    ]
     tests = sum(metric.boots > 0 for metric in found)
     usable = [metric for metric in found if metric.reason == ""]
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
@@ -129,10 +145,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
         round_seconds=round_seconds,
         effort=_effort(usable, target, tests, round_seconds, False),
         cautious=_effort(usable, target, tests, round_seconds, True),
+        same=_effort(usable, target, tests, round_seconds, False, True),
+        cautious_same=_effort(usable, target, tests, round_seconds, True, True),
         assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
         cannot_know=(
             *_cannot_know(side, found),
-            *within_margin(target),
             *unmeasurable_lines(side, target.metrics),
         ),
         problems=tuple(side.problems),
@@ -155,16 +172,21 @@ def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
 
 
 def _metric(
-    key: Key, cell: CellRuns, costs: dict[tuple[str, str, str], float], target: Target
+    key: Key,
+    estimand: Estimand,
+    cell: CellRuns,
+    costs: dict[tuple[str, str, str], float],
+    target: Target,
 ) -> Metric:
-    blank = Metric(key, 0, len(cell.runs), None, None, None, costs.get(key[:3], 0.0))
+    seconds = costs.get(key[:3], 0.0)
+    blank = Metric(key, estimand.name, 0, len(cell.runs), None, None, None, seconds)
     try:
-        observed_runs = observe(cell, target.estimand, Units())
+        observed_runs = observe(cell, estimand, Units())
     except NoLogarithm:
-        return replace(blank, reason=f"the {target.estimand.name} of a run is 0")
+        return replace(blank, reason=f"the {estimand.name} of a run is 0")
     found = spread(observed_runs)
     if found.run is None or found.unit is None:
-        return replace(blank, runs=0, reason=f"no run has its {target.estimand.name}")
+        return replace(blank, runs=0, reason=f"no run has its {estimand.name}")
     # The other kernel's figures have steps of their own, taken to be as large.
     known = replace(
         blank, boots=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
@@ -198,9 +220,15 @@ def _with_alone(metric: Metric, target: Target) -> Metric:
 
 
 def _effort(
-    metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float, cautious: bool
+    metrics: Sequence[Metric],
+    target: Target,
+    tests: int,
+    round_seconds: float,
+    cautious: bool,
+    same: bool = False,
 ) -> Effort | None:
-    """The least time in which every metric is likely enough to show the change, each by itself.
+    """The least time in which every metric is likely enough to show the change, each by itself; or,
+    with `same`, in which all of them together are likely enough to be shown to be the same.
 
     For one metric and many boots this is Kalibera and Jones's r = sqrt(c2 / c1 x T1^2 / T2^2); here
     every r is tried, as boots are few and the metrics differ.
@@ -209,11 +237,13 @@ def _effort(
     if not metrics:
         return None
     for runs in RUNS:
-        boots = FEWEST_BOOTS
+        boots = lineup.fewest(target.alpha)
         for metric in metrics:
             own = metric.boot_bound if cautious else metric.boot
             assert own is not None and metric.run is not None
-            needed = _boots(own + metric.run / runs, metric.resolution, target, tests)
+            varies = own + metric.run / runs
+            design = Design(boots, varies, varies, resolution=metric.resolution)
+            needed = fewest_units(design, target, tests, same)
             if needed is None:
                 break
             boots = max(boots, needed)
@@ -224,41 +254,32 @@ def _effort(
     return best
 
 
-def effect_of(target: Target) -> float:
-    """The change as a log."""
-    return math.log1p(target.change)
-
-
 def coarse(resolution: float, target: Target) -> str:
     """Why no number of units shows the change, or empty."""
-    if resolution < effect_of(target):
+    if resolution < math.log1p(target.change) - math.log1p(target.margin):
         return ""
     hidden = 100 * math.expm1(resolution)
     return (
-        f"{TOO_COARSE}: the counter's granularity may hide a change of up to {hidden:.2g} %, however"
-        " many runs there are"
+        f"{TOO_COARSE}: the counter's steps may hide a change of up to {hidden:.2g} %, however many"
+        " runs there are; plan for the mean (--quantile mean), or time several operations at once"
+        " where the program can (--batch)"
     )
 
 
-def within_margin(target: Target) -> list[str]:
-    """What the verdict calls the same it calls neither faster nor slower."""
-    if target.change >= Rules.margin:
-        return []
-    return [
-        f"compare calls a change within its margin of {100 * Rules.margin:.3g} % the same, however"
-        f" sure it is: give it a --margin below {100 * target.change:.3g} %"
-    ]
+def fewest_units(design: Design, target: Target, tests: int, same: bool) -> int | None:
+    """From those of the design on. None where no number would do."""
+    margin = math.log1p(target.margin)
 
+    def likely(units: int) -> bool:
+        chosen = replace(design, units=units)
+        if same:  # as all of them have to be
+            missed = (1 - target.power) / max(1, tests)
+            return power_of_equivalence(chosen, 0.0, margin, target.alpha) >= 1 - missed
+        hardest = target.alpha / max(1, tests)  # of Holm's correction
+        effect = math.log1p(target.change)
+        return power_of_change(chosen, effect, margin, hardest) >= target.power
 
-def hardest_alpha(target: Target, tests: int) -> float:
-    """Of Holm's correction."""
-    return target.alpha / max(1, tests)
-
-
-def _boots(variance: float, resolution: float, target: Target, tests: int) -> int | None:
-    design = Design(FEWEST_BOOTS, variance, variance, resolution=resolution)
-    alpha = hardest_alpha(target, tests)
-    return fewest_units(design, effect_of(target), alpha, target.power, FEWEST_BOOTS, MOST_UNITS)
+    return smallest(likely, design.units, MOST_UNITS)
 
 
 def _assumed(

@@ -11,17 +11,16 @@ from statistics import median
 from klat.comparability import Declared
 from klat.comparison import declared_of, SideUnits, matched, side_units
 from klat.errors import KlatError
+from klat.estimands import Estimand, tested_by_default
 from klat.inference.nested import mean, variance
-from klat.inference.power import MOST_UNITS, Design, fewest_units
+from klat.inference import lineup
+from klat.inference.power import Design
 from klat.pilot import (
-    FEWEST_BOOTS,
     RUNS,
     Target,
     bound,
     coarse,
-    effect_of,
-    hardest_alpha,
-    within_margin,
+    fewest_units,
 )
 from klat.session import SessionError, printable
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
@@ -48,6 +47,7 @@ class BlockMetric:
     `resolution` is how much of a change, as a log, the counter's granularity can hide."""
 
     key: Key
+    estimand: str
     blocks: int
     runs: int
     run: float | None
@@ -61,6 +61,8 @@ class BlockMetric:
 
 @dataclass(frozen=True)
 class TurnsPilot:
+    """`effort` and `same` as those of klat.pilot.Pilot."""
+
     labels: tuple[str, str]
     blocks: int
     target: Target
@@ -70,6 +72,8 @@ class TurnsPilot:
     turn_seconds: float  # before the first run of a turn: the set-up
     effort: BlockEffort | None
     cautious: BlockEffort | None
+    same: BlockEffort | None
+    cautious_same: BlockEffort | None
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -98,8 +102,10 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     seconds, turn_seconds = _costs(a, b)
     held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
     found = [
-        _metric(one, a.cells[one], b.cells[two], units, seconds.get(one[:3], 0.0), target)
+        _metric(one, e, a.cells[one], b.cells[two], units, seconds.get(one[:3], 0.0), target)
         for one, two in held
+        for e in target.estimands
+        or tested_by_default(run.row for run in (*a.cells[one].runs, *b.cells[two].runs))
     ]
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
@@ -122,7 +128,9 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         turn_seconds=turn_seconds,
         effort=_effort(usable, target, tests, costs, False),
         cautious=_effort(usable, target, tests, costs, True),
-        cannot_know=(*_left_out(a, b, held, target), *_cannot_know(found), *within_margin(target)),
+        same=_effort(usable, target, tests, costs, False, True),
+        cautious_same=_effort(usable, target, tests, costs, True, True),
+        cannot_know=(*_left_out(a, b, held, target), *_cannot_know(found)),
         problems=(*a.problems, *b.problems),
     )
 
@@ -185,15 +193,22 @@ def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
 
 
 def _metric(
-    key: Key, one: CellRuns, two: CellRuns, units: SideUnits, seconds: float, target: Target
+    key: Key,
+    estimand: Estimand,
+    one: CellRuns,
+    two: CellRuns,
+    units: SideUnits,
+    seconds: float,
+    target: Target,
 ) -> BlockMetric:
-    blank = BlockMetric(key, 0, len(one.runs) + len(two.runs), None, None, None, seconds)
+    runs_held = len(one.runs) + len(two.runs)
+    blank = BlockMetric(key, estimand.name, 0, runs_held, None, None, None, seconds)
     try:
-        a, b = observe(one, target.estimand, units.base), observe(two, target.estimand, units.new)
+        a, b = observe(one, estimand, units.base), observe(two, estimand, units.new)
     except NoLogarithm:
-        return replace(blank, reason=f"the {target.estimand.name} of a run is 0")
+        return replace(blank, reason=f"the {estimand.name} of a run is 0")
     if not a.runs or not b.runs:
-        return replace(blank, reason=f"no run has its {target.estimand.name}")
+        return replace(blank, reason=f"no run has its {estimand.name}")
     pairs, _ = paired_means(a, b)
     if len(pairs) < 2:
         told = "one block is complete" if pairs else "no block is complete"
@@ -224,19 +239,21 @@ def _effort(
     tests: int,
     costs: tuple[float, float],
     cautious: bool,
+    same: bool = False,
 ) -> BlockEffort | None:
-    """The least time in which every metric is likely enough to show the change, each by itself."""
+    """As klat.pilot's, of blocks."""
     best: BlockEffort | None = None
     if not metrics:
         return None
     turn_seconds, round_seconds = costs
     for runs in RUNS:
-        blocks = FEWEST_BOOTS
+        blocks = lineup.fewest(target.alpha, pairs=True)
         for metric in metrics:
             own = metric.block_bound if cautious else metric.block
             assert own is not None and metric.run is not None
             varies = own + metric.run / (TURNS * runs)
-            needed = _blocks(varies, metric.resolution, target, tests)
+            design = Design(blocks, varies, pairs=True, resolution=metric.resolution)
+            needed = fewest_units(design, target, tests, same)
             if needed is None:
                 break
             blocks = max(blocks, needed)
@@ -245,12 +262,6 @@ def _effort(
             if best is None or seconds < best.seconds:
                 best = BlockEffort(blocks, runs, seconds)
     return best
-
-
-def _blocks(varies: float, resolution: float, target: Target, tests: int) -> int | None:
-    design = Design(FEWEST_BOOTS, varies, pairs=True, resolution=resolution)
-    alpha = hardest_alpha(target, tests)
-    return fewest_units(design, effect_of(target), alpha, target.power, FEWEST_BOOTS, MOST_UNITS)
 
 
 def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:

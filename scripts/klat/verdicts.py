@@ -10,23 +10,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
-from klat.inference import bootstrap, multiplicity, permutation
+from klat.inference import lineup, multiplicity
 from klat.inference.means import Difference, combined, from_intervals, paired, welch
 from klat.inference.nested import Level, branch_means, mean, variance, variance_components
-from klat.inference.permutation import Permutation
 from klat.inference.power import (
     MOST_RUNS,
     MOST_UNITS,
     Design,
-    fewest_units,
+    power_of_change,
     power_of_equivalence,
-    power_of_verdict,
     smallest,
 )
 from klat.statistics import lag1_autocorrelation
 
 Interval = tuple[float, float]
+
+# Why something stays inconclusive however many boots there are, and what mends it.
+GRANULAR = (
+    "the counter's granularity is coarse beside this figure and the margin, and more boots or runs do"
+    " not help: judge the mean (--quantile mean), or time several operations at once where the program"
+    " can (--batch)"
+)
 
 
 class Verdict(str, Enum):
@@ -53,9 +59,7 @@ class Rules:
     margin: float = 0.02
     alpha: float = 0.05
     correction: str = "holm"
-    seed: int = 1
     power: float = 0.8  # at which boots that would settle it are counted
-    cross_checks: bool = True  # what is only shown: the bootstrap, what would settle it
 
     @property
     def log_margin(self) -> float:
@@ -106,10 +110,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Settle:
-    """What would settle an inconclusive verdict at the stated power, were the estimates the truth:
-    so many units a side with runs as now, or so many runs in each unit with units as now. None
-    where nothing up to `MOST_UNITS` or `MOST_RUNS` would."""
+    """What would settle an inconclusive verdict at the stated power, if these estimates are correct,
+    and as what: so many units a side with runs as now, or so many runs in each unit with units as
+    now. None where nothing up to `MOST_UNITS` or `MOST_RUNS` would."""
 
+    verdict: Verdict
     units: int | None
     runs: int | None
     power: float
@@ -119,10 +124,9 @@ class Settle:
 class Judgement:
     """What is known of one estimand, NEW over BASE. `verdict` is None where nothing was tested.
 
-    `p` is of no difference: the larger of the method's and, where that could be smaller, the
-    permutation test's. `p_adjusted` is over the family, `p_same` of a difference of at least the
-    margin (not adjusted: to say `same` of all of many needs each of them at alpha, no more). The
-    interval has level 1 - alpha for this one ratio and is the method's.
+    `p` is of a ratio within the margin, `p_adjusted` the same over the family. `p_same` is of a ratio
+    beyond the margin. It is not adjusted: `same` of all of many is wrong only where one of them is,
+    and the chance of that is at most alpha. The interval has level 1 - alpha for this one ratio.
     """
 
     base: Spread
@@ -135,38 +139,33 @@ class Judgement:
     p_same: float | None
     freedom: float | None
     resolution: float
-    permutation: Permutation | None
-    bootstrap: Interval | None
     verdict: Verdict | None
-    beyond: bool
     settle: Settle | None
     reason: str
     unpaired: int = 0  # pairs left out of a paired analysis, for one side of them is missing
-    cautions: tuple[str, ...] = ()
 
 
 def judge(
     pairs: Sequence[tuple[Observed, Observed]], rules: Rules, obstacles: Sequence[str] = ()
 ) -> list[Judgement]:
     """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for one, its
-    units stand for no kernel: it is described and not tested."""
+    units stand for no kernel: it is described and not tested.
+
+    Of a ratio exactly one is true: it is below the margin, within it, or above it. Each of the three
+    is tested at alpha, and what is left when the other two are rejected is the verdict (Goeman,
+    Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010). Whatever
+    is true, one test alone can err, so that no part of alpha is given away. Rejecting "within" on
+    one side rejects the opposite side too, so that one test gives `faster` or `slower`; `same` takes
+    the rejection of both outer ones.
+    """
     told = list(obstacles) or [""] * len(pairs)
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, told)]
     tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
     adjust = multiplicity.CORRECTIONS[rules.correction]
     adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])
     for i, p in zip(tested, adjusted):
-        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), pairs[i])
+        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested))
     return drafts
-
-
-def _confirmed(p: float, check: Permutation | None) -> float:
-    """Student's tail is too light for means of few units in two states, and a correction asks for
-    that tail: the permutation test, which is exact for units that may change places, has to agree.
-    That few units can be arranged in few ways is not held against data as extreme as can be."""
-    if check is None or check.p <= check.smallest:
-        return p
-    return max(p, check.p)
 
 
 def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
@@ -190,7 +189,7 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     sides = spread(base), spread(new)
     blank = Judgement(
         *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
-        None, None, Verdict.INCONCLUSIVE, False, None, "",
+        Verdict.INCONCLUSIVE, None, "",
     )  # fmt: skip
     for name, side in zip(("BASE", "NEW"), sides):
         if not side.runs:
@@ -215,25 +214,24 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     assert found is not None
     draft = _estimated(blank, method, found, rules)
     if check:
-        draft = replace(draft, p=found.p_different(), p_same=found.p_within(rules.log_margin))
-        # Of what is not below alpha by itself no permutation changes any verdict.
-        if rules.cross_checks or found.p_different() <= rules.alpha:
-            shuffled = (
-                permutation.signs(differences, rules.seed)
-                if pairs
-                else permutation.two_sides(a, b, rules.seed)
-            )
-            p = _confirmed(found.p_different(), shuffled)
-            draft = replace(draft, p=p, permutation=shuffled)
-        if rules.cross_checks:
-            level = 1 - rules.alpha
-            drawn = (
-                bootstrap.mean_of_pairs(differences, level, rules.seed)
-                if pairs
-                else bootstrap.difference_of_means(a, b, level, rules.seed)
-            )
-            draft = replace(draft, bootstrap=_exp(drawn))
+        units = (len(pairs),) * 2 if pairs else (len(a), len(b))
+        draft = _tested(draft, found, units, base.noun, rules)
     return replace(draft, unpaired=unpaired)
+
+
+def _tested(
+    draft: Judgement, found: Difference, units: tuple[int, int], noun: str, rules: Rules
+) -> Judgement:
+    """With its p, unless chance lines so few units up too often for any claim."""
+    in_pairs = draft.method is Method.PAIRED
+    if lineup.by_arrangement(*units, in_pairs) > rules.alpha:
+        needed = lineup.fewest(rules.alpha, in_pairs)
+        count = f"{units[0]} pairs of {noun}s" if in_pairs else f"{units[0]} and {units[1]} {noun}s"
+        needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
+        why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: it takes {needs}"
+        return replace(draft, reason=why)
+    p = max(found.p_changed(rules.log_margin), lineup.by_states(*units))
+    return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
 
 
 def _few(sides: Sequence[Spread], noun: str) -> str:
@@ -323,68 +321,62 @@ def _run_level(side: Observed) -> tuple[float, float] | None:
     return square, sum(freedom)
 
 
-def _decide(
-    draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, Observed]
-) -> Judgement:
-    """`same` goes first: what is shown to lie within the margin is by the user's word no change,
-    also where it is no chance."""
-    assert draft.ratio is not None and draft.interval is not None
-    assert draft.p_adjusted is not None and draft.p_same is not None
+def _decide(draft: Judgement, rules: Rules, family: int) -> Judgement:
+    assert draft.ratio is not None and draft.p_adjusted is not None and draft.p_same is not None
     if draft.p_same <= rules.alpha:
-        decided = replace(draft, verdict=Verdict.SAME)
-    elif draft.p_adjusted <= rules.alpha:
-        low, high = draft.interval
-        beyond = low > 1 + rules.margin or high < 1 / (1 + rules.margin)
-        verdict = Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER
-        decided = replace(draft, verdict=verdict, beyond=beyond)
-    else:
-        reason = _why_not(draft, rules)
-        settle = _settle(draft, rules, family, pair) if rules.cross_checks else None
-        decided = replace(draft, verdict=Verdict.INCONCLUSIVE, settle=settle, reason=reason)
-    return replace(decided, cautions=_cautions(decided))
+        return replace(draft, verdict=Verdict.SAME)
+    if draft.p_adjusted <= rules.alpha:
+        return replace(draft, verdict=Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER)
+    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family))
 
 
-def _why_not(draft: Judgement, rules: Rules) -> str:
-    assert draft.interval is not None and draft.p is not None
-    if 2 * draft.resolution >= rules.log_margin:
-        return "the counter's granularity is coarse beside this figure and the margin"
+def _why_not(draft: Judgement, rules: Rules, family: int) -> str:
+    assert draft.p is not None
+    if draft.resolution and 2 * draft.resolution >= rules.log_margin:
+        return GRANULAR
     if draft.p <= rules.alpha:
-        return "the difference does not survive the correction for so many tests"
-    low, high = draft.interval
-    if not low <= 1 <= high:
-        return "the interval holds no 1, but the permutation test over units does not agree"
-    return "the interval holds both no change and more than the margin"
+        return f"beyond the margin by itself, but not after the correction for {family} tests"
+    return "the interval holds ratios within the margin and beyond it"
 
 
-def _cautions(draft: Judgement) -> tuple[str, ...]:
-    """Where the cross-check disagrees."""
-    changed = draft.verdict in (Verdict.FASTER, Verdict.SLOWER)
-    if changed and draft.bootstrap and draft.bootstrap[0] <= 1 <= draft.bootstrap[1]:
-        return ("the bootstrap disagrees: its interval holds 1",)
-    return ()
-
-
-def _settle(draft: Judgement, rules: Rules, family: int, pair: tuple[Observed, Observed]) -> Settle:
-    """At the chance of faster or slower, with the correction at its hardest, or of same."""
-    assert draft.ratio is not None
-    effect = math.log(draft.ratio)
+def settled(
+    found: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
+) -> list[Judgement]:
+    """The same judgements; the inconclusive ones with what would settle them."""
+    family = max(1, sum(judgement.p is not None for judgement in found))
     alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
+    return [
+        replace(judgement, settle=_settle(judgement, rules, alpha, pair))
+        if judgement.verdict is Verdict.INCONCLUSIVE and judgement.interval
+        else judgement
+        for judgement, pair in zip(found, pairs)
+    ]
+
+
+def _settle(
+    draft: Judgement, rules: Rules, alpha: float, pair: tuple[Observed, Observed]
+) -> Settle:
+    """As what the estimate says that it is, with the correction at its hardest."""
+    assert draft.ratio is not None
+    effect, margin = math.log(draft.ratio), rules.log_margin
+    changed = Verdict.SLOWER if effect > 0 else Verdict.FASTER
+    verdict = changed if abs(effect) > margin else Verdict.SAME
     design = _design(draft, pair)
+
+    def likely(chosen: Design) -> bool:
+        if verdict is Verdict.SAME:
+            return power_of_equivalence(chosen, effect, margin, rules.alpha) >= rules.power
+        return power_of_change(chosen, effect, margin, alpha) >= rules.power
+
     now = min(draft.base.units, draft.new.units)
-
-    def same(count: int) -> bool:
-        return _says_same(replace(design, units=count), effect, rules)
-
-    either = (
-        fewest_units(design, effect, alpha, rules.power, now + 1, MOST_UNITS),
-        smallest(same, now + 1, MOST_UNITS),
-    )
-    units = min((count for count in either if count), default=None)
-    return Settle(units, _settling_runs(draft, rules, alpha, effect, design), rules.power)
-
-
-def _says_same(design: Design, effect: float, rules: Rules) -> bool:
-    return power_of_equivalence(design, effect, rules.log_margin, rules.alpha) >= rules.power
+    fewest = lineup.fewest(rules.alpha, design.pairs)
+    units = smallest(lambda n: likely(replace(design, units=n)), max(now + 1, fewest), MOST_UNITS)
+    runs = None
+    if now >= fewest and (shares := _shares(draft, design)):
+        each = max(draft.base.runs // draft.base.units, draft.new.runs // draft.new.units)
+        thinned = partial(_thinned, design, shares)
+        runs = smallest(lambda n: likely(thinned(n)), each + 1, MOST_RUNS)
+    return Settle(verdict, units, runs, rules.power)
 
 
 def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
@@ -398,10 +390,12 @@ def _design(draft: Judgement, pair: tuple[Observed, Observed]) -> Design:
     return Design(units, base.observed, new.observed, resolution=draft.resolution)
 
 
-def _settling_runs(
-    draft: Judgement, rules: Rules, alpha: float, effect: float, design: Design
-) -> int | None:
-    """Runs per unit: they thin the runs' share of the variance between units, and only that."""
+Shares = list[tuple[float, float]]
+
+
+def _shares(draft: Judgement, design: Design) -> Shares | None:
+    """Of the variances of the design, what is of the units themselves, and what one run adds to it.
+    None where that is not known."""
     observed = [design.variance_a, design.variance_b]
     runs: list[float] = []
     for side in (draft.base, draft.new):
@@ -411,14 +405,11 @@ def _settling_runs(
     shares = [own * side.units / side.runs for own, side in zip(runs, (draft.base, draft.new))]
     if design.pairs:
         runs, shares = [sum(runs), 0.0], [sum(shares), 0.0]
-    units = [max(0.0, whole - share) for whole, share in zip(observed, shares)]
-    now = max(draft.base.runs // draft.base.units, draft.new.runs // draft.new.units)
+    return [(max(0.0, whole - s), run) for whole, s, run in zip(observed, shares, runs)]
 
-    def by_runs(count: int) -> bool:
-        a, b = (unit + run / count for unit, run in zip(units, runs))
-        more = replace(design, variance_a=a, variance_b=b)
-        if _says_same(more, effect, rules):
-            return True
-        return power_of_verdict(more, effect, alpha) >= rules.power
 
-    return smallest(by_runs, now + 1, MOST_RUNS)
+def _thinned(design: Design, shares: Shares, runs: int) -> Design:
+    """With so many runs per unit: they thin their share of the variance between units, and only
+    that."""
+    a, b = (unit + run / runs for unit, run in shares)
+    return replace(design, variance_a=a, variance_b=b)

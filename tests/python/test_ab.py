@@ -117,13 +117,13 @@ def test_the_record_tells_the_block_of_each_run_as_compare_reads_it(klat: Klat) 
 
 
 def test_compare_takes_the_block_as_the_unit_of_a_setting(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "1", "--b-prefix", "env X=1")
+    done = klat(*TWO, "pipes", "--blocks", "6", "--runs-per-block", "1", "--b-prefix", "env X=1")
     (advice,) = re.findall(r"next: (.*)", done.stderr)
     words = shlex.split(advice)
     assert words[1] == "compare" and [Path(w).parent.name for w in words[2:]] == ["left", "right"]
     compared = klat(*words[1:], "--quantile", "mean")
     text = " ".join(compared.stdout.split())
-    assert "Student over pairs of blocks, 2.0 degrees of freedom" in text
+    assert "Student over pairs of blocks, 5.0 degrees of freedom" in text
     assert "the prefix: none | env X=1" in text
     assert "not comparable" not in text
 
@@ -444,7 +444,7 @@ def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
         "pipes",
         "cv",
         "--blocks",
-        "2",
+        "6",
         "--runs-per-block",
         "1",
         "--option",
@@ -484,7 +484,7 @@ def test_what_was_declared_may_differ_and_nothing_else(klat: Klat) -> None:
 
 def test_sweeps_pair_value_by_value_beside_an_option_under_test(klat: Klat) -> None:
     words = ("--sweep", "pipes.responders=1,2", "--b-option", "pipes.bytes=64")
-    klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
+    klat(*TWO, "pipes", "--blocks", "6", "--runs-per-block", "1", *words)
     done, text = compared(klat, "--metric", "one")
     assert done.returncode == 0 and text.count("under test: bytes: absent | 64") == 2
 

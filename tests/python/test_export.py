@@ -29,7 +29,7 @@ def samples(middle: float, n: int = 600) -> list[int]:
 
 
 def label(
-    writer: SessionWriter, name: str = "stock", ratio: float = 1.0, boots: int = 3, **info: object
+    writer: SessionWriter, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: object
 ) -> Path:
     """A label's directory, with four runs of pipes a boot, about 52,000 ticks (20 us)."""
     directory = re.sub(r"\W", "_", name)
@@ -88,7 +88,7 @@ def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
         "mode": "virtual",
         "label": "rt",
     }
-    assert [len(found) for found in lines.values()] == [12, 12]
+    assert [len(found) for found in lines.values()] == [16, 16]
     assert {line[0] for found in lines.values() for line in found} == {
         "BenchmarkPipes/metric=round_trip/placement=same-llc/policy=fifo:50"
         "/bytes=1/peer=thread/wait=read/mode=round-trip"
@@ -130,15 +130,15 @@ def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
     assert document["context"]["mhz_per_cpu"] == 2600
     entries = document["benchmarks"]
     runs = [entry for entry in entries if entry["run_type"] == "iteration"]
-    assert [run["repetition_index"] for run in runs] == list(range(12))
-    assert {run["repetitions"] for run in runs} == {12}
+    assert [run["repetition_index"] for run in runs] == list(range(16))
+    assert {run["repetitions"] for run in runs} == {16}
     assert {run["time_unit"] for run in runs} == {"ns"}
     assert runs[0]["real_time"] == pytest.approx(sum(samples(52_026)) / 600 / 2.6, abs=0.001)
     assert runs[0]["cpu_time"] == 0
     aggregates = {e["aggregate_name"]: e for e in entries if e["run_type"] == "aggregate"}
     assert list(aggregates) == ["mean", "median", "stddev", "cv"]
     times = [run["real_time"] for run in runs]
-    assert aggregates["mean"]["real_time"] == pytest.approx(sum(times) / 12, abs=0.001)
+    assert aggregates["mean"]["real_time"] == pytest.approx(sum(times) / 16, abs=0.001)
     for name, entry in aggregates.items():
         assert entry["name"] == f"{runs[0]['name']}_{name}"
         assert entry["run_name"] == runs[0]["name"]
@@ -151,7 +151,7 @@ def test_pyperf_has_one_value_per_run_in_seconds(
     assert document["version"] == "1.0"
     (benchmark,) = document["benchmarks"]
     assert benchmark["metadata"]["unit"] == "second"
-    assert len(benchmark["runs"]) == 12
+    assert len(benchmark["runs"]) == 16
     (value,) = benchmark["runs"][0]["values"]
     assert value == pytest.approx(sum(samples(52_026)) / 600 / 2.6e9, abs=1e-12)
     assert benchmark["runs"][0]["metadata"]["loops"] == 600
@@ -214,6 +214,10 @@ def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
     assert float(total) == pytest.approx(sum(pool) / 2.6e9, rel=1e-9)
 
 
+# Only one test a metric.
+MEDIAN = ("--quantile", "median")
+
+
 def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,7 +231,7 @@ def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
         "not comparable": label(session_writer, "other", 1.2, cpu_model="Another"),
     }
     for verdict, path in others.items():
-        out, _ = export(capsys, "junit", stock, path)
+        out, _ = export(capsys, "junit", stock, path, *MEDIAN)
         suite = ElementTree.fromstring(out.split("\n", 1)[1])[0]
         (case,) = suite.findall("testcase")
         assert case.get("classname") == "pipes.round_trip"
@@ -272,8 +276,8 @@ def test_ktap_follows_the_grammar_also_for_odd_labels(
     stock = label(session_writer)
     odd = label(session_writer, ODD, 1.2, **RT)
     other = label(session_writer, "x # SKIP y", cpu_model="Another # CPU")
-    assert ktap(export(capsys, "ktap", stock, odd)[0]) == [("not ok", "")]
-    out, _ = export(capsys, "ktap", stock, odd, other)
+    assert ktap(export(capsys, "ktap", stock, odd, *MEDIAN)[0]) == [("not ok", "")]
+    out, _ = export(capsys, "ktap", stock, odd, other, *MEDIAN)
     (slow, skipped) = ktap(out)
     assert slow == ("not ok", "")
     assert skipped[0] == "ok" and skipped[1].startswith("# SKIP not comparable: ")
@@ -289,7 +293,7 @@ def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
     driver.parent.mkdir(parents=True)
     driver.write_text("none")
     other.run({"delivery": samples(5000)}, benchmark="timer", params="kind=signal")
-    results = ktap(export(capsys, "ktap", stock, other.path)[0])
+    results = ktap(export(capsys, "ktap", stock, other.path, *MEDIAN)[0])
     assert [result for result, _ in results] == ["ok", "ok"]
     assert [directive.partition(": ")[::2] for _, directive in results] == [
         ("# SKIP inconclusive", "only in BASE: not measured in NEW"),
@@ -428,8 +432,8 @@ def test_verdicts_are_held_to_the_rules_that_compare_takes(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = label(session_writer), label(session_writer, "rt", 1.05, **RT)
-    assert ktap(export(capsys, "ktap", *paths)[0]) == [("not ok", "")]
-    assert ktap(export(capsys, "ktap", *paths, "--margin", "10%")[0]) == [("ok", "")]
+    assert ktap(export(capsys, "ktap", *paths, *MEDIAN)[0]) == [("not ok", "")]
+    assert ktap(export(capsys, "ktap", *paths, *MEDIAN, "--margin", "10%")[0]) == [("ok", "")]
     out, _ = export(capsys, "ktap", *paths, "--quantile", "median", "--quantile", "mean")
     assert [result for result, _ in ktap(out)] == ["not ok", "not ok"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from written_sessions import SessionWriter
 from fakes import ROOT
-from test_export import ODD, RT, label, samples
+from test_export import MEDIAN, ODD, RT, label, samples
 
 pytestmark = pytest.mark.network
 
@@ -101,7 +101,7 @@ print(json.dumps([bench.get_nrun(), bench.get_nvalue(), bench.mean(), bench.get_
                   bench.get_name(), bench.get_metadata()["klat_mode"], bench.get_loops()]))
 """
     runs, values, mean, unit, name, mode, loops = asked(python, program, base)
-    assert (runs, values, unit, mode, loops) == (12, 12, "second", "virtual", 600)
+    assert (runs, values, unit, mode, loops) == (16, 16, "second", "virtual", 600)
     assert name.startswith("pipes round_trip placement=same-llc policy=fifo:50")
     assert mean == pytest.approx(52_117 * 1.03 / 2.6e9, rel=0.001)
     told = checked([python, "-m", "pyperf", "compare_to", str(base), str(new)])
@@ -202,7 +202,7 @@ print(json.dumps([
     for suite in JUnitXml.fromfile(sys.argv[1])
 ]))
 """
-    assert asked(python, program, export("junit", *paths)) == [
+    assert asked(python, program, export("junit", *paths, *MEDIAN)) == [
         [1, 1, 0, 0, [[False, False, True]]],
         [1, 0, 0, 0, [[True, False, False]]],
         [1, 0, 0, 1, [[False, True, False]]],
@@ -211,7 +211,7 @@ print(json.dumps([
 
 def verdicts(export: Export, session_writer: SessionWriter) -> Path:
     paths = [label(session_writer), label(session_writer, ODD, 1.2, **RT)]
-    return export("ktap", *paths, label(session_writer, "x # TODO", boots=1, **RT))
+    return export("ktap", *paths, label(session_writer, "x # TODO", boots=1, **RT), *MEDIAN)
 
 
 def test_tap_parsers_take_ktap(python: str, export: Export, session_writer: SessionWriter) -> None:
@@ -283,7 +283,7 @@ def test_google_benchmarks_compare_reads_both_labels(
     dump = tmp_path / "compared.json"
     command = [sys.executable, str(compare), "--no-color", "-d", str(dump), "benchmarks"]
     told = checked([*command, *map(str, files)])
-    assert "U Test, Repetitions: 12 vs 12" in told
+    assert "U Test, Repetitions: 16 vs 16" in told
     means = [found for found in json.loads(dump.read_text()) if found["name"].endswith("_mean")]
     (mean,) = means
     assert mean["measurements"][0]["time"] == pytest.approx(0.2, abs=0.001)
@@ -313,7 +313,7 @@ def test_benchstat_compares_two_labels_in_one_table(
         assert [done.stdout.count(f" {unit} ") for unit in units] == [2] * 5
         rows = [line for line in done.stdout.splitlines() if line.startswith("Pipes/")]
         assert len(rows) == 5
-        assert "+20.0" in rows[0] and "n=12" in rows[0]
+        assert "+20.0" in rows[0] and "n=16" in rows[0]
     sim = session_writer("sim/1", label="sim", mode="counted", unit="instructions")
     sim.run({"round_trip": samples(5000)})
     told = checked([str(directory / "benchstat"), str(export("gobench", sim.path))])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from klat.inference import bootstrap, multiplicity, permutation, power, proportion, within
+from klat.inference import lineup, multiplicity, power, proportion, within
 from klat.inference.means import Difference, from_intervals, paired, welch
 from klat.inference.nested import branch_means, mean, variance, variance_components
-from klat.verdicts import Observed, Rules, Unit, Verdict, judge
 
 EXACT = pytest.approx
 A = [1.31, 0.92, 1.77, 1.04, 1.58, 0.87, 1.12]
@@ -29,7 +27,7 @@ def test_welch_agrees_with_scipy() -> None:
     found = welch(A, B)
     assert found is not None
     theirs = stats.ttest_ind(B, A, equal_var=False)
-    assert found.p_different() == approx(theirs.pvalue)
+    assert found.p_changed(0) == approx(theirs.pvalue)
     assert found.value == approx(np.mean(B) - np.mean(A))
     reach = float(stats.t.ppf(0.975, found.freedom)) * found.error
     assert found.interval(0.95) == (approx(found.value - reach), approx(found.value + reach))
@@ -45,13 +43,13 @@ def test_equivalence_is_the_larger_of_two_one_sided_tests_of_scipy() -> None:
         upper = stats.ttest_ind(np.subtract(B, margin), A, equal_var=False, alternative="less")
         assert found.p_within(margin) == approx(max(lower.pvalue, upper.pvalue))
         beyond = stats.ttest_ind(np.subtract(B, margin), A, equal_var=False, alternative="greater")
-        assert found.p_beyond(margin) == approx(beyond.pvalue)
+        assert found.p_changed(margin) == approx(min(1, beyond.pvalue + lower.pvalue))
 
 
 def test_pairs_agree_with_scipy() -> None:
     found = paired([b - a for a, b in zip(A, B)])
     assert found is not None
-    assert found.p_different() == approx(stats.ttest_rel(B, A[:4]).pvalue)
+    assert found.p_changed(0) == approx(stats.ttest_rel(B, A[:4]).pvalue)
 
 
 def test_one_value_is_no_sample() -> None:
@@ -63,8 +61,8 @@ def test_constants_are_exact() -> None:
     same = welch(third, third)
     other = welch(third, [math.log(3.3)] * 3)
     assert same is not None and other is not None
-    assert (same.error, same.p_different(), same.p_within(0.01)) == (0.0, 1.0, 0.0)
-    assert (other.p_different(), other.p_within(0.01)) == (0.0, 1.0)
+    assert (same.error, same.p_changed(0), same.p_within(0.01)) == (0.0, 1.0, 0.0)
+    assert (other.p_changed(0), other.p_within(0.01)) == (0.0, 1.0)
     assert other.interval(0.95) == (other.value, other.value)
     assert variance([0.1] * 10) == 0.0 and mean([0.1] * 10) == 0.1
 
@@ -77,10 +75,10 @@ def test_tiny_variances_do_not_lose_their_degrees_of_freedom() -> None:
 def test_resolution_widens_the_interval_and_is_held_against_every_claim() -> None:
     plain, coarse = Difference(0.03, 0.01, 8), Difference(0.03, 0.01, 8, resolution=0.02)
     assert coarse.interval(0.95)[0] == approx(plain.interval(0.95)[0] - 0.02)
-    assert coarse.p_different() > plain.p_different()
+    assert coarse.p_changed(0) > plain.p_changed(0)
     assert coarse.p_within(0.1) > plain.p_within(0.1)
-    assert coarse.p_beyond(0.01) > plain.p_beyond(0.01)
-    assert Difference(0.01, 0.0, 8, resolution=0.02).p_different() == 1.0
+    assert coarse.p_changed(0.01) > plain.p_changed(0.01)
+    assert Difference(0.01, 0.0, 8, resolution=0.02).p_changed(0) == 1.0
 
 
 # Box, Hunter and Hunter, Statistics for Experimenters (1978), table 17.3: moisture of pigment paste,
@@ -133,67 +131,6 @@ def test_corrections_agree_with_the_example_of_benjamini_and_hochberg() -> None:
     assert backwards[::-1] == EXACT(multiplicity.benjamini_hochberg(p))
 
 
-def _t(x: list[float], y: list[float], axis: int = -1) -> object:
-    return np.abs(stats.ttest_ind(x, y, equal_var=False, axis=axis).statistic)
-
-
-def test_the_exact_permutation_test_agrees_with_scipy() -> None:
-    found = permutation.two_sides(A, B, seed=1)
-    theirs = stats.permutation_test(
-        (A, B), _t, vectorized=True, n_resamples=np.inf, alternative="greater"
-    )
-    assert found and found.exact and found.arrangements == math.comb(11, 4)
-    assert found.p == approx(theirs.pvalue)
-
-
-def test_the_exact_sign_test_of_pairs_counts_every_sign() -> None:
-    differences = [0.3, -0.1, 0.4, 0.25, 0.05]
-    found = permutation.signs(differences, seed=1)
-    sums = [abs(sum(s * d for s, d in zip(x, differences))) for x in product((1, -1), repeat=5)]
-    assert found and found.exact
-    assert found.p == approx(sum(s >= sum(differences) - 1e-9 for s in sums) / 32)
-
-
-def test_a_drawn_sign_test_counts_the_data_among_what_is_drawn() -> None:
-    found = permutation.signs([1.0 + i / 10 for i in range(30)], seed=3)
-    assert found and not found.exact and found.p == 1 / (permutation.DRAWN + 1)
-
-
-def test_a_drawn_permutation_test_is_seeded_and_never_zero() -> None:
-    a, b = list(range(12)), [x + 100.5 for x in range(12)]
-    found, again = (permutation.two_sides(a, b, seed=7) for _ in range(2))
-    assert found == again and found and not found.exact
-    assert found.p == 1 / (permutation.DRAWN + 1)
-    draw = np.random.default_rng(6)
-    c, d = list(draw.normal(0, 1, 15)), list(draw.normal(0.4, 1, 15))
-    close = permutation.two_sides(c, d, seed=7)
-    assert close and close.p == EXACT(stats.ttest_ind(c, d).pvalue, abs=0.02)
-
-
-def test_the_smallest_p_is_what_the_most_extreme_data_get() -> None:
-    for a, b in (([1.0, 2.0, 3.0], [11.0, 12.5, 13.0]), ([1.0, 2.0], [11.0, 12.0, 14.0, 15.0])):
-        found = permutation.two_sides(a, b, seed=1)
-        assert found and found.p == approx(found.smallest)
-
-
-def test_equal_constants_are_no_evidence_and_unequal_ones_all_there_can_be() -> None:
-    same, other = (permutation.two_sides([1.0] * 4, [x] * 4, seed=1) for x in (1.0, 2.0))
-    assert same and same.p == 1.0
-    assert other and other.p == approx(2 / math.comb(8, 4))
-
-
-def test_the_bootstrap_waits_for_twenty_units() -> None:
-    draw = np.random.default_rng(2)
-    a, b = list(draw.normal(0, 1, 20)), list(draw.normal(0, 1, 24))
-    assert bootstrap.difference_of_means(a[:19], b, 0.95, 1) is None
-    found = bootstrap.difference_of_means(a, b, 0.95, 1)
-    student = welch(a, b)
-    assert found and student and found == bootstrap.difference_of_means(a, b, 0.95, 1)
-    assert found == EXACT(student.interval(0.95), abs=0.12)
-    assert bootstrap.mean_of_pairs(a[:19], 0.95, 1) is None
-    assert bootstrap.mean_of_pairs(a, 0.95, 1) is not None
-
-
 @pytest.mark.parametrize(("x", "n"), [(0, 20), (1, 20), (10, 20), (20, 20), (3, 1000)])
 def test_intervals_of_proportions_agree_with_scipy(x: int, n: int) -> None:
     for ours, method in ((proportion.clopper_pearson, "exact"), (proportion.wilson, "wilson")):
@@ -212,55 +149,78 @@ def test_boots_that_are_alike_inside_count_for_less() -> None:
 def test_power_agrees_with_r() -> None:
     # power.t.test(n = 20, delta = 1, sd = 1) of R's manual: 0.8689528
     design = power.Design(20, 1.0, 1.0)
-    assert power.power_of_difference(design, 1.0, 0.05) == EXACT(0.8689528, abs=1e-7)
+    assert power.power_of_change(design, 1.0, 0.0, 0.05) == EXACT(0.8689528, abs=0.001)
 
 
 @pytest.mark.parametrize(
-    ("units", "pairs", "alpha"),
-    [(6, True, 0.05), (8, True, 0.0125), (9, True, 0.005), (4, False, 0.05), (5, False, 0.0125)],
+    ("units", "pairs", "margin", "alpha"),
+    [
+        (6, True, 0.0, 0.05),
+        (8, True, 0.3, 0.0125),
+        (4, False, 0.5, 0.05),
+        (5, False, 0.1, 0.0125),
+        (12, False, 3.0, 0.005),
+    ],
 )
-def test_the_power_of_few_units_is_that_of_the_verdicts(
-    units: int, pairs: bool, alpha: float
+def test_the_power_of_a_change_is_what_a_simulation_finds(
+    units: int, pairs: bool, margin: float, alpha: float
 ) -> None:
     draw = np.random.default_rng(6)
     design = power.Design(units, 1.0, 0.0 if pairs else 1.0, pairs)
-    effect = 0.5
-    while power.power_of_difference(design, effect, alpha) < 0.9:
-        effect *= 1.01
+    effect = margin + 0.3
+    while power.power_of_change(design, effect, margin, alpha) < 0.8:
+        effect *= 1.05
     hits = 0
-    for _ in range(600):
-        a, b = draw.normal(0, 0 if pairs else 1, units), draw.normal(effect, 1, units)
-        sides = [
-            Observed(tuple(Unit(str(i), (x,), str(i) * pairs) for i, x in enumerate(side)))
-            for side in (a, b)
-        ]
-        (found,) = judge([(sides[0], sides[1])], Rules(alpha=alpha, cross_checks=False))
-        hits += found.verdict is Verdict.SLOWER
-    assert power.power_of_verdict(design, effect, alpha) == EXACT(hits / 600, abs=0.06)
-    assert power.power_of_verdict(design, effect, alpha) < 0.8
+    for _ in range(1_500):
+        new = list(draw.normal(effect, 1, units))
+        found = paired(new) if pairs else welch(list(draw.normal(0, 1, units)), new)
+        assert found
+        hits += found.value > 0 and found.p_changed(margin) <= alpha
+    expected = power.power_of_change(design, effect, margin, alpha)
+    assert expected == EXACT(hits / 1_500, abs=0.04)
 
 
-def test_the_power_of_verdicts_grows_with_the_effect_and_is_no_more_than_students() -> None:
-    design = power.Design(5, 1.0, 2.0)
-    found = [power.power_of_verdict(design, x / 2, 0.05) for x in range(12)]
-    assert found == sorted(found) and found[0] == 0 and found[-1] > 0.99
-    assert all(f <= power.power_of_difference(design, x / 2, 0.05) for x, f in enumerate(found))
+def test_a_change_within_the_margin_or_of_too_few_units_has_no_power() -> None:
     exact = power.Design(5, 0.0, 0.0, resolution=0.01)
-    assert [power.power_of_verdict(exact, x, 0.05) for x in (0.009, 0.011)] == [0.0, 1.0]
-    many = power.Design(30, 1.0, 1.0)
-    assert power.power_of_verdict(many, 1.0, 0.05) == power.power_of_difference(many, 1.0, 0.05)
+    powers = [power.power_of_change(exact, x, 0.02, 0.05) for x in (0.02, 0.029, 0.031)]
+    assert powers == [0.0, 0.0, 1.0]
+    # Of ten tests 4 boots a side in two states line up in more than 5 %.
+    few, enough = power.Design(4, 0.0), power.Design(5, 0.0)
+    assert [power.power_of_change(d, 1.0, 0.02, 0.005) for d in (few, enough)] == [0.0, 1.0]
 
 
-def test_the_fewest_units_have_the_power_though_more_can_have_less() -> None:
-    design = power.Design(4, 1.0, pairs=True)
-    for effect in (1.3, 1.5, 1.7, 2.0):
-        units = power.fewest_units(design, effect, 0.05, 0.9, 4, 1_000)
-        assert units
-        chosen = power.Design(units, 1.0, pairs=True)
-        assert power.power_of_verdict(chosen, effect, 0.05) >= 0.9
-        fewer = power.Design(units - 1, 1.0, pairs=True)
-        assert power.power_of_verdict(fewer, effect, 0.05) < 0.9
-    assert power.fewest_units(design, 0.001, 0.05, 0.9, 4, 1_000) is None
+@pytest.mark.parametrize("freedom", [3, 6, 18])
+@pytest.mark.parametrize("margin", [0.0, 0.3, 0.6, 1.0, 3.0])
+def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom: int, margin: float) -> None:
+    draw = np.random.default_rng(2)
+    count = 40_000
+    values = margin + draw.standard_normal(count)
+    errors = np.sqrt(draw.chisquare(freedom, count) / freedom)
+    near = stats.t.sf((np.abs(values) - margin) / errors, freedom)
+    far = stats.t.sf((np.abs(values) + margin) / errors, freedom)
+    assert Difference(values[0], errors[0], freedom).p_changed(margin) == approx(near[0] + far[0])
+    for alpha in (0.05, 0.005):
+        said = np.mean(near + far <= alpha)
+        assert said <= alpha + 3.5 * math.sqrt(alpha / count)
+        assert said >= 0.8 * alpha  # and gives little of it away
+
+
+def test_the_critical_value_lies_between_the_two_sided_and_the_one_sided_one() -> None:
+    found = [power.critical_t(10, reach, 0.05) for reach in (0.0, 0.2, 1.0, 10.0)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == EXACT(stats.t.ppf(0.975, 10), abs=1e-4)
+    assert found[-1] == EXACT(stats.t.ppf(0.95, 10), abs=1e-4)
+
+
+def test_the_fewest_units_that_chance_does_not_line_up() -> None:
+    assert (lineup.fewest(0.05), lineup.fewest(0.05, pairs=True)) == (4, 6)
+    assert lineup.by_arrangement(4, 4) == 2 / 70 and lineup.by_arrangement(2, 9) == 2 / 55
+    assert lineup.by_arrangement(6, 6, pairs=True) == 2 / 64
+    assert lineup.by_states(4, 4) == 2 / 4**4
+    # For the worst share of states, whatever it is.
+    for a, b in ((4, 4), (2, 9), (5, 6)):
+        worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 501))
+        assert worst <= lineup.by_states(a, b) <= 2.001 * worst
 
 
 def test_power_of_equivalence_is_what_a_simulation_finds() -> None:
@@ -325,7 +285,7 @@ def test_a_constant_run_has_no_memory() -> None:
 
 def test_no_number_of_units_sees_what_the_granularity_hides() -> None:
     fine, coarse = (power.Design(1_000, 1e-6, 1e-6, resolution=r) for r in (0.0, 0.02))
-    assert power.power_of_difference(fine, 0.01, 0.05) > 0.99
-    assert power.power_of_difference(coarse, 0.01, 0.05) == 0
+    assert power.power_of_change(fine, 0.01, 0.0, 0.05) > 0.99
+    assert power.power_of_change(coarse, 0.01, 0.0, 0.05) == 0
     assert power.power_of_equivalence(fine, 0.0, 0.01, 0.05) > 0.99
     assert power.power_of_equivalence(coarse, 0.0, 0.01, 0.05) == 0

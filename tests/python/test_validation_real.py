@@ -22,7 +22,7 @@ from klat.validation.real import Alarms, Found, Outcome, Plan, markdown, quick, 
 from klat.validation.turns import Comparison, Experiment, Setting, Taker, cut
 from klat.verdicts import Rules, Verdict
 
-RULES = Rules(cross_checks=False)
+RULES = Rules()
 HELPER = fakes.ROOT / "tests/validate/seccomp-delay.c"
 
 

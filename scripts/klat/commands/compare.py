@@ -24,13 +24,11 @@ one boot a side the kernel's effect cannot be told from the boot's, and that is
 the verdict. Sessions that share their boot are one boot.
 
 verdicts:
-  same          two one-sided tests at alpha each show less than the margin;
-                said of a difference beyond chance too
-  faster        otherwise, where the difference is no chance at alpha after
-  slower        the correction over all tests; "beyond the margin" where all
-                of the interval is
-  inconclusive  neither; with the boots or runs that would settle it; or a
-                side has no figure, with the reason
+  same          shown to differ by less than the margin
+  faster        shown to differ by more than the margin, after the correction
+  slower        over all tests
+  inconclusive  none of these is shown; with the boots or runs that would
+                settle it; or a side has no figure, with the reason
   kernel effect not identifiable    one boot on a side
   not comparable                    a condition differs; each is named
 
@@ -58,13 +56,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add = parser.add_argument
     add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")
     add("new", metavar="NEW", type=Path, nargs="+", help="the same")
-    add("--margin", type=share, default=0.02, metavar="M", help="no change at all (default: 2%%)")
+    add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
     add(
         "--quantile",
         action="append",
         metavar="Q",
-        help="what the verdict is on: median, mean, p90, p99.9; repeatable (default: median)",
+        help="what the verdict is on: median, mean, p90, p99.9; repeatable (default: median, and"
+        " p99 where the samples of every run support it)",
     )
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
@@ -87,7 +86,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="KEY",
         help="compare although this condition differs; repeatable",
     )
-    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn (default: 1)")
     add(
         "--format",
         choices=("text", "json", "csv", "markdown"),
@@ -117,6 +115,11 @@ def share(text: str) -> float:
     return value
 
 
+def margin(text: str) -> float:
+    """The same; also 0, for a plain two-sided test."""
+    return 0.0 if re.fullmatch(r"0(\.0+)?%?", text, re.ASCII) else share(text)
+
+
 _NANOSECONDS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -128,17 +131,11 @@ def _time(text: str) -> tuple[float, bool]:
     return float(match[1]) * _NANOSECONDS[match[2]], bool(match[2])
 
 
-def seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2^63 - 1")
-    return int(text)
-
-
 def options(args: argparse.Namespace) -> Any:
     from klat.comparability import ALLOWABLE
     from klat.comparison import Options
     from klat.errors import KlatError
-    from klat.estimands import MEDIAN, parse
+    from klat.estimands import parse
     from klat.verdicts import Rules
 
     for key in args.allow:
@@ -149,8 +146,8 @@ def options(args: argparse.Namespace) -> Any:
     except ValueError as error:
         raise KlatError(f"--quantile: {error}") from None
     return Options(
-        rules=Rules(args.margin, args.alpha, args.correction, args.seed),
-        tested=tested or (MEDIAN,),
+        rules=Rules(args.margin, args.alpha, args.correction),
+        tested=tested,
         metrics=tuple(dict.fromkeys(args.metric)),
         allow=tuple(dict.fromkeys(args.allow)),
         threshold=args.threshold[0],

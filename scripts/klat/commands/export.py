@@ -68,12 +68,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")
     group = parser.add_argument_group("of verdicts only, as of klat compare")
     add = group.add_argument
-    add("--margin", type=compare.share, metavar="M")
+    add("--margin", type=compare.margin, metavar="M")
     add("--alpha", type=compare.share, metavar="A")
     add("--quantile", action="append", metavar="Q")
     add("--correction", choices=("holm", "bh"))
     add("--allow", action="append", metavar="KEY")
-    add("--seed", type=compare.seed, metavar="N")
     parser.set_defaults(func=run)
 
 
@@ -103,7 +102,7 @@ def _destination(args: argparse.Namespace) -> Path | None:
     return None if args.output is None else Path(args.output)
 
 
-_JUDGING = ("margin", "alpha", "quantile", "correction", "allow", "seed")
+_JUDGING = ("margin", "alpha", "quantile", "correction", "allow")
 
 
 def _runs(args: argparse.Namespace, directory: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from klat.commands.compare import seed, share
+from klat.commands.compare import share
 
 _TOO_FEW = 3
 
@@ -42,10 +42,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
     add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
-    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add("--seed", type=_seed, default=1, metavar="N", help="of what is drawn (default: 1)")
     add("-o", "--output", type=Path, metavar="DIR", help="draw each metric, as SVG and as PNG")
     add("--html", type=Path, metavar="FILE", help="write a page with figures too")
     parser.set_defaults(func=run)
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2^63 - 1")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,18 +38,17 @@ class Difference:
             reach += float(stdtrit(self.freedom, (1 + confidence) / 2)) * self.error
         return self.value - reach, self.value + reach
 
-    def p_different(self) -> float:
-        """Two-sided p of no difference."""
-        return min(1.0, 2 * self._tail(self.resolution - abs(self.value)))
+    def p_changed(self, margin: float) -> float:
+        """p of |difference| <= margin: both tails at the end of the margin that is nearer (Hodges and
+        Lehmann, J. Royal Statistical Society B 16, 1954). With margin 0 it is Student's two-sided p;
+        with a margin of many errors it is that of the one-sided test against the margin."""
+        reach, value = margin + self.resolution, abs(self.value)
+        return min(1.0, self._tail(reach - value) + self._tail(-reach - value))
 
     def p_within(self, margin: float) -> float:
         """p of |difference| >= margin: the larger of two one-sided tests (Schuirmann, J.
         Pharmacokinetics and Biopharmaceutics 15, 1987)."""
         return self._tail(abs(self.value) + self.resolution - margin)
-
-    def p_beyond(self, margin: float) -> float:
-        """One-sided p of the difference being no farther than margin on the side where it is."""
-        return self._tail(margin + self.resolution - abs(self.value))
 
     def _tail(self, distance: float) -> float:
         """Of Student's t at distance / error."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from klat.inference.critical import critical_shifts, enumerated
+from klat.inference.lineup import by_states
 
 # Beyond so many boots a side nobody goes.
 MOST_UNITS = 1_000
@@ -29,63 +29,49 @@ class Design:
         return math.sqrt((self.variance_a + self.variance_b) / self.units)
 
     def freedom(self) -> float:
+        """Of the two sides, Welch's as it is estimated on average from so few units, which is less
+        than that of the true variances: squares of estimated variances are 1 + 2 / (units - 1) times
+        the true ones."""
         if self.pairs:
             return self.units - 1
         total = self.variance_a + self.variance_b
         if not total:
             return 2 * (self.units - 1)
-        shares = (self.variance_a / total) ** 2 + (self.variance_b / total) ** 2
-        return (self.units - 1) / shares
+        squares = (self.variance_a / total) ** 2 + (self.variance_b / total) ** 2
+        more = 2 / (self.units - 1)
+        return (self.units - 1) * (1 + more * squares) / (squares * (1 + more))
 
 
-def power_of_difference(design: Design, effect: float, alpha: float) -> float:
-    """The chance that a two-sided test at alpha sees the effect in its direction, by the noncentral
-    t distribution (Johnson and Welch, Biometrika 31, 1940)."""
-    from scipy.special import nctdtr, stdtrit
+def power_of_change(design: Design, effect: float, margin: float, alpha: float) -> float:
+    """The chance that an effect is shown to lie beyond the margin, on its own side, by the test of
+    klat.inference.means.Difference.p_changed at alpha: the noncentral t distribution (Johnson and
+    Welch, Biometrika 31, 1940), with the critical value of the true error."""
+    from scipy.special import nctdtr
 
     error, freedom = design.error(), design.freedom()
-    effect = max(0.0, abs(effect) - design.resolution)
-    if not effect:
+    reach = margin + design.resolution
+    if abs(effect) <= reach or by_states(design.units, design.units) > alpha:
         return 0.0
     if not error:
         return 1.0
-    critical = float(stdtrit(freedom, 1 - alpha / 2))
-    beyond = effect / error
+    critical = critical_t(freedom, reach / error, alpha)
+    beyond = (abs(effect) - reach) / error
     if beyond > critical + 30:  # where the series of the distribution function fails
         return 1.0
     return 1 - float(nctdtr(freedom, beyond, critical))
 
 
-def power_of_verdict(design: Design, effect: float, alpha: float) -> float:
-    """The same of the verdict's rule, Student's t and the permutation test. Of more units than can
-    be arranged in every way the tests agree well enough."""
-    student = power_of_difference(design, effect, alpha)
-    if not enumerated(design.units, design.pairs) or student == 0 or not design.error():
-        return student
-    import numpy as np
+def critical_t(freedom: float, reach: float, alpha: float) -> float:
+    """How many errors beyond a margin of `reach` errors have a p of alpha: between Student's two-sided
+    value, at reach 0, and his one-sided one."""
+    from scipy.special import stdtr, stdtrit
 
-    spread = (design.variance_a + design.variance_b) / (1 if design.pairs else 2)
-    shift = (abs(effect) - design.resolution) / math.sqrt(spread)
-    critical = critical_shifts(design.units, design.pairs, alpha)
-    return min(student, int(np.searchsorted(critical, shift, "right")) / len(critical))
-
-
-def fewest_units(
-    design: Design, effect: float, alpha: float, power: float, low: int, high: int
-) -> int | None:
-    """From low to high, that the verdict's rule sees the effect with that power; None where even the
-    highest does not."""
-
-    def likely(units: int) -> bool:
-        return power_of_difference(replace(design, units=units), effect, alpha) >= power
-
-    units = smallest(likely, low, high)
-    if units is None:
-        return None
-    # One by one: 6 pairs can see less than 5, as an arrangement among few is a large step of p.
-    while units < high and power_of_verdict(replace(design, units=units), effect, alpha) < power:
-        units += 1
-    return units
+    low, high = (float(stdtrit(freedom, 1 - share)) for share in (alpha, alpha / 2))
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        p = float(stdtr(freedom, -middle)) + float(stdtr(freedom, -middle - 2 * reach))
+        low, high = (middle, high) if p > alpha else (low, middle)
+    return high
 
 
 def power_of_equivalence(design: Design, effect: float, margin: float, alpha: float) -> float:

@@ -114,16 +114,21 @@ def comparison_page(
         terms=list(wording.terms(comparison)),
         legend=_legend(),
         margin=wording.percent(comparison.options.rules.margin),
-        tested=", ".join(e.name for e in comparison.options.tested),
+        tested=_tested(comparison),
     )
+
+
+def _tested(comparison: Comparison) -> str:
+    chosen = [estimand.name for estimand in comparison.options.tested]
+    return ", ".join(chosen) or "median, and on p99 where the samples support it"
 
 
 def _legend() -> list[tuple[Badge, str]]:
     meanings = {
         Verdict.SAME: "shown to differ by less than the margin",
-        Verdict.FASTER: "NEW takes less time, beyond chance",
-        Verdict.SLOWER: "NEW takes more time, beyond chance",
-        Verdict.INCONCLUSIVE: "the data does not tell; what would is said beside it",
+        Verdict.FASTER: "shown to take less time, by more than the margin",
+        Verdict.SLOWER: "shown to take more time, by more than the margin",
+        Verdict.INCONCLUSIVE: "none of these is shown; the line below says what would show it",
         Verdict.NOT_COMPARABLE: "a condition differs that was not under test",
     }
     return [(_badge(verdict, verdict.value), text) for verdict, text in meanings.items()]
@@ -243,7 +248,7 @@ def _notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
     if first.base.units and first.new.units:
         yield wording.spreads(first, against.unit_noun)
     for result in cell.results:
-        if result.tested and (text := wording.checks(result.judgement, against.unit_noun)):
+        if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
             yield f"{result.estimand}: {text}"
         if result.base_within or result.new_within:
             told = [wording.within(found) for found in (result.base_within, result.new_within)]

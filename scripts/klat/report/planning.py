@@ -9,7 +9,7 @@ from klat.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.pilot_turns import BlockEffort, TurnsPilot
 from klat.report.numbers import MISSING, plural
 from klat.report.verdicts import wrapped
-from klat.report.wording import percent, setting
+from klat.report.wording import FIXED_BEFOREHAND, percent, setting
 
 
 def planning(pilot: Pilot) -> Iterator[str]:
@@ -25,9 +25,11 @@ def planning(pilot: Pilot) -> Iterator[str]:
     if pilot.effort:
         yield f"  {effort(pilot.effort)}"
         yield from _cautious(effort(pilot.cautious) if pilot.cautious else "", "boot")
+        told = [effort(e) if e else "" for e in (pilot.same, pilot.cautious_same)]
+        yield from _same(pilot, told, "boot")
     for deviation, found in pilot.assumed:
-        told = effort(found) if found else "no number of boots up to 1,000"
-        yield f"  if boots vary by {percent(deviation)}: {told}"
+        needed = effort(found) if found else "no number of boots up to 1,000"
+        yield f"  if boots vary by {percent(deviation)}: {needed}"
     if not pilot.effort and not pilot.assumed:
         yield from _none(pilot, "boot")
     yield ""
@@ -35,6 +37,7 @@ def planning(pilot: Pilot) -> Iterator[str]:
     yield ""
     for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
+    yield from wrapped(f"note: {FIXED_BEFOREHAND}", "", "  ")
 
 
 def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
@@ -50,6 +53,8 @@ def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
     if pilot.effort:
         yield f"  {block_effort(pilot.effort)}"
         yield from _cautious(block_effort(pilot.cautious) if pilot.cautious else "", "block")
+        told = [block_effort(e) if e else "" for e in (pilot.same, pilot.cautious_same)]
+        yield from _same(pilot, told, "block")
     else:
         yield from _none(pilot, "block")
     yield ""
@@ -61,13 +66,14 @@ def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
                 MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
                 MISSING if metric.block is None else _seen(metric.block),
                 metric.reason.partition(":")[0] or alone,
-                f"{setting(metric.key)}: {metric.key[3]}",
+                f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}",
             ]
         )
     yield from _columns(rows)
     yield ""
     for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
+    yield from wrapped(f"note: {FIXED_BEFOREHAND}", "", "  ")
 
 
 def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
@@ -75,7 +81,7 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
     for metric in pilot.metrics:
         _, _, rest = metric.reason.partition(": ")
         if rest:
-            yield f"{setting(metric.key)}: {metric.key[3]}: {rest}"
+            yield f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
 def block_effort(found: BlockEffort) -> str:
@@ -88,6 +94,21 @@ def block_effort(found: BlockEffort) -> str:
 def _cautious(told: str, noun: str) -> list[str]:
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
     return wrapped(f"cautious: {told or f'none up to 1,000 {noun}s'} ({bound})", "  ", "    ")
+
+
+def _same(pilot: Pilot | TurnsPilot, told: Sequence[str], noun: str) -> Iterator[str]:
+    """What exit status 0 takes where nothing has changed."""
+    target = pilot.target
+    if not target.margin:
+        yield "exit status 0 cannot be had with a margin of 0: nothing is shown to be the same"
+        return
+    aim = (
+        f"to show that all are the same within {percent(target.margin)} where nothing has changed (exit"
+        f" status 0), with a chance of {percent(target.power)}:"
+    )
+    yield from wrapped(aim, "", "  ")
+    yield f"  {told[0] or f'no number of {noun}s up to 1,000 would do'}"
+    yield from _cautious(told[1], noun)
 
 
 def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
@@ -106,13 +127,13 @@ def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
 
 def _aim(pilot: Pilot | TurnsPilot) -> str:
     target, planned, every = pilot.target, len(pilot.planned), len(pilot.metrics)
-    whose = " of each" if planned == every else f" of {planned} of {every} metrics"
+    whose = " in each figure" if planned == every else f" in {planned} of {every} figures"
     if not planned:
         whose = ""
     return (
-        f"to find a change of {percent(target.change)} in the {target.estimand.name}{whose} with a"
-        f" chance of {percent(target.power)}, at alpha {percent(target.alpha)} by Holm over"
-        f" {plural(pilot.tests, 'test')}:"
+        f"to find a change of {percent(target.change)}{whose} with a chance of"
+        f" {percent(target.power)}, beyond a margin of {percent(target.margin)}, at alpha"
+        f" {percent(target.alpha)} by Holm over {plural(pilot.tests, 'test')}:"
     )
 
 
@@ -145,7 +166,7 @@ def _table(pilot: Pilot) -> Iterator[str]:
                 _deviation(metric.run, metric),
                 _deviation(metric.boot, metric),
                 _alone(metric),
-                f"{setting(metric.key)}: {metric.key[3]}",
+                f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}",
             ]
         )
     yield from _columns(rows)
@@ -162,7 +183,7 @@ def _deviation(variance: float | None, metric: Metric) -> str:
     if variance is None:
         return MISSING
     if variance == 0 and metric.runs == metric.boots:
-        return "untold"
+        return MISSING
     return _seen(variance)
 
 

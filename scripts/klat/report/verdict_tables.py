@@ -18,10 +18,10 @@ from klat.sides import Key
 from klat.verdicts import Verdict
 
 COLUMNS = (
-    "base new benchmark params placement metric unit estimand tested verdict beyond_margin ratio"
-    " low high p p_adjusted p_same method freedom permutation_p base_value new_value base_units"
+    "base new benchmark params placement metric unit estimand tested verdict ratio"
+    " low high p p_adjusted p_same method freedom base_value new_value base_units"
     " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
-    " new_samples_above settle_units settle_runs reason under_test"
+    " new_samples_above settle_verdict settle_units settle_runs reason under_test"
 ).split()
 
 
@@ -110,7 +110,6 @@ def _result(result: Result) -> dict[str, Any]:
         "estimand": result.estimand,
         "tested": int(result.tested),
         "verdict": j.verdict.value if j.verdict else "",
-        "beyond_margin": int(j.beyond) if j.verdict else "",
         "ratio": j.ratio,
         "low": low,
         "high": high,
@@ -119,13 +118,13 @@ def _result(result: Result) -> dict[str, Any]:
         "p_same": j.p_same,
         "method": j.method.value,
         "freedom": j.freedom,
-        "permutation_p": j.permutation.p if j.permutation else None,
         "base_value": j.base.value,
         "new_value": j.new.value,
         "base_units": j.base.units,
         "new_units": j.new.units,
         "base_runs": j.base.runs,
         "new_runs": j.new.runs,
+        "settle_verdict": j.settle.verdict.value if j.settle else "",
         "settle_units": j.settle.units if j.settle else None,
         "settle_runs": j.settle.runs if j.settle else None,
         "reason": j.reason,

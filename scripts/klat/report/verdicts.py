@@ -186,7 +186,7 @@ def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
     if first.base.units and first.new.units:
         yield from wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
     for result in cell.results:
-        if result.tested and (text := wording.checks(result.judgement, against.unit_noun)):
+        if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
             yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")
         if result.base_within or result.new_within:
             told = [wording.within(found) for found in (result.base_within, result.new_within)]

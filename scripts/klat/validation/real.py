@@ -50,7 +50,7 @@ class Plan:
     delayed_blocks: int = 8
     idle_blocks: int = 10
     at_once: int = 5  # comparisons of one klat ab
-    rules: Rules = Rules(cross_checks=False)
+    rules: Rules = Rules()
 
 
 def quick(plan: Plan) -> Plan:
@@ -379,8 +379,7 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     for f in outcome.idle:
         for j in f.judged:
             reach = f"{j.interval[0]:.3f} to {j.interval[1]:.3f}" if j.interval else "n/a"
-            beyond = " beyond the margin" if j.beyond else ""
-            verdict = f"{j.verdict.value}{beyond}" if j.verdict else "none"
+            verdict = j.verdict.value if j.verdict else "none"
             yield f"| {f.base} | {f.new} | {f.about} | {j.ratio:.3f} | {reach} | {verdict} |"
     for why in outcome.notes:
         yield ""

@@ -26,7 +26,7 @@ class Plan:
     runs: int = 5
     samples: int = 200
     seed: int = 1
-    rules: Rules = Rules(cross_checks=False)
+    rules: Rules = Rules()
 
 
 @dataclass(frozen=True)
