@@ -12,7 +12,7 @@ from klat.inference.proportion import clopper_pearson
 from klat.validation.kernels import SHAPES, Logs, Size
 from klat.verdicts import Judgement, Observed, Rules, Unit, Verdict, judge
 
-EFFECTS = (0.02, 0.05, 0.10)
+EFFECTS = (0.04, 0.07, 0.10)
 BOOTS = (5, 10, 15)
 
 
