@@ -27,7 +27,6 @@ from klat.sides import (
     CellRuns,
     Key,
     NoLogarithm,
-    Run,
     Side,
     Units,
     Within,
@@ -37,6 +36,7 @@ from klat.sides import (
     told,
     within_runs,
 )
+from klat.sources import Run
 from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge, settled
 
 NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE = range(5)
