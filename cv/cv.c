@@ -298,7 +298,7 @@ static int low(struct klat_worker *worker)
 	sem_post(&state->low_entered);
 	while (sem_wait(&state->high_entered))
 		;
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint32_t turn = i + run->warmup;
 		uint64_t start1, end1, start2, end2;
 
@@ -306,7 +306,7 @@ static int low(struct klat_worker *worker)
 		/* Two threads that only wait for each other leave their one CPU no idle time. */
 		if (run->one_cpu)
 			klat_rest(worker);
-		if (primitive->enter && becomes_contended(run, turn) && i >= 0)
+		if (primitive->enter && becomes_contended(run, turn) && klat_is_sample(run, i))
 			state->contended++;
 		start1 = klat_tsc_begin();
 		klat_inject(run, i);
@@ -335,7 +335,7 @@ static int high(struct klat_worker *worker)
 	if (primitive->enter)
 		primitive->enter(state, TO_HIGH);
 	sem_post(&state->high_entered);
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
@@ -354,7 +354,7 @@ static int locker(struct klat_worker *worker)
 	pthread_mutex_t *lock = ((struct state *)worker->state)->locks;
 	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint64_t begin;
 
 		klat_iteration(worker, i);

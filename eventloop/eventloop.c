@@ -329,18 +329,18 @@ static int looper(struct klat_worker *worker)
 
 	if (err)
 		return failed(run, err, "begin");
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint64_t samples[TEARDOWN + 1];
 		int64_t began = now_ns();
 
-		klat_iteration(worker, i);
+		if (klat_iteration(worker, i))
+			state->tally = (struct tally){ 0 };
 		err = play_round(worker, state, i, samples);
 		if (err)
 			return failed(run, err, "play a round");
 		for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 			klat_series(run, metric, 0)[i] = samples[metric];
-		if (i >= 0)
-			add_tally(&state->tally, &loop->tally);
+		add_tally(&state->tally, &loop->tally);
 		if (o->fresh) {
 			pairs_close(loop);
 			err = pairs_open(loop);
@@ -495,7 +495,7 @@ static int verify(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct tally *tally = &state->tally;
-	int64_t wanted = o->writes * run->iterations, least = o->pairs * run->iterations;
+	int64_t wanted = o->writes * klat_observed(run), least = o->pairs * klat_observed(run);
 
 	count_all(run);
 	if (tally->writes != wanted || tally->reads != wanted)

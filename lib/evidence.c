@@ -230,11 +230,9 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 		if (!strcmp(worker->role, role) && slept < least)
 			least = slept;
 	}
-	/* The last wait can end after the timed part of a worker that waits first and answers then.
-	 */
-	if (!klat_is_enough(least, run->iterations - 1))
+	if (!klat_is_enough(least, klat_observed(run)))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
-			     (long long)(run->iterations - least), (long long)run->iterations,
+			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
 			     role);
 }
 
@@ -263,7 +261,7 @@ static bool was_kept_waiting(const struct klat_run *run, const struct klat_worke
 	for (int i = 0; i < run->worker_count; i++)
 		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
 			return false;
-	return worker->wait_ns > 4000000 + 10000 * (run->warmup + run->iterations);
+	return worker->wait_ns > 4000000 + 10000 * klat_made(run);
 }
 
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
@@ -363,9 +361,8 @@ static void judge_halt_poll(struct klat_run *run)
 	polls = library->after.polls - library->before.polls;
 	halts = library->after.halts - library->before.halts;
 	klat_count(run, "idle_polls", polls);
-	klat_count(run, "halts_per_1000_iterations",
-		   halts * 1000 / (run->warmup + run->iterations));
-	if (!held && !klat_is_rare(polls, run->warmup + run->iterations))
+	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
+	if (!held && !klat_is_rare(polls, klat_made(run)))
 		klat_invalid(run,
 			     "idle CPUs polled %lld times, which --guest-halt-poll 0 rules out: a "
 			     "latency request of 0, or limits from before",

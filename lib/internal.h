@@ -165,6 +165,12 @@ int64_t klat_halt_poll_ns(void);
  * kernel does not tell. */
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts);
 
+/* How many iterations of each belong to the timed ones: see klat_end(). */
+enum {
+	KLAT_LEAD = 4,
+	KLAT_TAIL = 2
+};
+
 /* samples.c */
 struct klat_series {
 	bool used;
@@ -175,8 +181,7 @@ struct klat_series {
 int klat_samples_map(struct klat_run *run);
 /* Fault the buffers into the calling process: a fork has none of the pages that are shared. */
 void klat_samples_prefault(const struct klat_run *run);
-/* First timed sample of the metric; count in *n. Series follow each other with `warmup` samples
- * between: see klat_samples_copy(). */
+/* The timed samples of all series, one after the other. */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);
 /* How many of these are kept and shown: none of a metric that is not measurable. */

@@ -76,14 +76,89 @@ struct klat_metric {
 };
 
 /*
- * The samples of one series: element i is timed iteration i, elements -warmup to -1 take the
- * warm-up, so that the timed loop needs no branch. `metric` indexes the benchmark's table; `series`
- * is 0 but for metrics with several samples an iteration.
+ * The samples of one series: element i is timed iteration i, those before and after take the
+ * warm-up and the tail, so that the loop needs no branch. `metric` indexes the benchmark's table;
+ * `series` is 0 but for metrics with several samples an iteration.
  */
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 
 /* For configure(): this run records `metric`, with `series` samples an iteration. */
 void klat_use_metric(struct klat_run *run, int metric, int64_t series);
+
+/* What a benchmark may read of a run. Everything else is behind run->library. */
+struct klat_run {
+	const struct klat_benchmark *benchmark;
+	void *options;
+	void *state;
+	int64_t iterations, warmup; /* configure() may choose others where they are not given; of
+				       warm-up there is one at least */
+	bool iterations_given, warmup_given;
+	int64_t lead, tail; /* see klat_end() */
+	int *cpus;          /* run->cpus[place] */
+	int cpu_count;
+	bool cpus_given; /* by --cpus, cpu_count of them */
+	bool one_cpu;    /* all places are the same CPU */
+	int low_priority;
+	int most_workers; /* configure() may raise it above its default of one a place and one more
+			   */
+	int patience;   /* seconds without an iteration after which the run is given up; configure()
+			   may raise it */
+	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency
+			 */
+	struct klat_worker *workers;
+	int worker_count;
+	struct klat_library *library;
+	uint64_t inject; /* ticks; see klat_inject() */
+};
+
+/* Iterations */
+
+/*
+ * A body repeats one and the same iteration, from klat_first() up to klat_end():
+ *
+ *     -warmup ...      -lead ... -1   0 ... iterations - 1   the tail
+ *     warm-up ---------------------   timed --------------   untimed
+ *                      observed ----------------------------------------
+ *
+ * The edges of the timed part are no place for other work. What klat does between two iterations
+ * leaves the caches cold for the next ones, so a worker's counters are read before the last
+ * iterations of the warm-up, the lead. What a worker does when its body has ended can keep others
+ * from their CPU, so all go on for a tail that is no sample, until every one of them has taken its
+ * last stamp. What is counted for evidence is therefore counted over the observed iterations.
+ *
+ * Four iterations of lead make the caches as warm as they become; two of tail are as far as one
+ * worker can be ahead of another where they wait for each other. A warm-up of fewer than four,
+ * which is for long iterations, is all lead.
+ */
+static inline int64_t klat_first(const struct klat_run *run)
+{
+	return -run->warmup;
+}
+
+/* The one after the last. */
+static inline int64_t klat_end(const struct klat_run *run)
+{
+	return run->iterations + run->tail;
+}
+
+/* Whether the iteration is a sample. */
+static inline bool klat_is_sample(const struct klat_run *run, int64_t i)
+{
+	return i >= 0 && i < run->iterations;
+}
+
+/* How many the body makes: what is counted for the whole run, as interrupts are, belongs to these.
+ */
+static inline int64_t klat_made(const struct klat_run *run)
+{
+	return klat_end(run) - klat_first(run);
+}
+
+/* How many are observed: the counters of a worker belong to these. */
+static inline int64_t klat_observed(const struct klat_run *run)
+{
+	return klat_end(run) + run->lead;
+}
 
 /* Workers */
 
@@ -121,7 +196,7 @@ struct klat_worker {
 	uint64_t floor;
 	int64_t expected_faults;
 	int64_t expected_switches; /* involuntary ones that the body asks for, by sched_yield() */
-	int64_t voluntary, involuntary, minor_faults, major_faults; /* in the timed part */
+	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
 	int64_t rests;               /* voluntary switches of klat_rest(), not in `voluntary` */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
@@ -140,17 +215,20 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 /* Every role, from run->workers[0] on, for verify(). */
 struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
 
-void klat_timed_part_begins(struct klat_worker *worker);
+void klat_observed_part_begins(struct klat_worker *worker);
 
 /*
- * First statement of every iteration of a body, outside the stamps: notes where the timed part
- * begins and that the worker still makes progress.
+ * First statement of every iteration of a body, outside the stamps: notes that the worker still
+ * makes progress, and true where the observed part begins, for a program that counts by itself.
  */
-static inline void klat_iteration(struct klat_worker *worker, int64_t i)
+static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
-	if (__builtin_expect(i == 0, 0))
-		klat_timed_part_begins(worker);
+	bool begins = i == -worker->run->lead;
+
+	if (__builtin_expect(begins, 0))
+		klat_observed_part_begins(worker);
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
+	return begins;
 }
 
 /*
@@ -287,30 +365,6 @@ struct klat_benchmark {
 
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
 
-/* What a benchmark may read of a run. Everything else is behind run->library. */
-struct klat_run {
-	const struct klat_benchmark *benchmark;
-	void *options;
-	void *state;
-	int64_t iterations, warmup; /* configure() may choose others where they are not given */
-	bool iterations_given, warmup_given;
-	int *cpus; /* run->cpus[place] */
-	int cpu_count;
-	bool cpus_given; /* by --cpus, cpu_count of them */
-	bool one_cpu;    /* all places are the same CPU */
-	int low_priority;
-	int most_workers; /* configure() may raise it above its default of one a place and one more
-			   */
-	int patience;   /* seconds without an iteration after which the run is given up; configure()
-			   may raise it */
-	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency
-			 */
-	struct klat_worker *workers;
-	int worker_count;
-	struct klat_library *library;
-	uint64_t inject; /* ticks; see klat_inject() */
-};
-
 /*
  * --inject: a known spin on half of the iterations, placed by each program inside its timed path,
  * so that anyone can see the program recover it (medians of the one half against the other).
@@ -340,7 +394,7 @@ void klat_count(struct klat_run *run, const char *name, int64_t value);
 void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
-/* Increase of a row of /proc/interrupts on a CPU over the run, warm-up included; -1 where there is
+/* Increase of a row of /proc/interrupts on a CPU over all klat_made() iterations; -1 where there is
  * no such row. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 /* The same over every CPU that the run did not use. */

@@ -106,6 +106,17 @@ static int check_cpus(struct klat_run *run, const char *list)
 	return 0;
 }
 
+/* The fault "edges" is for tests of the order of samples: klat at work at both ends. */
+static void set_edges(struct klat_run *run)
+{
+	bool planted = klat_planted(run, "edges");
+
+	if (!run->warmup)
+		run->warmup = 1;
+	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
+	run->tail = planted ? 0 : KLAT_TAIL;
+}
+
 /* All that can be wrong with the command line, before anything of the machine is touched. */
 static int prepare(struct klat_run *run)
 {
@@ -142,6 +153,7 @@ static int prepare(struct klat_run *run)
 		return klat_usage(run,
 				  "the low priority %d must be below the priority of --policy, %d",
 				  run->low_priority, library->policy.priority);
+	set_edges(run);
 	err = klat_options_params(run, common, library->params, sizeof(library->params));
 	return err ? klat_usage(run, "the options are too long to record") : 0;
 }
@@ -481,6 +493,7 @@ static int judge(struct klat_run *run)
 	if (err)
 		return err;
 	klat_count(run, "locked", run->library->memory_locked);
+	klat_count(run, "observed", klat_observed(run));
 	klat_evidence_judge(run);
 	judge_offset(run);
 	err = run->benchmark->verify(run);

@@ -16,8 +16,8 @@ static const struct klat_option common_options[] = {
 	  KLAT_TEXT, COMMON(cpus), 0, 0, NULL, true },
 	{ "iterations", "N", "timed iterations", KLAT_INTEGER, COMMON(iterations), 1, 10000000,
 	  NULL, false },
-	{ "warmup", "N", "iterations before the timed ones, not recorded", KLAT_INTEGER,
-	  COMMON(warmup), 0, 10000000, NULL, false },
+	{ "warmup", "N", "iterations before the timed ones, not recorded; 0 counts as 1",
+	  KLAT_INTEGER, COMMON(warmup), 0, 10000000, NULL, false },
 	{ "policy", "POLICY",
 	  "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, while the "
 	  "default falls back to SCHED_OTHER with a warning",
@@ -73,7 +73,7 @@ static const struct klat_option hidden_options[] = {
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
 #define HIDDEN_COUNT ((int)KLAT_ARRAY_SIZE(hidden_options))
 
-static const char *const library_faults[] = { "unpinned", "policy", "fault" };
+static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges" };
 
 /* Option `index` over the program's table, then the common one, then the hidden one; *base is the
  * struct its offset counts from. */

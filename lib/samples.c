@@ -8,11 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static int64_t series_length(const struct klat_run *run)
-{
-	return run->warmup + run->iterations;
-}
-
 void klat_use_metric(struct klat_run *run, int metric, int64_t series)
 {
 	struct klat_series *used = &run->library->metrics[metric];
@@ -30,7 +25,7 @@ int klat_samples_map(struct klat_run *run)
 
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used)
-			total += library->metrics[m].series * series_length(run);
+			total += library->metrics[m].series * klat_made(run);
 	library->samples_size = total * sizeof(uint64_t);
 	if (!total)
 		return 0;
@@ -53,7 +48,7 @@ int klat_samples_map(struct klat_run *run)
 		if (!series->used)
 			continue;
 		series->base = next + run->warmup;
-		next += series->series * series_length(run);
+		next += series->series * klat_made(run);
 	}
 	return 0;
 }
@@ -70,7 +65,7 @@ uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
 {
 	const struct klat_series *of = &run->library->metrics[metric];
 
-	return of->used ? of->base + series * series_length(run) : NULL;
+	return of->used ? of->base + series * klat_made(run) : NULL;
 }
 
 int64_t klat_samples_count(const struct klat_run *run, int metric)

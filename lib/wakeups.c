@@ -60,7 +60,7 @@ void klat_wakeups_count(struct klat_run *run)
 		interrupts += of_cpu;
 	}
 	/* The event is another one where hardly anybody sleeps. */
-	if (wakeups * 10 < run->warmup + run->iterations)
+	if (wakeups * 10 < klat_made(run))
 		return;
 	klat_count(run, "wakeups", wakeups);
 	klat_count(run, "wake_interrupts", interrupts);

@@ -14,6 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Of the fault "edges": some 50 us. */
+#define EDGE_TICKS 100000
+
 struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
 				    enum klat_priority priority,
 				    int (*body)(struct klat_worker *worker))
@@ -58,7 +61,7 @@ static void take_fault(void)
 		*page = 1;
 }
 
-void klat_timed_part_begins(struct klat_worker *worker)
+void klat_observed_part_begins(struct klat_worker *worker)
 {
 	struct rusage usage;
 
@@ -68,15 +71,19 @@ void klat_timed_part_begins(struct klat_worker *worker)
 	worker->start_minor = usage.ru_minflt;
 	worker->start_major = usage.ru_majflt;
 	worker->start_rests = worker->rests;
+	if (klat_planted(worker->run, "edges"))
+		klat_spin(EDGE_TICKS);
 	if (worker == worker->run->workers && klat_planted(worker->run, "fault"))
 		take_fault();
 }
 
-static void timed_part_ends(struct klat_worker *worker)
+static void observed_part_ends(struct klat_worker *worker)
 {
 	const int64_t rests = worker->rests - worker->start_rests;
 	struct rusage usage;
 
+	if (klat_planted(worker->run, "edges"))
+		klat_spin(EDGE_TICKS);
 	getrusage(RUSAGE_THREAD, &usage);
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* A rest that was over before it slept was no switch. */
@@ -144,7 +151,6 @@ static void *worker_main(void *argument)
 	worker->strayed = 0;
 	pinned_first = pinned_to(worker->cpu);
 	klat_thread_self(&migrations, &wait_ns);
-	worker->start_minor = -1;
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
@@ -153,7 +159,9 @@ static void *worker_main(void *argument)
 	worker->result = worker->body(worker);
 	if (worker->result)
 		fail(worker);
-	timed_part_ends(worker);
+	/* Before the barrier, whose sleep is none of the body's. */
+	observed_part_ends(worker);
+	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	if (worker->migrations >= 0 && migrations >= 0)
 		worker->migrations -= migrations;
@@ -335,8 +343,9 @@ int klat_workers_run(struct klat_run *run)
 		klat_memory_lock();
 	klat_snapshot_take(&library->before, run);
 	pthread_barrier_wait(&library->barrier);
-	pthread_barrier_wait(&library->barrier);
+	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
 	klat_snapshot_take(&library->after, run);
+	pthread_barrier_wait(&library->barrier); /* done */
 	for (int i = 0; i < run->worker_count; i++) {
 		if (run->workers[i].process)
 			waitpid(run->workers[i].tid, NULL, 0);

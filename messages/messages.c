@@ -59,9 +59,9 @@ struct state {
 	struct costs costs;
 	struct owner hub;
 	struct message message;
-	int64_t cpu_ns;  /* of all threads, in the timed part */
-	uint64_t ticks;  /* from the first message of the timed part to the last, without rests */
-	int64_t handled; /* in the timed part, by all threads */
+	int64_t cpu_ns;        /* of all threads, observed */
+	uint64_t ticks;        /* of the timed part, without rests */
+	int64_t handled;       /* observed, by all threads */
 	int64_t waited, armed; /* in all */
 	int64_t mismatches;    /* messages that were not the one due */
 	bool timer_armed;      /* in the end */
@@ -175,14 +175,13 @@ static int loner(struct klat_worker *worker)
 	int64_t before = 0;
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		struct message *message;
 		uint64_t begin;
 
-		klat_iteration(worker, i);
-		klat_rest(worker);
-		if (i == 0)
+		if (klat_iteration(worker, i))
 			before = cpu_time();
+		klat_rest(worker);
 		begin = klat_tsc_begin();
 		klat_inject(run, i);
 		message = message_make(&state->costs, &state->message);
@@ -197,8 +196,8 @@ static int loner(struct klat_worker *worker)
 			err = owner_wait(owner);
 		message_free(&state->costs, queue_take(&owner->queue));
 		hop[i] = klat_tsc_end(worker) - begin;
-		state->ticks += i < 0 ? 0 : hop[i];
-		state->handled += i >= 0;
+		state->ticks += klat_is_sample(run, i) ? hop[i] : 0;
+		state->handled += i >= -run->lead;
 		owner->handled++;
 	}
 	state->cpu_ns = cpu_time() - before;
@@ -218,7 +217,7 @@ static int bounce(struct klat_worker *worker, struct spoke *spoke)
 
 	if (!message)
 		return -ENOMEM;
-	klat_inject(worker->run, spoke->round - 1 - worker->run->warmup);
+	klat_inject(worker->run, spoke->round - 1 + klat_first(worker->run));
 	message->thread = spoke - spokes;
 	message->round = spoke->round;
 	message->sent = sent;
@@ -260,38 +259,52 @@ static int handle_answer(struct klat_worker *worker, struct spoke **from)
 	got = klat_tsc_end(worker);
 	*from = &spokes[answer.thread];
 	state->mismatches += answer.round != (*from)->round;
-	klat_series(run, HOP, answer.thread)[(int64_t)answer.round - 1 - run->warmup] =
+	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
 		((answer.taken - answer.sent) + (got - answer.answered)) / 2;
 	return 0;
 }
 
-/*
- * The hub sends each thread its message, and again whenever it is answered, `rounds` times. When it
- * is time to rest it holds what it would send until it has all of them.
- */
-static int hub_rounds(struct klat_worker *worker, int64_t rounds, int64_t *handled)
+/* Where the timed part begins and ends, which with several threads is so many answers. */
+static void note_time(struct klat_worker *worker, int64_t handled, uint64_t *begin)
 {
 	const struct options *o = worker->run->options;
 	struct state *state = worker->state;
-	const uint64_t rest_every = REST_EVERY_MS * worker->run->tsc_khz;
-	uint64_t begin = klat_tsc_begin(), awake_since = begin, rested = 0;
-	int64_t held = 0, left = rounds ? o->threads : 0;
-	uint32_t last = spokes->round + rounds;
+
+	if (handled == 0)
+		*begin = klat_tsc_begin();
+	if (handled == worker->run->iterations * o->threads)
+		state->ticks = klat_tsc_end(worker) - *begin;
+}
+
+/*
+ * The hub sends each thread its message, and again whenever it is answered. When it is time to rest
+ * it holds what it would send until it has all of them.
+ */
+static int hub(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	const uint64_t rest_every = REST_EVERY_MS * run->tsc_khz;
+	uint64_t begin = 0, awake_since = klat_tsc_begin();
+	int64_t held = 0, left = o->threads, handled = klat_first(run) * o->threads;
 	int err = 0;
 
-	for (int64_t t = 0; t < left && !err; t++) {
+	for (int64_t t = 0; t < o->threads && !err; t++) {
 		spokes[t].round++;
 		err = bounce(worker, &spokes[t]);
 	}
 	while (left && !err) {
 		struct spoke *spoke;
 
-		klat_iteration(worker, *handled);
+		if (handled % o->threads == 0 && klat_iteration(worker, handled / o->threads))
+			state->cpu_ns -= cpu_time();
+		note_time(worker, handled, &begin);
 		err = handle_answer(worker, &spoke);
 		if (err)
 			break;
-		++*handled;
-		if (spoke->round == last) {
+		handled++;
+		if (spoke->round == klat_made(run)) {
 			left--;
 		} else {
 			spoke->round++;
@@ -306,26 +319,11 @@ static int hub_rounds(struct klat_worker *worker, int64_t rounds, int64_t *handl
 			err = rest_and_release(worker);
 			held = 0;
 			awake_since = klat_tsc_begin();
-			rested += awake_since - since;
+			begin += awake_since - since;
 		}
 	}
-	state->ticks = klat_tsc_end(worker) - begin - rested;
-	return err;
-}
-
-static int hub(struct klat_worker *worker)
-{
-	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct state *state = worker->state;
-	int64_t handled = -run->warmup * o->threads, before;
-	int err = hub_rounds(worker, run->warmup, &handled);
-
-	before = cpu_time();
-	if (!err)
-		err = hub_rounds(worker, run->iterations, &handled);
-	state->cpu_ns += cpu_time() - before;
-	state->handled += handled;
+	state->cpu_ns += cpu_time();
+	state->handled += handled + run->lead * o->threads;
 	state->timer_armed = state->costs.timer && timer_is_armed(&state->hub);
 	return err;
 }
@@ -337,11 +335,10 @@ static int spoke_thread(struct klat_worker *worker)
 	struct spoke *spoke = &spokes[worker->index];
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		struct message *message, answer;
 
-		klat_iteration(worker, i);
-		if (i == 0)
+		if (klat_iteration(worker, i))
 			spoke->cpu_ns = -cpu_time();
 		err = owner_take(&spoke->owner, &message);
 		if (err)
@@ -441,7 +438,7 @@ static void teardown(struct klat_run *run)
 	state->armed = state->hub.armed;
 	for (int64_t t = 0; t < o->threads && spokes; t++) {
 		state->cpu_ns += spokes[t].cpu_ns;
-		state->handled += spokes[t].owner.handled - run->warmup;
+		state->handled += spokes[t].owner.handled + run->lead - run->warmup;
 		state->waited += spokes[t].owner.waited;
 		state->armed += spokes[t].owner.armed;
 	}
@@ -452,7 +449,7 @@ static void verify_alone(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_worker *loop = klat_worker_find(run, "loop", 0);
-	int64_t all = run->warmup + run->iterations;
+	int64_t all = klat_made(run);
 
 	if (loop->voluntary)
 		klat_invalid(run, "a loop whose queue is never empty slept %lld times",
@@ -469,7 +466,7 @@ static void verify_threads(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	int64_t expected = 2 * o->threads * run->iterations;
+	int64_t expected = 2 * o->threads * klat_observed(run);
 
 	if (state->mismatches || state->handled != expected)
 		klat_invalid(run, "%lld of %lld messages were handled, %lld out of turn",
@@ -496,12 +493,13 @@ static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	int64_t handled = state->handled ? state->handled : 1;
+	int64_t handled = state->handled ? state->handled : 1,
+		timed = run->iterations * (is_alone(o) ? 1 : 2 * o->threads);
 
 	klat_count(run, "messages", state->handled);
-	klat_count(run, "message_ticks", state->ticks / handled);
+	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
-		   state->ticks ? handled * run->tsc_khz * 1e3 / state->ticks : 0);
+		   state->ticks ? timed * run->tsc_khz * 1e3 / state->ticks : 0);
 	klat_count(run, "cpu_ticks", state->cpu_ns * run->tsc_khz / 1e6 / handled);
 	klat_count(run, "waits", state->waited);
 	if (!is_alone(o))

@@ -490,7 +490,7 @@ static int high(struct klat_worker *worker)
 	uint64_t *wakeup = klat_series(run, WAKEUP, 0),
 		 *send_to_read = klat_series(run, SEND_TO_READ, 0);
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		const uint32_t generation = generation_of(run, i);
 		struct datagram datagram;
 		uint64_t last, end;
@@ -560,7 +560,7 @@ static int give_up(struct klat_worker *worker)
 			  "(%lld came while nobody spun, %lld were strays): %s",
 			  (long long)o->wait_for,
 			  (long long)(worker->iteration + worker->run->warmup),
-			  (long long)(worker->run->iterations + worker->run->warmup),
+			  (long long)klat_made(worker->run),
 			  (long long)__atomic_load_n(&state->unspun, __ATOMIC_RELAXED),
 			  (long long)__atomic_load_n(&state->strays, __ATOMIC_RELAXED),
 			  forwards() ? "is network/client sending, and is its route set?"
@@ -610,7 +610,7 @@ static int low(struct klat_worker *worker)
 	struct state *state = worker->state;
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		const uint32_t generation = generation_of(run, i);
 		int64_t switches;
 		bool ordered;
@@ -622,7 +622,8 @@ static int low(struct klat_worker *worker)
 		__atomic_store_n(&state->announced, generation, __ATOMIC_RELEASE);
 		err = spin_until_read(worker, generation, yields);
 		ordered = state->taken < state->end && state->end < klat_tsc_end(worker);
-		if (i >= 0 && state->spun && ordered && involuntary_switches() > switches)
+		if (klat_is_sample(run, i) && state->spun && ordered &&
+		    involuntary_switches() > switches)
 			state->preempted++;
 	}
 	return err;
@@ -695,7 +696,7 @@ static int client_between(struct klat_worker *worker)
 	uint32_t random = state->stream;
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		const uint32_t generation = generation_of(run, i);
 		uint64_t sent;
 
@@ -708,7 +709,8 @@ static int client_between(struct klat_worker *worker)
 		if (send(state->socket_fd, &datagram, sizeof(datagram), 0) < 0)
 			return -errno;
 		sent = klat_tsc_end(worker);
-		if (i >= 0 && __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
+		if (klat_is_sample(run, i) &&
+		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
 		    datagram.start < state->end && state->end < sent)
 			state->overtaken++;
 	}
@@ -724,7 +726,7 @@ static int client(struct klat_worker *worker)
 	uint32_t random = state->stream;
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		const uint32_t generation = generation_of(run, i);
 
 		klat_iteration(worker, i);
@@ -807,11 +809,11 @@ static int verify(struct klat_run *run)
 			     "the low-priority thread was seen spinning and preempted for %lld of "
 			     "%lld packets",
 			     (long long)state->preempted, (long long)run->iterations);
-	if (involuntary < run->iterations)
+	if (involuntary < klat_observed(run))
 		klat_invalid(
 			run,
 			"the low-priority thread was preempted %lld times in all by %lld packets",
-			(long long)involuntary, (long long)run->iterations);
+			(long long)involuntary, (long long)klat_observed(run));
 	if (!o->remote && run->one_cpu) {
 		klat_count(run, "overtaken", state->overtaken);
 		if (!klat_is_enough(state->overtaken, run->iterations))

@@ -149,7 +149,7 @@ static int writer(struct klat_worker *worker)
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	int epoll_fd, err = make_epoll(run, state->back[0], &epoll_fd);
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t begin;
 
 		klat_iteration(worker, i);
@@ -178,7 +178,7 @@ static int reader(struct klat_worker *worker)
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
 	int epoll_fd, err = make_epoll(run, state->there[0], &epoll_fd);
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		klat_iteration(worker, i);
 		err = receive_message(state->there[0], epoll_fd, state->bytes[1], o->bytes);
 		klat_inject(run, i);

@@ -174,7 +174,7 @@ static int64_t cpu_time(void)
 
 static int64_t end_of_stretch(const struct klat_run *run, const struct state *state, int64_t i)
 {
-	int64_t end = i < 0 ? 0 : run->iterations;
+	int64_t end = i < 0 ? 0 : i < run->iterations ? run->iterations : klat_end(run);
 
 	return end - i > state->stretch ? i + state->stretch : end;
 }
@@ -257,7 +257,7 @@ static int producer(struct klat_worker *worker)
 	/* On one CPU the work of both is one after the other. */
 	if (run->one_cpu)
 		without += rounds_of(worker, o->consumer_burn);
-	for (int64_t i = -run->warmup; i < run->iterations && !err;) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
 		int64_t end = end_of_stretch(run, state, i);
 
 		for (int turn = 0; turn < 2 && !err; turn++) {
@@ -272,7 +272,7 @@ static int producer(struct klat_worker *worker)
 				err = produce(worker, i, end, with);
 			else
 				work_alone(worker, i, end, without);
-			if (i >= 0)
+			if (klat_is_sample(run, i))
 				*(hands_over ? &state->producer.with : &state->producer.without) +=
 					cpu_time() - before;
 			if (!err && !run->one_cpu)
@@ -340,7 +340,7 @@ static int consume_half(struct klat_worker *worker, uint32_t half, int64_t from,
 		err = consume(worker, from, to, rounds);
 	else
 		__atomic_store_n(&state->sink, burn(rounds * (to - from), half), __ATOMIC_RELAXED);
-	if (from >= 0)
+	if (klat_is_sample(worker->run, from))
 		*(takes ? &state->consumer.with : &state->consumer.without) += cpu_time() - before;
 	__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
 	return err;
@@ -359,14 +359,14 @@ static int consumer(struct klat_worker *worker)
 	/* On one CPU the consumer, of the higher priority, must not wait by spinning, and has
 	 * nothing to do without semaphores. */
 	if (run->one_cpu) {
-		err = consume(worker, -run->warmup, 0, rounds);
+		err = consume(worker, klat_first(run), -run->lead, rounds);
 		before = cpu_time();
 		if (!err)
-			err = consume(worker, 0, run->iterations, rounds);
-		state->consumer.with = cpu_time() - before;
+			err = consume(worker, -run->lead, klat_end(run), rounds);
+		state->consumer.with = (cpu_time() - before) * run->iterations / klat_observed(run);
 		return err;
 	}
-	for (int64_t i = -run->warmup; i < run->iterations && !err;) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
 		int64_t end = end_of_stretch(run, state, i);
 
 		for (int turn = 0; turn < 2 && !err; turn++) {
@@ -427,13 +427,12 @@ static void count_figures(struct klat_run *run)
 		net += (int64_t)(item[i] - bare[i]);
 	klat_count(run, "net_ticks", net / run->iterations);
 	klat_count(run, "cpu_net_ticks", cpu * run->tsc_khz / 1e6 / run->iterations);
-	klat_count(run, "sleeps_per_1000_items", consumer->voluntary * 1000 / run->iterations);
+	klat_count(run, "sleeps_per_1000_items", consumer->voluntary * 1000 / klat_observed(run));
 	if (reschedules >= 0)
-		klat_count(run, "reschedules_per_1000_items",
-			   reschedules * 1000 / (run->warmup + run->iterations));
+		klat_count(run, "reschedules_per_1000_items", reschedules * 1000 / klat_made(run));
 	if (interrupts >= 0)
 		klat_count(run, "wake_interrupts_per_1000_items",
-			   interrupts * 1000 / (run->warmup + run->iterations));
+			   interrupts * 1000 / klat_made(run));
 	klat_count(run, "stretch", state->stretch);
 }
 

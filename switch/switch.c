@@ -132,7 +132,8 @@ static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t 
 			continue;
 		}
 		/* By both sides, which the turn does not order here. */
-		__atomic_fetch_add(&state->unanswered, i >= 0, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&state->unanswered, i >= -leaver->worker->run->lead,
+				   __ATOMIC_RELAXED);
 		wake(state);
 		if (++tries % 2 == 0)
 			wait_for_turn(state, own);
@@ -170,7 +171,7 @@ static void take_turns(struct klat_worker *worker, uint32_t side)
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, SWITCH, 0);
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint32_t number = i + run->warmup;
 		uint64_t end;
 
@@ -179,18 +180,18 @@ static void take_turns(struct klat_worker *worker, uint32_t side)
 			continue;
 		if (side == FIRST)
 			rest(worker);
-		worker->expected_switches += i >= 0 && leaver.by == YIELD;
+		worker->expected_switches += i >= -run->lead && leaver.by == YIELD;
 		state->start = klat_tsc_begin();
 		klat_inject(run, i);
 		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
 		end = leave(&leaver, number + 1, i);
 		if (alone)
 			samples[i] = end - state->start;
-		else if (i + 1 < run->iterations)
+		else if (i + 1 < klat_end(run))
 			samples[i + 1] = end - state->start;
 	}
 	/* For the other side, which waits behind the last switch that it began. */
-	__atomic_store_n(&state->turn, run->warmup + run->iterations + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&state->turn, klat_made(run) + 1, __ATOMIC_RELEASE);
 	wake(state);
 }
 
@@ -240,21 +241,21 @@ static int setup(struct klat_run *run)
 static int verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	int64_t switches = 0;
+	int64_t switches = 0, wanted = klat_observed(run);
 
 	for (int i = 0; i < run->worker_count; i++)
 		switches += run->workers[i].voluntary + run->workers[i].involuntary;
 	klat_count(run, "switches", switches);
 	klat_count(run, "unanswered", state->unanswered);
-	if (!klat_is_enough(switches, run->iterations))
+	if (!klat_is_enough(switches, wanted))
 		klat_invalid(run, "the kernel switched %lld times in %lld iterations",
-			     (long long)switches, (long long)run->iterations);
-	if (!klat_is_rare(state->unanswered, run->iterations))
+			     (long long)switches, (long long)wanted);
+	if (!klat_is_rare(state->unanswered, wanted))
 		klat_invalid(run,
 			     "in %lld of %lld iterations sched_yield() returned without "
 			     "switching",
-			     (long long)state->unanswered, (long long)run->iterations);
-	if (switches * 100 > run->iterations * 101 + 1000)
+			     (long long)state->unanswered, (long long)wanted);
+	if (switches * 100 > wanted * 101 + 1000)
 		klat_disturbed(run, "other threads had the CPU in between");
 	return 0;
 }

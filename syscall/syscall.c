@@ -208,7 +208,7 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 	uint64_t *samples = klat_series(run, CALL, 0);
 	bool pair = call->count == 2;
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		long first, second = 0;
 		uint64_t begin;
 
@@ -233,7 +233,7 @@ static void call_in_batches(struct klat_worker *worker,
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, CALL, 0), *batches = klat_series(run, BATCH, 0);
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint64_t begin, once, twice;
 		int64_t wrong;
 
@@ -250,7 +250,7 @@ static void call_in_batches(struct klat_worker *worker,
 		batches[i] = twice > once ? twice - once : 0;
 		samples[i] = (batches[i] + o->batch / 2) / o->batch;
 		state->wrong += wrong;
-		state->negative += i >= 0 && twice < once;
+		state->negative += klat_is_sample(run, i) && twice < once;
 	}
 }
 
@@ -438,7 +438,7 @@ static int verify(struct klat_run *run)
 	const struct state *state = run->state;
 	int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
 		wanted = CONTROL_CALLS * state->call.count,
-		made = (run->warmup + run->iterations) * repeats * state->call.count, intercepted;
+		made = klat_made(run) * repeats * state->call.count, intercepted;
 
 	intercepted = control(run);
 	klat_count(run, "calls", made);
@@ -463,7 +463,7 @@ static int verify(struct klat_run *run)
 	if (worker->voluntary)
 		klat_invalid(run, "calls that cannot sleep slept %lld times",
 			     (long long)worker->voluntary);
-	if (o->call == SCHED_YIELD && !klat_is_rare(worker->involuntary, run->iterations))
+	if (o->call == SCHED_YIELD && !klat_is_rare(worker->involuntary, klat_observed(run)))
 		klat_disturbed(run, "another thread had the CPU in some yields");
 	if (!klat_is_rare(state->negative, run->iterations))
 		klat_disturbed(run,

@@ -491,7 +491,7 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 	klat_series(run, LATENESS, 0)[i] = late;
 	klat_series(run, DELIVERY, 0)[i] = handler->to - handler->from;
 	klat_series(run, RETURN, 0)[i] = end - handler->from;
-	state->early += i >= 0 && handler->early;
+	state->early += klat_is_sample(run, i) && handler->early;
 	if (work->options->mode == PERIODIC)
 		return advance(work, late,
 			       work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
@@ -513,7 +513,7 @@ static int sleeper_sample(struct clockwork *work, int64_t i)
 		return err;
 	late = lateness(work, at);
 	klat_series(run, LATENESS, 0)[i] = late;
-	state->early += i >= 0 && early;
+	state->early += klat_is_sample(run, i) && early;
 	return work->options->mode == PERIODIC ? advance(work, late, count - 1) : 0;
 }
 
@@ -533,10 +533,9 @@ static int waiter(struct klat_worker *worker)
 
 	the_handler = &handler;
 	err = make_clockwork(&work);
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
-		klat_iteration(worker, i);
-		if (i == 0) {
-			/* The timed part's accounts begin at the last deadline of the warm-up. */
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		if (klat_iteration(worker, i)) {
+			/* The observed part's accounts begin at the last deadline before it. */
 			work.missed = work.periods = work.premature = 0;
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
@@ -577,7 +576,7 @@ static int verify(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_worker *worker = klat_worker_find(run, "waiter", 0);
-	int64_t unaccounted = state->periods - run->iterations - state->missed;
+	int64_t unaccounted = state->periods - klat_observed(run) - state->missed;
 
 	klat_count(run, "early", state->early);
 	if (!klat_is_rare(state->early, run->iterations))
@@ -585,11 +584,11 @@ static int verify(struct klat_run *run)
 	else if (state->early)
 		klat_disturbed(run, "some timers fired before the wait began");
 	klat_count(run, "premature", state->premature);
-	if (!klat_is_rare(state->premature, run->iterations))
+	if (!klat_is_rare(state->premature, klat_observed(run)))
 		klat_invalid(run,
 			     "in %lld of %lld iterations the timer seems to have expired "
 			     "before its deadline",
-			     (long long)state->premature, (long long)run->iterations);
+			     (long long)state->premature, (long long)klat_observed(run));
 	if (o->mode == PERIODIC) {
 		klat_count(run, "missed", state->missed);
 		klat_count(run, "periods", state->periods);
@@ -599,7 +598,7 @@ static int verify(struct klat_run *run)
 	}
 	if (o->wait != SPIN) {
 		klat_verify_slept(run, "waiter");
-	} else if (!klat_is_rare(worker->voluntary, run->iterations)) {
+	} else if (!klat_is_rare(worker->voluntary, klat_observed(run))) {
 		klat_invalid(run, "the spinner slept");
 	} else if (worker->involuntary) {
 		klat_disturbed(run, "the waiter was preempted");

@@ -73,13 +73,13 @@ int contender(struct klat_worker *worker)
 	char *pages = find_place(o);
 	int err = pages ? map_pages(o, pages) : -ENOMEM;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		int64_t faults;
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		faults = touch_counting_faults(o, pages);
-		worker->expected_faults += i >= 0 ? faults : 0;
+		worker->expected_faults += i >= -run->lead ? faults : 0;
 		err = meet(worker, i, PREPARED);
 		if (!err)
 			err = meet(worker, i, STARTING);
@@ -99,7 +99,7 @@ int contender(struct klat_worker *worker)
 			err = meet(worker, i, FINISHED);
 		if (err)
 			break;
-		own->met += i >= 0 && met_another(o, state, worker->index);
+		own->met += klat_is_sample(run, i) && met_another(o, state, worker->index);
 		if (together)
 			together[i] = time_together(o, state);
 		err = restore(o, pages);
@@ -111,8 +111,8 @@ void verify_contention(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	int64_t expected = (o->initiators - 1) * (run->warmup + run->iterations) * flushes_of(o),
-		least = INT64_MAX, most = 0, met = INT64_MAX, operations = 0;
+	int64_t expected = (o->initiators - 1) * klat_made(run) * flushes_of(o), least = INT64_MAX,
+		most = 0, met = INT64_MAX, operations = 0;
 
 	for (int64_t c = 0; c < o->initiators; c++) {
 		int64_t delivered =

@@ -145,7 +145,7 @@ static int initiator(struct klat_worker *worker)
 	int err = pages ? map_pages(o, pages) : -ENOMEM;
 
 	state->pages = pages;
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint32_t generation = i + run->warmup + 1;
 		int64_t faults;
 		uint64_t begin;
@@ -153,7 +153,7 @@ static int initiator(struct klat_worker *worker)
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		faults = touch_counting_faults(o, pages);
-		worker->expected_faults += i >= 0 ? faults : 0;
+		worker->expected_faults += i >= -run->lead ? faults : 0;
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
 		err = await_touched(worker, o->responders, generation);
 		if (err)
@@ -254,7 +254,7 @@ static int responder(struct klat_worker *worker)
 	const bool marks = !klat_timed(), sleeps = responders_sleep(run);
 	int err = 0;
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint32_t generation = i + run->warmup + 1;
 
 		klat_iteration(worker, i);
@@ -271,7 +271,7 @@ static int responder(struct klat_worker *worker)
 			sleep_until_finished(state, generation);
 		else if (!marks)
 			interruption[i] = watch(worker, state, generation);
-		else if (watch_mark(worker, state, generation) && i >= 0)
+		else if (watch_mark(worker, state, generation) && klat_is_sample(run, i))
 			state->responders[worker->index].interrupted++;
 	}
 	return err;
@@ -357,8 +357,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	int64_t expected = run->warmup + run->iterations,
-		elsewhere = klat_interrupts_elsewhere(run, "TLB");
+	int64_t expected = klat_made(run), elsewhere = klat_interrupts_elsewhere(run, "TLB");
 
 	klat_count(run, "elsewhere", elsewhere);
 	if (o->initiators)

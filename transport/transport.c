@@ -320,10 +320,8 @@ static int begin_body(struct klat_worker *worker, struct side *side)
 
 static void begin_iteration(struct side *side, int64_t i)
 {
-	klat_iteration(side->worker, i);
-	if (i)
-		return;
-	side->tally = (struct tally){ 0 };
+	if (klat_iteration(side->worker, i))
+		side->tally = (struct tally){ 0 };
 }
 
 void pause_ms(struct klat_worker *worker, int ms)
@@ -373,7 +371,7 @@ static inline int receive_message(struct side *side, struct message *message, ui
 static void check_last(struct side *side, const struct message *message, int self)
 {
 	const struct options *o = side->options;
-	uint64_t number = side->run->iterations + side->run->warmup;
+	uint64_t number = klat_made(side->run);
 
 	if (o->touch == UNTOUCHED &&
 	    pattern_differs(message->data, o->bytes, base_of(side, number, !self)))
@@ -445,7 +443,7 @@ static int initiator(struct klat_worker *worker)
 	int err = begin_body(worker, side);
 
 	side->spun_since = __rdtsc();
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1, begin, end;
 		bool resting = wants_rest(side);
 
@@ -462,9 +460,8 @@ static int initiator(struct klat_worker *worker)
 		half[i] = round_trip[i] / 2;
 		if (response) {
 			response[i] = end - (uint64_t)schedule.due;
-			if (i == 0)
-				schedule.late = 0;
-			schedule.late += begin - schedule.due > schedule.interval;
+			schedule.late +=
+				klat_is_sample(run, i) && begin - schedule.due > schedule.interval;
 			schedule.due += schedule.interval;
 		}
 		rest(side, &schedule, resting);
@@ -503,14 +500,14 @@ static int responder(struct klat_worker *worker)
 	struct message message = { 0 };
 	int err = begin_body(worker, side);
 
-	for (int64_t i = -run->warmup; i < run->iterations && !err; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1;
 		const struct timespec moment = { .tv_nsec = 20000 };
 
 		begin_iteration(side, i);
 		if (__builtin_expect(sleeps, 0))
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-		side->spoils = corrupts && i == run->iterations - 1;
+		side->spoils = corrupts && i == klat_end(run) - 1;
 		err = receive_message(side, &message, number, RESPONDER);
 		if (turnaround)
 			begin = klat_tsc_begin();
@@ -637,7 +634,7 @@ static void verify_waits(struct klat_run *run)
 			klat_verify_slept(run, worker->role);
 		/* Now and then on a lock of the kernel's, as that of a pipe, which is no wait for a
 		 * message. */
-		else if (!klat_is_rare(worker->voluntary, run->iterations))
+		else if (!klat_is_rare(worker->voluntary, klat_observed(run)))
 			klat_invalid(run, "the %s slept %lld times despite --wait spin",
 				     worker->role, (long long)worker->voluntary);
 	}
@@ -702,7 +699,7 @@ static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct tally sum = add_up(run->state);
-	const int64_t expected = run->worker_count * run->iterations;
+	const int64_t expected = run->worker_count * klat_observed(run);
 
 	klat_count(run, "sent", sum.sent);
 	klat_count(run, "received", sum.received);

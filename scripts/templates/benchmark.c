@@ -47,7 +47,7 @@ static int caller(struct klat_worker *worker)
 	const struct options *o = run->options;
 	uint64_t *samples = klat_series(run, CALL, 0);
 
-	for (int64_t i = -run->warmup; i < run->iterations; i++) {
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint64_t begin;
 
 		klat_iteration(worker, i);

@@ -29,7 +29,8 @@ def test_the_kernel_counts_a_switch_for_each_sample(by: str, peer: str, real_tim
         result = json_of(measured("switch", "--by", by, "--peer", peer, "--json"))
         counted = "involuntary" if by == "yield" else "voluntary"
         each = [worker[counted] for worker in result["evidence"]["workers"]]
-        return "" if each == [250, 250] else f"{each} {result['status']} {result['reason']}"
+        half = result["evidence"]["counts"]["observed"] // 2
+        return "" if each == [half, half] else f"{each} {result['status']} {result['reason']}"
 
     until(attempt)
 

@@ -18,6 +18,8 @@ GROUP = "239.255.77.17"
 # Three parts, of which the last is shorter.
 BYTES, DATAGRAM, HEADER = 700, 272, 16
 PARTS = 3
+# The least that a run can have: warm-up, a timed one, and the tail. A test is about the last.
+MESSAGES = 4
 AGAIN = 1 << 32
 
 
@@ -29,7 +31,7 @@ def block(number: int) -> bytes:
 
 
 class Peer:
-    """The initiator of one message, number 1."""
+    """The initiator: of ordinary messages, and at last of one that a test sends part by part."""
 
     def __init__(self, transport: str, port: int) -> None:
         self.control = self.meet(port)
@@ -48,6 +50,11 @@ class Peer:
         (there,) = struct.unpack("!H", self.control.recv(2, socket.MSG_WAITALL))
         self.outgoing.connect(("127.0.0.1" if transport == "udp" else GROUP, there))
         self.control.sendall(self.control.recv(1))
+        for self.number in range(1, MESSAGES):
+            for index in range(PARTS):
+                self.send(DATA, index)
+            assert self.answer() == 0
+        self.number = MESSAGES
 
     @staticmethod
     def meet(port: int) -> socket.socket:
@@ -61,13 +68,13 @@ class Peer:
 
     def send(self, kind: int, index: int = 0, attempt: int = 0) -> None:
         part = DATAGRAM - HEADER
-        bytes_of = block(1)[index * part : (index + 1) * part] if kind in (DATA, REPAIR) else b""
-        self.outgoing.send(struct.pack("<QII", 1 + attempt * AGAIN, kind, index) + bytes_of)
+        bytes_of = block(self.number)[index * part : (index + 1) * part] if kind in (DATA, REPAIR) else b""
+        self.outgoing.send(struct.pack("<QII", self.number + attempt * AGAIN, kind, index) + bytes_of)
 
     def receive(self) -> tuple[int, int, int]:
         """Of the next datagram that attempt, kind and index."""
         word, kind, index = struct.unpack("<QII", self.incoming.recv(65536)[:HEADER])
-        assert word % AGAIN == 1
+        assert word % AGAIN == self.number
         return word // AGAIN, kind, index
 
     def silence(self) -> bool:
@@ -94,7 +101,7 @@ class Peer:
 
 
 class Listener:
-    """A run of one message; `counts` is there once the peer has gone."""
+    """A run; `counts` is there once the peer has gone."""
 
     counts: dict[str, int]
 
@@ -152,7 +159,7 @@ def test_a_message_is_the_parts_of_one_attempt_each_in_its_place(
         peer.send(DATA, last[1], last[0])
         assert peer.answer() == last[0]
     counts = listens.counts
-    assert (counts["received"], counts["damaged"]) == (1, 0)
+    assert (counts["received"], counts["damaged"]) == (MESSAGES, 0)
     assert (counts["repeated"], counts["outdated"]) == (repeated, outdated)
 
 
@@ -167,7 +174,7 @@ def test_an_answer_that_is_lost_is_given_again(wait: str) -> None:
         assert peer.silence(), "the last part stands for all"
         peer.send(DATA, PARTS - 1, 2)
         assert peer.answer() == 2
-    assert (listens.counts["received"], listens.counts["damaged"]) == (1, 0)
+    assert (listens.counts["received"], listens.counts["damaged"]) == (MESSAGES, 0)
 
 
 @both_waits
@@ -181,7 +188,7 @@ def test_a_hole_is_asked_for_once_and_repaired(wait: str) -> None:
         peer.send(REPAIR, 1)
         assert peer.answer() == 0
     counts = listens.counts
-    assert (counts["received"], counts["damaged"]) == (1, 0)
+    assert (counts["received"], counts["damaged"]) == (MESSAGES, 0)
     assert (counts["repaired"], counts["repeated"], counts["lost"]) == (1, 1, 0)
 
 
@@ -205,7 +212,7 @@ def test_what_is_lost_at_the_end_is_asked_for_when_a_status_says_so(wait: str) -
         peer.send(NAK | 2 << 8, 1)
         assert [peer.receive(), peer.receive()] == [(0, REPAIR, 1), (0, REPAIR, 2)]
     counts = listens.counts
-    assert (counts["received"], counts["damaged"]) == (1, 0)
+    assert (counts["received"], counts["damaged"]) == (MESSAGES, 0)
     assert (counts["repaired"], counts["repeated"], counts["outdated"]) == (1, 1, 1)
     assert counts["resent"] == 2
 

@@ -72,7 +72,9 @@ struct klat_run *test_run(void)
 	run->options = malloc(sizeof(defaults));
 	memcpy(run->options, &defaults, sizeof(defaults));
 	run->iterations = 4;
-	run->warmup = 2;
+	run->warmup = 3;
+	run->lead = 2;
+	run->tail = 1;
 	run->cpu_count = 2;
 	run->cpus = malloc(2 * sizeof(*run->cpus));
 	run->cpus[0] = 1;

@@ -52,9 +52,10 @@ static void measure(void)
 		uint64_t sorted[16];
 
 		for (int64_t s = 0; s < count / run->iterations; s++)
-			for (int64_t i = -run->warmup; i < run->iterations; i++)
+			for (int64_t i = klat_first(run); i < klat_end(run); i++)
 				klat_series(run, metric, s)[i] =
-					i < 0 ? 999999 : 1000 * metric + 100 * s + i;
+					!klat_is_sample(run, i) ? 999999
+								: 1000 * metric + 100 * s + i;
 		klat_samples_copy(run, metric, sorted);
 		klat_summarise(sorted, count, &run->library->summaries[metric]);
 	}

@@ -42,17 +42,17 @@ static void fill(void)
 {
 	for (int metric = 0; metric < 2; metric++)
 		for (int64_t s = 0; s < (metric ? 3 : 1); s++)
-			for (int64_t i = -run->warmup; i < run->iterations; i++)
+			for (int64_t i = klat_first(run); i < klat_end(run); i++)
 				klat_series(run, metric, s)[i] = value_of(metric, s, i);
 }
 
-TEST(series_and_warm_up_do_not_overlap)
+TEST(series_warm_up_and_tail_do_not_overlap)
 {
 	map();
 	fill();
 	for (int metric = 0; metric < 2; metric++)
 		for (int64_t s = 0; s < (metric ? 3 : 1); s++)
-			for (int64_t i = -run->warmup; i < run->iterations; i++)
+			for (int64_t i = klat_first(run); i < klat_end(run); i++)
 				assert_int_equal(klat_series(run, metric, s)[i],
 						 value_of(metric, s, i));
 }
@@ -60,13 +60,13 @@ TEST(series_and_warm_up_do_not_overlap)
 TEST(the_buffer_holds_all_and_nothing_more)
 {
 	map();
-	assert_int_equal(run->library->samples_size, (1 + 3) * (4 + 2) * 8);
-	assert_ptr_equal(klat_series(run, 0, 0) - run->warmup, run->library->samples);
-	assert_ptr_equal(klat_series(run, 1, 2) + run->iterations,
+	assert_int_equal(run->library->samples_size, (1 + 3) * (3 + 4 + 1) * 8);
+	assert_ptr_equal(klat_series(run, 0, 0) + klat_first(run), run->library->samples);
+	assert_ptr_equal(klat_series(run, 1, 2) + klat_end(run),
 			 run->library->samples + run->library->samples_size / 8);
 }
 
-TEST(copies_are_series_after_series_without_warm_up)
+TEST(copies_are_series_after_series_without_warm_up_and_tail)
 {
 	uint64_t copy[12];
 
@@ -111,9 +111,9 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		unit(series_and_warm_up_do_not_overlap),
+		unit(series_warm_up_and_tail_do_not_overlap),
 		unit(the_buffer_holds_all_and_nothing_more),
-		unit(copies_are_series_after_series_without_warm_up),
+		unit(copies_are_series_after_series_without_warm_up_and_tail),
 		unit(a_metric_that_is_not_used_has_no_samples),
 		unit(using_a_metric_twice_counts_it_once),
 		unit(a_buffer_that_cannot_be_had_is_an_error_with_its_cure),
