@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of the fault "edges": some 50 us. */
+/* Some 50 us: see be_at_work(). */
 #define EDGE_TICKS 100000
 
 struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
@@ -61,6 +61,13 @@ static void take_fault(void)
 		*page = 1;
 }
 
+/* The fault "edges", in which the timed part has none. */
+static void be_at_work(const struct klat_run *run)
+{
+	if (!run->tail)
+		klat_spin(EDGE_TICKS);
+}
+
 void klat_observed_part_begins(struct klat_worker *worker)
 {
 	struct rusage usage;
@@ -71,8 +78,7 @@ void klat_observed_part_begins(struct klat_worker *worker)
 	worker->start_minor = usage.ru_minflt;
 	worker->start_major = usage.ru_majflt;
 	worker->start_rests = worker->rests;
-	if (klat_planted(worker->run, "edges"))
-		klat_spin(EDGE_TICKS);
+	be_at_work(worker->run);
 	if (worker == worker->run->workers && klat_planted(worker->run, "fault"))
 		take_fault();
 }
@@ -82,8 +88,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	const int64_t rests = worker->rests - worker->start_rests;
 	struct rusage usage;
 
-	if (klat_planted(worker->run, "edges"))
-		klat_spin(EDGE_TICKS);
+	be_at_work(worker->run);
 	getrusage(RUSAGE_THREAD, &usage);
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* A rest that was over before it slept was no switch. */
