@@ -147,7 +147,6 @@ static int receive_multicast(struct side *side, struct message *message)
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
-	message->resent = 0;
 	while (!fragments_complete(side) && !err) {
 		const uint32_t gathered = side->gathered;
 		struct fragment header;

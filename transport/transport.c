@@ -455,7 +455,6 @@ static int initiator(struct klat_worker *worker)
 		if (!err)
 			err = receive_message(side, &answer, number, INITIATOR);
 		end = klat_tsc_end(worker);
-		begin = answer.resent ? answer.resent : begin;
 		round_trip[i] = end - begin;
 		half[i] = round_trip[i] / 2;
 		if (response) {

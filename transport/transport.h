@@ -77,7 +77,6 @@ struct options {
 struct message {
 	uint64_t word;
 	const char *data; /* the whole block, header first */
-	uint64_t resent;  /* when the answered message was sent again, 0 where it was not */
 };
 
 struct ring;
@@ -126,6 +125,7 @@ struct side {
 	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
 	uint64_t awaited, gathered_word, sent_word;
 	uint64_t loss_limit; /* udp: ticks until one is sent again; 0 until an answer was late */
+	uint64_t resent;     /* udp: when this message was last sent again, 0 where it was not */
 	uint32_t parts;      /* datagrams of a message */
 	bool plain;          /* it is one, and no self-test spoils it */
 	uint32_t gathered, next_part, expected_part;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Over UDP as it is: what the network or a full buffer loses, it loses. A message of which a part
- * is missing does not arrive; the initiator sends it again after loss_ms() of silence, counts
- * it as lost, and times it from there: how long a program waits before it tries again is its own
- * affair and no latency of the network.
+ * is missing does not arrive. The initiator sends it again after loss_ms() of silence and counts it
+ * as lost. Its sample begins when the message was first sent: begun anew, a sample would hide every
+ * stall that is longer than loss_ms(). So a lost message shows as a sample of loss_ms() and more.
  *
  * On a network slower than loss_ms() has it, every attempt would be given up while it is on its
  * way. An answer to one that was tells (as in the Eifel detection, RFC 3522): it and the next
@@ -48,12 +48,12 @@ static int send_udp(struct side *side, uint64_t word)
 	return fragments_send(side, word);
 }
 
-static int send_again(struct side *side, struct message *message)
+static int send_again(struct side *side)
 {
 	side->tally.lost++;
 	side->sent_word += WORD_AGAIN;
 	fragments_begin(side, side->sent_word);
-	message->resent = klat_tsc_begin();
+	side->resent = __rdtsc();
 	return fragment_send_all(side, side->sent_word);
 }
 
@@ -74,7 +74,7 @@ static int say_lost(struct side *side)
 			  (long long)side->options->bytes, (long long)side->limit_ms / 1000);
 }
 
-static int on_silence(struct side *side, struct message *message, struct patience *patience)
+static int on_silence(struct side *side, struct patience *patience)
 {
 	const bool is_over = silent_for_ms(side, patience) >= side->limit_ms;
 
@@ -82,12 +82,12 @@ static int on_silence(struct side *side, struct message *message, struct patienc
 		return side->lingers ? -ECANCELED : say_gone(side);
 	if (side->index == RESPONDER)
 		return is_over ? say_silent(side, "datagram") : 0;
-	return is_over && message->resent ? say_lost(side) : send_again(side, message);
+	return is_over && side->resent ? say_lost(side) : send_again(side);
 }
 
-static int on_nothing(struct side *side, struct message *message, struct patience *patience)
+static int on_nothing(struct side *side, struct patience *patience)
 {
-	return falls_silent(side, patience) ? on_silence(side, message, patience) : 0;
+	return falls_silent(side, patience) ? on_silence(side, patience) : 0;
 }
 
 /* Of the initiator. The first silence began a beat after the message was sent, at most. */
@@ -123,13 +123,13 @@ static int receive_udp(struct side *side, struct message *message)
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);
-	message->resent = 0;
+	side->resent = 0;
 	while (!fragments_complete(side) && !err) {
 		struct fragment header;
 		ssize_t size = fragment_receive(side, &header);
 
 		if (size == -EAGAIN) {
-			err = on_nothing(side, message, &patience);
+			err = on_nothing(side, &patience);
 		} else if (size <= 0) {
 			err = size;
 		} else {
@@ -138,7 +138,7 @@ static int receive_udp(struct side *side, struct message *message)
 		}
 	}
 	if (began)
-		allow(side, 3 * (__rdtsc() - (message->resent ? message->resent : began)));
+		allow(side, 3 * (__rdtsc() - (side->resent ? side->resent : began)));
 	message->word = side->gathered_word;
 	message->data = side->incoming;
 	side->tally.bytes_received += err ? 0 : side->options->bytes;
