@@ -74,6 +74,7 @@ class SideInfo:
     mode: str
     unit: str
     boots: int
+    boots_of_metrics: tuple[int, ...]  # every number of boots in which a metric was measured
     sessions: int
     runs: str  # by status, as text
 
@@ -544,6 +545,7 @@ def _info(side: Side) -> SideInfo:
         mode=side.sessions[0].mode,
         unit=side.unit,
         boots=len(side.boots),
+        boots_of_metrics=tuple(sorted({cell.boots for cell in side.cells.values()} - {0})),
         sessions=len(side.sessions),
         runs=told(statuses),
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from klat.comparability import disagreements
 from klat.errors import KlatError
 from klat.estimands import Estimand, tested_by_default
 from klat.inference import lineup
@@ -31,6 +30,7 @@ from klat.sides import (
     read_side,
     unmeasurable_lines,
 )
+from klat.sources import pools
 from klat.verdicts import spread
 
 # Runs in a boot that are tried: more of them, in larger steps.
@@ -95,7 +95,6 @@ class Pilot:
     one boot cannot tell."""
 
     label: str
-    boots: int
     target: Target
     metrics: tuple[Metric, ...]
     tests: int
@@ -109,6 +108,11 @@ class Pilot:
     problems: tuple[str, ...]
 
     @property
+    def boots_of_metrics(self) -> list[int]:
+        """In how many boots each metric was measured, for every number that occurs."""
+        return sorted({metric.boots for metric in self.metrics} - {0})
+
+    @property
     def planned(self) -> list[Metric]:
         """Those that a number of boots is told for, if only for assumed variations."""
         return [m for m in self.metrics if not m.reason or (m.reason == ONE_BOOT and self.assumed)]
@@ -117,6 +121,7 @@ class Pilot:
 def plan_path(path: Path, target: Target) -> Pilot:
     """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
     side = read_side(path)
+    _require_one_pool(side)
     cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
     if not cells:
         if unmeasurable := unmeasurable_lines(side, target.metrics):
@@ -127,6 +132,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
     cells = {key: cell for key, cell in cells.items() if cell.units}
     if not cells:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
+    cells, left_out = _of_one_kind(cells)
     costs = _run_costs(side)
     found = [
         _metric(key, estimand, cell, costs, target)
@@ -138,7 +144,6 @@ def plan_path(path: Path, target: Target) -> Pilot:
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
     return Pilot(
         label=side.name,
-        boots=len(side.boots),
         target=target,
         metrics=tuple(_with_alone(metric, target) for metric in found),
         tests=max(1, tests),
@@ -149,11 +154,39 @@ def plan_path(path: Path, target: Target) -> Pilot:
         cautious_same=_effort(usable, target, tests, round_seconds, True, True),
         assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
         cannot_know=(
-            *_cannot_know(side, found),
+            *_cannot_know(found),
+            *left_out,
             *unmeasurable_lines(side, target.metrics),
         ),
         problems=tuple(side.problems),
     )
+
+
+def _require_one_pool(side: Side) -> None:
+    """What boots of several kinds vary by is not what boots of one kernel vary by."""
+    found = pools(side.sources)
+    if len(found) > 1:
+        kinds = " | ".join(", ".join(f"{k}: {v}" for k, v in pool.apart) for pool in found)
+        raise KlatError(
+            f"{printable(str(side.path))}: its sessions are of {len(found)} kinds that compare does"
+            f" not pool ({printable(kinds)}); plan from a session, or give each kind a label"
+        )
+
+
+def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
+    """Of each metric the runs that are in a figure together, the most there are, and sentences on
+    the others."""
+    kept: dict[Key, CellRuns] = {}
+    left_out: dict[str, None] = {}  # once for all metrics of a program
+    for key, cell in cells.items():
+        kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+        first, *others = kinds
+        kept[key] = kinds[first]
+        for other in others:
+            differs = ", ".join(f"{k}: {v}" for k, v in other.differs_from([first]))
+            count = f"{len(kinds[other].runs):,} of {len(cell.runs):,} runs of {key[0]}"
+            left_out[printable(f"left out: {count}, which are of another kind ({differs})")] = None
+    return kept, list(left_out)
 
 
 def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
@@ -303,24 +336,25 @@ def _assumed(
     )
 
 
-def _cannot_know(side: Side, metrics: Sequence[Metric]) -> list[str]:
+def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
     found = []
-    if len(side.boots) == 1 and any(metric.runs for metric in metrics):
+    counts = sorted({metric.boots for metric in metrics if metric.runs} - {0})
+    if counts == [1]:
         found.append(
             "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
             " not either; record the same benchmarks in 2 more boots at least"
         )
-    elif 1 < len(side.boots) < 5:
+    few = [count for count in counts if 1 < count < 5]
+    if few:
+        told = " or ".join(map(str, few))
         found.append(
-            f"{len(side.boots)} boots tell their own variation only roughly; the cautious figure"
-            f" allows for that, with a chance of {100 * CAUTION:.0f} %"
+            f"{told} boots tell their own variation only roughly; the cautious figure allows for"
+            f" that, with a chance of {100 * CAUTION:.0f} %"
         )
     if any(metric.boots > 1 and metric.runs == metric.boots for metric in metrics):
         found.append(
             "boots of one run do not tell the runs' variation from the boots'; all of it is taken"
             " for the boots'"
         )
-    values = [source.values for source in side.sources]
-    found += [f"boots are not alike: {c.sentence()}" for c in disagreements(values, values)]
     found.append("the other kernel may vary more than the pilot's; it is taken to vary alike")
     return found

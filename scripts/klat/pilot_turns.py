@@ -24,6 +24,7 @@ from klat.pilot import (
 )
 from klat.session import SessionError, printable
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
+from klat.state_split import split
 from klat.verdicts import paired_means, spread
 
 # Of A and of B in a block.
@@ -101,12 +102,16 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         raise KlatError(f"no metric of that name on both sides; there are {known}")
     seconds, turn_seconds = _costs(a, b)
     held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
-    found = [
-        _metric(one, e, a.cells[one], b.cells[two], units, seconds.get(one[:3], 0.0), target)
-        for one, two in held
-        for e in target.estimands
-        or tested_by_default(run.row for run in (*a.cells[one].runs, *b.cells[two].runs))
-    ]
+    found = []
+    unlike: dict[str, None] = {}  # once for all metrics of a program
+    for one, two in held:
+        parts, said = split(a.cells[one], b.cells[two])
+        base, new = parts[0].base, parts[0].new  # the most there are
+        rows = (run.row for run in (*base.runs, *new.runs))
+        took = seconds.get(one[:3], 0.0)
+        for estimand in target.estimands or tested_by_default(rows):
+            found.append(_metric(one, estimand, base, new, units, took, target))
+        unlike |= {f"{printable(one[0])}: {sentence}": None for sentence in said}
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in found if not metric.reason]
@@ -130,7 +135,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         cautious=_effort(usable, target, tests, costs, True),
         same=_effort(usable, target, tests, costs, False, True),
         cautious_same=_effort(usable, target, tests, costs, True, True),
-        cannot_know=(*_left_out(a, b, held, target), *_cannot_know(found)),
+        cannot_know=(*_left_out(a, b, held, target), *unlike, *_cannot_know(found)),
         problems=(*a.problems, *b.problems),
     )
 

@@ -389,3 +389,34 @@ def test_a_history_has_a_series_for_each_build_and_state(
     for said in ("program: 111111111111", "program: 000000000000", "woken: polling"):
         assert said in out
     assert out.count("2 boots: fewer than") == 2 and out.count("1 boot: fewer than") == 1
+
+
+def klat_plan(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = main(["plan", str(path)])
+    out, err = capsys.readouterr()
+    return status, " ".join(out.split()), err
+
+
+def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 5):
+        boot(number, facts={"load": "populate"} if number == 4 else None)
+    status, out, err = klat_plan(tmp_path / "results/stock", capsys)
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    assert "2 kinds that compare does not pool (load: none | load: populate)" in err
+
+
+def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 5):
+        session = boot(number, row={"evidence": woken(100)})
+        if number < 3:
+            for run in (1, 2):
+                values = {"handoff": samples(9_000 + 26 * run)}
+                session.run(values, run=run, benchmark="cv", params="a=b")
+    session.run({"round_trip": samples(9_000)}, run=3, evidence=woken(0))
+    _, out, _ = klat_plan(tmp_path / "results/stock", capsys)
+    assert "pilot stock: 2 to 4 boots, by metric;" in out
+    assert "left out: 1 of 9 runs of pipes, which are of another kind (woken: polling)" in out

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from klat.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.pilot_turns import BlockEffort, TurnsPilot
-from klat.report.numbers import MISSING, plural
+from klat.report.numbers import MISSING, boots, plural
 from klat.report.verdicts import wrapped
 from klat.report.wording import FIXED_BEFOREHAND, percent, setting
 
@@ -16,7 +16,7 @@ def planning(pilot: Pilot) -> Iterator[str]:
     """The lines."""
     target = pilot.target
     yield from wrapped(
-        f"pilot {pilot.label}: {plural(pilot.boots, 'boot')}; a run of every benchmark takes"
+        f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; a run of every benchmark takes"
         f" {duration(pilot.round_seconds)}, a boot {duration(target.boot_seconds)}",
         "",
         "  ",

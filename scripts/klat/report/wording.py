@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.pilot_turns import TURNS
-from klat.report.numbers import MISSING, plural
+from klat.report.numbers import MISSING, boots, plural
 from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key, Within
 from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
@@ -102,7 +102,7 @@ def side(info: SideInfo) -> str:
     unit = "" if info.unit == "ns" else f", unit {info.unit}"
     return (
         f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; mode {info.mode}{unit};"
-        f" {plural(info.boots, 'boot')}{sessions}, runs: {info.runs}"
+        f" {boots(info.boots_of_metrics)}{sessions}, runs: {info.runs}"
     )
 
 
