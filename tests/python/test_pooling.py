@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_compare import again
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
@@ -420,3 +421,15 @@ def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
     _, out, _ = klat_plan(tmp_path / "results/stock", capsys)
     assert "pilot stock: 2 to 4 boots, by metric;" in out
     assert "left out: 1 of 9 runs of pipes, which are of another kind (woken: polling)" in out
+
+
+def test_compare_counts_boots_by_metric(boot: Boot, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = labels_woken(boot, [100, 100], [100, 100])
+    session = again(Path(paths[0]) / "1")
+    session.run({"handoff": samples(9_000)}, benchmark="cv", params="a=b", run=1, order=9)
+    main(["compare", *paths])
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "stock: Linux 6.1.0-test, preemption voluntary; mode virtual; 1 to 5 boots, by metric"
+        in out
+    )
