@@ -87,6 +87,7 @@ struct klat_tsc {
 	double khz, uncertainty_ppm;
 	double second_khz, difference_ppm; /* second_khz is 0 where there is no second method */
 	char second_method[32];
+	bool independent; /* the second figure comes from somewhere else than the first */
 	bool invariant;
 	int64_t quantum;
 };
@@ -95,8 +96,6 @@ struct klat_tsc {
 bool klat_tsc_usable(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_tsc_invariant(void);
-/* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is. */
-void klat_tsc_calibrate(struct klat_tsc *tsc);
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_tsc_floor(struct klat_worker *worker);
 /* By how much klat_spin() lasts longer than it is asked to, mean, seen from outside. */
@@ -107,6 +106,19 @@ int64_t klat_tsc_quantum(void);
  * policy, cannot exclude. */
 struct klat_policy;
 int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound);
+
+/* frequency.c */
+/* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is, independent ones
+ * first. */
+void klat_tsc_calibrate(struct klat_tsc *tsc);
+/* From two readings of the ACPI PM timer, less than a turn apart; 0 where it stands still. */
+double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last);
+/* From the raw clock's figure and what NTP makes of that clock; 0 where it is not synchronised. */
+struct timex;
+double klat_frequency_of_ntp(double khz, const struct timex *state);
+/* Whether a second figure by this method says anything that the kernel's clock, made from this
+ * clock source, does not; `told`: the kernel took its frequency from CPUID or a hypervisor. */
+bool klat_frequency_independent(const char *method, const char *clock_source, bool told);
 
 /* mode.c */
 /* "hardware", "virtual", "emulated" or "counted". */

@@ -266,6 +266,20 @@ static void print_floor(const struct klat_run *run, FILE *out)
 		      out);
 }
 
+/* Nanoseconds are as good as the counter's frequency. */
+static void print_cross_check(const struct klat_tsc *tsc, FILE *out)
+{
+	if (!tsc->second_khz)
+		fputs("counter's frequency: from the kernel's clock alone\n", out);
+	else if (!tsc->independent)
+		fprintf(out, "counter's frequency: not checked; %s is not independent\n",
+			tsc->second_method);
+	else
+		fprintf(out, "counter's frequency: %s differs by %.0f ppm%s\n", tsc->second_method,
+			fabs(tsc->difference_ppm),
+			fabs(tsc->difference_ppm) > 50 ? ", more than the 50 allowed" : "");
+}
+
 void klat_output_text(struct klat_run *run, FILE *out)
 {
 	const struct klat_library *library = run->library;
@@ -283,9 +297,8 @@ void klat_output_text(struct klat_run *run, FILE *out)
 		print_published(run, out);
 	print_floor(run, out);
 	print_counts(run, out);
-	if (klat_timed() && library->tsc.second_khz && fabs(library->tsc.difference_ppm) > 50)
-		fprintf(out, "the two calibrations of the counter differ by %.0f ppm\n",
-			library->tsc.difference_ppm);
+	if (klat_timed())
+		print_cross_check(&library->tsc, out);
 }
 
 static json_t *statistic(const struct klat_run *run, json_t *object, const char *name, bool known,

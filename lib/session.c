@@ -159,11 +159,13 @@ static json_t *tsc_object(const struct klat_tsc *tsc)
 	json_t *method = tsc->second_khz ? json_string(tsc->second_method) : json_null();
 	json_t *difference = tsc->second_khz ? json_real(tsc->difference_ppm) : json_null();
 
-	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
+	json_t *independent = tsc->second_khz ? json_boolean(tsc->independent) : json_null();
+
+	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
 			 "clock_monotonic_raw", "uncertainty_ppm", tsc->uncertainty_ppm,
 			 "second_khz", second, "second_method", method, "difference_ppm",
-			 difference, "invariant", tsc->invariant, "quantum",
-			 (json_int_t)tsc->quantum);
+			 difference, "independent", independent, "invariant", tsc->invariant,
+			 "quantum", (json_int_t)tsc->quantum);
 }
 
 static void boot_id(char *line, size_t size)
@@ -233,6 +235,7 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	tsc->uncertainty_ppm = json_number_value(json_object_get(object, "uncertainty_ppm"));
 	tsc->second_khz = json_number_value(json_object_get(object, "second_khz"));
 	tsc->difference_ppm = json_number_value(json_object_get(object, "difference_ppm"));
+	tsc->independent = json_is_true(json_object_get(object, "independent"));
 	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
 	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
 	if (json_string_value(json_object_get(object, "second_method")))

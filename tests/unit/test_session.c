@@ -141,10 +141,12 @@ TEST(joining_takes_over_the_calibration)
 	json = load();
 	json_object_set_new(json_object_get(json, "tsc"), "khz", json_real(1234567.5));
 	json_object_set_new(json_object_get(json, "tsc"), "invariant", json_false());
+	json_object_set_new(json_object_get(json, "tsc"), "independent", json_true());
 	save(json);
 	assert_int_equal(join(), 0);
 	assert_true(run->library->tsc.khz == 1234567.5);
 	assert_false(run->library->tsc.invariant);
+	assert_true(run->library->tsc.independent);
 }
 
 TEST(another_program_adds_its_hash_and_keeps_the_rest)

@@ -145,19 +145,6 @@ TEST(calibrations_repeat_within_50_ppm)
 	assert_int_equal(one.invariant, klat_tsc_invariant());
 }
 
-TEST(a_second_method_comes_with_its_name_and_difference)
-{
-	struct klat_tsc tsc;
-
-	klat_tsc_calibrate(&tsc);
-	if (!tsc.second_khz) {
-		assert_string_equal(tsc.second_method, "");
-		return;
-	}
-	assert_true(strlen(tsc.second_method) > 0);
-	assert_true(fabs(tsc.difference_ppm - 1e6 * (tsc.khz / tsc.second_khz - 1)) < 1e-6);
-}
-
 TEST(a_cpu_has_no_offset_to_itself)
 {
 	uint64_t bound = 77;
@@ -198,7 +185,6 @@ int main(void)
 		cmocka_unit_test(a_spin_less_its_excess_lasts_as_long_as_was_asked),
 		cmocka_unit_test(calibration_agrees_with_another_measure_within_50_ppm),
 		cmocka_unit_test(calibrations_repeat_within_50_ppm),
-		cmocka_unit_test(a_second_method_comes_with_its_name_and_difference),
 		cmocka_unit_test(a_cpu_has_no_offset_to_itself),
 		cmocka_unit_test(an_offset_between_two_cpus_is_bounded),
 		cmocka_unit_test(the_offset_of_a_cpu_that_is_not_there_is_an_error),
