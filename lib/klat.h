@@ -98,6 +98,7 @@ struct klat_run {
 	int cpu_count;
 	bool cpus_given; /* by --cpus, cpu_count of them */
 	bool one_cpu;    /* all places are the same CPU */
+	bool ordinary;   /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
 	int most_workers; /* configure() may raise it above its default of one a place and one more
 			   */

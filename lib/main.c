@@ -145,6 +145,11 @@ static int prepare(struct klat_run *run)
 	err = run->benchmark->configure(run);
 	if (err)
 		return err;
+	if (run->ordinary && common->policy && library->policy.policy != SCHED_OTHER)
+		return klat_usage(run, "--policy %s: these options measure under SCHED_OTHER only",
+				  common->policy);
+	if (run->ordinary)
+		library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
 	if (run->cpus_given && given != run->cpu_count)
 		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
 				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);

@@ -93,6 +93,7 @@ TRAITS: dict[str, Traits] = {
     ),
     "timer": Traits(
         on_one_cpu=MEASURED,
+        steady=("--period", "100"),
         steady_iterations=20000,
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
         faults={"yield": "slept", "early": "before its deadline"},
