@@ -87,6 +87,22 @@ def test_a_session_is_named_by_label_and_time(klat: Klat) -> None:
     assert re.fullmatch(r"\d{8}T\d{6}Z", klat.session().name)
 
 
+@pytest.mark.parametrize(
+    ("words", "added"),
+    [
+        (("--load", "/bin/sleep 60"), "-sleep"),
+        (("--sweep", "pipes.bytes=1,2"), "-pipes.bytes"),
+        (("--load", "sleep 60", "--sweep", "pipes.bytes=1,2"), "-sleep-pipes.bytes"),
+        (("--load", "sleep 60", "--label", "own"), None),
+    ],
+)
+def test_a_sweep_or_a_load_does_not_join_the_plain_label(
+    klat: Klat, words: tuple[str, ...], added: str | None
+) -> None:
+    assert klat("run", "pipes", "--runs", "1", *words).returncode == 0
+    assert klat.session().parent.name == (os.uname().release + added if added else "own")
+
+
 def test_two_sessions_begun_together_do_not_meet(klat: Klat) -> None:
     both = [klat.start("run", "pipes", "--runs", "3", "--label", "x") for _ in range(2)]
     for started in both:

@@ -63,7 +63,8 @@ def add_parser(subparsers: Any) -> None:
     add(
         "--label",
         type=beginning.label,
-        help="name of the kernel under test (default: its release)",
+        help="name of what is measured (default: the kernel's release, with -LOAD under a load and"
+        " -BENCHMARK.OPTION for a sweep)",
     )
     add(
         "--runs",
@@ -91,17 +92,24 @@ def _resume(arguments: argparse.Namespace) -> int:
     return Runner([session]).run(resumed=True)
 
 
+def _default_label(arguments: argparse.Namespace) -> str:
+    """The kernel's release, and what makes the session another measurement: its load, the options
+    that it sweeps. So such a session does not mix with plain ones."""
+    load = (arguments.load or "").split()[:1]
+    swept = [f"{sweep.benchmark}.{sweep.option}" for sweep in arguments.sweep]
+    parts = [os.uname().release, *(os.path.basename(word) for word in load), *swept]
+    try:
+        return directory.check_label("-".join(filter(None, parts)))
+    except ValueError as error:
+        raise KlatError(f"the default label: {error}; give a --label") from None
+
+
 def _begin(arguments: argparse.Namespace) -> int:
     from klat.recording import Settings, write
     from klat.runner import Runner
 
     benchmarks = beginning.benchmarks(beginning.named(arguments))
-    label = arguments.label
-    if label is None:
-        try:
-            label = directory.check_label(os.uname().release)
-        except ValueError as error:
-            raise KlatError(f"the kernel's release: {error}; give a --label") from None
+    label = _default_label(arguments) if arguments.label is None else arguments.label
     seed = beginning.seed(arguments)
     settings = Settings(label, seed, **beginning.common(arguments))
     sets = beginning.parameter_sets(arguments, benchmarks)
