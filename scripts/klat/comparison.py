@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from klat import estimands, state_split
+from klat import estimands, lab_record, state_split
 from klat.comparability import (
     RUN,
     SETTINGS,
@@ -77,6 +77,7 @@ class SideInfo:
     boots_of_metrics: tuple[int, ...]  # every number of boots in which a metric was measured
     sessions: int
     runs: str  # by status, as text
+    emulator: str = ""  # with its version
 
 
 @dataclass(frozen=True)
@@ -548,6 +549,7 @@ def _info(side: Side) -> SideInfo:
         boots_of_metrics=tuple(sorted({cell.boots for cell in side.cells.values()} - {0})),
         sessions=len(side.sessions),
         runs=told(statuses),
+        emulator=lab_record.emulator(side.sessions[0].path),
     )
 
 

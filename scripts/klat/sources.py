@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from klat import statistics, unrecorded
+from klat import lab_record, statistics
 from klat.comparability import (
     Declared,
     Distinctions,
@@ -203,7 +203,7 @@ def read_sources(
     problems += [
         f"{printable(str(s.path))}: {left.sentence()}"
         for s in sessions
-        for left in unrecorded.of_session(s.path)
+        for left in lab_record.unrecorded(s.path)
     ]
     by_label: dict[str, list[Source]] = {}
     for session in sessions:

@@ -74,7 +74,10 @@ def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(
 def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_time: None) -> None:
     def attempt() -> str:
         done = run("semaphore", "--spin-before-sleep", "20000000", "--json")
-        found = done.status == UNTRUSTED and "the consumer was woken before it slept" in json_of(done)["reason"]
+        found = (
+            done.status == UNTRUSTED
+            and "the consumer was woken before it slept" in json_of(done)["reason"]
+        )
         return "" if found else str(done)
 
     until(attempt, tries=8)

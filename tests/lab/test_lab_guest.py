@@ -18,7 +18,7 @@ import pytest
 from labs import experiment
 from written_sessions import SyntheticSession
 
-from klat import plan, unrecorded
+from klat import lab_record, plan
 from klat.errors import KlatError
 from klat.lab import cpio, guest, initramfs, session
 from klat.lab.experiment import Experiment, check_labels, parse_clock
@@ -223,7 +223,7 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     log = f"{crashed[0]} 139 cv: ended with status 139\n"
     delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok ok")
     path = session.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
-    (left,) = unrecorded.of_session(path)
+    (left,) = lab_record.unrecorded(path)
     assert (left.benchmark, list(left.orders)) == ("cv", crashed)
     assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
     assert read_side(path).problems == [f"{path}: {left.sentence()}"]

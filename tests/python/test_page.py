@@ -93,6 +93,22 @@ def test_the_page_says_what_the_terminal_says_and_shows_every_figure(
     assert page.text.index("What else differs") < page.text.index("How to read it")
 
 
+def counted(lab: Lab) -> tuple[Path, Path]:
+    """Sides of a lab's sessions, the figures of which stand in a unit with a long name."""
+    counted = {"mode": "counted", "unit": "instructions"}
+    return lab("stock", noise=0.0001, **counted), lab("rt", 1.2, noise=0.0001, **counted, **RT)
+
+
+def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supports(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, page = made(capsys, tmp_path, *counted(lab))
+    assert "BASE instructions NEW instructions" in page.text
+    tables = " ".join(re.findall(r"<table.*?</table>", page.source, re.S))
+    assert "interval" in tables and not re.search(r"\d instructions", tables)
+    assert not re.search(r"\d\.\d{5}", tables)
+
+
 def test_the_page_fetches_nothing_and_says_so_to_the_browser(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -274,6 +290,25 @@ def test_a_browser_draws_the_page_in_light_and_in_dark(
     assert background < 60 if scheme == "dark" else background > 220
     # Something stands on it, and in contrast to it.
     assert sum(abs(level - background) > 120 for level in levels) > len(levels) / 400
+
+
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, width: int
+) -> None:
+    browser()
+    made(capsys, tmp_path, *counted(lab))
+    # A page may not run scripts: a copy of it may.
+    source = re.sub(r"<meta http-equiv[^>]*>", "", (tmp_path / "page.html").read_text())
+    measure = (
+        "<script>const name = document.querySelector('td.what a').getClientRects().length;"
+        f"document.body.textContent = `lines ${{name}}, beyond "
+        "${document.documentElement.scrollWidth - innerWidth}.`</script>"
+    )
+    copy = tmp_path / "copy.html"
+    copy.write_text(source.replace("</body>", f"{measure}</body>"))
+    done = browse(copy, tmp_path, "--dump-dom", f"--window-size={width},900", "--hide-scrollbars")
+    assert "lines 1, beyond 0." in done.stdout
 
 
 def brightness(png: Path) -> list[int]:

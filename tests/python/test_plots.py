@@ -272,7 +272,9 @@ def test_odd_labels_are_drawn_as_they_are(
 
 
 @needs_gnuplot
-@pytest.mark.parametrize("kind", ["one run", "few samples", "constant", "zero", "huge", "invalid"])
+@pytest.mark.parametrize(
+    "kind", ["one run", "few samples", "constant", "coarse", "zero", "huge", "invalid"]
+)
 def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
 ) -> None:
@@ -281,6 +283,7 @@ def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
         "one run": [samples(5_000)],
         "few samples": [[52], [78, 26]],
         "constant": [[520] * 600] * 3,
+        "coarse": [[1966] * 625 + [1967] * 5] * 3,  # less apart than a step
         "zero": [[0] * 300 + samples(9_000), [0] * 630, [0] * 600 + [2600] * 30],
         "huge": [[2**64 - 1, 1] * 300] * 3,
         "invalid": [samples(5_000)],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat import plan, unrecorded
+from klat import lab_record, plan
 from klat.errors import KlatError
 from klat.lab import guest, initramfs, qemu, session
 from klat.lab.experiment import IDLE, Experiment, PlannedBoot
@@ -333,7 +333,7 @@ class Boots:
                 f"{name}: {booting.runs} runs in {booting.seconds:.1f} s, of which the boot took"
                 f" {booting.ready_s or 0:.1f} s"
             )
-            for left in unrecorded.of_session(place):
+            for left in lab_record.unrecorded(place):
                 self._progress.say(f"{name}: {left.sentence()}")
             return
         self.tally.failures.append(failure)

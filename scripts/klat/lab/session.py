@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klat import directory, plan, recording, unrecorded
+from klat import directory, lab_record, plan, recording
 from klat.errors import KlatError
 from klat.lab import guest
 from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
@@ -144,7 +144,7 @@ def check_whole(session: Path, schedule: Sequence[plan.PlannedRun]) -> None:
     why = ""
     try:
         record = read_session(session)
-        known = {order for left in unrecorded.of_session(session) for order in left.orders}
+        known = {order for left in lab_record.unrecorded(session) for order in left.orders}
         missing = len({run.order for run in schedule} - record.completed_orders() - known)
         if record.problems:
             why = record.problems[0]

@@ -24,6 +24,11 @@ class Axis:
     def title(self, what: str) -> str:
         return f"{what} ({self.unit})"
 
+    @property
+    def samples(self) -> str:
+        """The title of an axis of samples."""
+        return self.unit if self.unit == "instructions" else self.title("latency")
+
     def figure(self, value: float) -> str:
         """A value with its digits that matter, without its unit."""
         if self.unit != "us":

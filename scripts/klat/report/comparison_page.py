@@ -85,7 +85,8 @@ class Part:
 
     anchor: str
     against: Against
-    sides: tuple[str, str]
+    about: tuple[tuple[str, str, str], ...]  # what heads a report of a side, by name
+    unit: str
     allow: str
     lines: tuple[Line, ...]
     sections: tuple[Section, ...]
@@ -160,7 +161,8 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
     return Part(
         anchor=anchor,
         against=against,
-        sides=(wording.side(against.base), wording.side(against.new)),
+        about=tuple(_about(against)),
+        unit=against.base.unit,
         allow=" ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit"),
         lines=tuple(lines),
         sections=tuple(sections),
@@ -170,10 +172,21 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
     )
 
 
-def _values(result: Result, unit: str) -> tuple[str, str]:
-    return wording.quantity(result.judgement.base.value, unit), wording.quantity(
-        result.judgement.new.value, unit
-    )
+def _about(against: Against) -> Iterator[tuple[str, str, str]]:
+    for name, of in (
+        ("kernel", lambda info: info.kernel),
+        ("preemption", lambda info: info.preemption),
+        ("CPU", lambda info: info.cpu_model),
+        ("mode", wording.how_measured),
+        ("measured in", wording.boots_of),
+        ("runs", lambda info: info.runs),
+    ):
+        yield name, of(against.base), of(against.new)
+
+
+def _values(result: Result) -> tuple[str, str]:
+    j = result.judgement
+    return wording.figure(j.base.value), wording.figure(j.new.value)
 
 
 def _lines(
@@ -190,7 +203,7 @@ def _lines(
         if result.tested and j.verdict:
             badge = _badge(j.verdict, wording.verdict(j))
             why = tuple(wording.explanations(result, against, comparison))
-            values = _values(result, cell.unit)
+            values = _values(result)
             yield Line(*where, result.estimand, badge, *wording.ratio(j), values, why)
 
 
@@ -207,15 +220,13 @@ def _section(
         Row(
             r.estimand,
             r.tested,
-            _values(r, cell.unit),
+            _values(r),
             *wording.ratio(r.judgement),
             wording.p_value(r.judgement.p_adjusted),
         )
         for r in cell.results
     )
-    worst = [
-        wording.quantity(side.maximum, cell.unit) for side in (cell.base_worst, cell.new_worst)
-    ]
+    worst = [wording.figure(side.maximum) for side in (cell.base_worst, cell.new_worst)]
     return Section(
         anchor=anchor,
         setting=wording.setting(cell),

@@ -127,11 +127,12 @@ def histogram(
     low = min(one.body[0] for one in drawn)
     high = max(one.body[1] for one in drawn)
     logarithmic = low > 0 and high > 3 * _TAIL * low
-    plot = []
+    plot, ends = [], [low, high]
     for one in drawn:
         step = max(one.quantum, reduce.granularity(one.ordered))
         bounds = reduce.edges(low / one.scale, high / one.scale, step, logarithmic)
         share = 100 * reduce.shares(one.ordered, bounds, logarithmic)
+        ends += [float(bounds[0]) * one.scale, float(bounds[-1]) * one.scale]
         # As an outline: filled step by step, the seams between transparent bins would show.
         x = np.repeat(bounds, 2) * one.scale
         block = figure.data(x, np.concatenate([[0.0], np.repeat(share, 2), [0.0]]))
@@ -141,7 +142,8 @@ def histogram(
                 f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{one.colour}'"
             )
         plot.append(f"{block} using 1:2 with lines {line(one.colour, 1.5, one.dash)}")
-    _x_axis(figure, axis, low, high, logarithmic, most)
+    # All of each bin: a bin may be wider than the body.
+    _x_axis(figure, axis, min(ends), max(ends), logarithmic, most)
     outside = max(100 * one.outside(low, high) for one in drawn)
     upto = "up to " if len(drawn) > 1 else ""
     note = f"{upto}{outside:.2g} % of the samples are outside" if outside else "all samples"
@@ -201,4 +203,4 @@ def _x_axis(
         low, high = max(0.0, low - margin), high + margin
         figure.add(f"set xtics {linear_tics(low, high, most)}")
     figure.add(f"set xrange [{low:.10g}:{high:.10g}]")
-    figure.add(f"set xlabel {quoted(axis.title('latency'))}")
+    figure.add(f"set xlabel {quoted(axis.samples)}")

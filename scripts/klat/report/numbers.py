@@ -49,5 +49,15 @@ def boots(counts: Sequence[int]) -> str:
     return f"{min(counts):,} to {max(counts):,} boots, by metric"
 
 
+def ratio_digits(low: float, high: float) -> int:
+    """Decimals for a ratio and its interval: those of one digit of half the interval, at least 3 and
+    at most 4, which tell a hundredth of a per cent. An interval without width, of figures that are
+    the same in every run, needs no more. A ratio above 100 has 1."""
+    if high >= 100:
+        return 1
+    half = (high - low) / 2
+    return 4 if 1e-9 < half < 0.001 else 3
+
+
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -72,7 +72,7 @@ def run_series(overlay: Overlay, axis: Axis) -> Figure | None:
     tall = {1: 340, 2: 230}.get(len(tracks), 180)
     for track in tracks:
         top += 40
-        caption(figure, top, axis.title("latency"), describe(track.curve, track.count))
+        caption(figure, top, axis.samples, describe(track.curve, track.count))
         _y_axis(figure, axis, low, high)
         if track is tracks[-1]:
             figure.add("set xlabel 'run, in order of start'")

@@ -149,7 +149,9 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield wording.nothing_shared(against)
             yield ""
         if against.cells:
-            yield "| benchmark | metric | estimand | BASE | NEW | NEW/BASE | interval | verdict |"
+            heads = [f"{name} [{_cellular(against.base.unit)}]" for name in ("BASE", "NEW")]
+            told = ("benchmark", "metric", "estimand", *heads, "NEW/BASE", "interval", "verdict")
+            yield f"| {' | '.join(told)} |"
             yield "|---|---|---|---:|---:|---:|---|---|"
             for cell in against.cells:
                 yield from _rows(cell, against, comparison)
@@ -185,7 +187,7 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
         word = wording.verdict(j)
         why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
         told = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
-        values = [wording.quantity(s.value, cell.unit) for s in (j.base, j.new)]
+        values = [wording.figure(s.value) for s in (j.base, j.new)]
         yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), told])} |"
 
 

@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal of 100 columns."""
+"""A comparison as text for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import wording
+from klat.report.columns import WIDTH
 from klat.report.uncompared import uncompared
 from klat.session import printable
 from klat.verdicts import Verdict
-
-WIDTH = 100
 
 _COLOURS = {
     Verdict.SAME: "36",
@@ -39,7 +38,7 @@ def _paint(text: str, verdict: Verdict, colour: bool) -> str:
 
 
 def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
-    """Lines of at most 100 columns, the later ones indented as the first unless said."""
+    """Lines of at most 80 columns, the later ones indented as the first unless said."""
     rest = " " * len(first) if rest is None else rest
     return textwrap.wrap(
         printable(text),
@@ -159,7 +158,7 @@ def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
         return []
     unit = printable(cell.unit)
     p_name = "p" if comparison.family < 2 else "p adjusted"
-    rows = [["", f"BASE {unit}", f"NEW {unit}", "NEW/BASE", "interval", p_name]]
+    rows = [[f"[{unit}]", "BASE", "NEW", "NEW/BASE", "interval", p_name]]
     rows += [_row(result) for result in cell.results]
     base, new = cell.base_worst.maximum, cell.new_worst.maximum
     rows.append(["max", wording.figure(base), wording.figure(new), "", "", ""])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from klat.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.pilot_turns import TURNS
-from klat.report.numbers import MISSING, boots, plural
+from klat.report.numbers import MISSING, boots, plural, ratio_digits
 from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key, Within
 from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
@@ -77,18 +77,14 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def ratio(judgement: Judgement) -> tuple[str, str]:
-    """Ratio and interval, with more digits the narrower the interval is."""
+    """Ratio and interval."""
     if judgement.ratio is None:
         return MISSING, ""
-    digits = 3
-    if judgement.interval:
-        width = judgement.interval[1] - judgement.interval[0]
-        digits = min(6, max(3, 1 - math.floor(math.log10(width)))) if width > 1e-9 else 6
-        if judgement.interval[1] >= 100:
-            digits = 1
-        low, high = judgement.interval
-        return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
-    return f"{judgement.ratio:.{digits}f}", "no interval"
+    if not judgement.interval:
+        return f"{judgement.ratio:.3f}", "no interval"
+    low, high = judgement.interval
+    digits = ratio_digits(low, high)
+    return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def p_value(p: float | None) -> str:
@@ -98,12 +94,23 @@ def p_value(p: float | None) -> str:
 
 
 def side(info: SideInfo) -> str:
-    sessions = "" if info.sessions == info.boots else f" in {plural(info.sessions, 'session')}"
-    unit = "" if info.unit == "ns" else f", unit {info.unit}"
     return (
-        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; mode {info.mode}{unit};"
-        f" {boots(info.boots_of_metrics)}{sessions}, runs: {info.runs}"
+        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; {how_measured(info)};"
+        f" {boots_of(info)}, runs: {info.runs}"
     )
+
+
+def boots_of(info: SideInfo) -> str:
+    sessions = "" if info.sessions == info.boots else f" in {plural(info.sessions, 'session')}"
+    return boots(info.boots_of_metrics) + sessions
+
+
+def how_measured(info: SideInfo) -> str:
+    """The mode, the emulator if any, and the unit where it is no time."""
+    if info.mode == "counted":
+        return f"instructions counted by {info.emulator or 'an emulator'}"
+    unit = "" if info.unit == "ns" else f", unit {info.unit}"
+    return f"mode {info.mode}{f' ({info.emulator})' if info.emulator else ''}{unit}"
 
 
 def terms(comparison: Comparison) -> Iterator[str]:
@@ -206,10 +213,11 @@ def spreads(j: Judgement, noun: str) -> str:
     def told(found: Spread) -> str:
         if found.run is None or found.unit is None:
             return MISSING
-        runs, units = (
-            f"{deviation(level.own)} (S {deviation(level.observed)})"
-            for level in (found.run, found.unit)
-        )
+        levels = (found.run, found.unit)
+        texts = [[deviation(level.own), deviation(level.observed)] for level in levels]
+        if texts == [["none seen"] * 2] * 2:
+            return "none seen"
+        runs, units = (f"{own} (S {observed})" for own, observed in texts)
         return f"runs {runs}, {noun}s {units}"
 
     return f"variation T: BASE {told(j.base)}; NEW {told(j.new)}"

@@ -1,4 +1,4 @@
-"""Planned runs of a session that left no record because their program failed, as run.json tells them."""
+"""What a session of klat lab holds besides its runs, for those who read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klat.session import printable
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """Runs of one program with the same arguments."""
+    """Planned runs of one program with the same arguments, which failed and left no record."""
 
     benchmark: str
     arguments: str
@@ -24,7 +24,16 @@ class Unrecorded:
         return printable(f"{program}: {runs} left no record: {self.reason}")
 
 
-def of_session(session: Path) -> list[Unrecorded]:
+def emulator(session: Path) -> str:
+    """`QEMU 7.2.22`; empty where no emulator is recorded."""
+    try:
+        text = str(json.loads((session / "lab/machine.json").read_bytes())["qemu"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return printable(f"QEMU {text.partition(' ')[0]}")
+
+
+def unrecorded(session: Path) -> list[Unrecorded]:
     """Empty where run.json names none, or cannot be read."""
     try:
         held = json.loads((session / "run.json").read_bytes())["unrecorded"]

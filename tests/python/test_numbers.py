@@ -1,0 +1,24 @@
+"""How many digits a figure is written with."""
+
+from __future__ import annotations
+
+import pytest
+
+from klat.report.numbers import ratio_digits
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "digits"),
+    [
+        (0.9, 1.1, 3),
+        (1.0415, 1.0535, 3),
+        (0.97421, 0.97511, 4),
+        (1.018995, 1.018996, 4),
+        (1.018995, 1.018995, 3),
+        (90.0, 110.0, 1),
+    ],
+)
+def test_a_ratio_has_the_digits_that_its_interval_supports(
+    low: float, high: float, digits: int
+) -> None:
+    assert ratio_digits(low, high) == digits
