@@ -42,5 +42,7 @@ struct primitive {
 
 extern const char *const primitive_names[];
 extern const struct primitive primitives[];
+/* The same calls, which do nothing. */
+extern const struct primitive no_primitive;
 
 #endif

@@ -3,8 +3,9 @@
  * A producer hands items to a consumer over two semaphores, free slots and items, and burns CPU
  * longer than the consumer does, so that the consumer sleeps once for each item. Timed: from before
  * the post to after the consumer's wait (wake), and on the producer's CPU each item from its end to
- * the next one's, with semaphores (item) and without (bare). What the semaphores cost is the
- * difference. Not timed: what either side does between two stretches.
+ * the next one's, with semaphores (item) and without (bare). Both run the same code, with the same
+ * stamps and the same shared stores; without semaphores the calls do nothing. What the semaphores
+ * cost is the difference. Not timed: what either side does between two stretches.
  *
  * The traps: a burn that spins until a time has come hides whatever interrupts it, so this is a
  * fixed amount of work, calibrated; and the same work takes longer on another day, so stretches
@@ -47,10 +48,12 @@ struct state {
 	struct semaphores semaphores;
 	uint64_t slots[SLOT_COUNT] KLAT_ALIGNED; /* when each item was posted */
 	uint32_t produced KLAT_ALIGNED;          /* items posted */
+	uint32_t made KLAT_ALIGNED;              /* the same without semaphores */
 	uint32_t ready KLAT_ALIGNED;             /* half stretch that the consumer is ready for */
 	uint32_t begun KLAT_ALIGNED;             /* that the producer has begun */
 	uint32_t ended KLAT_ALIGNED;             /* that the consumer has ended */
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
+	const struct primitive *primitive;
 	int64_t stretch; /* items in a row */
 	uint64_t spin;   /* ticks that the consumer looks for an item before it sleeps */
 	struct hog hogs[2];
@@ -185,51 +188,63 @@ static bool with_first(const struct state *state, int64_t i)
 	return i < 0 || i / state->stretch % 2 == 0;
 }
 
-static int produce(struct klat_worker *worker, int64_t from, int64_t to, uint64_t rounds)
+/* The consumer's part of an item: wait for it, stamp, free its slot, work. */
+static inline int take(struct klat_worker *worker, const struct primitive *primitive,
+		       uint32_t number, uint64_t rounds, uint64_t *wake, uint64_t *seed)
+{
+	struct state *state = worker->state;
+	int err = primitive->wait(&state->semaphores, ITEMS);
+	uint64_t end = klat_tsc_end(worker);
+
+	*wake = end - __atomic_load_n(&state->slots[number % SLOT_COUNT], __ATOMIC_ACQUIRE);
+	if (!err)
+		err = primitive->post(&state->semaphores, SLOTS);
+	*seed = burn(rounds, *seed);
+	return err;
+}
+
+/*
+ * Items from `from` on, until `to`; alone, without semaphores. Alone on one CPU, this side does the
+ * consumer's part too, of `taking` rounds.
+ */
+static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool alone,
+		   uint64_t rounds, uint64_t taking)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const struct primitive *primitive = &primitives[o->primitive];
 	struct state *state = worker->state;
-	uint64_t *item = klat_series(run, ITEM, 0), last = klat_tsc_begin(), seed = last;
+	const struct primitive *primitive = alone ? &no_primitive : state->primitive;
+	uint32_t *produced = alone ? &state->made : &state->produced;
+	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_tsc_begin(),
+		 seed = last, unused;
 	int err = 0;
 
 	for (int64_t i = from; i < to && !err; i++) {
 		uint32_t number = i + run->warmup;
 		uint64_t end;
 
-		klat_iteration(worker, i);
+		/* The observed part begins once. */
+		if (alone)
+			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
+		else
+			klat_iteration(worker, i);
 		seed = burn(rounds, seed);
 		err = primitive->wait(&state->semaphores, SLOTS);
 		/* The semaphore orders this; that is for those who cannot know. */
 		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_tsc_begin(),
 				 __ATOMIC_RELEASE);
-		klat_inject(run, i);
+		if (!alone)
+			klat_inject(run, i);
 		if (!err)
 			err = primitive->post(&state->semaphores, ITEMS);
-		__atomic_store_n(&state->produced, number + 1, __ATOMIC_RELEASE);
+		__atomic_store_n(produced, number + 1, __ATOMIC_RELEASE);
+		if (alone && run->one_cpu)
+			err = take(worker, primitive, number, taking, &unused, &seed);
 		end = klat_tsc_end(worker);
-		item[i] = end - last;
+		samples[i] = end - last;
 		last = end;
 	}
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
-}
-
-static void work_alone(struct klat_worker *worker, int64_t from, int64_t to, uint64_t rounds)
-{
-	struct state *state = worker->state;
-	uint64_t *bare = klat_series(worker->run, BARE, 0), last = klat_tsc_begin(), seed = last;
-
-	for (int64_t i = from; i < to; i++) {
-		uint64_t end;
-
-		seed = burn(rounds, seed);
-		end = klat_tsc_end(worker);
-		bare[i] = end - last;
-		last = end;
-	}
-	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 }
 
 /* Begin half a stretch together with the consumer. On one CPU it has preempted whatever is here. */
@@ -250,13 +265,11 @@ static int producer(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
-	uint64_t with = rounds_of(worker, o->consumer_burn + o->idle), without = with;
+	uint64_t rounds = rounds_of(worker, o->consumer_burn + o->idle),
+		 taking = run->one_cpu ? rounds_of(worker, o->consumer_burn) : 0;
 	uint32_t half = 0;
 	int err = 0;
 
-	/* On one CPU the work of both is one after the other. */
-	if (run->one_cpu)
-		without += rounds_of(worker, o->consumer_burn);
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
 		int64_t end = end_of_stretch(run, state, i);
 
@@ -268,10 +281,7 @@ static int producer(struct klat_worker *worker)
 			if (err)
 				break;
 			before = cpu_time();
-			if (hands_over)
-				err = produce(worker, i, end, with);
-			else
-				work_alone(worker, i, end, without);
+			err = produce(worker, i, end, !hands_over, rounds, taking);
 			if (klat_is_sample(run, i))
 				*(hands_over ? &state->producer.with : &state->producer.without) +=
 					cpu_time() - before;
@@ -293,30 +303,25 @@ static void look_for(const struct state *state, uint32_t number, uint64_t ticks)
 		;
 }
 
-static int consume(struct klat_worker *worker, int64_t from, int64_t to, uint64_t rounds)
+static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool alone,
+		   uint64_t rounds)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const struct primitive *primitive = &primitives[o->primitive];
 	struct state *state = worker->state;
-	uint64_t *wake = klat_series(run, WAKE, 0), seed = from;
+	const struct primitive *primitive = alone ? &no_primitive : state->primitive;
+	uint64_t *wake = alone ? NULL : klat_series(run, WAKE, 0), seed = from, unused;
 	int err = 0;
 
 	for (int64_t i = from; i < to && !err; i++) {
 		uint32_t number = i + run->warmup;
-		uint64_t end;
 
-		klat_iteration(worker, i);
-		if (state->spin)
+		if (alone)
+			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
+		else
+			klat_iteration(worker, i);
+		if (state->spin && !alone)
 			look_for(state, number, state->spin);
-		err = primitive->wait(&state->semaphores, ITEMS);
-		end = klat_tsc_end(worker);
-		if (wake)
-			wake[i] = end - __atomic_load_n(&state->slots[number % SLOT_COUNT],
-							__ATOMIC_ACQUIRE);
-		if (!err)
-			err = primitive->post(&state->semaphores, SLOTS);
-		seed = burn(rounds, seed);
+		err = take(worker, primitive, number, rounds, wake ? &wake[i] : &unused, &seed);
 	}
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
@@ -336,10 +341,7 @@ static int consume_half(struct klat_worker *worker, uint32_t half, int64_t from,
 	if (err)
 		return err;
 	before = cpu_time();
-	if (takes)
-		err = consume(worker, from, to, rounds);
-	else
-		__atomic_store_n(&state->sink, burn(rounds * (to - from), half), __ATOMIC_RELAXED);
+	err = consume(worker, from, to, !takes, rounds);
 	if (klat_is_sample(worker->run, from))
 		*(takes ? &state->consumer.with : &state->consumer.without) += cpu_time() - before;
 	__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
@@ -359,10 +361,10 @@ static int consumer(struct klat_worker *worker)
 	/* On one CPU the consumer, of the higher priority, must not wait by spinning, and has
 	 * nothing to do without semaphores. */
 	if (run->one_cpu) {
-		err = consume(worker, klat_first(run), -run->lead, rounds);
+		err = consume(worker, klat_first(run), -run->lead, false, rounds);
 		before = cpu_time();
 		if (!err)
-			err = consume(worker, -run->lead, klat_end(run), rounds);
+			err = consume(worker, -run->lead, klat_end(run), false, rounds);
 		state->consumer.with = (cpu_time() - before) * run->iterations / klat_observed(run);
 		return err;
 	}
@@ -392,6 +394,7 @@ static int setup(struct klat_run *run)
 		return klat_error(run, -err, "cannot make a %s semaphore: %s",
 				  primitive_names[o->primitive], strerror(-err));
 	state->spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->tsc_khz / 1e6;
+	state->primitive = klat_planted(run, "free") ? &no_primitive : &primitives[o->primitive];
 	state->stretch = o->items;
 	if (state->stretch > STRETCH_NS / period)
 		state->stretch = STRETCH_NS / period ? STRETCH_NS / period : 1;
@@ -498,7 +501,7 @@ static const struct klat_benchmark semaphore = {
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
 	.needs_frequency = true,
-	.faults = { "awake" },
+	.faults = { "awake", "free" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

@@ -128,7 +128,10 @@ TRAITS: dict[str, Traits] = {
         steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),
         injected={"bare": 0},
         calls=frozenset({"futex", "clock_gettime", "clock_nanosleep"}),
-        faults={"awake": "the consumer was woken before it slept"},
+        faults={
+            "awake": "the consumer was woken before it slept",
+            "free": "the consumer was woken before it slept",
+        },
     ),
     "transport": Traits(
         steady=("--transport", "pipe", "--wait", "block", "--cpus", "1,1"),

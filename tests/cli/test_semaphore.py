@@ -111,6 +111,24 @@ def test_net_is_the_difference_of_the_means(tmp_path: Path) -> None:
     assert f"net_ticks={net};" in rows["item"]["evidence"]
 
 
+@pytest.mark.parametrize("cpus", [(), ONE_CPU], ids=["two CPUs", "one CPU"])
+def test_semaphores_that_do_nothing_cost_nothing(
+    cpus: tuple[str, ...], two_cpus: None, real_time: None
+) -> None:
+    """Both halves do the same work, stamps and shared stores included."""
+    options = ("--plant", "free", "--consumer-burn", "0", "--idle", "1", "--iterations", "5000")
+
+    def attempt() -> str:
+        result = json_of(works("semaphore", *options, *cpus, "--sleeps", "any", "--json"))
+        found = metrics(result)
+        item, bare = found["item"]["p50"], found["bare"]["p50"]
+        # On one CPU the consumer has taken all items before the first is made.
+        wrong = bare < item if cpus else abs(item - bare) > result["floor"] / 4
+        return f"{item} with, {bare} without" if wrong else ""
+
+    until(attempt)
+
+
 def test_both_sides_work_as_long_as_they_are_told() -> None:
     """On one CPU, without semaphores, an item is the work of both."""
 
