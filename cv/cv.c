@@ -4,10 +4,9 @@
  * and start2 by H, each start before the side lets the other go, each end when the wait is over and
  * every lock that it took is free again. One hand-off is
  * ((end1-start1)+(end2-start2))/2, in which a constant offset between the two CPUs' counters
- * cancels, for it is also
- * ((end2-start1)-(start2-end1))/2, each bracket of which is one CPU's. Not timed: what H does
- * between its two stamps. The traps: a wait without a predicate loses the wake-up that comes first,
- * and a lock that its releaser can take again at once hands nothing over.
+ * cancels. Not timed: what H does between its two stamps. With its stamps H notes their turn: L
+ * pairs no stamps of different turns. The traps: a wait without a predicate loses the wake-up that
+ * comes first, and a lock that its releaser can take again at once hands nothing over.
  */
 #include "klat.h"
 
@@ -50,10 +49,12 @@ struct state {
 	struct slot slots[2]; /* by direction */
 	pthread_mutex_t locks[3];
 	sem_t low_entered, high_entered;
-	uint64_t end1 KLAT_ALIGNED, start2; /* H's stamps of this iteration */
-	int64_t mismatches;
-	int64_t contended; /* timed iterations in which H was seen to wait for L's lock before L
-			      freed it */
+	uint64_t end1 KLAT_ALIGNED, start2; /* H's stamps */
+	uint32_t turn;                      /* and their iteration */
+	int64_t mismatches; /* iterations in which H's stamps were not of this turn, or were
+			       further apart than L's */
+	int64_t contended;  /* timed iterations in which H was seen to wait for L's lock before L
+			       freed it */
 };
 
 /*
@@ -317,9 +318,7 @@ static int low(struct klat_worker *worker)
 		start2 = state->start2;
 		round_trip[i] = end2 - start1;
 		handoff[i] = ((end1 - start1) + (end2 - start2)) / 2;
-		if ((end1 - start1) + (end2 - start2) != (end2 - start1) - (start2 - end1) ||
-		    start2 - end1 >= round_trip[i])
-			state->mismatches++;
+		state->mismatches += state->turn != turn || start2 - end1 >= round_trip[i];
 	}
 	return 0;
 }
@@ -328,6 +327,7 @@ static int high(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	const struct primitive *primitive = primitive_of(run);
+	const uint32_t behind = klat_planted(run, "stale");
 	struct state *state = worker->state;
 
 	while (sem_wait(&state->low_entered))
@@ -341,6 +341,7 @@ static int high(struct klat_worker *worker)
 		klat_iteration(worker, i);
 		primitive->take(run, TO_HIGH, turn);
 		state->end1 = klat_tsc_end(worker);
+		state->turn = turn - behind;
 		state->start2 = klat_tsc_begin();
 		klat_inject(run, i);
 		primitive->give(run, TO_LOW, turn);
@@ -398,7 +399,10 @@ static int verify(struct klat_run *run)
 		return 0;
 	klat_count(run, "mismatches", state->mismatches);
 	if (state->mismatches)
-		klat_invalid(run, "stamps that contradict each other");
+		klat_invalid(run,
+			     "in %lld iterations the stamps of both sides did not belong "
+			     "together",
+			     (long long)state->mismatches);
 	if (primitive_of(run)->enter) {
 		klat_count(run, "contended", state->contended);
 		if (!klat_is_enough(state->contended, run->iterations))
@@ -444,6 +448,7 @@ static const struct klat_benchmark cv = {
 	.warmup = 50,
 	.policy = SCHED_RR,
 	.high_priority = 98,
+	.faults = { "stale" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

@@ -230,7 +230,8 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 		if (!strcmp(worker->role, role) && slept < least)
 			least = slept;
 	}
-	if (!klat_is_enough(least, klat_observed(run)))
+	/* At either edge a wait may be counted outside. No sample is there. */
+	if (!klat_is_enough(least + 1, klat_observed(run)))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
 			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
 			     role);

@@ -75,6 +75,7 @@ TRAITS: dict[str, Traits] = {
         steady=("--cpus", "1,1"),
         injected={"round_trip": 2},
         calls=frozenset({"futex"}),
+        faults={"stale": "did not belong together"},
     ),
     "tlbflush": Traits(
         steady=("--responders", "0", "--cpus", "1"),

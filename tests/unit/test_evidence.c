@@ -104,16 +104,16 @@ static void slept(int64_t first, int64_t second)
 
 TEST(a_worker_sleeps_for_99_iterations_of_a_hundred)
 {
-	slept(495, 495);
+	slept(494, 494);
 	assert_int_equal(run->library->status, KLAT_OK);
 }
 
 TEST(a_worker_that_slept_less_often_measured_another_event)
 {
-	slept(494, 500);
+	slept(493, 500);
 	assert_int_equal(run->library->status, KLAT_INVALID);
 	assert_non_null(
-		strstr(run->library->reason, "in 6 of 500 iterations the writer was woken"));
+		strstr(run->library->reason, "in 7 of 500 iterations the writer was woken"));
 }
 
 TEST(one_worker_does_not_sleep_for_another)
