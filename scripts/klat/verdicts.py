@@ -214,24 +214,42 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     assert found is not None
     draft = _estimated(blank, method, found, rules)
     if check:
-        units = (len(pairs),) * 2 if pairs else (len(a), len(b))
-        draft = _tested(draft, found, units, base.noun, rules)
+        draft = _tested(draft, found, list(zip(*pairs)) if pairs else [a, b], base.noun, rules)
     return replace(draft, unpaired=unpaired)
 
 
 def _tested(
-    draft: Judgement, found: Difference, units: tuple[int, int], noun: str, rules: Rules
+    draft: Judgement, found: Difference, means: Sequence[Sequence[float]], noun: str, rules: Rules
 ) -> Judgement:
     """With its p, unless chance lines so few units up too often for any claim."""
     in_pairs = draft.method is Method.PAIRED
+    units = len(means[0]), len(means[1])
     if lineup.by_arrangement(*units, in_pairs) > rules.alpha:
         needed = lineup.fewest(rules.alpha, in_pairs)
         count = f"{units[0]} pairs of {noun}s" if in_pairs else f"{units[0]} and {units[1]} {noun}s"
         needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
         why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: it takes {needs}"
         return replace(draft, reason=why)
-    p = max(found.p_changed(rules.log_margin), lineup.by_states(*units))
+    p = max(found.p_changed(rules.log_margin), _by_chance(means[0], means[1], in_pairs))
     return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
+
+
+# Figures that never vary may be rounded differently.
+_EQUAL = 1e-9
+
+
+def _by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
+    """The least p that units in two states can have: of these, where all of them are in one of two;
+    else of units that line up in full."""
+    low, high = min(*a, *b), max(*a, *b)
+    two = all(min(x - low, high - x) < _EQUAL for x in (*a, *b))
+    slow = [[x - low > _EQUAL for x in side] for side in (a, b)]
+    if not two:
+        slow = [[False] * len(a), [True] * len(b)]
+    if in_pairs:
+        alone = [sum(x and not y for x, y in zip(*order)) for order in (slow, slow[::-1])]
+        return lineup.by_paired_states(len(a), *alone)
+    return lineup.by_states(len(a), len(b), sum(slow[0]), sum(slow[1]))
 
 
 def _few(sides: Sequence[Spread], noun: str) -> str:

@@ -216,11 +216,25 @@ def test_the_fewest_units_that_chance_does_not_line_up() -> None:
     assert (lineup.fewest(0.05), lineup.fewest(0.05, pairs=True)) == (4, 6)
     assert lineup.by_arrangement(4, 4) == 2 / 70 and lineup.by_arrangement(2, 9) == 2 / 55
     assert lineup.by_arrangement(6, 6, pairs=True) == 2 / 64
-    assert lineup.by_states(4, 4) == 2 / 4**4
+
+
+def test_units_in_two_states_are_tested_exactly() -> None:
+    assert lineup.by_states(4, 4, 0, 4) == approx(2 / 4**4)
+    assert lineup.by_paired_states(6, 6, 0) == approx(2 / 4**6)
     # For the worst share of states, whatever it is.
     for a, b in ((4, 4), (2, 9), (5, 6)):
-        worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 501))
-        assert worst <= lineup.by_states(a, b) <= 2.001 * worst
+        worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 101))
+        assert lineup.by_states(a, b, 0, b) == approx(worst)
+    for share in (0.05, 0.2, 0.37, 0.5):
+        chances = [stats.binom.pmf(range(n + 1), n, share) for n in (7, 9)]
+        rejected = sum(
+            p * q
+            for i, p in enumerate(chances[0])
+            for j, q in enumerate(chances[1])
+            if lineup.by_states(7, 9, i, j) <= 0.05
+        )
+        assert rejected <= 0.0501
+    assert lineup.by_states(7, 9, 3, 4) > 0.5 and lineup.by_paired_states(9, 3, 3) == approx(1)
 
 
 def test_power_of_equivalence_is_what_a_simulation_finds() -> None:

@@ -6,46 +6,94 @@ import numpy as np
 import pytest
 
 from klat.validation import simulation
-from klat.validation.__main__ import markdown
-from klat.validation.kernels import SHAPES, Logs, Size
-from klat.validation.simulation import Plan, Rate, errors, powers, quick, validate
-from klat.verdicts import Observed, Rules, Unit
+from klat.validation.__main__ import markdown, states_markdown
+from klat.validation.kernels import SHAPES, Size
+
+from klat.validation.simulation import Judged, Plan, Rate, estimates, judged, looks, quick, read, row, validate  # fmt: skip
+from klat.validation.states import outcomes, states
+from klat.verdicts import Observed, Rules, Unit, Verdict, judge
 
 SMALL = replace(quick(Plan()), repetitions=60, samples=50, boots=(8,))
+RULES = Rules()
 
 
-@pytest.mark.parametrize("number", range(len(SHAPES)), ids=[shape.name for shape in SHAPES])
+def ids(number: int) -> str:
+    return SHAPES[number].name
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)), ids=ids)
 def test_the_verdicts_hold_for_every_shape_of_kernel(number: int) -> None:
-    found = errors(number, 8, replace(SMALL, repetitions=150))
+    found = row(number, 8, replace(SMALL, repetitions=150))
     assert found.refuted(0.05) == []
-    assert found.coverage.of == 1_500 and found.suite.of == 150
+    assert found.covers.of == 1_500 and found.suite.of == 150
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)), ids=ids)
+@pytest.mark.parametrize("boots", [4, 9])
+def test_the_rule_for_arrays_is_the_rule_of_the_verdicts(number: int, boots: int) -> None:
+    shape, draw = SHAPES[number], np.random.default_rng(3)
+    dims = (12, 3, boots, 4)
+    base, new = (shape.runs(draw, 36, Size(boots, 4, 50)).reshape(dims) for _ in range(2))
+    new = new + np.linspace(-0.08, 0.08, 12)[:, None, None, None]
+    if shape.ticks:
+        found = read(base, new, shape.ticks, np.full((12, 3, 1, 1), 0.3))
+        base, new = (26 * np.rint(np.exp(x) * (shape.ticks - 26 * 0.2) / 26) for x in (base, new))
+        base, new = np.log(base), np.log(new)
+    else:
+        found = estimates(base, new)
+    of_arrays = judged(found, 0.0, RULES)
+
+    def side(logs: np.ndarray, resolution: float) -> Observed:  # type: ignore[type-arg]
+        units = tuple(Unit(str(i), tuple(boot)) for i, boot in enumerate(logs.tolist()))
+        return Observed(units, resolution / 2)
+
+    for family in range(12):
+        pairs = [
+            (side(base[family, i], hidden), side(new[family, i], hidden))
+            for i, hidden in enumerate(found.hidden[family].tolist())
+        ]
+        verdicts = [judgement.verdict for judgement in judge(pairs, RULES)]
+        for name in ("slower", "faster", "same"):
+            of_array = getattr(of_arrays, name)[family].tolist()
+            assert of_array == [verdict is Verdict(name) for verdict in verdicts]
+    assert of_arrays.slower.any() or boots == 4 or shape.ticks or shape.estimand.q is None
 
 
 def test_runs_taken_for_boots_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pseudo(logs: Logs) -> Observed:
-        return Observed(tuple(Unit(str(i), (x,)) for i, x in enumerate(logs.ravel().tolist())))
+    def pseudo(base: np.ndarray, new: np.ndarray) -> simulation.Estimates:  # type: ignore[type-arg]
+        return estimates(*(x.reshape(*x.shape[:-2], -1, 1) for x in (base, new)))
 
-    monkeypatch.setattr(simulation, "side", pseudo)
-    assert "coverage" in errors(1, 8, SMALL).refuted(0.05)
+    monkeypatch.setattr(simulation, "estimates", pseudo)
+    found = row(1, 8, SMALL).refuted(0.05)
+    assert "coverage" in found and "false alarms of suites a margin apart" in found
+
+
+def test_a_test_of_no_difference_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = judged
+
+    def today(found: simulation.Estimates, true: float, rules: Rules) -> Judged:
+        said = rule(found, true, rules)
+        return replace(said, slower=said.shows)
+
+    monkeypatch.setattr(simulation, "judged", today)
+    found = row(0, 8, SMALL).refuted(0.05)
+    assert "slower at the margin" in found and "slower at half the margin" in found
 
 
 def test_sameness_said_too_easily_is_refuted() -> None:
     lax = replace(SMALL, rules=replace(SMALL.rules, alpha=0.4))
-    assert "same at the margin" in errors(0, 8, lax).refuted(0.05)
+    assert "same at the margin" in row(0, 8, lax).refuted(0.05)
 
 
 def test_a_suite_without_correction_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from klat.inference import multiplicity
-
-    monkeypatch.setitem(multiplicity.CORRECTIONS, "holm", list)
-    assert "false alarms of suites" in errors(4, 8, SMALL).refuted(0.05)
+    monkeypatch.setattr(simulation, "_holm", lambda p: p)
+    assert "false alarms of suites a margin apart" in row(0, 8, SMALL).refuted(0.05)
 
 
-def test_power_grows_with_boots_and_effect_and_never_points_the_wrong_way() -> None:
-    few, many = powers(0, 5, SMALL), powers(0, 15, SMALL)
-    assert [p.slower.value for p in few] == sorted(p.slower.value for p in few)
-    assert many[0].slower.value > few[0].slower.value
-    assert few[-1].slower.value == 1.0 and not any(p.faster.hits for p in few)
+def test_power_grows_with_boots_and_never_points_the_wrong_way() -> None:
+    few, many = row(0, 5, SMALL), row(0, 15, SMALL)
+    assert many.slower[2.0].value > few.slower[2.0].value > few.slower[1.0].value
+    assert not few.faster.hits
 
 
 def test_sides_and_repetitions_share_nothing() -> None:
@@ -56,9 +104,34 @@ def test_sides_and_repetitions_share_nothing() -> None:
     assert boots.std() > 0.004
 
 
+def test_looking_until_there_is_a_verdict_errs_more_often_than_one_look() -> None:
+    assert looks(SMALL, 12, 12).interval[0] < 0.05
+    assert looks(SMALL, 4, 20).interval[0] > 0.1
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["boots", "pairs"])
+def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs: bool) -> None:
+    for units in range(2, 13):
+        found = states(units, pairs, RULES)
+        assert max(found.one, found.suite) <= 0.05
+        assert (found.one > 0) == (units >= (6 if pairs else 4))
+        assert sum(outcomes(units, pairs, 0.3)) == pytest.approx(1)
+
+
+def test_two_states_are_refuted_without_their_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    from klat.inference import lineup
+    from klat.validation.states import p_values
+
+    monkeypatch.setattr(lineup, "by_arrangement", lambda *_: 0.0)
+    monkeypatch.setattr(lineup, "by_states", lambda *_: 0.0)
+    p_values.cache_clear()
+    assert states(2, False, RULES).one == pytest.approx(1 / 8, abs=0.001)
+    assert states(4, False, RULES).suite > 0.05
+    p_values.cache_clear()
+
+
 def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "SHAPES", SHAPES[:2])
-    monkeypatch.setattr(simulation, "BOOTS", (5,))
     plan = replace(SMALL, repetitions=6)
     one, two = validate(plan, workers=1), validate(plan, workers=2)
     assert one == two
@@ -66,6 +139,8 @@ def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> 
     text = list(markdown(one, "make validate"))
     assert text == list(markdown(two, "make validate"))
     assert sum(line.startswith("| lognormal") for line in text) == 2
+    both = [states(4, pairs, RULES) for pairs in (False, True)]
+    assert len(list(states_markdown(both, 10))) == 5
 
 
 def test_a_rate_has_the_interval_of_its_simulation() -> None:

@@ -5,6 +5,9 @@ no variance, however few they are."""
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+
+import numpy as np
 
 
 def by_arrangement(a: int, b: int, pairs: bool = False) -> float:
@@ -14,18 +17,44 @@ def by_arrangement(a: int, b: int, pairs: bool = False) -> float:
     return 2 / ways
 
 
-def by_states(a: int, b: int) -> float:
-    """The chance that a units on one side are all in one of two states and b on the other all in the
-    other, at most: for the share of states at which this is likeliest. With a = b that is 2 / 4^a.
-    """
-    share = a / (a + b)
-    chance: float = 2 * share**a * (1 - share) ** b
-    return min(1.0, chance)
-
-
 def fewest(alpha: float, pairs: bool = False) -> int:
     """Units on each side, or pairs, from which on chance lines them up in at most alpha."""
     units = 2
     while by_arrangement(units, units, pairs) > alpha:
         units += 1
     return units
+
+
+# Shares of units in the slower state; 1/2 is one of them.
+_SHARES = np.linspace(0, 1, 101)[1:-1, None, None]
+
+
+@lru_cache(maxsize=1024)
+def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
+    """The chance that of a and b units in two states the shares of the slower one differ as much as
+    slow_a / a and slow_b / b do, where both sides are alike: for the share at which it is likeliest
+    (Barnard, Biometrika 34, 1947). Of n and n that line up in full it is 2 / 4^n."""
+    i, j = np.arange(a + 1)[:, None], np.arange(b + 1)
+    ways = _chances(a, i) * _chances(b, j)
+    far = np.abs(i / a - j / b) >= abs(slow_a / a - slow_b / b) - 1e-9
+    return float((ways * far).sum(axis=(1, 2)).max())
+
+
+@lru_cache(maxsize=1024)
+def by_paired_states(n: int, slower: int, faster: int) -> float:
+    """The same of n pairs, of which the one side alone is slow in `slower`, the other in `faster`."""
+    from scipy.special import binom
+
+    i, j = np.arange(n + 1)[:, None], np.arange(n + 1)
+    alone = _SHARES * (1 - _SHARES)
+    rest = np.maximum(n - i - j, 0)
+    ways = binom(n, i) * binom(n - i, j) * alone ** (i + j) * (1 - 2 * alone) ** rest
+    far = (np.abs(i - j) >= abs(slower - faster)) & (i + j <= n)
+    return float((ways * far).sum(axis=(1, 2)).max())
+
+
+def _chances(n: int, count: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    from scipy.special import binom
+
+    found: np.ndarray = binom(n, count) * _SHARES**count * (1 - _SHARES) ** (n - count)  # type: ignore[type-arg]
+    return found

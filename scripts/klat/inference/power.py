@@ -50,7 +50,7 @@ def power_of_change(design: Design, effect: float, margin: float, alpha: float) 
 
     error, freedom = design.error(), design.freedom()
     reach = margin + design.resolution
-    if abs(effect) <= reach or by_states(design.units, design.units) > alpha:
+    if abs(effect) <= reach or by_states(design.units, design.units, 0, design.units) > alpha:
         return 0.0
     if not error:
         return 1.0

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 
 from klat.validation.kernels import BOOT, RUN, SHAPES
-from klat.validation.simulation import Outcome, Plan, Rate, quick, validate
+from klat.validation.simulation import CHANGES, Outcome, Plan, Rate, quick, validate
+from klat.validation.states import SIZES, States, states
 
 
 def rate(found: Rate) -> str:
@@ -19,42 +20,64 @@ def rate(found: Rate) -> str:
 def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     """The lines, without a time or a machine: the seed decides them."""
     plan = outcome.plan
+    alpha, margin = plan.rules.alpha, plan.rules.margin
     yield f"`{command}`"
     yield ""
     yield (
-        f"{plan.repetitions:,} repetitions of each line, seed {plan.seed}, alpha"
-        f" {100 * plan.rules.alpha:g} %, margin {100 * plan.rules.margin:g} %,"
-        f" {plan.runs} runs a boot of {plan.samples} samples; boots vary by {100 * BOOT:g} %, runs"
-        f" by {100 * RUN:g} %. In brackets 95 % intervals of the simulation itself."
+        f"{plan.repetitions:,} suites of {plan.benchmarks} comparisons for each line, seed"
+        f" {plan.seed}, alpha {100 * alpha:g} %, margin {100 * margin:g} %, {plan.runs} runs a boot of"
+        f" {plan.samples} samples; boots vary by {100 * BOOT:g} %, runs by {100 * RUN:g} %. In brackets"
+        " 95 % intervals of the simulation itself."
     )
     yield ""
     for shape in SHAPES:
         yield f"- {shape.name}: {shape.about}; judged by the {shape.estimand.name}"
     yield ""
-    yield "Errors, between kernels that do not differ, or differ by just the margin:"
+    yield "Errors. The true change is given in margins; 0.5 of them is half the margin:"
     yield ""
     yield (
-        "| kernels | boots a side | false alarms, one comparison | any in a suite of"
-        f" {plan.benchmarks} after Holm | the interval covers | `same` said at the margin | |"
+        "| kernels | boots a side | margin in standard errors | any false verdict in a suite, change 0"
+        " | the same, change 1 | slower, change 0.5 | slower, change 0.75 | slower, change 1 | `same`,"
+        " change 1 | the interval covers | |"
     )
-    yield "|---|---:|---:|---:|---:|---:|---|"
-    for e in outcome.errors:
-        refuted = e.refuted(plan.rules.alpha)
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+    for r in outcome.rows:
+        refuted = r.refuted(alpha)
         told = f"refuted: {', '.join(refuted)}" if refuted else "holds"
-        rates = " | ".join(rate(found) for found in (e.alarm, e.suite, e.coverage, e.same))
-        yield f"| {e.shape} | {e.boots} | {rates} | {told} |"
+        held = (r.none, r.suite, *(r.slower[c] for c in CHANGES[:3]), r.same, r.covers)
+        rates = " | ".join(map(rate, held))
+        yield f"| {r.shape} | {r.boots} | {r.errors:.1f} | {rates} | {told} |"
     yield ""
-    yield "Power, how often a slower kernel is said to be slower:"
+    yield (
+        "What a two-sided test of no difference would call slower, with `same` by equivalence tested"
+        " first, beside this rule:"
+    )
     yield ""
-    effects = list(dict.fromkeys(power.effect for power in outcome.powers))
-    shown = " | ".join(f"slower by {100 * effect:g} %" for effect in effects)
-    yield f"| kernels | boots a side | {shown} | said faster |"
-    yield f"|---|---:|{'---:|' * len(effects)}---:|"
-    for shape_name, boots in dict.fromkeys((p.shape, p.boots) for p in outcome.powers):
-        row = [p for p in outcome.powers if (p.shape, p.boots) == (shape_name, boots)]
-        cells = " | ".join(f"{100 * p.slower.value:.1f} %" for p in row)
-        wrong = Rate(sum(p.faster.hits for p in row), sum(p.faster.of for p in row))
-        yield f"| {shape_name} | {boots} | {cells} | {100 * wrong.value:.2f} % |"
+    shown = " | ".join(f"test of no difference, change {c:g}" for c in CHANGES)
+    yield f"| kernels | boots a side | {shown} | this rule, change {CHANGES[-1]:g} | faster, change {CHANGES[-1]:g} |"
+    yield f"|---|---:|{'---:|' * (len(CHANGES) + 2)}"
+    for r in outcome.rows:
+        cells = " | ".join(f"{100 * r.shows[c].value:.1f} %" for c in CHANGES)
+        power = f"{100 * r.slower[CHANGES[-1]].value:.1f} % | {100 * r.faster.value:.2f} %"
+        yield f"| {r.shape} | {r.boots} | {cells} | {power} |"
+    yield ""
+    yield (
+        "Looking after each boot from 4 to 20, and stopping at the first verdict, calls kernels that"
+        f" differ by the margin faster or slower in {rate(outcome.looks)}."
+    )
+
+
+def states_markdown(found: list[States], tests: int) -> Iterator[str]:
+    yield (
+        "Boots in one of two states that never vary, for the worst of several shares and distances, of"
+        f" equal kernels: the chance of a false verdict, exactly, alone and in a suite of {tests}:"
+    )
+    yield ""
+    yield "| boots a side | alone | in a suite | pairs | alone | in a suite |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for one, two in zip(*([s for s in found if s.pairs is pairs] for pairs in (False, True))):
+        cells = [f"{s.units} | {100 * s.one:.2f} % | {100 * s.suite:.2f} %" for s in (one, two)]
+        yield f"| {' | '.join(cells)} |"
 
 
 def main() -> int:
@@ -66,16 +89,23 @@ def main() -> int:
     args = parser.parse_args()
     plan = Plan(repetitions=args.repetitions, seed=args.seed)
     flags = f"--seed {args.seed}"
+    sizes = SIZES
     if args.quick:
-        plan, flags = quick(plan), f"--quick {flags}"
+        plan, flags, sizes = quick(plan), f"--quick {flags}", (3, 4, 6)
     elif args.repetitions != 2_000:
         flags = f"--repetitions {args.repetitions} {flags}"
     outcome = validate(plan, args.workers)
+    held = [states(n, pairs, plan.rules, plan.benchmarks) for pairs in (False, True) for n in sizes]
     for line in markdown(outcome, f"make validate VALIDATE='{flags}'"):
         print(line)
-    refuted = [e for e in outcome.errors if e.refuted(plan.rules.alpha)]
-    for e in refuted:
-        print(f"validate: {e.shape}: {', '.join(e.refuted(plan.rules.alpha))}", file=sys.stderr)
+    print()
+    for line in states_markdown(held, plan.benchmarks):
+        print(line)
+    alpha = plan.rules.alpha
+    refuted = [f"{r.shape}, {r.boots}: {why}" for r in outcome.rows for why in r.refuted(alpha)]
+    refuted += [f"two states, {s.units}: false alarms" for s in held if max(s.one, s.suite) > alpha]
+    for why in refuted:
+        print(f"validate: {why}", file=sys.stderr)
     return 1 if refuted else 0
 
 

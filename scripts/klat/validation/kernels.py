@@ -21,6 +21,8 @@ Draw = np.random.Generator
 
 # Standard deviations of the logs of boots and of runs within a boot.
 BOOT, RUN = 0.005, 0.01
+# Of a coarse counter, in ticks.
+STEP = 26
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,21 @@ class Size:
 
 @dataclass(frozen=True)
 class Shape:
-    """`samples` draws the logs of samples around 0, for runs x samples; `boots` those of boots."""
+    """`samples` draws the logs of samples around 0, for runs x samples; `boots` those of boots. Where
+    the counter is coarse, runs read `ticks` at steps of `STEP`."""
 
     name: str
     about: str
     estimand: Estimand
     samples: Callable[[Draw, tuple[int, ...]], Samples]
     boots: Callable[[Draw, tuple[int, ...]], Logs]
+    run: float = RUN
+    ticks: float = 0.0
 
     def runs(self, draw: Draw, count: int, size: Size) -> Logs:
-        """The logs of the runs' figures: count x boots x runs."""
+        """The logs of the runs' true figures: count x boots x runs."""
         shape = (count, size.boots, size.runs)
-        shifts = self.boots(draw, shape[:2])[:, :, None] + draw.normal(0, RUN, shape)
+        shifts = self.boots(draw, shape[:2])[:, :, None] + draw.normal(0, self.run, shape)
         logs = self.samples(draw, (*shape, size.samples))
         if self.estimand.q is None:
             found = np.log(np.exp(logs, dtype=np.float64).mean(axis=-1))
@@ -58,6 +63,10 @@ class Shape:
 
 def _normal(draw: Draw, shape: tuple[int, ...]) -> Samples:
     return draw.standard_normal(shape, dtype=np.float32) * np.float32(0.2)
+
+
+def _narrow(draw: Draw, shape: tuple[int, ...]) -> Samples:
+    return _normal(draw, shape) / np.float32(10)
 
 
 def _pareto(draw: Draw, shape: tuple[int, ...]) -> Samples:
@@ -91,4 +100,6 @@ SHAPES = (
     Shape("Pareto(1.5)", "tails without a variance", MEDIAN, _pareto, _alike),
     Shape("Pareto(1.5), mean", "the same, judged by the mean", MEAN, _pareto, _alike),
     Shape("AR(1) 0.9", "samples that remember", MEDIAN, _remembering, _alike),
+    Shape("coarse", "340 ticks at steps of 26; samples of 2 %", MEDIAN, _narrow, _alike, RUN, 340),
+    Shape("coarse, spread", "1,000 ticks at steps of 26; runs vary by 3 %", MEDIAN, _narrow, _alike, 0.03, 1000),  # fmt: skip
 )
