@@ -120,12 +120,10 @@ class Found:
     def ratio(self) -> float:
         return median(j.ratio for j in self.judged if j.ratio is not None)
 
-    def beyond_chance(self, alpha: float) -> Rate:
-        """p at most alpha, the direction being right."""
-        hits = sum(
-            j.p is not None and j.p <= alpha and j.ratio is not None and j.ratio > 1
-            for j in self.judged
-        )
+    @property
+    def longer(self) -> Rate:
+        """The interval lies above 1."""
+        hits = sum(j.interval is not None and j.interval[0] > 1 for j in self.judged)
         return Rate(hits, len(self.judged))
 
     @property
@@ -346,7 +344,7 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     )
     yield ""
     yield (
-        "| BASE | NEW | comparisons | ratio, median | said slower | beyond chance, and slower |"
+        "| BASE | NEW | comparisons | ratio, median | said slower | longer beyond chance |"
         " said same | said faster |"
     )
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
@@ -354,7 +352,7 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
         if f.judged:
             yield (
                 f"| {f.base} | {f.new} | {len(f.judged)} | {f.ratio:.4f} |"
-                f" {rate(f.said(Verdict.SLOWER))} | {rate(f.beyond_chance(rules.alpha))} |"
+                f" {rate(f.said(Verdict.SLOWER))} | {rate(f.longer)} |"
                 f" {rate(f.said(Verdict.SAME))} | {f.wrong} |"
             )
         else:
