@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from klat import estimands, lab_record, state_split
+from klat.cautions import cautions
 from klat.comparability import (
     RUN,
     SETTINGS,
@@ -15,7 +16,6 @@ from klat.comparability import (
     Declared,
     Values,
     disagreements,
-    is_captured,
     kernels_within,
 )
 from klat.environment import Difference, differences, recorded_differences, short
@@ -303,7 +303,11 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         subject=units.subject,
         refused=refused,
         accepted=accepted,
-        cautions=(*_cautions(base, new, units), *unlike),
+        cautions=(
+            *filter(None, [units.caution]),
+            *cautions(base, new, units.subject, units.took_turns, options.rules.alpha),
+            *unlike,
+        ),
         differences=tuple(_differences(base, new)),
         cells=(),
         uncompared=tuple(uncompared),
@@ -656,27 +660,6 @@ def _differences(base: Side, new: Side) -> list[Difference]:
         if texts[0] != texts[1]:
             found.append(Difference(name, *texts))
     return found + differences(one.path / "environment", two.path / "environment")
-
-
-def _cautions(base: Side, new: Side, units: SideUnits) -> list[str]:
-    found = [units.caution] if units.caution else []
-    kernels = [
-        [side.sessions[0].info.get(k) for k in ("kernel_release", "kernel_version", "preemption")]
-        for side in (base, new)
-    ]
-    if kernels[0] == kernels[1] and units.subject == "kernel":
-        found.append("both sides ran the same kernel: release, version and preemption agree")
-    bare = [
-        name
-        for name, side in (("BASE", base), ("NEW", new))
-        if not all(is_captured(source.values) for source in side.sources)
-    ]
-    if bare:
-        found.append(
-            f"the environment of {' and '.join(bare)} was not captured, so that governor, idle"
-            " states, mitigations and the like could not be held against each other"
-        )
-    return found
 
 
 def _open_cell(

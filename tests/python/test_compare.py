@@ -372,6 +372,46 @@ def test_rows_suffice_where_samples_are_lost(lab: Lab, capsys: pytest.CaptureFix
     assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*pipes\.u64.*\n", err)
 
 
+def test_boots_of_one_kernel_before_all_of_the_other_are_said_in_the_first_lines(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mode, unit, said in (("virtual", "ticks", True), ("counted", "instructions", False)):
+        whats = {"mode": mode, "unit": unit}
+        stock = lab(f"stock-{mode}", **whats, created="2026-01-01T00:00:00Z")
+        rt = lab(f"rt-{mode}", **whats, created="2026-01-02T00:00:00Z", **RT)
+        for sides, first in (((stock, rt), "BASE"), ((rt, stock), "NEW")):
+            out = words(klat_compare(capsys, *sides)[1])
+            note = f"note: all boots of {first} precede all of"
+            assert (note in out) == said
+            assert not said or out.index(note) < out.index("same") and "alternate" in out
+    info = json.loads((stock / "0/session.json").read_text())
+    (stock / "0/session.json").write_text(json.dumps(info | {"created": "2026-01-03T00:00:00Z"}))
+    timed = lab.root / "stock-virtual"
+    info = json.loads((timed / "0/session.json").read_text()) | {"created": "2026-01-03T00:00:00Z"}
+    (timed / "0/session.json").write_text(json.dumps(info))
+    assert "precede" not in klat_compare(capsys, timed, lab.root / "rt-virtual")[1]
+
+
+def test_more_unusable_runs_on_one_side_are_said_in_the_first_lines(
+    lab: Lab, capsys: pytest.CaptureFixture[str], session_writer: SessionWriter
+) -> None:
+    stock, rt = lab("stock"), lab("rt", **RT)
+
+    def spoil(label: str, boots: int, runs: int) -> str:
+        for boot in range(boots):
+            session = again(lab.root / label / str(boot))
+            session.start_ns += runs * 10**12
+            for _ in range(runs):
+                session.run({"round_trip": samples(9_000)}, status="invalid", reason="moved")
+        return words(klat_compare(capsys, stock, rt)[1])
+
+    assert "which is no chance" not in spoil("rt", 1, 12)
+    out = spoil("rt", 5, 2)
+    note = "runs of pipes that are invalid or failed: 0 of 20 in BASE and 22 of 42 in NEW"
+    assert note in out and out.index(note) < out.index("median")
+    assert "which is no chance" not in spoil("stock", 5, 2)
+
+
 # Refusal
 
 CPU = "sys/devices/system/cpu"

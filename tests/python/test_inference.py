@@ -138,6 +138,12 @@ def test_intervals_of_proportions_agree_with_scipy(x: int, n: int) -> None:
         assert ours(x, n, 0.95) == (approx(theirs.low), approx(theirs.high))
 
 
+def test_fishers_exact_test_agrees_with_scipy() -> None:
+    for x, n, y, m in ((0, 20, 12, 32), (3, 5, 1, 9), (0, 4, 0, 7), (5, 5, 0, 3)):
+        theirs = stats.fisher_exact([[x, n - x], [y, m - y]]).pvalue
+        assert proportion.fisher(x, n, y, m) == approx(theirs)
+
+
 def test_boots_that_are_alike_inside_count_for_less() -> None:
     even = proportion.clustered([5] * 10, [25] * 10, 0.95)
     uneven = proportion.clustered([25, 25, *[0] * 8], [25] * 10, 0.95)

@@ -59,3 +59,12 @@ def clustered(counts: Sequence[int], sizes: Sequence[int], confidence: float) ->
         effective = min(float(n), p * (1 - p) / square * few**2)
     effective = max(effective, 1.0)
     return clopper_pearson(p * effective, effective, confidence)
+
+
+def fisher(x: int, n: int, y: int, m: int) -> float:
+    """Two-sided p of x in n and y in m independent trials being of one chance: of all ways to deal
+    x + y among both, those that are no likelier than this one (Fisher, Statistical Methods for
+    Research Workers, 1934, section 21.02)."""
+    every = x + y
+    ways = {k: math.comb(n, k) * math.comb(m, every - k) for k in range(min(n, every) + 1)}
+    return sum(way for way in ways.values() if way <= ways[x]) / math.comb(n + m, every)

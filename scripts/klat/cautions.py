@@ -1,0 +1,93 @@
+"""What a reader has to know of two sides before the verdicts: sentences for the head of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from klat.comparability import is_captured
+from klat.inference.proportion import fisher
+from klat.sides import Side
+
+_NAMES = ("BASE", "NEW")
+# Of the modes in which time passes for the machine too, so that it can drift.
+_TIMED = ("hardware", "virtual")
+_UNUSABLE = ("invalid", "error")
+
+
+def cautions(base: Side, new: Side, subject: str, took_turns: bool, alpha: float) -> Iterator[str]:
+    if subject == "kernel" and not took_turns:
+        yield from _one_after_the_other(base, new)
+    yield from _unusable(base, new, alpha)
+    kernels = [
+        [side.sessions[0].info.get(k) for k in ("kernel_release", "kernel_version", "preemption")]
+        for side in (base, new)
+    ]
+    if kernels[0] == kernels[1] and subject == "kernel":
+        yield "both sides ran the same kernel: release, version and preemption agree"
+    bare = [
+        name
+        for name, side in zip(_NAMES, (base, new))
+        if not all(is_captured(source.values) for source in side.sources)
+    ]
+    if bare:
+        yield (
+            f"the environment of {' and '.join(bare)} was not captured, so that governor, idle states,"
+            " mitigations and the like could not be held against each other"
+        )
+
+
+def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
+    """Where time and kernel cannot be told apart."""
+    if min(len(base.boots), len(new.boots)) < 2 or base.sessions[0].mode not in _TIMED:
+        return
+    moments = [[(s.begun, s.boot_number) for s in side.sources] for side in (base, new)]
+    for first, second in ((0, 1), (1, 0)):
+        if max(moments[first]) < min(moments[second]):
+            yield (
+                f"all boots of {_NAMES[first]} precede all of {_NAMES[second]}, so that any change of"
+                " the machine between them counts as one of the kernel; alternate the kernels from boot"
+                " to boot (klat lab run with several --kernel does)"
+            )
+
+
+def _unusable(base: Side, new: Side, alpha: float) -> Iterator[str]:
+    """Where more runs of one side do not count than of the other, and not by one boot alone."""
+    sides = [_by_boot(side) for side in (base, new)]
+    shared = [benchmark for benchmark in sides[0] if benchmark in sides[1]]
+    for benchmark in shared:
+        held = [list(side[benchmark].values()) for side in sides]
+        sums = [_sum(boots) for boots in held]
+        worse = max((0, 1), key=lambda i: sums[i][0] / sums[i][1])
+        kept = [boots if i != worse else _without_worst(boots) for i, boots in enumerate(held)]
+        (x, n), (y, m) = map(_sum, kept)
+        still = worse == int(y * n > x * m)
+        if still and fisher(x, n, y, m) <= alpha / len(shared):
+            told = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
+            yield (
+                f"runs of {benchmark} that are invalid or failed: {' and '.join(told)}, which is no"
+                " chance; find out why before you trust its verdicts"
+            )
+
+
+Counts = tuple[int, int]  # unusable runs, and all
+
+
+def _sum(boots: Sequence[Counts]) -> Counts:
+    return sum(bad for bad, _ in boots), sum(n for _, n in boots)
+
+
+def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
+    """What one boot does may be its own."""
+    return sorted(boots, key=lambda boot: boot[0] / boot[1])[:-1] or boots
+
+
+def _by_boot(side: Side) -> dict[str, dict[str, Counts]]:
+    """Of each benchmark and boot, unusable runs and all that were not skipped."""
+    found: dict[str, dict[str, Counts]] = {}
+    for session in side.sessions:
+        for rows in session.runs():
+            if rows[0].status != "skipped":
+                boots = found.setdefault(rows[0].benchmark, {})
+                bad, n = boots.get(session.boot_id, (0, 0))
+                boots[session.boot_id] = (bad + (rows[0].status in _UNUSABLE), n + 1)
+    return found
