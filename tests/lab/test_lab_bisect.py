@@ -17,7 +17,7 @@ from labs import ROOT, Lab, experiment, hash_of, write_session
 from klat.errors import KlatError
 from klat.lab import bisect
 from klat.lab.attempt import Request
-from klat.lab.bisect import BAD, GOOD, Figures, verdict
+from klat.lab.bisect import BAD, GOOD, UNTESTABLE, Figures, verdict
 from klat.lab.experiment import Experiment
 from klat.lab.initramfs import recorded_machine_id
 from klat.lab.qemu import Machine, Shape, find
@@ -33,7 +33,10 @@ def figures(*values: float, params: str = "cpus=0,0", unit: str = "instructions"
         ((100, 101), (200, 202), 100, GOOD),
         ((100, 101), (200, 202), 190, BAD),
         ((100, 101), (200, 202), 90, GOOD),
-        ((100, 101), (200, 202), 300, BAD),
+        ((100, 101), (200, 202), 220, BAD),
+        ((100, 101), (200, 202), 300, UNTESTABLE),
+        ((100, 101), (200, 202), 80, UNTESTABLE),
+        ((200,), (100,), 300, UNTESTABLE),
         ((100,), (400,), 199, GOOD),
         ((100,), (400,), 201, BAD),
         ((200,), (100,), 190, GOOD),

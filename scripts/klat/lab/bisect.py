@@ -66,8 +66,14 @@ def gather(sessions: Sequence[Session], benchmark: str, metric: str, statistic: 
     return Figures(tuple(map(median, values.values())), units.pop(), kinds.pop())
 
 
+# How far outside of the range of good and bad a figure may lie, as a share of their distance, and
+# still be like one of them: other commits move it a little too.
+_OUTSIDE = 0.25
+
+
 def verdict(good: Figures, bad: Figures, figure: float) -> int:
-    """GOOD or BAD, by the nearer of the two as a ratio. KlatError where they cannot be told apart."""
+    """GOOD or BAD, by the nearer of the two as a ratio; UNTESTABLE where the figure lies outside of
+    what they span, and so is like neither. KlatError where they cannot be told apart."""
     if (good.params, good.unit) != (bad.params, bad.unit):
         raise KlatError("good and bad were measured with different options or units")
     ranges = sorted((min(f.values), max(f.values)) for f in (good, bad))
@@ -76,6 +82,9 @@ def verdict(good: Figures, bad: Figures, figure: float) -> int:
             f"good ({good.middle:,.0f} {good.unit}) and bad ({bad.middle:,.0f}) do not differ in"
             " every boot, so nothing can be like one of them"
         )
+    room = (max(good.middle, bad.middle) / min(good.middle, bad.middle)) ** _OUTSIDE
+    if not ranges[0][0] / room <= figure <= ranges[1][1] * room:
+        return UNTESTABLE
     boundary = math.sqrt(good.middle * bad.middle)
     return BAD if (figure > boundary) == (bad.middle > good.middle) else GOOD
 
@@ -163,10 +172,10 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if figure is None:
         return UNTESTABLE
     found = verdict(good.figures, bad.figures, figure)
+    like = {GOOD: "like good", BAD: "like bad", UNTESTABLE: "like neither"}
     print(
         f"{arguments.metric} {arguments.statistic}: {figure:,.0f} {good.figures.unit}; good"
-        f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: like"
-        f" {'bad' if found else 'good'}",
+        f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: {like[found]}",
         flush=True,  # a failure to print must not pass for a bad kernel
     )
     return found
