@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from klat import __version__, commands, programs
-from klat.errors import KlatError
+from klat.errors import KlatError, did_you_mean
 
 _USAGE = 2
 _INTERRUPTED = 128 + signal.SIGINT
@@ -93,10 +93,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _like(word: str, names: Sequence[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, [*names, *programs.available()], n=1)
-    return f", did you mean {close[0]!r}?" if close else "; see klat --help"
+    return did_you_mean(word, [*names, *programs.available()]) or "; see klat --help"
 
 
 def _explain(error: Exception) -> tuple[str, int] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class KlatError(Exception):
     """Something that stops a command. The message is one sentence that says what to mend.
@@ -13,3 +15,11 @@ class KlatError(Exception):
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(message)
         self.status = status
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`, did you mean 'pipes'?`, or nothing where no known word is near."""
+    import difflib
+
+    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from klat.errors import KlatError
+from klat.errors import KlatError, did_you_mean
 
 # What the project exists for, in the order in which it is always shown; a session runs these unless
 # it is told otherwise.
@@ -119,8 +120,15 @@ def require(name: str) -> Path:
     if name in CORE:
         cure = "run 'make' first" if in_tree() else "install klat again"
         raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {cure}")
-    known = ", ".join(available()) or "none is built"
-    raise KlatError(f"there is no benchmark '{name}' (there are: {known})")
+    raise unknown(name, available())
+
+
+def unknown(name: str, known: Sequence[str]) -> KlatError:
+    """What to say of a benchmark that is not there."""
+    there = ", ".join(known) or "none is built"
+    return KlatError(
+        f"there is no benchmark {name!r}{did_you_mean(name, known) or f' (there are: {there})'}"
+    )
 
 
 def execute(path: Path, arguments: list[str]) -> int:

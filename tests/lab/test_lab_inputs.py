@@ -190,6 +190,27 @@ def test_what_names_no_kernel_is_a_usage_error(lab: Lab, text: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("--kernel", "debian:stok", "pipes"), "stock"),
+        (("--kernel", "debian:6.1-RT", "pipes"), "6.1-rt"),
+        (("--kernel", "stock", "pipes"), "debian:stock"),
+        (("--kernel", "debian:stock", "pipe"), "pipes"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
+    lab: Lab, qemu: str, words: tuple[str, ...], meant: str
+) -> None:
+    apt = lab.cache / "klat/lab/apt"
+    apt.mkdir(parents=True)
+    held = [[f"linux-image-6.1.0-9-{rt}amd64", "6.1.9-1", 1] for rt in ("", "rt-")]
+    (apt / "index.json").write_text(json.dumps(held))
+    done = lab("run", "--mode", "counted", *words)
+    assert done.returncode == 2
+    assert f", did you mean {meant!r}?" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:
     spec = kernels.parse("mine=/a,b/c=d/bzImage,modules=/e,f")
     assert (spec.label, str(spec.path), str(spec.modules)) == ("mine", "/a,b/c=d/bzImage", "/e,f")

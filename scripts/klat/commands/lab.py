@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from klat import beginning, plan
-from klat.errors import KlatError
+from klat.errors import KlatError, did_you_mean
 
 _ABORT = 255  # ends `git bisect run`
 
@@ -203,18 +203,21 @@ def _run(arguments: argparse.Namespace) -> int:
     named = arguments.benchmarks or suite.default_benchmarks(cpus)
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != experiment.IDLE]
-    suite.use_static_programs(wanted + ["load"] * bool(wanted and loaded))
+    suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded))
     for load in loaded:
         if load not in klat_loads.names():
-            there = ", ".join(klat_loads.names()) or "none: load/load is not built"
-            raise KlatError(f"--load {load}: a guest has only klat's own loads: {there}")
+            there = klat_loads.names()
+            raise KlatError(
+                f"--load {load}: a guest has only klat's own loads:"
+                f" {', '.join(there) or 'none: load/load is not built'}{did_you_mean(load, there)}"
+            )
     request = Request(
         specs=arguments.kernel,
         mode=arguments.mode or "auto",
         shape=_shape(cpus, arguments.numa, arguments.memory),
         sets=_sets(arguments, named, cpus),
         loads=loads,
-        append=beginning.plain("append", arguments.append) if arguments.append else "",
+        append=beginning.plain("append", arguments.append) if arguments.append is not None else "",
         boots=arguments.boots or 20,
         runs=arguments.runs or 25,
         seed=beginning.seed(arguments),

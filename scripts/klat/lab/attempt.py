@@ -42,7 +42,6 @@ MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 
 _VIRTIO = ("virtio_pci", "virtio_blk")
 _NETWORK = "tun"
-_LOAD_PROGRAM = "load"
 # Until the first program runs. An emulated kernel of many CPUs takes its time.
 _BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
 _BOOT_LIMIT_OF_CPU_S = 15
@@ -200,7 +199,7 @@ class Attempt:
     ) -> dict[str, Path]:
         names = dict.fromkeys(name for name, _ in sets)
         if any(load != IDLE for load in loads):
-            names[_LOAD_PROGRAM] = None
+            names[suite.LOAD_PROGRAM] = None
         return suite.static_programs(list(names))
 
     def _ready(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat import directory
-from klat.errors import KlatError
+from klat.errors import KlatError, did_you_mean
 from klat.lab import image
 from klat.lab.apt import Archive, Package
 from klat.lab.image import Image
@@ -76,7 +76,8 @@ def parse(text: str) -> Spec:
         return Spec(text, f"lab-{name.removeprefix('debian:')}", debian=_archive_name(name))
     label, equals, rest = text.partition("=")
     if not equals or not rest:
-        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage")
+        meant = did_you_mean(f"debian:{text}", [f"debian:{name}" for name in NAMED])
+        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage{meant}")
     directory.check_label(label)
     kernel, options = _options(text, rest)
     append = options.get("append", "")
@@ -92,7 +93,7 @@ def parse(text: str) -> Spec:
 
 def _archive_name(text: str) -> str:
     name = text.removeprefix("debian:")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
+    if not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9.+-]*", name):
         raise ValueError(f"{text!r} names no kernel: klat lab kernels lists them")
     return name
 
@@ -138,8 +139,10 @@ def choose(name: str, kernels: Iterable[Offered]) -> Offered:
     matching = [kernel for kernel in held if wanted in (kernel.name, kernel.release)]
     if not matching:
         names = sorted({kernel.name for kernel in held}) + sorted(NAMED)
+        meant = did_you_mean(name, [*names, *(kernel.release for kernel in held)])
         raise KlatError(
-            f"Debian has no kernel debian:{name}; there are {', '.join(names)} (klat lab kernels)"
+            f"Debian has no kernel debian:{name}"
+            + (meant or f"; there are {', '.join(names)} (klat lab kernels)")
         )
     return matching[-1]
 

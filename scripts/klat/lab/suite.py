@@ -27,6 +27,7 @@ _ONE_CPU: dict[str, dict[str, str]] = {
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
 _SKIPPED = 4
 _CHECK_SECONDS = 10
+LOAD_PROGRAM = "load"
 _BUILD = "build/static"
 _BUILD_SECONDS = 600
 
@@ -69,10 +70,15 @@ def use_static_programs(names: Sequence[str]) -> None:
     static = programs.root() / "libexec/klat/static"
     if programs.in_tree():
         static = programs.root() / _BUILD
-        # What is no program is told by name later, and not by make.
-        known = [name for name in names if any((programs.root() / name).glob("*.c*"))]
-        if known or not names:
-            _build([f"{_BUILD}/{name}/{name}" for name in known] or ["all"])
+        known = sorted(
+            path.parent.name
+            for path in programs.root().glob("*/*.c*")
+            if path.stem == path.parent.name
+        )
+        for name in names:
+            if name not in known:
+                raise programs.unknown(name, [one for one in known if one != LOAD_PROGRAM])
+        _build([f"{_BUILD}/{name}/{name}" for name in names] or ["all"])
     elif not static.is_dir():
         raise KlatError(
             "an installed klat has no programs for a guest: in its source tree, make OUT=DIR"
