@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from klat.settings import Measurement, Setting
-from klat.statistics import LinearFit, Values, linear_fit
+from klat.settings import Setting
+from klat.statistics import LinearFit, Values, fit_over_boots, linear_fit
 
 BENCHMARK = "tlbflush"
 SWEPT = "responders"
@@ -18,10 +18,12 @@ _FOLLOWING = ("cpus",)
 
 @dataclass(frozen=True)
 class Point:
-    """The runs with k responders; T(k) is the mean over runs of the run's median."""
+    """The runs with k responders; T(k) is the mean over runs of the run's median. `boots` names the
+    boot of each run."""
 
     responders: int
     run_medians: Values
+    boots: tuple[str, ...]
 
     @property
     def time(self) -> float:
@@ -72,16 +74,23 @@ def _sweep(metric: str, params: dict[str, str], counts: dict[int, list[Setting]]
     points = []
     for count in sorted(counts):
         found = [s.measurements[metric] for s in counts[count] if metric in s.measurements]
-        medians = _run_medians(found)
-        if len(medians):
-            points.append(Point(count, medians))
-    fit = None
-    if points:
-        x = np.concatenate([np.full(len(p.run_medians), float(p.responders)) for p in points])
-        fit = linear_fit(x, np.concatenate([p.run_medians for p in points]))
-    return Shootdown(metric, params, points, fit)
+        held = [(row.p50, row.boot) for m in found for row in (run.row for run in m.runs)]
+        medians = [(float(median), boot) for median, boot in held if median is not None]
+        if medians:
+            values, boots = zip(*medians)
+            points.append(Point(count, np.array(values), boots))
+    return Shootdown(metric, params, points, _fit(points))
 
 
-def _run_medians(measurements: Iterable[Measurement]) -> Values:
-    values = [run.row.p50 for measurement in measurements for run in measurement.runs]
-    return np.array([float(value) for value in values if value is not None])
+def _fit(points: Sequence[Point]) -> LinearFit | None:
+    """A line for each boot, and their mean."""
+    by_boot: dict[str, tuple[list[float], list[float]]] = {}
+    for point in points:
+        for median, boot in zip(point.run_medians.tolist(), point.boots):
+            x, y = by_boot.setdefault(boot, ([], []))
+            x.append(float(point.responders))
+            y.append(median)
+    fits = [fit for x, y in by_boot.values() if (fit := linear_fit(np.array(x), np.array(y)))]
+    if len(by_boot) < 2 or not fits:
+        return fits[0] if fits else None
+    return fit_over_boots(fits)

@@ -168,6 +168,16 @@ class LinearFit:
     n: int
 
 
+def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:
+    """The mean line of those of several boots, at least one. Runs of one boot share what is the
+    boot's own, so boots are what is independent: the interval is Student's t over their slopes."""
+    slopes = np.array([fit.slope for fit in fits])
+    intercept = float(np.mean([fit.intercept for fit in fits]))
+    return LinearFit(
+        float(slopes.mean()), intercept, mean_interval(slopes), sum(fit.n for fit in fits)
+    )
+
+
 def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | None:
     """Least squares, each pair an independent unit. None with fewer than two distinct x.
 

@@ -19,6 +19,8 @@ import numpy as np
 
 from klat import shootdown
 from klat.comparability import OBTAINED
+from klat.inference.means import welch
+from klat.inference.nested import branch_means
 from klat.measurements import Label
 from klat.published import Published, published
 from klat.session import parse_pairs
@@ -49,14 +51,25 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Point:
-    """The runs with one value of the option; each gives the median of its samples, or its count."""
+    """The runs with one value of the option; each gives the median of its samples, or its count.
+    `boots` names the boot of each run."""
 
     x: float
     runs: Values
+    boots: tuple[str, ...]
 
     @property
     def value(self) -> float:
         return float(self.runs.mean())
+
+    @property
+    def units(self) -> list[float]:
+        """What is independent: the means of the boots, or the runs of the only one."""
+        by_boot: dict[str, list[float]] = {}
+        for value, boot in zip(self.runs.tolist(), self.boots):
+            by_boot.setdefault(boot, []).append(value)
+        (first, *others) = by_boot.values()
+        return branch_means([first, *others]) if others else first
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, list[float]]] = {}
     for setting in settings:
         quantity = next(iter(_of_setting(setting)), None)
-        figures = _values(setting, quantity) if quantity else []
+        figures = [value for value, _ in _values(setting, quantity)] if quantity else []
         for option, value in setting.params.items():
             if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
                 found.setdefault(option, {}).setdefault(value, []).extend(figures)
@@ -301,13 +314,16 @@ def _runs(setting: Setting) -> list[Run]:
     return next((m.runs for m in setting.measurements.values() if m.runs), [])
 
 
-def _values(setting: Setting, quantity: Quantity) -> list[float]:
+def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
+    """With the boot of each run."""
+    found: list[tuple[str | int | None, str]]
     if quantity.is_count:
-        counts = [parse_pairs(run.row.evidence).get(quantity.name) for run in _runs(setting)]
-        return [float(count) for count in counts if count is not None]
-    measurement = setting.measurements.get(quantity.name)
-    medians = [run.row.p50 for run in measurement.runs] if measurement else []
-    return [float(median) for median in medians if median is not None]
+        rows = [run.row for run in _runs(setting)]
+        found = [(parse_pairs(row.evidence).get(quantity.name), row.boot) for row in rows]
+    else:
+        measurement = setting.measurements.get(quantity.name)
+        found = [(run.row.p50, run.row.boot) for run in measurement.runs] if measurement else []
+    return [(float(value), boot) for value, boot in found if value is not None]
 
 
 def _line(
@@ -318,16 +334,21 @@ def _line(
     for x, settings in chain.at.items():
         values = [value for setting in settings for value in _values(setting, quantity)]
         if values:
-            points.append(Point(x, np.array(values)))
+            medians, boots = zip(*values)
+            points.append(Point(x, np.array(medians), boots))
             # One that does not name the option is of no place along it.
             placed = [p for p in known if chain.option in parse_pairs(p.params)]
             beside += [(x, p) for p in placed if p.stands_beside(quantity.name, settings[0].params)]
     return Line(name, label, points, beside if label.khz and quantity.is_time else [])
 
 
+# Of two lines that differ at one value of the option.
+_CHANCE = 0.05
+
+
 def crossings(sweep: Sweep) -> list[Crossing]:
-    """Pairs of lines of which one is lower at first and the other in the end, each beyond twice the
-    standard error of its runs, and which change places once."""
+    """Pairs of lines of which one is lower at first and the other in the end, each beyond chance, and
+    which change places once."""
     found = []
     for i, one in enumerate(sweep.lines):
         for other in sweep.lines[i + 1 :]:
@@ -341,9 +362,11 @@ def crossings(sweep: Sweep) -> list[Crossing]:
 
 
 def _sign(one: Point | None, other: Point | None) -> int:
-    """Of one's difference from the other; 0 where the runs do not tell it from chance."""
-    if one is None or other is None or min(len(one.runs), len(other.runs)) < 2:
+    """Of one's difference from the other; 0 where Welch's test does not tell it from chance. Runs of
+    one boot are no match for several boots."""
+    if one is None or other is None or (len(set(one.boots)) > 1) != (len(set(other.boots)) > 1):
         return 0
-    difference = one.value - other.value
-    error = math.sqrt(sum(float(p.runs.var(ddof=1)) / len(p.runs) for p in (one, other)))
-    return 0 if abs(difference) <= 2 * error else int(math.copysign(1, difference))
+    found = welch(other.units, one.units)
+    if found is None or found.p_changed(0.0) > _CHANCE:
+        return 0
+    return int(math.copysign(1, found.value))

@@ -270,6 +270,23 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(
     assert 25_950 < low < 26_000 < high < 26_050
 
 
+def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for boot, slope in enumerate((20_000, 26_000, 32_000)):
+        writer = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for count in (0, 1, 2):
+            for run in range(20):
+                ticks = samples(15_600 + slope * count + 26 * run)
+                params = FLUSH.format(count)
+                writer.run({"initiator": ticks}, benchmark="tlbflush", params=params)
+    _, out, _ = summary(capsys, writer.path.parent, "--format", "json")
+    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    reach = 4.3027 * 6_000 / 3**0.5  # Student's t with 2 degrees of freedom
+    assert sweep["slope"] == pytest.approx(26_000)
+    assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
+
+
 def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,24 @@ def test_a_change_of_places_within_the_noise_is_not_told(session_writer: Session
     assert crossings(sweep) == []
 
 
+def test_a_change_of_places_within_the_variation_of_boots_is_not_told(
+    session_writer: SessionWriter,
+) -> None:
+    # Of each boot every run is alike, and in two of three boots the lines change places.
+    paths = []
+    for boot, (first, last) in enumerate(((100, -100), (90, -90), (-110, 110))):
+        writer = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for idle, ahead in ((1, first), (2, last)):
+            for spin in (0, 1):
+                middle = 5_200 + spin * ahead
+                point(writer, f"idle={idle};spin={spin}", middle - 1, middle, middle + 1)
+        paths.append(writer.path)
+    (sweep,) = found(paths[0].parent)
+    assert crossings(sweep) == []
+    (alone,) = found(paths[0])
+    assert len(crossings(alone)) == 1
+
+
 def test_metrics_are_not_held_against_each_other(session_writer: SessionWriter) -> None:
     writer = session_writer()
     for size, item in ((1, 1_000), (2, 9_000)):
