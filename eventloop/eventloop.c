@@ -163,26 +163,16 @@ static int64_t now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* SplitMix64 (Steele, Lea and Flood 2014): the same numbers for a round in every run and backend.
- */
-static uint64_t draw(uint64_t *seed)
-{
-	uint64_t z = *seed += 0x9e3779b97f4a7c15;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
-
 static void draw_round(struct loop *loop, int64_t round)
 {
 	uint32_t *draws = (uint32_t *)loop->draws;
+	/* The same numbers for a round in every run and backend. */
 	uint64_t seed = round;
 
 	for (int64_t i = 0; i <= loop->draw_mask && loop->has_timers; i++)
-		draws[i] = (draw(&seed) >> 32) * 1000000000 >> 32;
+		draws[i] = (klat_draw(&seed) >> 32) * 1000000000 >> 32;
 	for (struct pair *pair = loop->pairs; pair < loop->end && loop->has_priorities; pair++)
-		pair->level = (draw(&seed) >> 32) * LEVELS >> 32;
+		pair->level = (klat_draw(&seed) >> 32) * LEVELS >> 32;
 	loop->draw = 0;
 }
 

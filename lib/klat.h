@@ -380,6 +380,22 @@ static inline void klat_inject(const struct klat_run *run, int64_t i)
 		klat_spin(run->inject);
 }
 
+/*
+ * What a run draws from: the plan's seed and the run's number, both recorded, so that the same run
+ * draws the same again.
+ */
+uint64_t klat_seed(const struct klat_run *run);
+
+/* SplitMix64 (Steele, Lea and Flood 2014). */
+static inline uint64_t klat_draw(uint64_t *seed)
+{
+	uint64_t z = *seed += 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
 /* True where --plant asked for this fault, a deliberate spoiling that the evidence has to catch. */
 bool klat_planted(const struct klat_run *run, const char *fault);
 

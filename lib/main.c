@@ -29,6 +29,14 @@ bool klat_planted(const struct klat_run *run, const char *fault)
 	return planted && !strcmp(planted, fault);
 }
 
+uint64_t klat_seed(const struct klat_run *run)
+{
+	const struct klat_common *common = &run->library->common;
+	uint64_t seed = common->seed;
+
+	return klat_draw(&seed) + common->run;
+}
+
 void klat_bound_offset(struct klat_run *run, int metric)
 {
 	run->library->offset_wanted = true;

@@ -30,6 +30,10 @@ def result_of(*options: str) -> dict[str, Any]:
     return json_of(works("syscall", *options, "--json"))
 
 
+def counts_of(*options: str) -> dict[str, int]:
+    return dict(result_of(*options)["evidence"]["counts"])
+
+
 def median(metric: str, *options: str) -> float:
     for each in result_of(*options)["metrics"]:
         if each["name"] == metric:
@@ -77,24 +81,51 @@ def test_a_batch_leaves_the_floor_out() -> None:
     def attempt() -> str:
         single = result_of()
         (call,) = single["metrics"]
-        batched = median("call", "--batch", "1000")
+        batched = counts_of("--batch", "1000")["call_ticks"]
         kept = call["p50"] - single["floor"] / 2
         return "" if batched < kept else f"{batched} is not below {kept}"
 
     until(attempt)
 
 
-def test_a_call_is_its_batch_divided_to_the_nearest_tick(tmp_path: Path) -> None:
+def test_the_difference_is_signed_and_made_of_all_samples(tmp_path: Path) -> None:
     works("syscall", "--batch", "300", "--quiet", "--record", tmp_path)
     session = Session(tmp_path)
-    calls, batches = (session.samples(row) for row in session.rows)
-    assert [row["metric"] for row in session.rows] == ["call", "batch"]
-    assert calls == [(batch + 150) // 300 for batch in batches]
+    assert [row["metric"] for row in session.rows] == ["calls_n", "calls_2n"]
+    once, twice = (session.samples(row) for row in session.rows)
+    evidence = dict(pair.split("=") for pair in session.rows[0]["evidence"].split(";"))
+    difference = sum(twice) / len(twice) - sum(once) / len(once)
+    assert int(evidence["difference_ticks"]) == pytest.approx(difference, abs=1)
+    assert int(evidence["call_ticks"]) == pytest.approx(difference / 300, abs=1)
+
+
+def test_a_difference_below_zero_stays_below_zero() -> None:
+    """With calls that take no time, noise decides, and either sign comes up."""
+
+    def attempt() -> str:
+        options = ("--plant", "cached", "--batch", "2", "--iterations", "1")
+        found = [
+            json_of(run("syscall", *options, "--run", str(number), "--json"))
+            for number in range(30)
+        ]
+        signs = {one["evidence"]["counts"]["difference_ticks"] < 0 for one in found}
+        return "" if signs == {True, False} else f"signs below zero: {signs}"
+
+    until(attempt)
+
+
+def test_the_order_of_n_and_2n_is_drawn_from_the_seed() -> None:
+    def drawn(seed: str, number: str) -> int:
+        return counts_of("--batch", "2", "--seed", seed, "--run", number)["n_first"]
+
+    assert 200 < drawn("1", "1") < 300
+    assert drawn("1", "1") == drawn("1", "1")
+    assert len({drawn(seed, number) for seed in "12" for number in "123"}) > 3
 
 
 def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
     def attempt() -> str:
-        ratio = median("batch", "--batch", "2000") / median("batch", "--batch", "500")
+        ratio = median("calls_2n", "--batch", "2000") / median("calls_n", "--batch", "1000")
         return "" if 3.5 < ratio < 4.5 else f"four times the calls took {ratio} times as long"
 
     until(attempt)
@@ -131,7 +162,9 @@ def test_bytes_are_for_calls_that_move_some() -> None:
 
 def test_published_figures_stand_beside_what_was_published() -> None:
     done = works("syscall", "--call", "write-null", "--batch", "100", "--published")
-    assert re.search(r"^call 520 ns, here \d+ ns on average$", done.out, re.MULTILINE), str(done)
+    assert re.search(r"^call_ticks 520 ns, here \d+ ns on average$", done.out, re.MULTILINE), str(
+        done
+    )
     assert "none for this metric" in works("syscall", "--published").out
     assert (
         "none for this metric"
