@@ -1,32 +1,27 @@
 """`make validate-real`: the verdict on real data of which the truth is known.
 
 A kernel held against itself, a slowdown in the kernel's own path, and idle states taken away. What
-is measured is not to be repeated digit for digit; the seed decides the order of the runs and the
-labels.
+is measured is not to be repeated digit for digit; the seed decides the order of the turns and of the
+runs in them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from klat.errors import KlatError
-from klat.inference.proportion import clopper_pearson, clustered
 from klat.session import SessionError
 from klat.sides import Side
-from klat.validation.__main__ import rate
-from klat.validation.simulation import Rate
+from klat.validation.outcome import Found, Itself, Outcome, Plan, markdown
 from klat.validation.turns import Experiment, Setting, Taker
-from klat.verdicts import Judgement, Rules, Verdict
 
 INSTRUCTIONS = (25, 35, 50, 75, 100, 200, 400)
 HALT_POLL = Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
@@ -35,30 +30,19 @@ DMA_LATENCY = Path("/dev/cpu_dma_latency")
 HOLD = f"sh -c 'exec 9>{DMA_LATENCY} && echo 0 >&9 && exec \"$@\"' hold"
 _TWO = "pipes, two CPUs"
 _BUSY = 0.2
-_CHANGED = (Verdict.FASTER, Verdict.SLOWER)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is taken: comparisons, and blocks of each."""
-
-    seed: int = 1
-    seconds: float = 900.0
-    itself: int = 220
-    itself_blocks: int = 6
-    delayed: int = 40  # of each number of instructions, if there is time
-    delayed_blocks: int = 8
-    idle_blocks: int = 10
-    at_once: int = 5  # comparisons of one klat ab
-    rules: Rules = Rules()
 
 
 def quick(plan: Plan) -> Plan:
     """Whether it works, in less than a minute."""
     return replace(
-        plan, seconds=50.0, itself=6, itself_blocks=3, delayed=2, delayed_blocks=4, idle_blocks=3,
+        plan,
+        seconds=50.0,
+        itself=4,
+        delayed=1,
+        delayed_blocks=6,
+        idle_blocks=6,
         at_once=2,
-    )  # fmt: skip
+    )
 
 
 ITSELF = Experiment(
@@ -69,118 +53,20 @@ ITSELF = Experiment(
 )
 
 
-@dataclass
-class Alarms:
-    """Of comparisons of a kernel with itself, each of all metrics at once."""
-
-    method: str
-    tests: list[int] = field(default_factory=list)  # of each comparison
-    alarms: list[int] = field(default_factory=list)  # p at most alpha, by itself
-    changed: list[bool] = field(default_factory=list)  # any faster or slower after Holm
-
-    def add(self, judged: Sequence[Judgement], rules: Rules) -> None:
-        self.tests.append(len(judged))
-        self.alarms.append(sum(j.p is not None and j.p <= rules.alpha for j in judged))
-        self.changed.append(any(j.verdict in _CHANGED for j in judged))
-
-    @property
-    def suite(self) -> Rate:
-        return Rate(sum(self.changed), len(self.changed))
-
-    @property
-    def single(self) -> tuple[float, float, float]:
-        """Share of tests with p at most alpha and its interval: metrics of one comparison are of
-        the same minute, so that they count for as many as they are worth."""
-        low, high = clustered(self.alarms, self.tests, 0.95)
-        return sum(self.alarms) / sum(self.tests), low, high
-
-    def refuted(self, alpha: float) -> list[str]:
-        found = []
-        if self.suite.interval[0] > alpha:
-            found.append("false alarms of comparisons")
-        if self.single[1] > alpha + 0.01:
-            found.append("false alarms of single tests")
-        return found
-
-
-@dataclass
-class Found:
-    """Of comparisons of a setting with one that is slower, or not, by something known."""
-
-    base: str
-    new: str
-    about: str
-    changes: bool = True  # whether it is claimed that there is a change
-    judged: list[Judgement] = field(default_factory=list)
-
-    def said(self, *verdicts: Verdict) -> Rate:
-        return Rate(sum(j.verdict in verdicts for j in self.judged), len(self.judged))
-
-    @property
-    def ratio(self) -> float:
-        return median(j.ratio for j in self.judged if j.ratio is not None)
-
-    @property
-    def longer(self) -> Rate:
-        """The interval lies above 1."""
-        hits = sum(j.interval is not None and j.interval[0] > 1 for j in self.judged)
-        return Rate(hits, len(self.judged))
-
-    @property
-    def wrong(self) -> int:
-        """Verdicts in the wrong direction, where NEW is slower."""
-        return self.said(Verdict.FASTER).hits
-
-
-@dataclass(frozen=True)
-class Outcome:
-    plan: Plan
-    machine: str
-    seconds: float
-    itself: tuple[Alarms, ...]
-    delayed: tuple[Found, ...]
-    idle: tuple[Found, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def refuted(self) -> list[str]:
-        alpha = self.plan.rules.alpha
-        found = [f"{a.method}: {why}" for a in self.itself if a.tests for why in a.refuted(alpha)]
-        found += [f"{f.new}: said faster" for f in self.delayed if f.wrong]
-        found += [
-            f"{f.new}, {f.about}: no change found"
-            for f in self.idle
-            if f.changes and f.judged and not f.said(*_CHANGED).hits
-        ]
-        return found
-
-    @property
-    def smallest(self) -> Found | None:
-        """The smallest change that is said to be slower 95 times of 100, as are all larger ones."""
-        found = None
-        for each in sorted((f for f in self.delayed if f.judged), key=lambda f: -f.ratio):
-            if each.said(Verdict.SLOWER).value < 0.95:
-                break
-            found = each
-        return found
-
-
-def alone(plan: Plan, taker: Taker) -> tuple[Alarms, ...]:
+def alone(plan: Plan, taker: Taker) -> Itself:
     """A kernel against itself."""
-    draw = random.Random(plan.seed)
-    pairs, boots = Alarms("turns in one boot, in pairs"), Alarms("sessions, as if boots")
+    found = Itself()
     longest = 0.0
-    while len(pairs.tests) < plan.itself and taker.time_for(longest):
+    while len(found.changed) < plan.itself and taker.time_for(longest):
         begun = time.monotonic()
-        wanted = min(plan.at_once, plan.itself - len(pairs.tests))
+        wanted = min(plan.at_once, plan.itself - len(found.changed))
         compared, _ = taker.comparisons(ITSELF, plan.itself_blocks, wanted)
         for each in compared:
-            pairs.add(each.relabelled(draw).judged(plan.rules), plan.rules)
-            boots.add(each.judged_as_boots(draw, plan.rules), plan.rules)
+            found.add(each.named(plan.rules))
         taker.done()
         longest = max(longest, time.monotonic() - begun)
-        tell(f"a kernel against itself: {len(pairs.tests)} of {plan.itself}")
-    return pairs, boots
+        tell(f"a kernel against itself: {len(found.changed)} of {plan.itself}")
+    return found
 
 
 def delays(plan: Plan, taker: Taker, helper: Path) -> tuple[Found, ...]:
@@ -286,9 +172,9 @@ def validate(plan: Plan, helper: Path, output: Path) -> Outcome:
     return Outcome(plan, machine, seconds, itself, delayed, polled, notes)
 
 
-def too_few(plan: Plan, itself: Sequence[Alarms], delayed: Sequence[Found]) -> tuple[str, ...]:
+def too_few(plan: Plan, itself: Itself, delayed: Sequence[Found]) -> tuple[str, ...]:
     """Where the time was over before all was taken."""
-    taken = [(min(len(a.tests) for a in itself), plan.itself, "with itself")]
+    taken = [(len(itself.changed), plan.itself, "with itself")]
     taken.append((min(len(f.judged) for f in delayed), plan.delayed, "of each slowdown"))
     return tuple(
         f"The time was over after {got} of {wanted} comparisons {what}; VALIDATE='--minutes N'"
@@ -303,85 +189,6 @@ def machine_of(side: Side) -> str:
         f"{' '.join(str(info.get('cpu_model')).split())}, {info.get('cpus_online')} CPUs,"
         f" Linux {info.get('kernel_release')}, mode {side.sessions[0].mode}"
     )
-
-
-def markdown(outcome: Outcome, command: str) -> Iterator[str]:
-    plan = outcome.plan
-    rules = plan.rules
-    yield f"`{command}`"
-    yield ""
-    yield (
-        f"{outcome.machine}. Seed {plan.seed}, alpha {100 * rules.alpha:g} %, margin"
-        f" {100 * rules.margin:g} %; {outcome.seconds / 60:.1f} minutes. In brackets 95 % intervals"
-        " (Clopper and Pearson)."
-    )
-    yield ""
-    yield (
-        f"A kernel against itself: pipes on one CPU, cv, tlbflush, timer, network, {plan.itself_blocks}"
-        " blocks of ABBA for each comparison; labels drawn from the seed:"
-    )
-    yield ""
-    yield (
-        "| judged as | comparisons | any faster or slower, after Holm | tests | p at most"
-        f" {100 * rules.alpha:g} %, one test | |"
-    )
-    yield "|---|---:|---:|---:|---:|---|"
-    for a in outcome.itself:
-        if not a.tests:
-            yield f"| {a.method} | 0 | n/a | 0 | n/a | no time |"
-            continue
-        share, low, high = a.single
-        told = ", ".join(a.refuted(rules.alpha))
-        yield (
-            f"| {a.method} | {len(a.tests)} | {rate(a.suite)} | {sum(a.tests):,} |"
-            f" {100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f}) |"
-            f" {'refuted: ' + told if told else 'holds'} |"
-        )
-    yield ""
-    yield (
-        "A slower kernel: a seccomp filter that every system call passes, pipes on one CPU,"
-        f" {plan.delayed_blocks} blocks for each comparison:"
-    )
-    yield ""
-    yield (
-        "| BASE | NEW | comparisons | ratio, median | said slower | longer beyond chance |"
-        " said same | said faster |"
-    )
-    yield "|---|---|---:|---:|---:|---:|---:|---:|"
-    for f in outcome.delayed:
-        if f.judged:
-            yield (
-                f"| {f.base} | {f.new} | {len(f.judged)} | {f.ratio:.4f} |"
-                f" {rate(f.said(Verdict.SLOWER))} | {rate(f.longer)} |"
-                f" {rate(f.said(Verdict.SAME))} | {f.wrong} |"
-            )
-        else:
-            yield f"| {f.base} | {f.new} | 0 | n/a | n/a | n/a | n/a | n/a |"
-    yield ""
-    smallest = outcome.smallest
-    if smallest is None:
-        yield "No change was said to be slower 95 times of 100."
-    else:
-        found = smallest.said(Verdict.SLOWER)
-        low, _ = clopper_pearson(found.hits, found.of, 0.95)
-        yield (
-            f"The smallest change that was said to be slower 95 times of 100, as were all larger"
-            f" ones: {100 * (smallest.ratio - 1):.1f} % ({smallest.new} over {smallest.base}),"
-            f" {found.hits} of {found.of}, so at least {100 * low:.0f} times of 100."
-        )
-    yield ""
-    yield f"Idle states, {plan.idle_blocks} blocks:"
-    yield ""
-    yield "| BASE | NEW | | ratio | interval | verdict |"
-    yield "|---|---|---|---:|---:|---|"
-    for f in outcome.idle:
-        for j in f.judged:
-            reach = f"{j.interval[0]:.3f} to {j.interval[1]:.3f}" if j.interval else "n/a"
-            verdict = j.verdict.value if j.verdict else "none"
-            yield f"| {f.base} | {f.new} | {f.about} | {j.ratio:.3f} | {reach} | {verdict} |"
-    for why in outcome.notes:
-        yield ""
-        yield f"{why}."
 
 
 def tell(line: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from klat import programs
 from klat.errors import KlatError
 from klat.estimands import MEDIAN
 from klat.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
-from klat.sources import Run
+from klat.state_split import split
 from klat.verdicts import Judgement, Observed, Rules, judge
 
 # Statuses of klat ab with which there is a record to judge: measured, and some runs invalid.
@@ -80,61 +79,29 @@ class Comparison:
 
     cells: tuple[tuple[Key, CellRuns, CellRuns], ...]
 
-    def judged(self, rules: Rules) -> list[Judgement]:
-        """As `klat ab` is: the blocks are pairs."""
-        return _judged([(a, b) for _, a, b in self.cells], True, rules)
-
-    def relabelled(self, draw: random.Random) -> Comparison:
-        """In each block A is B or stays A, in all metrics alike."""
-        pairs = dict.fromkeys(unit for _, a, b in self.cells for x in (a, b) for unit in x.units)
-        swapped = {unit for unit in pairs if draw.random() < 0.5}
-        cells = []
+    def named(self, rules: Rules) -> list[tuple[Key, Judgement]]:
+        """As `klat ab` is judged, the blocks being pairs, by metric; without what was not tested."""
+        keys: list[Key] = []
+        sides: list[tuple[Observed, Observed]] = []
         for key, a, b in self.cells:
-            one, two = (
-                CellRuns(units={u: (y if u in swapped else x).units.get(u, []) for u in pairs})
-                for x, y in ((a, b), (b, a))
-            )
-            cells.append((key, one, two))
-        return Comparison(tuple(cells))
+            parts, _ = split(a, b)
+            try:
+                sides.append((_observed(parts[0].base), _observed(parts[0].new)))
+            except NoLogarithm:
+                continue
+            keys.append(key)
+        found = zip(keys, judge(sides, rules))
+        return [(key, judgement) for key, judgement in found if judgement.p is not None]
 
-    def judged_as_boots(self, draw: random.Random, rules: Rules) -> list[Judgement]:
-        """As two kernels would be: each side's runs of a block are taken for a boot, and half of
-        these boots, drawn anew, for BASE."""
-        places = [
-            (side, unit)
-            for unit in dict.fromkeys(u for _, a, b in self.cells for x in (a, b) for u in x.units)
-            for side in (1, 2)
-        ]
-        chosen = set(draw.sample(places, len(places) // 2))
-        sides: list[tuple[CellRuns, CellRuns]] = []
-        for cell in self.cells:
-            both = CellRuns(), CellRuns()
-            for side, unit in places:
-                runs: list[Run] = cell[side].units.get(unit, [])  # type: ignore[union-attr]
-                if runs:
-                    into = both[(side, unit) not in chosen]
-                    into.units[f"{unit[0]} {side}", unit[1]] = runs
-            sides.append(both)
-        return _judged(sides, False, rules)
+    def judged(self, rules: Rules) -> list[Judgement]:
+        return [judgement for _, judgement in self.named(rules)]
 
 
-def _judged(
-    sides: Sequence[tuple[CellRuns, CellRuns]], in_pairs: bool, rules: Rules
-) -> list[Judgement]:
-    pairs: list[tuple[Observed, Observed]] = []
-    for both in sides:
-        try:
-            pairs.append((_observed(both[0], in_pairs), _observed(both[1], in_pairs)))
-        except NoLogarithm:
-            continue
-    return [judgement for judgement in judge(pairs, rules) if judgement.p is not None]
-
-
-def _observed(cell: CellRuns, in_pairs: bool) -> Observed:
+def _observed(cell: CellRuns) -> Observed:
     kept = CellRuns(units={unit: runs for unit, runs in cell.units.items() if runs})
     if not kept.units:
         return Observed(())
-    pairs = {unit: unit[1] for unit in kept.units} if in_pairs else {}
+    pairs = {unit: unit[1] for unit in kept.units}
     return observe(kept, MEDIAN, Units("block", True, pairs))
 
 
