@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klat.session import printable
@@ -22,6 +23,24 @@ class Unrecorded:
         program = f"{self.benchmark} {self.arguments}".strip()
         runs = f"{len(self.orders)} run{'s' if len(self.orders) > 1 else ''}"
         return printable(f"{program}: {runs} left no record: {self.reason}")
+
+
+def failures(sessions: Iterable[Path]) -> list[str]:
+    """A sentence for each program that left runs of these sessions without a record."""
+    found: dict[tuple[str, str, str], list[tuple[Path, Unrecorded]]] = {}
+    for session in sessions:
+        for left in unrecorded(session):
+            found.setdefault((left.benchmark, left.arguments, left.reason), []).append(
+                (session, left)
+            )
+    lines = []
+    for held in found.values():
+        first, left = held[0]
+        orders = tuple(order for _, one in held for order in one.orders)
+        others = len(held) - 1
+        where = f" and {others} other session{'s' if others > 1 else ''}" if others else ""
+        lines.append(f"{printable(str(first))}{where}: {replace(left, orders=orders).sentence()}")
+    return lines
 
 
 def emulator(session: Path) -> str:

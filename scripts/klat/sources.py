@@ -200,11 +200,7 @@ def read_sources(
     no session, or none of them holds a run."""
     sessions = [read_session(found) for found in find_sessions(paths)]
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
-    problems += [
-        f"{printable(str(s.path))}: {left.sentence()}"
-        for s in sessions
-        for left in lab_record.unrecorded(s.path)
-    ]
+    problems += lab_record.failures(session.path for session in sessions)
     by_label: dict[str, list[Source]] = {}
     for session in sessions:
         if session.rows:

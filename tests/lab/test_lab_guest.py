@@ -228,6 +228,8 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
     assert read_side(path).problems == [f"{path}: {left.sentence()}"]
     session.check_whole(path, planned.plan(boot))
+    (line,) = lab_record.failures([path, path])
+    assert line == f"{path} and 1 other session: {left.sentence().replace('5 runs', '10 runs')}"
 
 
 def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> None:
