@@ -102,10 +102,25 @@ uint64_t klat_tsc_floor(struct klat_worker *worker);
 uint64_t klat_spin_excess(void);
 /* Greatest common divisor of many counter increments. */
 int64_t klat_tsc_quantum(void);
-/* The largest |offset| in ticks between the counters of two CPUs that a ping-pong, under this
- * policy, cannot exclude. */
+/* How far a CPU's counter is ahead of another's: from `low` to `high` ticks. */
+struct klat_offset {
+	int64_t low, high;
+};
+
+#define KLAT_ANY_OFFSET ((struct klat_offset){ INT64_MIN, INT64_MAX })
+
+/*
+ * Take from `offset`, of cpu_b's counter from cpu_a's, what a ping-pong under this policy rules
+ * out. Nothing may be left: then low > high.
+ */
 struct klat_policy;
-int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound);
+int klat_tsc_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
+			   struct klat_offset *offset);
+/*
+ * The largest |offset| between any two of these counters, each of which is so far ahead of the same
+ * other; UINT64_MAX where no offset is possible, because one of them did not keep its own.
+ */
+uint64_t klat_tsc_offset_bound(const struct klat_offset *offsets, int count);
 
 /* frequency.c */
 /* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is, independent ones
@@ -319,7 +334,7 @@ struct klat_library {
 	bool memory_locked;
 	bool offset_wanted;
 	int offset_metric;
-	uint64_t offset_before, offset_after;
+	struct klat_offset *offsets; /* by place, from the first; of the supervisor alone */
 
 	struct klat_halt_poll halt_poll;
 

@@ -444,8 +444,9 @@ static inline bool klat_is_rare(int64_t seen, int64_t expected)
 void klat_verify_slept(struct klat_run *run, const char *role);
 
 /*
- * For configure(): the stamps of two CPUs will be subtracted, so bound their counters' offset
- * before and after, and call the run invalid where the bound exceeds 10 % of the metric's median.
+ * For configure(): stamps of different CPUs will be subtracted, so bound the offset between the
+ * counters of any two of the run before and after, and call the run invalid where the bound exceeds
+ * 10 % of the metric's median.
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 

@@ -237,19 +237,33 @@ static int take_policy(struct klat_run *run)
 	return 0;
 }
 
-static int bound_offset(struct klat_run *run, uint64_t *bound)
+/* Before and after the run: an offset that changed between leaves no possible one. */
+static int bound_offsets(struct klat_run *run)
 {
-	int err;
+	struct klat_library *library = run->library;
 
-	if (!run->library->offset_wanted || !klat_measurable(run, run->library->offset_metric))
+	if (!library->offset_wanted || !klat_measurable(run, library->offset_metric))
 		return 0;
-	err = klat_tsc_offset_bound(run->cpus[0], run->cpus[run->cpu_count - 1],
-				    &run->library->policy, bound);
-	if (err == -EAGAIN)
-		return klat_cannot_start(run, -err, "the threads that compare the counters");
-	return err ? klat_error(run, -err, "cannot compare the counters of CPUs %d and %d: %s",
-				run->cpus[0], run->cpus[run->cpu_count - 1], strerror(-err))
-		   : 0;
+	if (!library->offsets) {
+		library->offsets = malloc(run->cpu_count * sizeof(*library->offsets));
+		if (!library->offsets)
+			return klat_error(run, ENOMEM, "out of memory");
+		for (int i = 0; i < run->cpu_count; i++)
+			library->offsets[i] = KLAT_ANY_OFFSET;
+	}
+	for (int i = 0; i < run->cpu_count; i++) {
+		int err = klat_tsc_narrow_offset(run->cpus[0], run->cpus[i], &library->policy,
+						 &library->offsets[i]);
+
+		if (err == -EAGAIN)
+			return klat_cannot_start(run, -err,
+						 "the threads that compare the counters");
+		if (err)
+			return klat_error(run, -err,
+					  "cannot compare the counters of CPUs %d and %d: %s",
+					  run->cpus[0], run->cpus[i], strerror(-err));
+	}
+	return 0;
 }
 
 static void calibrate(struct klat_run *run)
@@ -477,24 +491,26 @@ static void judge_offset(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	const struct klat_summary *summary = &library->summaries[library->offset_metric];
-	uint64_t bound = library->offset_before > library->offset_after ? library->offset_before
-									: library->offset_after;
+	uint64_t bound;
 
-	if (!library->offset_wanted || !klat_measurable(run, library->offset_metric))
+	if (!library->offsets)
 		return;
+	bound = klat_tsc_offset_bound(library->offsets, run->cpu_count);
+	if (bound == UINT64_MAX) {
+		klat_invalid(run, "the counters of the CPUs did not keep their offset");
+		return;
+	}
 	klat_count(run, "offset_bound", bound);
 	/* A counter that lags by more than the latency makes the difference negative. */
 	if (summary->max > INT64_MAX)
-		klat_invalid(run,
-			     "an end before its start: the counters of CPUs %d and %d differ by "
-			     "more than the latency",
-			     run->cpus[0], run->cpus[run->cpu_count - 1]);
+		klat_invalid(run, "an end before its start: the counters of the CPUs differ by "
+				  "more than the latency");
 	/* Too few samples for a median: their mean. */
 	else if (bound * 10 > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000))
 		klat_invalid(run,
-			     "the counters of CPUs %d and %d may differ by more than a tenth of "
-			     "the median",
-			     run->cpus[0], run->cpus[run->cpu_count - 1]);
+			     "the counters of the CPUs may differ by %llu ticks, more than a "
+			     "tenth of the median",
+			     (unsigned long long)bound);
 }
 
 static int judge(struct klat_run *run)
@@ -544,13 +560,13 @@ static int measure_and_judge(struct klat_run *run)
 	if (library->common.inject_ns || run->benchmark->needs_frequency)
 		calibrate(run);
 	run->inject = spin_of(run, library->common.inject_ns);
-	err = bound_offset(run, &library->offset_before);
+	err = bound_offsets(run);
 	if (err)
 		return err;
 	err = supervise(run);
 	if (err)
 		return err;
-	err = bound_offset(run, &library->offset_after);
+	err = bound_offsets(run);
 	if (err)
 		return err;
 	return judge(run);

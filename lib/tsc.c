@@ -115,7 +115,7 @@ static void *pong(void *argument)
 struct ping {
 	struct ping_pong *shared;
 	int cpu, result;
-	int64_t low, high;
+	struct klat_offset *offset;
 };
 
 static void *ping(void *argument)
@@ -133,26 +133,28 @@ static void *ping(void *argument)
 		if (own->result)
 			break;
 		after = klat_tsc_begin();
-		if ((int64_t)(shared->stamp - after) > own->low)
-			own->low = shared->stamp - after;
-		if ((int64_t)(shared->stamp - before) < own->high)
-			own->high = shared->stamp - before;
+		if ((int64_t)(shared->stamp - after) > own->offset->low)
+			own->offset->low = shared->stamp - after;
+		if ((int64_t)(shared->stamp - before) < own->offset->high)
+			own->offset->high = shared->stamp - before;
 	}
 	return NULL;
 }
 
-int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy, uint64_t *bound)
+int klat_tsc_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
+			   struct klat_offset *offset)
 {
 	const struct sched_param param = { .sched_priority = policy->priority };
 	struct ping_pong shared = { .cpu = cpu_b, .rounds = 200 };
-	struct ping own = { .shared = &shared, .cpu = cpu_a, .low = INT64_MIN, .high = INT64_MAX };
+	struct ping own = { .shared = &shared, .cpu = cpu_a, .offset = offset };
 	pthread_t ping_thread, pong_thread;
 	pthread_attr_t attributes;
 	int err;
 
-	*bound = 0;
-	if (cpu_a == cpu_b)
+	if (cpu_a == cpu_b) {
+		*offset = (struct klat_offset){ 0, 0 };
 		return 0;
+	}
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
 	/* Under load, threads that share the CPUs' time might never run at once, and each round
@@ -175,8 +177,19 @@ int klat_tsc_offset_bound(int cpu_a, int cpu_b, const struct klat_policy *policy
 out:
 	pthread_barrier_destroy(&shared.both_there);
 	pthread_attr_destroy(&attributes);
-	if (err || own.result || shared.result)
-		return err ? -err : own.result ? own.result : shared.result;
-	*bound = llabs(own.low) > llabs(own.high) ? llabs(own.low) : llabs(own.high);
-	return 0;
+	return err ? -err : own.result ? own.result : shared.result;
+}
+
+uint64_t klat_tsc_offset_bound(const struct klat_offset *offsets, int count)
+{
+	int64_t bound = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (offsets[i].low > offsets[i].high)
+			return UINT64_MAX;
+		for (int j = 0; j < count; j++)
+			if (i != j && offsets[i].high - offsets[j].low > bound)
+				bound = offsets[i].high - offsets[j].low;
+	}
+	return bound;
 }

@@ -147,33 +147,59 @@ TEST(calibrations_repeat_within_50_ppm)
 
 TEST(a_cpu_has_no_offset_to_itself)
 {
-	uint64_t bound = 77;
+	struct klat_offset offset = KLAT_ANY_OFFSET;
 	int cpu;
 
 	assert_int_equal(allowed(&cpu, 1), 1);
-	assert_int_equal(klat_tsc_offset_bound(cpu, cpu, &fair, &bound), 0);
-	assert_int_equal(bound, 0);
+	assert_int_equal(klat_tsc_narrow_offset(cpu, cpu, &fair, &offset), 0);
+	assert_int_equal(offset.low, 0);
+	assert_int_equal(offset.high, 0);
 }
 
 TEST(an_offset_between_two_cpus_is_bounded)
 {
-	uint64_t bound = 0;
+	struct klat_offset there = KLAT_ANY_OFFSET, back = KLAT_ANY_OFFSET;
 	int cpus[2];
 
 	if (allowed(cpus, 2) < 2)
 		skip();
-	assert_int_equal(klat_tsc_offset_bound(cpus[0], cpus[1], &fair, &bound), 0);
-	/* A bound of 0 would say that the line crossed in no time. */
-	assert_true(bound > 0 && (int64_t)bound > 0);
+	assert_int_equal(klat_tsc_narrow_offset(cpus[0], cpus[1], &fair, &there), 0);
+	assert_int_equal(klat_tsc_narrow_offset(cpus[1], cpus[0], &fair, &back), 0);
+	/* Equal bounds would say that the line crossed in no time. */
+	assert_true(there.low < there.high && back.low < back.high);
+	/* One is the negative of the other. */
+	assert_true(there.low <= -back.low && -back.high <= there.high);
+}
+
+TEST(an_offset_that_changed_leaves_none_possible)
+{
+	struct klat_offset offsets[2] = { { 0, 0 }, { INT64_MIN, -1000000 } };
+	int cpus[2];
+
+	if (allowed(cpus, 2) < 2)
+		skip();
+	assert_int_equal(klat_tsc_narrow_offset(cpus[0], cpus[1], &fair, &offsets[1]), 0);
+	assert_true(offsets[1].low > offsets[1].high);
+	assert_true(klat_tsc_offset_bound(offsets, 2) == UINT64_MAX);
+}
+
+TEST(the_bound_is_of_the_two_counters_that_are_farthest_apart)
+{
+	const struct klat_offset offsets[] = { { 0, 0 }, { -50, 30 }, { 400, 500 }, { -70, 10 } };
+
+	assert_int_equal(klat_tsc_offset_bound(offsets, 1), 0);
+	assert_int_equal(klat_tsc_offset_bound(offsets, 2), 50);
+	assert_int_equal(klat_tsc_offset_bound(offsets, 3), 550);
+	assert_int_equal(klat_tsc_offset_bound(offsets, 4), 570);
 }
 
 TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
 {
-	uint64_t bound;
+	struct klat_offset offset = KLAT_ANY_OFFSET;
 	int cpu;
 
 	assert_int_equal(allowed(&cpu, 1), 1);
-	assert_true(klat_tsc_offset_bound(cpu, 8190, &fair, &bound) < 0);
+	assert_true(klat_tsc_narrow_offset(cpu, 8190, &fair, &offset) < 0);
 }
 
 int main(void)
@@ -187,6 +213,8 @@ int main(void)
 		cmocka_unit_test(calibrations_repeat_within_50_ppm),
 		cmocka_unit_test(a_cpu_has_no_offset_to_itself),
 		cmocka_unit_test(an_offset_between_two_cpus_is_bounded),
+		cmocka_unit_test(an_offset_that_changed_leaves_none_possible),
+		cmocka_unit_test(the_bound_is_of_the_two_counters_that_are_farthest_apart),
 		cmocka_unit_test(the_offset_of_a_cpu_that_is_not_there_is_an_error),
 	};
 
