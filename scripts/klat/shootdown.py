@@ -49,32 +49,50 @@ def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
     """Every sweep over responders: settings that differ in nothing else, with at least two
     counts, or one that is not alone for lack of trying (a sweep whose other counts have no
     usable run)."""
-    groups: dict[tuple[tuple[str, str], ...], dict[int, list[Setting]]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in settings:
         count = setting.params.get(SWEPT, "")
         if setting.benchmark != BENCHMARK or not (count.isascii() and count.isdigit()):
             continue
         rest = {k: v for k, v in setting.params.items() if k not in (SWEPT, *_FOLLOWING)}
-        groups.setdefault(tuple(rest.items()), {}).setdefault(int(count), []).append(setting)
+        groups.setdefault(tuple(rest.items()), []).append(setting)
     found = []
-    for params, counts in groups.items():
-        if len(counts) > 1:
-            found += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
+    for params, group in groups.items():
+        for counts in _on_one_choice_of_cpus(group):
+            if len(counts) > 1:
+                found += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
     return [sweep for sweep in found if sweep.points]
 
 
-def _metrics(counts: dict[int, list[Setting]]) -> list[str]:
+def _on_one_choice_of_cpus(settings: Sequence[Setting]) -> list[dict[int, Setting]]:
+    """The settings by their number of responders: all as one where no number was measured on two
+    choices of CPUs, else one for each choice. Without responders there is one CPU, for any of them.
+    """
+    counts = [int(setting.params[SWEPT]) for setting in settings]
+    if len(set(counts)) == len(counts):
+        return [dict(zip(counts, settings))]
+    alone = [setting for count, setting in zip(counts, settings) if not count]
+    groups: dict[tuple[str, ...], dict[int, Setting]] = {}
+    for count, setting in zip(counts, settings):
+        if count:
+            choice = (setting.placement, *(setting.params.get(name, "") for name in _FOLLOWING))
+            base = {0: alone[0]} if len(alone) == 1 else {}
+            groups.setdefault(choice, base)[count] = setting
+    return list(groups.values())
+
+
+def _metrics(counts: dict[int, Setting]) -> list[str]:
     """The initiator's: what is measured with no responder too, else what was measured first."""
-    smallest = counts[min(counts)]
-    names = list(dict.fromkeys(m for setting in smallest for m in setting.measurements))
+    names = list(counts[min(counts)].measurements)
     return names if min(counts) == 0 else names[:1]
 
 
-def _sweep(metric: str, params: dict[str, str], counts: dict[int, list[Setting]]) -> Shootdown:
+def _sweep(metric: str, params: dict[str, str], counts: dict[int, Setting]) -> Shootdown:
     points = []
     for count in sorted(counts):
-        found = [s.measurements[metric] for s in counts[count] if metric in s.measurements]
-        held = [(row.p50, row.boot) for m in found for row in (run.row for run in m.runs)]
+        measurement = counts[count].measurements.get(metric)
+        rows = [run.row for run in measurement.runs] if measurement else []
+        held = [(row.p50, row.boot) for row in rows]
         medians = [(float(median), boot) for median, boot in held if median is not None]
         if medians:
             values, boots = zip(*medians)

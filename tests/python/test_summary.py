@@ -287,6 +287,25 @@ def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
     assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
 
 
+def test_a_sweep_on_two_choices_of_cpus_is_two(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for count in (0, 1, 2):
+        for place, cost in (("same-llc", 26_000), ("same-core", 52_000)):
+            writer.run(
+                {"initiator": samples(15_600 + cost * count)},
+                benchmark="tlbflush",
+                params=FLUSH.format(count),
+                placement=place if count else "one-cpu",
+                cpus="initiator=1",
+            )
+    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    found = json.loads(out)["labels"][0]["shootdowns"]
+    assert [sweep["slope"] for sweep in found] == pytest.approx([52_000, 26_000])
+    assert [sweep["points"][0]["runs"] for sweep in found] == [2, 2]
+
+
 def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
