@@ -27,7 +27,7 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
         f"{plan.repetitions:,} suites of {plan.benchmarks} comparisons for each line, seed"
         f" {plan.seed}, alpha {100 * alpha:g} %, margin {100 * margin:g} %, {plan.runs} runs a boot of"
         f" {plan.samples} samples; boots vary by {100 * BOOT:g} %, runs by {100 * RUN:g} %. In brackets"
-        " 95 % intervals of the simulation itself."
+        " 95 % intervals of the simulation itself; a claim is refuted where one of 99.9 % excludes it."
     )
     yield ""
     for shape in SHAPES:

@@ -7,7 +7,6 @@ test holds the two to each other on every shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -56,8 +55,10 @@ class Rate:
     def interval(self) -> tuple[float, float]:
         return clopper_pearson(self.hits, self.of, 0.95)
 
-    def __add__(self, other: Rate) -> Rate:
-        return Rate(self.hits + other.hits, self.of + other.of)
+    @property
+    def surely(self) -> tuple[float, float]:
+        """The same at 99.9 %: over a hundred rates are held to a claim."""
+        return clopper_pearson(self.hits, self.of, 0.999)
 
 
 def rate(flags: Flags) -> Rate:
@@ -152,21 +153,20 @@ class Row:
     covers: Rate
 
     def refuted(self, alpha: float) -> list[str]:
-        """What is claimed and is not so, beyond what chance explains. Every claim is held to its
-        interval."""
+        """What is claimed and is not so, beyond what chance explains."""
         found = []
         for what, held in (("alike", self.none), ("a margin apart", self.suite)):
-            if held.interval[0] > alpha:
+            if held.surely[0] > alpha:
                 found.append(f"false alarms of suites {what}")
-        if self.slower[1.0].interval[0] > alpha:
+        if self.slower[1.0].surely[0] > alpha:
             found.append("slower at the margin")
         # Below, half the margin cannot be told from all of it, at which a test may err in alpha.
         half = 0.01 if self.errors >= 3 else 0.03
-        if self.slower[0.5].interval[0] > half:
+        if self.slower[0.5].surely[0] > half:
             found.append("slower at half the margin")
-        if self.same.interval[0] > alpha:
+        if self.same.surely[0] > alpha:
             found.append("same at the margin")
-        if self.covers.interval[1] < 1 - alpha - 0.01:
+        if self.covers.surely[1] < 1 - alpha - 0.01:
             found.append("coverage")
         return found
 

@@ -40,9 +40,6 @@ def states(units: int, pairs: bool, rules: Rules, tests: int = 10) -> States:
     return States(units, pairs, one, suite)
 
 
-Outcomes = tuple[tuple[int, int], ...]
-
-
 def _chance(found: dict[tuple[int, int], float], chances: list[float], alpha: float) -> float:
     return math.fsum(chance for p, chance in zip(found.values(), chances) if p <= alpha)
 
