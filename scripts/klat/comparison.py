@@ -97,13 +97,15 @@ class Worst:
 
 @dataclass(frozen=True)
 class Result:
-    """One estimand of a cell."""
+    """One estimand of a cell. Where blocks of several boots are judged, `over_boots` describes the
+    same with each boot as one pair: it says more of other boots, from fewer units."""
 
     estimand: str
     tested: bool
     judgement: Judgement
     base_within: Within | None = None
     new_within: Within | None = None
+    over_boots: Judgement | None = None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -276,6 +278,7 @@ class _Entry:
     obstacle: str
     judgement: Judgement | None = None
     within: tuple[Within | None, Within | None] = (None, None)
+    over_boots: Judgement | None = None
 
     @property
     def to_judge(self) -> bool:
@@ -283,7 +286,9 @@ class _Entry:
 
     def result(self) -> Result:
         assert self.judgement is not None
-        return Result(self.estimand.name, self.tested, self.judgement, *self.within)
+        return Result(
+            self.estimand.name, self.tested, self.judgement, *self.within, self.over_boots
+        )
 
 
 @dataclass(frozen=True)
@@ -361,8 +366,6 @@ def _paired(
         else:
             left.append(Uncompared(key, _why(runs)))
     pairs, unlike = _by_state(pairs)
-    if units.took_turns and not units.base.by_pair:
-        pairs = [_whole_blocks(pair) for pair in pairs]
     if not options.metrics:  # for which these would have had is not known
         left += _by_neither(base, new, units.declared, used)
     return pairs, left, unlike
@@ -383,19 +386,20 @@ def _by_state(pairs: Sequence[_Pair]) -> tuple[list[_Pair], list[str]]:
     return found, list(said)
 
 
-def _whole_blocks(pair: _Pair) -> _Pair:
-    """Of blocks that make up a boot, those that are complete on both sides: of others a drift does
-    not cancel."""
-    if not (pair.base.units and pair.new.units):
-        return pair
-    both = {key for key in pair.base.units.keys() & pair.new.units.keys() if key[1]}
+def _over_boots(
+    base: CellRuns, new: CellRuns, estimand: Estimand, boots: Units, rules: Rules
+) -> Judgement | None:
+    """Each boot as one pair, of the blocks that are complete on both sides: of others a drift does
+    not cancel. None with fewer than two boots."""
+    both = {key for key in base.units.keys() & new.units.keys() if key[1]}
+    if len({boot for boot, _ in both}) < 2:
+        return None
     sides = [
         replace(side, units={key: runs for key, runs in side.units.items() if key in both})
-        for side in (pair.base, pair.new)
+        for side in (base, new)
     ]
-    if not both:
-        sides = [replace(side, reasons=Counter(["no block of it is complete"])) for side in sides]
-    return _Pair(pair.keys, *sides)
+    one, two = (observe(side, estimand, boots) for side in sides)
+    return describe(one, two, rules)
 
 
 def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
@@ -569,11 +573,12 @@ class SideUnits:
     caution: str = ""
     took_turns: bool = False
     declared: Declared = frozenset()
+    over_boots: Units | None = None  # where blocks are of several boots
 
 
 def side_units(base: Side, new: Side) -> SideUnits:
     """Boots, unless both sides declare that they took turns: then what was taken beside each other
-    is a pair, blocks within one boot, boots where there are several."""
+    is a pair, blocks within boots that both sides share, else boots."""
     shared = set(base.boots) & set(new.boots)
     same_boots = set(base.boots) == set(new.boots)
     subject = "setting" if shared else "kernel"
@@ -582,11 +587,10 @@ def side_units(base: Side, new: Side) -> SideUnits:
     if declared[0] == declared[1] and "" not in declared[0] and (same_boots or not shared):
         own = [source.declared for side in (base, new) for source in side.sources] if shared else []
         options = frozenset[tuple[str, str]]().union(*own)
-        both = (boot_pairs, boot_pairs)
-        if len(shared) < 2:
-            noun = "block" if shared else "boot"
-            both = (_in_pairs(base, noun), _in_pairs(new, noun))
-        return SideUnits(*both, subject, took_turns=True, declared=options)
+        noun = "block" if shared else "boot"
+        both = (_in_pairs(base, noun), _in_pairs(new, noun))
+        over = boot_pairs if len(shared) > 1 else None
+        return SideUnits(*both, subject, took_turns=True, declared=options, over_boots=over)
     if not shared:
         return SideUnits(boots, boots)
     if len(shared) > 1 and same_boots:
@@ -707,6 +711,8 @@ def _open_cell(
         entry = _Entry(estimand, tested, sides, units.obstacle)
         if options.within_runs and tested and estimand.q is not None:
             entry.within = within_runs(base, estimand.q), within_runs(new, estimand.q)
+        if both and tested and units.over_boots:
+            entry.over_boots = _over_boots(base, new, estimand, units.over_boots, options.rules)
         if not both:
             entry.judgement = _uncounted(describe(*sides, options.rules), tested, base, new)
         elif not tested:

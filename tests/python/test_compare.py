@@ -748,7 +748,7 @@ def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(
     assert status == 4 and "prefix is none in BASE and setarch -R | nice in NEW" in words(out)
 
 
-def test_experiments_in_several_boots_are_a_pair_each(
+def test_blocks_of_several_boots_are_judged_and_the_boots_stand_beside_them(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = [lab(label, ratio, boots=6, runs=12, prefix="x") for label, ratio in (("a", 1), ("b", 1.1))]  # fmt: skip
@@ -757,7 +757,26 @@ def test_experiments_in_several_boots_are_a_pair_each(
             facts = blocks(f"experiment {boot}") | {"prefix": side.name}
             (side / str(boot) / "run.json").write_text(json.dumps(facts))
     status, out, _ = klat_compare(capsys, *sides)
-    assert status == 1 and "Student over pairs of boots, 5.0 degrees" in words(out)
+    text = words(out)
+    assert status == 1 and "Student over pairs of blocks, 35.0 degrees" in text
+    assert re.search(r"over 6 boots, each one pair: 1\.1\d* \(1\.\d+ to 1\.\d+\)", text)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.1])
+def test_more_boots_of_blocks_do_not_show_less_than_one(
+    lab: Lab, capsys: pytest.CaptureFixture[str], ratio: float
+) -> None:
+    said = []
+    for boots in (1, 4):
+        sides = [
+            lab(f"{label}{boots}", r, boots=boots, runs=12, prefix="x", noise=0.001)
+            for label, r in (("a", 1.0), ("b", ratio))
+        ]
+        for side in sides:
+            for boot in range(boots):
+                (side / str(boot) / "run.json").write_text(json.dumps(blocks(f"e{boot}")))
+        said.append(klat_compare(capsys, *sides)[0])
+    assert said == ([0, 0] if ratio == 1 else [1, 1])
 
 
 def test_half_a_block_is_no_pair(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ COLUMNS = (
     "base new benchmark params placement metric unit estimand tested verdict ratio"
     " low high p p_adjusted p_same method freedom base_value new_value base_units"
     " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
-    " new_samples_above settle_verdict settle_units settle_runs reason under_test"
+    " new_samples_above settle_verdict settle_units settle_runs over_boots_ratio over_boots_low"
+    " over_boots_high reason under_test"
 ).split()
 
 
@@ -127,8 +128,16 @@ def _result(result: Result) -> dict[str, Any]:
         "settle_verdict": j.settle.verdict.value if j.settle else "",
         "settle_units": j.settle.units if j.settle else None,
         "settle_runs": j.settle.runs if j.settle else None,
+        **_over_boots(result),
         "reason": j.reason,
     }
+
+
+def _over_boots(result: Result) -> dict[str, float | None]:
+    over = result.over_boots
+    low, high = (over.interval if over else None) or (None, None)
+    ratio = over.ratio if over else None
+    return {"over_boots_ratio": ratio, "over_boots_low": low, "over_boots_high": high}
 
 
 def markdown(comparison: Comparison) -> Iterator[str]:

@@ -161,6 +161,13 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     elif j.verdict is Verdict.SAME:
         if word := direction(j):
             yield f"NEW takes {word} by more than chance, and by less than the margin"
+    over = result.over_boots
+    if over and over.method is Method.PAIRED:
+        figures = "{} ({})".format(*ratio(over))
+        yield (
+            f"over {over.base.units} boots, each one pair: {figures}, for what other boots may show; the"
+            " verdict is about the blocks of these boots"
+        )
     if j.unpaired:
         yield f"{plural(j.unpaired, noun)} left out: not complete, or without partner on the other side"
 
