@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from klat.measurements import Label
 from klat.report.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.report.standouts import standout_lines
 from klat.report.sweep_table import sweep_tables
 from klat.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.settings import Measurement, Setting, Statistics, common_params
@@ -80,6 +81,8 @@ def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
             yield from _setting(label, setting, own)
             yield from (aligned(row, widths) for row in rows)
             yield from _unmeasurable(setting)
+            for line in standout_lines(setting, failed):
+                yield from wrapped(f"warning: {line}", "    ", "      ")
         yield ""
     yield from wrapped(_FOOTNOTE, "", "")
     for sweep in shootdowns(label.settings):

@@ -1,0 +1,144 @@
+"""A place in the run that stands out is found, and chance finds none more often than it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from written_sessions import SessionWriter, SyntheticSession
+
+from klat.cli import main
+from klat.inference.positions import Order, standouts
+
+Samples = npt.NDArray[np.uint64]
+
+
+def leave(samples: Samples) -> None:
+    """As it is."""
+
+
+def drawn(
+    seed: int,
+    runs: int,
+    lengths: list[int],
+    spoil: Callable[[Samples], None] = leave,
+    granularity: int = 1,
+) -> list[Order]:
+    """Runs of heavy-tailed samples, in steps of the granularity."""
+    rng = np.random.default_rng(seed)
+    orders = []
+    for _ in range(runs):
+        values = 1000 * np.exp(rng.normal(0, 1, rng.choice(lengths)))
+        samples = (values // granularity * granularity).astype(np.uint64)
+        spoil(samples)
+        orders.append(Order.of(samples))
+    return orders
+
+
+def lengthen(place: int, quantile: float = 1) -> Callable[[Samples], None]:
+    def spoil(samples: Samples) -> None:
+        samples[place] = np.quantile(samples, quantile) + (quantile == 1)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "runs, lengths, granularity",
+    [(20, [500], 1), (3, [50], 1), (20, [200], 500), (10, [20, 37, 500], 1), (2, [1], 1)],
+    ids=str,
+)
+def test_chance_stands_out_no_more_often_than_the_level(
+    runs: int, lengths: list[int], granularity: int
+) -> None:
+    level, sessions = 0.05, 300
+    alarms = sum(
+        bool(standouts(drawn(seed, runs, lengths, leave, granularity), level))
+        for seed in range(sessions)
+    )
+    # Three standard deviations of a binomial count above what the level allows.
+    assert alarms <= sessions * level + 3 * (sessions * level * (1 - level)) ** 0.5
+
+
+@pytest.mark.parametrize("place", [0, 1, 123, -1])
+def test_a_place_that_always_holds_the_longest_is_found_from_four_runs_on(place: int) -> None:
+    (found,) = standouts(drawn(1, 4, [500], lengthen(place)))
+    assert (found.place, found.runs, found.of) == (place, 4, 4)
+    assert found.expected == pytest.approx(4 / 500)
+
+
+def test_the_end_is_found_where_runs_differ_in_length() -> None:
+    (found,) = standouts(drawn(1, 9, [100, 500, 700], lengthen(-1)))
+    assert (found.place, found.runs, found.of) == (-1, 9, 9)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("quantile, shorter", [(0.95, False), (0.05, True)])
+def test_an_edge_that_is_only_somewhat_long_or_short_is_found(
+    place: int, quantile: float, shorter: bool
+) -> None:
+    (found,) = standouts(drawn(1, 20, [500], lengthen(place, quantile)))
+    assert (found.place, found.shorter, found.runs) == (place, shorter, 0)
+    share = quantile if shorter else 1 - quantile
+    assert found.typical == pytest.approx(share, abs=0.01)
+
+
+def test_samples_that_are_all_alike_say_nothing() -> None:
+    same = Order.of(np.full(500, 340, dtype=np.uint64))
+    assert standouts([same] * 100) == []
+
+
+def test_too_little_is_no_evidence() -> None:
+    assert standouts([]) == []
+    assert standouts(drawn(1, 1, [500], lengthen(-1))) == []
+    assert standouts(drawn(1, 2, [500], lengthen(7))) == []
+    assert standouts(drawn(1, 100, [1])) == []
+
+
+def test_of_several_series_the_longest_of_an_iteration_counts() -> None:
+    series = np.array([[1, 9, 3, 4], [5, 6, 7, 8]], dtype=np.uint64)
+    order = Order.of(series.reshape(-1), series=2)
+    assert (order.n, order.longest) == (4, (1,))
+    assert (order.first, order.last) == ((4, 1), (2, 3))
+
+
+def written(
+    session_writer: SessionWriter, name: str, place: int | None, **options: str
+) -> SyntheticSession:
+    rng = np.random.default_rng(3)
+    writer = session_writer(name)
+    for run in range(1, 11):
+        samples = [int(sample) for sample in 50_000 * np.exp(rng.normal(0, 0.1, 200))]
+        if place is not None:
+            samples[place] = 900_000
+        words = {"bytes": "1", "iterations": "200", **options}
+        params = ";".join(f"{name}={value}" for name, value in words.items())
+        writer.run({"round_trip": samples}, run=run, params=params)
+    return writer
+
+
+def warnings(capsys: pytest.CaptureFixture[str], session: SyntheticSession) -> str:
+    assert main(["summary", str(session.path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "round_trip" in out
+    return out.partition("warning: ")[2]
+
+
+def test_the_summary_warns_of_a_place_that_stands_out(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = warnings(capsys, written(session_writer, "a/1", -1))
+    assert said.startswith(
+        "round_trip: the last sample is the longest in 10 of 10 runs (0.05 by chance);"
+        " something besides the event happens there"
+    )
+    said = warnings(capsys, written(session_writer, "b/1", 42))
+    assert said.startswith("round_trip: sample 43 is the longest")
+
+
+def test_the_summary_says_nothing_of_chance_and_of_what_was_injected(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert warnings(capsys, written(session_writer, "a/1", None)) == ""
+    assert warnings(capsys, written(session_writer, "b/1", -1, inject="50")) == ""
