@@ -93,8 +93,8 @@ struct klat_run {
 	int64_t iterations, warmup; /* configure() may choose others where they are not given; of
 				       warm-up there is one at least */
 	bool iterations_given, warmup_given;
-	int64_t lead, tail; /* see klat_end() */
-	int *cpus;          /* run->cpus[place] */
+	int64_t lead, end; /* see klat_end() */
+	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
 	bool cpus_given; /* by --cpus, cpu_count of them */
 	bool one_cpu;    /* all places are the same CPU */
@@ -139,7 +139,7 @@ static inline int64_t klat_first(const struct klat_run *run)
 /* The one after the last. */
 static inline int64_t klat_end(const struct klat_run *run)
 {
-	return run->iterations + run->tail;
+	return run->end;
 }
 
 /* Whether the iteration is a sample. */
@@ -186,7 +186,7 @@ struct klat_worker {
 
 	uint32_t aux;     /* TSC_AUX of the CPU it is pinned to */
 	uint32_t strayed; /* non-zero once an end stamp was taken on any other CPU */
-	int64_t iteration;
+	int64_t iteration, observed_from;
 	uint64_t spin_began; /* see klat_rest() */
 
 	pthread_t thread;
@@ -224,7 +224,7 @@ void klat_observed_part_begins(struct klat_worker *worker);
  */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
-	bool begins = i == -worker->run->lead;
+	bool begins = i == worker->observed_from;
 
 	if (__builtin_expect(begins, 0))
 		klat_observed_part_begins(worker);

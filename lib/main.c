@@ -122,7 +122,7 @@ static void set_edges(struct klat_run *run)
 	if (!run->warmup)
 		run->warmup = 1;
 	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
-	run->tail = planted ? 0 : KLAT_TAIL;
+	run->end = run->iterations + (planted ? 0 : KLAT_TAIL);
 }
 
 /* All that can be wrong with the command line, before anything of the machine is touched. */

@@ -36,6 +36,7 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 					.index = index,
 					.cpu = run->cpus[place],
 					.body = body,
+					.observed_from = -run->lead,
 					.migrations = -1,
 					.wait_ns = -1 };
 	if (library->policy.policy != SCHED_OTHER)
@@ -64,7 +65,7 @@ static void take_fault(void)
 /* The fault "edges", in which the timed part has none. */
 static void be_at_work(const struct klat_run *run)
 {
-	if (!run->tail)
+	if (run->end == run->iterations)
 		klat_spin(EDGE_TICKS);
 }
 

@@ -244,36 +244,23 @@ static int rest_and_release(struct klat_worker *worker)
 }
 
 /* Take an answer and put the sample down; whose it was. */
-static int handle_answer(struct klat_worker *worker, struct spoke **from)
+static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64_t *got)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
 	struct message *message, answer;
 	int err = owner_take(&state->hub, &message);
-	uint64_t got;
 
 	if (err)
 		return err;
 	answer = *message;
 	message_free(&state->costs, message);
-	got = klat_tsc_end(worker);
+	*got = klat_tsc_end(worker);
 	*from = &spokes[answer.thread];
 	state->mismatches += answer.round != (*from)->round;
 	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
-		((answer.taken - answer.sent) + (got - answer.answered)) / 2;
+		((answer.taken - answer.sent) + (*got - answer.answered)) / 2;
 	return 0;
-}
-
-/* Where the timed part begins and ends, which with several threads is so many answers. */
-static void note_time(struct klat_worker *worker, int64_t handled, uint64_t *begin)
-{
-	const struct options *o = worker->run->options;
-	struct state *state = worker->state;
-
-	if (handled == 0)
-		*begin = klat_tsc_begin();
-	if (handled == worker->run->iterations * o->threads)
-		state->ticks = klat_tsc_end(worker) - *begin;
 }
 
 /*
@@ -286,7 +273,9 @@ static int hub(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	const uint64_t rest_every = REST_EVERY_MS * run->tsc_khz;
-	uint64_t begin = 0, awake_since = klat_tsc_begin();
+	/* When it had the last answer of the warm-up, of the timed part, and of all. */
+	uint64_t got[3] = { 0 }, awake_since = klat_tsc_begin(), rested = 0;
+	const int64_t timed = run->iterations * o->threads;
 	int64_t held = 0, left = o->threads, handled = klat_first(run) * o->threads;
 	int err = 0;
 
@@ -299,11 +288,10 @@ static int hub(struct klat_worker *worker)
 
 		if (handled % o->threads == 0 && klat_iteration(worker, handled / o->threads))
 			state->cpu_ns -= cpu_time();
-		note_time(worker, handled, &begin);
-		err = handle_answer(worker, &spoke);
+		handled++;
+		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
 		if (err)
 			break;
-		handled++;
 		if (spoke->round == klat_made(run)) {
 			left--;
 		} else {
@@ -319,10 +307,12 @@ static int hub(struct klat_worker *worker)
 			err = rest_and_release(worker);
 			held = 0;
 			awake_since = klat_tsc_begin();
-			begin += awake_since - since;
+			rested +=
+				klat_is_sample(run, handled / o->threads) ? awake_since - since : 0;
 		}
 	}
 	state->cpu_ns += cpu_time();
+	state->ticks = got[1] - got[0] - rested;
 	state->handled += handled + run->lead * o->threads;
 	state->timer_armed = state->costs.timer && timer_is_armed(&state->hub);
 	return err;

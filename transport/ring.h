@@ -51,6 +51,16 @@ struct ring {
 	char chunks[] __attribute__((aligned(4096)));
 };
 
+/*
+ * The producer asks how many slots are free once in RING_SLOTS messages, which then take longer. At
+ * which of them is left to chance, or it would be the same ones in every run.
+ */
+static inline void ring_begin(struct ring *ring)
+{
+	ring->produced = ring->consumed = ring->freed = RING_SLOTS;
+	ring->known_freed = RING_SLOTS - __rdtsc() / RING_SLOTS % RING_SLOTS;
+}
+
 /* Shared, not FUTEX_PRIVATE_FLAG: the other side may be a process. */
 static inline void ring_wake(uint32_t *awaited)
 {

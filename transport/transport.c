@@ -560,6 +560,7 @@ static int map_region(struct klat_run *run)
 		side->incoming = transport->copies ? next + block : NULL;
 		if (ring) {
 			side->ring_out = (struct ring *)(next + each - ring);
+			ring_begin(side->ring_out);
 			state->sides[!i].ring_in = side->ring_out;
 		}
 		pattern_write(side->outgoing, o->bytes, pattern_base(0, i));

@@ -74,7 +74,7 @@ struct klat_run *test_run(void)
 	run->iterations = 4;
 	run->warmup = 3;
 	run->lead = 2;
-	run->tail = 1;
+	run->end = run->iterations + 1;
 	run->cpu_count = 2;
 	run->cpus = malloc(2 * sizeof(*run->cpus));
 	run->cpus[0] = 1;

@@ -96,7 +96,7 @@ TEST(workers_of_one_cpu_wait_for_each_other)
 
 static void slept(int64_t first, int64_t second)
 {
-	run->iterations = 500 - run->lead - run->tail;
+	run->end = 500 - run->lead;
 	run->workers[0].voluntary = first;
 	run->workers[1].voluntary = second;
 	klat_verify_slept(run, "writer");
@@ -169,8 +169,8 @@ TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen)
 TEST(idle_cpus_that_poll_though_they_must_not_are_seen)
 {
 	held(0);
-	run->warmup = run->tail = 0;
-	run->iterations = 500;
+	run->warmup = 0;
+	run->iterations = run->end = 500;
 	run->library->after.polls = 5;
 	assert_judged(KLAT_OK, "");
 	run->library->after.polls = 6;

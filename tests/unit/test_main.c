@@ -22,7 +22,7 @@ static int body(struct klat_worker *worker)
 {
 	uint64_t *samples = klat_series(worker->run, 0, 0);
 
-	for (int64_t i = -worker->run->warmup; i < worker->run->iterations; i++) {
+	for (int64_t i = klat_first(worker->run); i < klat_end(worker->run); i++) {
 		klat_iteration(worker, i);
 		samples[i] = 100;
 	}

@@ -98,7 +98,7 @@ TEST(using_a_metric_twice_counts_it_once)
 
 TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 {
-	run->iterations = INT64_C(1) << 48;
+	run->end = run->iterations = INT64_C(1) << 48;
 	klat_use_metric(run, 0, 1);
 	assert_true(klat_samples_map(run) < 0);
 	assert_int_equal(run->library->status, KLAT_ERROR);

@@ -11,7 +11,7 @@ static int set_up(void **state)
 {
 	(void)state;
 	run = test_run();
-	run->iterations = 90;
+	run->iterations = run->end = 90;
 	run->warmup = 10;
 	for (int i = 0; i < run->worker_count; i++) {
 		run->workers[i].woken = true;
