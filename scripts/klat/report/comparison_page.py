@@ -114,6 +114,7 @@ def comparison_page(
         kind=_STATUS[comparison.status],
         terms=list(wording.terms(comparison)),
         legend=_legend(),
+        counted=any(against.base.unit == "instructions" for against in comparison.against),
         margin=wording.percent(comparison.options.rules.margin),
         tested=_tested(comparison),
     )

@@ -173,9 +173,7 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     interval = (
         f", with an interval of {100 * (1 - rules.alpha):g} % at each" if with_interval else ""
     )
-    return Captioned(
-        figure, "Shift at every quantile", f"how much longer NEW takes, in %{interval}"
-    )
+    return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
 
 
 def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) -> Captioned | None:

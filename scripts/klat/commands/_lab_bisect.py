@@ -1,0 +1,100 @@
+"""`klat lab bisect-check`: says whether a kernel is like the good or the bad one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from klat import beginning
+from klat.errors import KlatError
+
+_ABORT = 255  # ends `git bisect run`
+
+_DESCRIPTION = """\
+Boots a kernel, measures one metric, and says whether it is like that of the
+good kernel or that of the bad one: for `git bisect run`, in a kernel's source
+tree, on what `klat lab run` recorded of the two ends.
+"""
+
+_EPILOG = """\
+The kernel is measured as the two were: same mode, machine, load, options, QEMU
+and --runs; good and bad that differ in one of these are refused. Only the
+program of the metric runs, so record the two with that one alone. A figure is
+the median over boots of the median over a boot's runs; the kernel is like the
+one that its figure is nearer to, as a ratio.
+
+Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
+be tested, for it does not boot or the programs fail; 255 anything else, which
+ends the bisection: usage, no QEMU, good and bad that do not differ, or not only
+in their kernels.
+
+example, in the kernel's source tree:
+  klat lab run --mode counted --boots 3 --output ../results \\
+      --kernel good=../good --kernel bad=../bad pipes
+  git bisect start BAD GOOD
+  git bisect run sh -c 'make -j8 olddefconfig bzImage </dev/null || exit 125
+      klat lab bisect-check --good ../results/good --bad ../results/bad \\
+      --metric pipes.round_trip'
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A status of 2 would count as bad."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_ABORT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def add_parser(actions: Any) -> None:
+    actions._parser_class, usual = _Parser, actions._parser_class
+    parser = actions.add_parser(
+        "bisect-check",
+        help="say whether a kernel is like the good or the bad one",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions._parser_class = usual
+    add = parser.add_argument
+    add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
+    add("--bad", type=Path, required=True, metavar="PATH", help="likewise")
+    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="such as pipes.round_trip")
+    add(
+        "--statistic",
+        choices=("median", "mean", "p90", "p99", "max"),
+        default="median",
+        help="of a run (default: median)",
+    )
+    add(
+        "--kernel",
+        type=Path,
+        default=Path("arch/x86/boot/bzImage"),
+        metavar="PATH",
+        help="default: arch/x86/boot/bzImage",
+    )
+    add("--modules", type=Path, metavar="DIR", help="of that kernel")
+    add("--boots", type=beginning.number(1, 10_000, "number"), default=1, help="default: 1")
+    add("--time-limit", type=beginning.number(1, 86_400, "number of seconds"), metavar="S")
+    parser.set_defaults(func=_bisect_check)
+
+
+def _bisect_check(arguments: argparse.Namespace) -> int:
+    from klat.lab import bisect
+    from klat.session import SessionError
+
+    try:
+        return bisect.check(arguments, sys.argv)
+    except (KlatError, SessionError) as error:
+        raise KlatError(str(error), status=_ABORT) from None
+    except OSError as error:
+        what = error.strerror or str(error)
+        told = f"{error.filename}: {what}" if error.filename else what
+        raise KlatError(told, status=_ABORT) from None
+    except Exception:
+        # Python's own status would be that of a bad kernel.
+        traceback.print_exc()
+        return _ABORT
