@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from klat.comparability import is_captured
+from klat.comparability import is_captured, words_under_test
 from klat.inference.proportion import fisher
+from klat.session import printable
 from klat.sides import Side
 
 _NAMES = ("BASE", "NEW")
@@ -15,15 +17,11 @@ _UNUSABLE = ("invalid", "error")
 
 
 def cautions(base: Side, new: Side, subject: str, took_turns: bool, alpha: float) -> Iterator[str]:
+    if subject == "kernel":
+        yield from _kernels(base, new)
     if subject == "kernel" and not took_turns:
         yield from _one_after_the_other(base, new)
     yield from _unusable(base, new, alpha)
-    kernels = [
-        [side.sessions[0].info.get(k) for k in ("kernel_release", "kernel_version", "preemption")]
-        for side in (base, new)
-    ]
-    if kernels[0] == kernels[1] and subject == "kernel":
-        yield "both sides ran the same kernel: release, version and preemption agree"
     bare = [
         name
         for name, side in zip(_NAMES, (base, new))
@@ -34,6 +32,36 @@ def cautions(base: Side, new: Side, subject: str, took_turns: bool, alpha: float
             f"the environment of {' and '.join(bare)} was not captured, so that governor, idle states,"
             " mitigations and the like could not be held against each other"
         )
+
+
+# 6.1.0-56 of 6.1.0-56-rt-amd64, 6.12.117 of 6.12.117+deb13-amd64.
+_VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
+
+
+def _kernels(base: Side, new: Side) -> Iterator[str]:
+    """Where the kernels do not differ in one thing."""
+    values = [[source.values for source in side.sources] for side in (base, new)]
+    if words := words_under_test(*values):
+        told = [printable(side) or "nothing" for side in words]
+        yield f"under test are words of the kernel's command line: {told[0]} in BASE, {told[1]} in NEW"
+        return
+    infos = [side.sessions[0].info for side in (base, new)]
+    names = ("kernel_release", "kernel_version", "preemption")
+    one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
+    if one == two:
+        yield "both sides ran the same kernel: release, version and preemption agree"
+        return
+    matches = [_VERSION.match(side[0]) for side in (one, two)]
+    old, current = (match[0] if match else "" for match in matches)
+    if "" in (old, current) or old == current or one[2] == two[2]:
+        return
+    if {"None", "unknown"} & {one[2], two[2]}:
+        return
+    yield (
+        "version and preemption model changed together: this comparison cannot say which of them"
+        f" made a difference. To tell them apart, compare BASE with a {current} kernel of"
+        f" preemption {one[2]}, and that one with NEW"
+    )
 
 
 def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:

@@ -1,20 +1,30 @@
 """Which conditions of two sides have to agree before their figures may be compared.
 
-A condition is a key with a value in each session. What makes the kernel under test itself, its
-release, version, configuration and preemption model, is not among them, for that is what a
-comparison is about; within one side it has to agree like the rest.
+A condition is a key with a value in each session. A difference is refused where somebody or something
+set it. What the kernel brings, its release, version, configuration and preemption model, its defaults
+and what it says of itself, is what a comparison is about: within one side it has to agree like the
+rest, between two it is listed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from klat.environment import ABSENT, captured, short
+from klat.file_conditions import (
+    FAMILIES,
+    KERNEL,
+    RULES,
+    WORDS,
+    Alike,
+    Rule,
+    Values,
+    meaning,
+    of_files,
+)
 from klat.session import Session, printable
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
@@ -26,37 +36,6 @@ RECORDED = {
     "mode": "mode",
     "unit": "unit",
 }
-_CPUS = r"sys/devices/system/cpu/"
-_MICROCODE = rf"{_CPUS}cpu\*/microcode/version|proc/cpuinfo microcode"
-_VULNERABILITY = rf"{_CPUS}vulnerabilities/.*"
-# What Documentation/admin-guide/kernel-parameters.txt says under mitigations=, on any architecture, and what else
-# of it turns a mitigation on or off. In names the kernel takes a hyphen for an underscore.
-_MITIGATION_PARAMETERS = (
-    "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user spectre_bhi"
-    " spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx tsx_async_abort"
-    " mmio_stale_data retbleed srbds gather_data_sampling reg_file_data_sampling spec_rstack_overflow"
-    " indirect_target_selection tsa vmscape"
-    " kvm.nx_huge_pages kvm-intel.vmentry_l1d_flush no_stf_barrier stf_barrier no_rfi_flush no_entry_flush"
-    " no_uaccess_flush nobp"
-).split()
-_MITIGATIONS = "|".join(
-    re.escape(name).replace(r"\-", "_").replace("_", "[-_]") for name in _MITIGATION_PARAMETERS
-)
-FILES = {
-    "microcode": _MICROCODE,
-    "mitigations": rf"{_VULNERABILITY}|proc/cmdline ({_MITIGATIONS})",
-    "governor": rf"{_CPUS}(cpu\*/cpufreq/|cpufreq/boost|intel_pstate/no_turbo).*",
-    "idle": rf"{_CPUS}(cpuidle/|cpu\*/cpuidle/).*|sys/module/(haltpoll|intel_idle|processor)/.*"
-    r"|proc/cmdline (idle|cpuidle\..*|intel_idle\..*|processor\.max_cstate)",
-    "clocksource": r"sys/devices/system/clocksource/clocksource0/current_clocksource",
-    "isolation": rf"{_CPUS}(isolated|nohz_full)",
-    "smt": rf"{_CPUS}smt/control",
-}
-_FILES = {key: re.compile(pattern) for key, pattern in FILES.items()}
-# A kernel that does not know a vulnerability has no file for it, and some show no microcode.
-_WHERE_BOTH = re.compile(rf"{_MICROCODE}|{_VULNERABILITY}")
-# What a file says when it says nothing but what is so without it.
-_DEFAULTS = {"proc/cmdline mitigations": "auto"}
 # Whether files of the environment are there at all.
 CAPTURE = ("environment", "the environment")
 NONE = "none"
@@ -81,14 +60,23 @@ WITHIN_SIDE = {
     "kernel-version": "kernel_version",
     "preemption": "preemption",
 }
+_NOT_ALLOWABLE = {"unit", *FAMILIES, *(key for key, rule in RULES.items() if rule is Rule.NEVER)}
 ALLOWABLE = tuple(
-    sorted({*RECORDED, *FILES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - {"unit"})
+    sorted(
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - _NOT_ALLOWABLE
+        | {f"{family}.NAME" for family in FAMILIES}
+    )
 )
-# What a set-up command and a prefix can change within a boot: where both settings declare that they took turns
-# in one boot, these are what is under test.
-SETTINGS = frozenset(
-    {"governor", "idle", "smt", "cpus-online", "isolation", "clocksource", "mitigations", *RUN}
-)
+# Of the environment, what a set-up command, a prefix or the command line can change.
+_SETTABLE = frozenset(RULES) - {"microcode", "cmdline"}
+# What turns or boots of one experiment may differ in: it is under test.
+UNDER_TEST = _SETTABLE | {"cpus-online"}
+SETTINGS = UNDER_TEST | set(RUN)
+
+
+def is_allowable(key: str) -> bool:
+    family, dot, name = key.partition(".")
+    return bool(name) and family in FAMILIES if dot else key in ALLOWABLE
 
 
 @dataclass(frozen=True)
@@ -110,8 +98,17 @@ class Condition:
             return f"{self.key}: the boots of a side differ in {self.name}: {self.base}"
         return f"{self.key}: {self.name} is {self.base} in BASE and {self.new} in NEW"
 
+    def refusal(self) -> str:
+        """The sentence with what to do."""
+        if self.key == "unit":
+            return f"{self.sentence()}; measure both in one mode"
+        return f"{self.sentence()}; measure both alike, or --allow {self.key}"
 
-Values = dict[tuple[str, str], str]
+    @property
+    def family(self) -> str:
+        return self.key.partition(".")[0]
+
+
 # Keys of conditions, each with its value.
 Distinctions = tuple[tuple[str, str], ...]
 
@@ -127,14 +124,12 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
             " ".join(map(str, told)) if told and isinstance(told, list) else _text(told or NONE)
         )
     files = captured(session.path / "environment", configuration=False)
-    for file, values in files.items():
-        for part, value in values.items():
-            name = f"{file} {part}".rstrip()
-            if _DEFAULTS.get(name) == value:
-                continue
-            for key in _keys_of(name):
-                found[key, name] = value
+    found |= of_files(files)
     found[CAPTURE] = "captured" if files else ABSENT
+    found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
+    declared = facts.get("under_test")
+    if isinstance(declared, dict) and declared.get("experiment"):
+        found[WORDS, str(declared["experiment"])] = str(declared.get("append") or "")
     return found
 
 
@@ -166,6 +161,27 @@ class RunConditions:
         }
 
 
+# What the kernel of BASE alone was given, and that of NEW.
+Words = tuple[str, str]
+
+
+def words_under_test(base: Sequence[Values], new: Sequence[Values]) -> Words | None:
+    """None unless all sessions are of one experiment that gave the kernels of the two sides different
+    words of the command line."""
+    held = [
+        {(name, text) for values in side for (key, name), text in _declared(values)}
+        for side in (base, new)
+    ]
+    if [len(side) for side in held] != [1, 1]:
+        return None
+    (one,), (two,) = held
+    return (one[1], two[1]) if one[0] == two[0] and one[1] != two[1] else None
+
+
+def _declared(values: Values) -> list[tuple[tuple[str, str], str]]:
+    return [item for item in values.items() if item[0][0] == WORDS] or [((WORDS, ""), "")]
+
+
 # Benchmark, or "all", and option.
 Declared = frozenset[tuple[str, str]]
 
@@ -179,11 +195,6 @@ def declared_options(facts: Mapping[str, Any]) -> Declared:
         else []
     )
     return frozenset((benchmark, option) for benchmark, _, option in pairs if option)
-
-
-@cache
-def _keys_of(name: str) -> tuple[str, ...]:
-    return tuple(key for key, pattern in _FILES.items() if pattern.fullmatch(name))
 
 
 def is_captured(values: Values) -> bool:
@@ -201,26 +212,36 @@ def _text(value: object) -> str:
 
 
 def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
-    """What is not the same in all sessions of both sides, each key once, by its first name."""
-    found: dict[str, Condition] = {}
+    """What was not set the same in all sessions of both sides."""
+    found = []
     every = [*base, *new]
-    names = dict.fromkeys(name for values in every for name in values)
+    common = Alike.of(every)
     captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
-    for key, name in names:
+    for key, name in dict.fromkeys(name for values in every for name in values):
+        rule = RULES.get(key.partition(".")[0])
         # Of a session without its environment nothing is known; that is said once, not for each
         # file.
-        sides = captured_only if key in FILES else (base, new)
-        if not all(sides):
+        sides = captured_only if rule else (base, new)
+        brought = rule is Rule.NEVER or (rule is Rule.OWN and not common.kernel)
+        if brought or not all(sides):
             continue
-        held = [[v.get((key, name)) for v in side] for side in sides]
-        if _WHERE_BOTH.fullmatch(name):
-            held = [[v for v in side if v is not None] for side in held]
-            if not all(held):
-                continue
-        texts = [_several(ABSENT if v is None else v for v in side) for side in held]
-        if len({v for side in held for v in side}) > 1 and key not in found:
-            found[key] = Condition(key, printable(name), *texts)
-    return sorted(found.values(), key=lambda condition: condition.key)
+        held = [[_said(values, key, name, common) for values in side] for side in sides]
+        if rule is Rule.SHARED or (rule is Rule.SET and not common.kernel):
+            held = [[said for said in side if said != _NOTHING] for side in held]
+        if all(held) and len({counts_as for side in held for _, counts_as in side}) > 1:
+            texts = [_several(text for text, _ in side) for side in held]
+            found.append(Condition(key, printable(name), *texts))
+    return sorted(found, key=lambda condition: condition.key)
+
+
+_NOTHING = (ABSENT, ABSENT)
+
+
+def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:
+    """The text, and what it counts as."""
+    text = values.get((key, name), ABSENT)
+    counts_as = ABSENT if text == ABSENT else meaning(key, text, values, common)
+    return _NOTHING if counts_as is None or counts_as == ABSENT else (text, counts_as)
 
 
 def alike(sessions: Sequence[Values]) -> list[list[int]]:

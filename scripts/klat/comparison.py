@@ -7,22 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from klat import estimands, lab_record, state_split
+from klat import estimands, lab_record, obstacles, state_split
 from klat.cautions import cautions
-from klat.comparability import (
-    RUN,
-    SETTINGS,
-    Condition,
-    Declared,
-    Values,
-    disagreements,
-    kernels_within,
-)
-from klat.environment import Difference, differences, recorded_differences, short
+from klat.comparability import Condition, Declared, disagreements
+from klat.environment import Difference, short
 from klat.errors import KlatError
 from klat.estimands import Estimand
+from klat.file_conditions import Values
 from klat.inference.proportion import clustered
 from klat.session import NOT_MEASURABLE, printable
+from klat.side_units import SideUnits, side_units
 from klat.sides import (
     CellRuns,
     Key,
@@ -39,7 +33,9 @@ from klat.sides import (
 from klat.sources import Run
 from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge, settled
 
-NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE = range(5)
+NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
+# What a run's reason begins with where the kernel did not deliver the event.
+_UNDELIVERED = "not delivered: "
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class Cell:
     `refused` names what keeps it from being compared, and then there are no results; `accepted`
     what differs and was allowed; `under_test` what one setting alone was told, and what followed
     from it, where they took turns. The params are BASE's. A cell without a run that counts on one side is
-    not shown, and so inconclusive; `tried` is false where that side has no run of it at all.
+    not shown, and so inconclusive, unless its kernel did not deliver the event; `tried` is false where that side has no run of it at all.
     """
 
     benchmark: str
@@ -136,6 +132,7 @@ class Cell:
     new_worst: Worst
     under_test: tuple[str, ...] = ()
     tried: bool = True
+    undelivered: str = ""  # by BASE, NEW, or BASE and NEW
 
     @property
     def key(self) -> Key:
@@ -203,7 +200,8 @@ class Comparison:
     @property
     def status(self) -> int:
         """1 where anything is slower; else 4 where anything could not be compared, or nothing was;
-        else 3 where anything stays open, or is not shown because a side has no figure of it; else 0.
+        else 3 where anything stays open, or is not shown because a side has no figure of it; else 5
+        where NEW did not deliver what BASE delivered; else 0.
         What NEW alone has is no claim about BASE and leaves nothing open, unless BASE failed at it.
 
         Any `slower` is a regression: it is shown to lie beyond the margin, and the correction over
@@ -220,6 +218,8 @@ class Comparison:
             return INCONCLUSIVE
         if any(left.failed for against in self.against for left in against.uncompared):
             return INCONCLUSIVE
+        if any(cell.undelivered == "NEW" for against in self.against for cell in against.cells):
+            return NOT_DELIVERED
         return NO_REGRESSION
 
 
@@ -299,7 +299,7 @@ class _Opened:
 
 def _open(base: Side, new: Side, options: Options) -> _Opened:
     units = side_units(base, new)
-    refused, accepted = _obstacles(base, new, units, options)
+    refused, accepted = obstacles.between(base, new, units, options.allow)
     pairs, uncompared, unlike = _paired(base, new, units, options)
     against = Against(
         base=_info(base),
@@ -313,7 +313,7 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
             *cautions(base, new, units.subject, units.took_turns, options.rules.alpha),
             *unlike,
         ),
-        differences=tuple(_differences(base, new)),
+        differences=tuple(obstacles.differences(base, new)),
         cells=(),
         uncompared=tuple(uncompared),
         unmeasurable=tuple(
@@ -361,7 +361,7 @@ def _paired(
         if key in taken or key in base.unmeasurable:
             continue
         runs = _without_figure(base, key, units.declared, used[0])
-        if runs.statuses["error"] or runs.statuses["invalid"]:
+        if runs.statuses["error"] or runs.statuses["invalid"] or _undelivered(runs):
             pairs.append(_Pair((key, key), runs, new.cells[key]))
         else:
             left.append(Uncompared(key, _why(runs)))
@@ -561,111 +561,6 @@ def _info(side: Side) -> SideInfo:
     )
 
 
-@dataclass(frozen=True)
-class SideUnits:
-    """How both sides are made into units, and what a verdict on them is about. `obstacle` says why
-    they stand for nothing, where they do; `declared` are the options that are under test."""
-
-    base: Units
-    new: Units
-    subject: str = "kernel"
-    obstacle: str = ""
-    caution: str = ""
-    took_turns: bool = False
-    declared: Declared = frozenset()
-    over_boots: Units | None = None  # where blocks are of several boots
-
-
-def side_units(base: Side, new: Side) -> SideUnits:
-    """Boots, unless both sides declare that they took turns: then what was taken beside each other
-    is a pair, blocks within boots that both sides share, else boots."""
-    shared = set(base.boots) & set(new.boots)
-    same_boots = set(base.boots) == set(new.boots)
-    subject = "setting" if shared else "kernel"
-    boots, boot_pairs = Units(), Units(pairs={(boot, ""): boot for boot in shared})
-    declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
-    if declared[0] == declared[1] and "" not in declared[0] and (same_boots or not shared):
-        own = [source.declared for side in (base, new) for source in side.sources] if shared else []
-        options = frozenset[tuple[str, str]]().union(*own)
-        noun = "block" if shared else "boot"
-        both = (_in_pairs(base, noun), _in_pairs(new, noun))
-        over = boot_pairs if len(shared) > 1 else None
-        return SideUnits(*both, subject, took_turns=True, declared=options, over_boots=over)
-    if not shared:
-        return SideUnits(boots, boots)
-    if len(shared) > 1 and same_boots:
-        ahead = sum(_begun(base, boot) < _begun(new, boot) for boot in shared)
-        if abs(2 * ahead - len(shared)) <= 1:
-            caution = (
-                "both sides were measured in the same boots, each of which is a pair; a drift within"
-                " them counts as a difference, but for the order, which changed from boot to boot"
-            )
-            return SideUnits(boot_pairs, boot_pairs, subject, caution=caution)
-        obstacle = (
-            f"both sides were measured in the same boots, BASE first in {ahead} of {len(shared)}: a"
-            " drift would be taken for a difference; klat ab takes turns"
-        )
-        return SideUnits(boots, boots, subject, obstacle)
-    obstacle = "both sides were measured in one boot and declare no blocks that took turns"
-    if "" not in declared[0] | declared[1]:
-        obstacle = (
-            "the sides took turns in different experiments: name the sessions that took turns with"
-            " each other"
-        )
-    elif len(base.boots) > 1 or len(new.boots) > 1:
-        obstacle = "some boots are on both sides, so the sides are not independent"
-    return SideUnits(boots, boots, subject, obstacle)
-
-
-def _begun(side: Side, boot: str) -> int:
-    """When the first run of it started."""
-    return min(row.start_ns for s in side.sessions if s.boot_id == boot for row in s.rows)
-
-
-def _in_pairs(side: Side, noun: str) -> Units:
-    keys = {key for cell in side.cells.values() for key in cell.units}
-    # A run outside every pair is a unit without partner, and is counted as such.
-    lone = f"none of {side.name} in boot"
-    return Units(noun, True, {key: key[1] or f"{lone} {key[0]}" for key in keys})
-
-
-def _obstacles(
-    base: Side, new: Side, units: SideUnits, options: Options
-) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
-    found = disagreements([s.values for s in base.sources], [s.values for s in new.sources])
-    for side in (base, new):
-        found += kernels_within(side.name, side.sessions)
-    if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
-        if not any(condition.key == "mode" for condition in found):
-            why = "a side is emulated without counting instructions, so its times mean nothing"
-            found.append(Condition("mode", "mode", "emulated", "emulated", why))
-    if units.subject == "setting" and units.took_turns:
-        # One setting each: several experiments of the same labels may have had others.
-        sides = [[source.values for source in side.sources] for side in (base, new)]
-        mixed = {c.key for values in sides for c in disagreements(values, values)}
-        found = [c for c in found if c.key not in SETTINGS or c.key in mixed]
-    return _split(found, options)
-
-
-def _split(
-    found: Sequence[Condition], options: Options
-) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
-    """Refused and accepted."""
-    accepted = tuple(condition for condition in found if condition.key in options.allow)
-    return tuple(condition for condition in found if condition not in accepted), accepted
-
-
-def _differences(base: Side, new: Side) -> list[Difference]:
-    one, two = base.sessions[0], new.sessions[0]
-    found = recorded_differences(one.info, two.info)
-    held = [source.values for source in (base.sources[0], new.sources[0])]
-    for key, name in RUN.items():
-        texts = [short(values[key, name]) for values in held]
-        if texts[0] != texts[1]:
-            found.append(Difference(name, *texts))
-    return found + differences(one.path / "environment", two.path / "environment")
-
-
 def _open_cell(
     pair: _Pair, against: Against, units: SideUnits, unit: str, options: Options
 ) -> tuple[Cell, list[_Entry]]:
@@ -678,7 +573,7 @@ def _open_cell(
     unlike = [condition for condition in unlike if condition not in consequences]
     if both and not names:
         unlike = _with_placement(keys, base, new, unlike)
-    refused, accepted = _split(unlike, options)
+    refused, accepted = obstacles.split(unlike, options.allow)
     cell = Cell(
         *keys[0],
         unit=unit,
@@ -691,11 +586,16 @@ def _open_cell(
         new_worst=_worst(new, units.new, options),
         under_test=tuple(_under_test(*keys, names, consequences)) if names else (),
         tried=pair.tried,
+        undelivered=" and ".join(
+            name for name, side in (("BASE", base), ("NEW", new)) if _undelivered(side)
+        ),
     )
     if cell.refused:
         return cell, []
     entries = []
     chosen = options.tested_of([*base.runs, *new.runs])
+    if cell.undelivered:
+        chosen = chosen[:1]
     for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if both else chosen:
         tested = estimand in chosen
         try:
@@ -754,16 +654,29 @@ def _under_test(
         yield f"{condition.name}: {condition.base} | {condition.new}"
 
 
+def _undelivered(cell: CellRuns) -> str:
+    """What the kernel did not deliver; empty unless that is why no run counts."""
+    skipped = set(+cell.statuses) == {"skipped"} and not cell.units
+    if not skipped or not all(reason.startswith(_UNDELIVERED) for reason in cell.reasons):
+        return ""
+    (reason, _), *_ = cell.reasons.most_common(1)
+    return printable(reason.removeprefix(_UNDELIVERED))
+
+
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
     """Of a cell without runs that count on a side."""
     told_of = []
+    settled = True
     for name, cell, other in (("BASE", base, "NEW"), ("NEW", new, "BASE")):
-        if not cell.reasons and not cell.units:
-            told_of.append(f"only in {other}: not measured in {name}")
+        if why := _undelivered(cell):
+            told_of.append(f"not delivered by {name}: {why}")
         elif not cell.units:
-            told_of.append(f"no run of {name} counts: {_why(cell)}")
-    verdict = Verdict.INCONCLUSIVE if tested else None
-    return replace(blank, reason="; ".join(told_of), verdict=verdict)
+            settled = False
+            missing = f"only in {other}: not measured in {name}"
+            counts = f"no run of {name} counts: {_why(cell)}"
+            told_of.append(counts if cell.reasons else missing)
+    verdict = Verdict.NOT_DELIVERED if settled else Verdict.INCONCLUSIVE
+    return replace(blank, reason="; ".join(told_of), verdict=verdict if tested else None)
 
 
 def _each(cell: CellRuns) -> list[Values]:

@@ -9,9 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from klat.comparison import Cell, SideUnits
+from klat.comparison import Cell
 from klat.estimands import MEDIAN
 from klat.inference.nested import mean
+from klat.side_units import SideUnits
 from klat.sides import CellRuns, NoLogarithm, Units, gather
 from klat.sources import Run
 from klat.statistics import Values

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from klat.comparability import Declared
-from klat.comparison import declared_of, SideUnits, matched, side_units
+from klat.comparison import declared_of, matched
 from klat.errors import KlatError
 from klat.estimands import Estimand, tested_by_default
 from klat.inference.nested import mean, variance
@@ -23,6 +23,7 @@ from klat.pilot import (
     fewest_units,
 )
 from klat.session import SessionError, printable
+from klat.side_units import SideUnits, side_units
 from klat.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
 from klat.state_split import split
 from klat.verdicts import paired_means, spread

@@ -17,7 +17,6 @@ from klat.comparability import (
     Declared,
     Distinctions,
     RunConditions,
-    Values,
     alike,
     conditions,
     declared_options,
@@ -26,6 +25,7 @@ from klat.comparability import (
     read_run_facts,
 )
 from klat.estimands import Estimand
+from klat.file_conditions import Values
 from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.samples import PART, SampleFiles, Samples
 from klat.session import Row, Session, SessionError, find_sessions, printable, read_session

@@ -41,6 +41,7 @@ class Verdict(str, Enum):
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"
     NOT_IDENTIFIABLE = "kernel effect not identifiable"
+    NOT_DELIVERED = "not delivered"
     NOT_COMPARABLE = "not comparable"
 
 

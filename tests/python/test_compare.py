@@ -415,6 +415,10 @@ def test_more_unusable_runs_on_one_side_are_said_in_the_first_lines(
 # Refusal
 
 CPU = "sys/devices/system/cpu"
+SET_AS_USUAL = {
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/vulnerabilities/mds": "Mitigation: Clear CPU buffers",
+}
 UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("machine", {"machine_id": "other"}),
     ("cpu", {"cpu_model": "Other CPU"}),
@@ -428,12 +432,10 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),
     ("guest-halt-poll", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;guest-halt-poll=0"}}),
     ("iterations", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}}),
+    ("idle-driver", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}, "kernel_release": "6.1.0-test"}),
+    ("cmdline.idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
     ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
-    ("idle", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}}),
-    ("idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
-    ("clocksource", {"environment": {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet"}}),
-    ("isolation", {"environment": {f"{CPU}/nohz_full": "1"}}),
-    ("smt", {"environment": {f"{CPU}/smt/control": "off"}}),
+    ("vulnerability.mds", {"environment": {f"{CPU}/vulnerabilities/mds": "Not affected"}}),
 ]  # fmt: skip
 
 
@@ -443,10 +445,12 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
 def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     lab: Lab, capsys: pytest.CaptureFixture[str], key: str, change: dict[str, Any]
 ) -> None:
-    stock, rt = lab("stock"), lab("rt", 1.2, **RT, **change)
+    stock = lab("stock", environment=SET_AS_USUAL)
+    environment = SET_AS_USUAL | change.get("environment", {})
+    rt = lab("rt", 1.2, **{**RT, **change, "environment": environment})
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 4
-    assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in out
+    assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in words(out)
     assert "slower" not in out
     status, out, _ = klat_compare(capsys, stock, rt, "--allow", key)
     assert status == 1
@@ -471,60 +475,62 @@ def test_a_sweep_over_a_condition_is_paired_value_by_value(
     assert named == ["woken same-llc dma-latency=0", "woken same-llc dma-latency=100"]
 
 
-BOTH: list[tuple[str, str]] = [
-    ("mitigations", f"{CPU}/vulnerabilities/spectre_v2"),
-    ("microcode", f"{CPU}/cpu0/microcode/version"),
-]
-
-
-@pytest.mark.parametrize(("key", "file"), BOTH)
-def test_what_older_kernels_do_not_tell_is_held_against_none_of_them(
-    lab: Lab, capsys: pytest.CaptureFixture[str], key: str, file: str
-) -> None:
-    one, other = {file: "Mitigation: " + "x" * 80 + " a"}, {file: "Mitigation: " + "x" * 80 + " b"}
-    stock, rt = lab("stock", environment=one), lab("rt", environment=other, **RT)
-    assert klat_compare(capsys, stock, rt)[0] == 4
-    silent = lab("silent", **RT)
-    status, out, _ = klat_compare(capsys, stock, silent)
-    assert status == 0 and file.replace("cpu0", "cpu*") in out
-
-
-def test_mitigations_turned_off_on_one_command_line_alone_are_refused(
+def test_what_one_allow_takes_leaves_the_others_refused(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = "BOOT_IMAGE=/vmlinuz root=/dev/vda1 quiet"
-    stock = lab("stock", environment={"proc/cmdline": line})
-    rt = lab("rt", environment={"proc/cmdline": f"{line} mitigations=off"}, **RT)
-    status, out, _ = klat_compare(capsys, stock, rt)
-    assert status == 4 and "mitigations: proc/cmdline mitigations is absent in BASE and off in NEW" in words(out)  # fmt: skip
+    stock = lab("stock", environment=SET_AS_USUAL)
+    off = {f"{CPU}/vulnerabilities/mds": "Not affected", "proc/cmdline": "mitigations=off"}
+    rt = lab("rt", environment=SET_AS_USUAL | off, **RT)
+    status, out, _ = klat_compare(capsys, stock, rt, "--allow", "vulnerability.mds")
+    said = "cmdline.mitigations: proc/cmdline mitigations is absent in BASE and off in NEW"
+    assert status == 4 and said in words(out)
+    both = ["--allow", "vulnerability.mds", "--allow", "cmdline.mitigations"]
+    assert klat_compare(capsys, stock, rt, *both)[0] == 0
+
+
+def test_words_that_an_experiment_gave_one_kernel_are_under_test(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def given(append: str, experiment: str = "e") -> dict[str, Any]:
+        return {"facts": {"under_test": {"experiment": experiment, "append": append}}}
+
+    file = f"{CPU}/vulnerabilities/mds"
+    off = {"environment": {"proc/cmdline": "quiet mitigations=off", file: "Vulnerable"}}
+    usual = {"proc/cmdline": "quiet", file: "Mitigation: a"}
+    stock = lab("stock", environment=usual, **given(""))
+    status, out, _ = klat_compare(capsys, stock, lab("nomit", **off, **given("mitigations=off")))
+    assert status == 0 and "nothing in BASE, mitigations=off in NEW" in words(out)
+    assert "proc/cmdline mitigations: absent | off" in out and "the same kernel" not in out
+    for number, (label, change) in enumerate(
+        (("other", given("mitigations=off", "f")), ("undeclared", given("nokaslr")))
+    ):
+        status, out, _ = klat_compare(capsys, stock, lab(label, **off, **change))
+        assert status == 4 and "--allow cmdline.mitigations" in words(out), number
+    elsewhere = lab("elsewhere", **off, **given("mitigations=off"), machine_id="other")
+    assert klat_compare(capsys, stock, elsewhere)[0] == 4
+
+
+TOGETHER = "version and preemption model changed together"
 
 
 @pytest.mark.parametrize(
-    "parameter",
-    "nopti pti=off spectre_v2=off spectre-v2=off mds=off kvm.nx_huge_pages=off ssbd=force-off kpti=0 tsx=on"
-    " vmscape=off no_stf_barrier mitigations=auto,nosmt".split(),
+    ("release", "preemption", "together"),
+    [
+        ("6.12.117+deb13-rt-amd64", "rt", True),
+        ("6.12.117+deb13-amd64", "voluntary", False),
+        ("6.1.0-56-rt-amd64", "rt", False),
+        ("6.1.0-55-rt-amd64", "rt", True),
+        ("6.12.117+deb13-rt-amd64", "unknown", False),
+    ],
 )
-def test_a_mitigation_chosen_on_one_command_line_alone_is_refused_where_no_file_tells(
-    lab: Lab, capsys: pytest.CaptureFixture[str], parameter: str
+def test_version_and_preemption_changed_together_is_said_first(
+    lab: Lab, capsys: pytest.CaptureFixture[str], release: str, preemption: str, together: bool
 ) -> None:
-    stock = lab("stock", environment={"proc/cmdline": "quiet"})
-    rt = lab("rt", environment={"proc/cmdline": f"quiet {parameter}"}, **RT)
-    status, out, _ = klat_compare(capsys, stock, rt)
-    name, _, value = parameter.partition("=")
-    said = f"mitigations: proc/cmdline {name} is absent in BASE and {value or 'given'} in NEW"
-    assert status == 4 and said in words(out)
-    assert klat_compare(capsys, stock, rt, "--allow", "mitigations")[0] == 0
-
-
-@pytest.mark.parametrize("parameter", ["mitigations=auto", "nokaslr"])
-def test_a_default_said_aloud_and_what_mitigates_nothing_refuse_nothing(
-    lab: Lab, capsys: pytest.CaptureFixture[str], parameter: str
-) -> None:
-    stock = lab("stock", environment={"proc/cmdline": "quiet"})
-    rt = lab("rt", environment={"proc/cmdline": f"quiet {parameter}"}, **RT)
-    assert klat_compare(capsys, stock, rt)[0] == 0
-    off = lab("off", environment={"proc/cmdline": "quiet mitigations=off"}, **RT)
-    assert klat_compare(capsys, rt, off)[0] == 4
+    stock = lab("stock", kernel_release="6.1.0-56-amd64")
+    rt = lab("rt", kernel_release=release, preemption=preemption)
+    for sides in ((stock, rt), (rt, stock)):
+        _, out, _ = klat_compare(capsys, *sides)
+        assert (TOGETHER in words("".join(out.splitlines(keepends=True)[:8]))) == together, out
 
 
 def test_the_unit_cannot_be_allowed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -560,13 +566,13 @@ def test_what_varies_within_the_sides_is_refused_though_both_have_it(
     sides = lab.root / "stock", lab.root / "rt"
     status, out, _ = klat_compare(capsys, *sides, "--metric", "mixed")
     assert status == 4 and "the boots of a side differ in the policy obtained" in words(out)
-    assert "fifo:50 | other:0" in out
+    assert "fifo:50 | other:0" in words(out)
 
 
 def test_one_session_without_its_environment_spares_no_other(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    governor = "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
     stock = lab("stock", environment={governor: "performance"})
     rt = lab("rt", environment={governor: "powersave"}, **RT)
     shutil.rmtree(stock / "0" / "environment")
@@ -896,7 +902,7 @@ def test_boots_taken_in_declared_turns_are_pairs(
 
 
 def big(lab: Lab) -> tuple[Path, Path]:
-    return lab("stock"), lab("rt", 1.2, environment={"proc/cmdline": "isolcpus=1 " * 20}, **RT)
+    return lab("stock"), lab("rt", 1.2, environment={"proc/cmdline": "log_buf_len=1 " * 20}, **RT)
 
 
 def test_the_text_fits_into_100_columns_and_has_no_colour_in_a_file(
@@ -1115,6 +1121,74 @@ def test_what_neither_has_a_figure_of_is_told(
     assert f"BASE: 5 {status} ({NEEDS_2}); NEW: 5 {status} ({NEEDS_2})" in words(text)
     asked = klat_compare(capsys, *sides, "--metric", "round_trip")
     assert asked[0] == 0 and "not measured" not in asked[1]
+
+
+STARVED = "no signal in 5 s"
+
+
+def undelivered(lab: Lab, label: str, **run: Any) -> Path:
+    told = {"status": "skipped", "reason": f"not delivered: {STARVED}"} | run
+    return without_cv(lab, label, **told)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_new_did_not_deliver_is_a_result(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+) -> None:
+    lab("stock"), lab("rt", **RT)
+    sides = [with_cv(lab, "stock"), undelivered(lab, "rt")]
+    found, text = told_in(form, capsys, sides, tmp_path / "file")
+    assert found == 5
+    assert f"not delivered by NEW: {STARVED}" in words(text).replace("\\", "")
+    assert "inconclusive" not in text.replace("the data does not tell", "") or form == "html"
+
+
+def test_what_is_not_delivered_gives_way_to_all_else_in_the_status(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for label, change, expected in (
+        ("slow", {"ratio": 1.2}, 1),
+        ("short", {"boots": 1}, 3),
+        ("other", {"machine_id": "x"}, 4),
+    ):
+        lab(f"stock-{label}"), lab(label, **RT, **change)
+        for boot in range(5):
+            again(lab.root / f"stock-{label}" / str(boot)).run({"h": samples(9_000)}, **CV)
+        for path in (lab.root / label).iterdir():
+            again(path).run(status="skipped", reason="not delivered: x", **(CV | NOT_RUN))
+        sides = lab.root / f"stock-{label}", lab.root / label
+        assert klat_compare(capsys, *sides)[0] == expected, label
+
+
+def test_what_base_did_not_deliver_leaves_nothing_open(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab("stock"), lab("rt", **RT)
+    sides = [undelivered(lab, "stock"), with_cv(lab, "rt")]
+    status, out, _ = klat_compare(capsys, *sides)
+    assert status == 0 and f"not delivered by BASE: {STARVED}" in words(out)
+    assert "2 same, 1 not delivered" in out
+
+
+def test_what_neither_delivered_leaves_nothing_open(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab("stock"), lab("rt", **RT)
+    status, out, _ = klat_compare(capsys, undelivered(lab, "stock"), undelivered(lab, "rt"))
+    told = words(out)
+    assert status == 0 and all(
+        f"{side}: 5 skipped (not delivered: {STARVED})" in told for side in ("BASE", "NEW")
+    )
+
+
+@pytest.mark.parametrize("other", [{"reason": "a thread moved"}, {"status": "invalid"}])
+def test_runs_that_failed_otherwise_too_are_no_result(
+    lab: Lab, capsys: pytest.CaptureFixture[str], other: dict[str, str]
+) -> None:
+    lab("stock"), lab("rt", **RT)
+    undelivered(lab, "rt")
+    sides = with_cv(lab, "stock"), undelivered(lab, "rt", **other)
+    assert klat_compare(capsys, *sides)[0] == 3
 
 
 # Placement

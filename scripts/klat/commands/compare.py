@@ -30,17 +30,20 @@ verdicts:
   inconclusive  none of these is shown; with the boots or runs that would
                 settle it; or a side has no figure, with the reason
   kernel effect not identifiable    one boot on a side
+  not delivered                     a kernel delivered none of the events
   not comparable                    a condition differs; each is named
 
-conditions that have to agree, and that --allow takes by name:
+conditions that somebody sets, which have to agree, and that --allow takes by
+name, each for itself:
 {keys}
   unit (cannot be allowed)
+What differs because the kernels differ is listed.
 
 Exit status: 0 no regression: all same or faster; 1 regression: something is
 slower; 2 usage, or something could not be read; 3 inconclusive: nothing is
 slower, and something stays open or was measured in BASE and not in NEW; 4 not
 comparable: nothing is slower, and something was refused, or there is nothing
-in common.
+in common; 5 not delivered: as 0, but NEW did not deliver what BASE delivered.
 """
 
 
@@ -132,14 +135,14 @@ def _time(text: str) -> tuple[float, bool]:
 
 
 def options(args: argparse.Namespace) -> Any:
-    from klat.comparability import ALLOWABLE
+    from klat.comparability import ALLOWABLE, is_allowable
     from klat.comparison import Options
     from klat.errors import KlatError
     from klat.estimands import parse
     from klat.verdicts import Rules
 
     for key in args.allow:
-        if key not in ALLOWABLE:
+        if not is_allowable(key):
             raise KlatError(f"--allow {key}: is not one of {', '.join(ALLOWABLE)}")
     try:
         tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))

@@ -58,7 +58,7 @@ def heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
 def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
     for cell in against.cells:
         if cell.refused:
-            why = "; ".join(condition.sentence() for condition in cell.refused)
+            why = "; ".join(condition.refusal() for condition in cell.refused)
             yield Case(_group(cell), _name("verdict", cell), SKIPPED, *_REFUSED, why, ())
         for result in cell.results:
             if result.tested and result.verdict:

@@ -23,9 +23,10 @@ SYMBOLS = {
     Verdict.SLOWER: ("▲", "slower"),
     Verdict.INCONCLUSIVE: ("?", "open"),
     Verdict.NOT_IDENTIFIABLE: ("?", "open"),
+    Verdict.NOT_DELIVERED: ("–", "refused"),
     Verdict.NOT_COMPARABLE: ("×", "refused"),
 }
-_STATUS = {0: "same", 1: "slower", 3: "open", 4: "refused"}
+_STATUS = {0: "same", 1: "slower", 3: "open", 4: "refused", 5: "refused"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ class Part:
     against: Against
     about: tuple[tuple[str, str, str], ...]  # what heads a report of a side, by name
     unit: str
-    allow: str
     lines: tuple[Line, ...]
     sections: tuple[Section, ...]
     uncompared: tuple[str, ...]
@@ -131,6 +131,7 @@ def _legend() -> list[tuple[Badge, str]]:
         Verdict.FASTER: "shown to take less time, by more than the margin",
         Verdict.SLOWER: "shown to take more time, by more than the margin",
         Verdict.INCONCLUSIVE: "none of these is shown; the line below says what would show it",
+        Verdict.NOT_DELIVERED: "a kernel did not deliver the event, so there is no figure",
         Verdict.NOT_COMPARABLE: "a condition differs that was not under test",
     }
     return [(_badge(verdict, verdict.value), text) for verdict, text in meanings.items()]
@@ -164,7 +165,6 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
         against=against,
         about=tuple(_about(against)),
         unit=against.base.unit,
-        allow=" ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit"),
         lines=tuple(lines),
         sections=tuple(sections),
         uncompared=tuple(map(uncompared, against.uncompared)),
@@ -196,7 +196,7 @@ def _lines(
     where = (anchor, *named)
     if cell.refused:
         # What refuses the whole comparison is said above the table, once.
-        own = tuple(c.sentence() for c in cell.refused if c not in against.refused)
+        own = tuple(c.refusal() for c in cell.refused if c not in against.refused)
         badge = _badge(Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARABLE.value)
         yield Line(*where, "", badge, "", "", ("", ""), own)
     for result in cell.results:

@@ -61,7 +61,7 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
         for cell in against.cells:
             shared = _cell(against, cell)
             if cell.refused:
-                reasons = "; ".join(condition.sentence() for condition in cell.refused)
+                reasons = "; ".join(condition.refusal() for condition in cell.refused)
                 refused = {"verdict": Verdict.NOT_COMPARABLE.value, "reason": reasons}
                 writer.writerow(shared | refused)
             for result in cell.results:
@@ -148,7 +148,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
         yield f"- BASE {_cellular(wording.side(against.base))}"
         yield f"- NEW {_cellular(wording.side(against.new))}"
         for condition in against.refused:
-            yield f"- **not comparable**: {_cellular(condition.sentence())}"
+            yield f"- **not comparable**: {_cellular(condition.refusal())}"
         for condition in against.accepted:
             yield f"- allowed, though it differs: {_cellular(condition.sentence())}"
         for caution in against.cautions:
@@ -188,7 +188,7 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
     what = ", ".join([wording.setting(cell), *cell.under_test])
     where = [_cellular(what), _cellular(cell.metric)]
     if cell.refused:
-        why = "; ".join(condition.sentence() for condition in cell.refused)
+        why = "; ".join(condition.refusal() for condition in cell.refused)
         texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
         yield f"| {' | '.join(texts)} |"
     for result in cell.results:

@@ -18,6 +18,7 @@ _COLOURS = {
     Verdict.SLOWER: "31",
     Verdict.INCONCLUSIVE: "33",
     Verdict.NOT_IDENTIFIABLE: "33",
+    Verdict.NOT_DELIVERED: "35",
     Verdict.NOT_COMPARABLE: "35",
 }
 
@@ -54,14 +55,11 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     yield from wrapped(wording.side(against.new), "NEW   ")
     yield ""
     for condition in against.refused:
-        line, *more = wrapped(condition.sentence(), "not comparable  ", "    ")
+        line, *more = wrapped(condition.refusal(), "not comparable  ", "    ")
         word = "not comparable"
         yield _paint(word, Verdict.NOT_COMPARABLE, colour) + line[len(word) :]
         yield from more
     if against.refused:
-        keys = " ".join(f"--allow {c.key}" for c in against.refused if c.key != "unit")
-        if keys:
-            yield from wrapped(f"to compare all the same: {keys}", "    ")
         yield ""
     for condition in against.accepted:
         yield from wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
@@ -140,9 +138,7 @@ def _cell(
         refused = Verdict.NOT_COMPARABLE
         yield f"  {metric}: {_paint(refused.value, refused, colour)}"
         for condition in cell.refused:
-            yield from wrapped(condition.sentence(), "    ", "      ")
-        keys = " ".join(f"--allow {condition.key}" for condition in cell.refused)
-        yield from wrapped(f"to compare all the same: {keys}", "    ")
+            yield from wrapped(condition.refusal(), "    ", "      ")
         return
     for result in (r for r in cell.results if r.tested):
         verdict = result.verdict

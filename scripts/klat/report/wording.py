@@ -152,6 +152,8 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
             yield f"shown is the difference of {what}, {how}: it says nothing of other {noun}s"
         if against.subject == "kernel":
             yield "at least 2 boots a side are needed, and 5 are a start; see klat plan"
+    elif j.verdict is Verdict.NOT_DELIVERED:
+        yield j.reason
     elif j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
         if word := direction(j):
@@ -283,4 +285,5 @@ MEANINGS = {
     1: "regression",
     3: "inconclusive",
     4: "not comparable",
+    5: "not delivered",
 }

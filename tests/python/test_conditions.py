@@ -1,0 +1,259 @@
+"""What is refused because somebody set it, and what is listed because the kernels bring it, on the
+environments of real kernels (tests/python/environments; `origin` says where each is from)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_sessions import SyntheticSession
+
+from klat.comparability import Condition, Values, conditions, disagreements, words_under_test
+from klat.session import read_session
+
+MACHINES = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted(Path(__file__).with_name("environments").glob("*.json"))
+}
+
+Files = dict[str, str]
+Captured = Callable[..., Values]
+
+
+def files_of(machine: str, kernel: str) -> Files:
+    return {
+        name: text
+        for name, texts in MACHINES[machine]["files"].items()
+        for text, kernels in texts.items()
+        if kernels == "all" or kernel in kernels.split()
+    }
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    """The conditions of a session of that kernel on that machine; `files` and `info` are what
+    differs."""
+    unchanged: dict[tuple[str, str], Values] = {}
+
+    def capture(machine: str, kernel: str, *files: Files, **info: Any) -> Values:
+        if files or info:
+            return written(machine, kernel, *files, **info)
+        if (machine, kernel) not in unchanged:
+            unchanged[machine, kernel] = written(machine, kernel)
+        return unchanged[machine, kernel]
+
+    def written(
+        machine: str, kernel: str, files: Files | None = None, facts: Any = None, **info: Any
+    ) -> Values:
+        release, _, version = MACHINES[machine]["kernels"][kernel].partition(" ")
+        info = {"kernel_release": release, "kernel_version": version} | info
+        session = SyntheticSession(tmp_path_factory.mktemp("session") / "1", **info)
+        for name, text in (files_of(machine, kernel) | (files or {})).items():
+            path = session.path / "environment" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+        return conditions(read_session(session.path), facts or {})
+
+    return capture
+
+
+def keys(found: list[Condition]) -> list[str]:
+    return [condition.key for condition in found]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_pair_of_kernels_of_one_machine_compares_in_both_directions(
+    captured: Captured, machine: str
+) -> None:
+    held = {kernel: captured(machine, kernel) for kernel in MACHINES[machine]["kernels"]}
+    for one, two in permutations(held, 2):
+        assert disagreements([held[one]], [held[two]]) == [], (one, two)
+
+
+CPU = "sys/devices/system/cpu"
+FREQUENCY = f"{CPU}/cpu0/cpufreq"
+CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+GIVEN = (
+    "mitigations=off nopti pti=off spectre_v2=off spectre-v2=off mds=off kvm.nx_huge_pages=off tsx=on"
+    " ssbd=force-off kpti=0 vmscape=off no_stf_barrier mitigations=auto,nosmt idle=poll nohlt"
+    " cpuidle.off=1 cpuidle.governor=teo intel_idle.max_cstate=0 processor.max_cstate=1"
+    " haltpoll.guest_halt_poll_ns=7 intel_pstate=disable amd_pstate=passive isolcpus=1 nohz_full=1"
+    " rcu_nocbs=1 nosmt"
+).split()
+# Key, file, and what it is set to: something else than any of the kernels has by itself.
+SET = [
+    ("governor", f"{FREQUENCY}/scaling_governor", "performance"),
+    ("frequency-min", f"{FREQUENCY}/scaling_min_freq", "3000000"),
+    ("frequency-max", f"{FREQUENCY}/scaling_max_freq", "1000000"),
+    ("boost", f"{CPU}/cpufreq/boost", "0"),
+    ("no-turbo", f"{CPU}/intel_pstate/no_turbo", "1"),
+    ("microcode", f"{CPU}/cpu0/microcode/version", "0xff"),
+    ("smt", f"{CPU}/smt/control", "off"),
+    ("smt", f"{CPU}/smt/control", "forceoff"),
+    ("isolated", f"{CPU}/isolated", "1"),
+    ("nohz-full", f"{CPU}/nohz_full", "1"),
+    ("clocksource", CLOCK, "hpet"),
+    ("idle-state", f"{CPU}/cpu0/cpuidle/state1/disable", "1"),
+    ("haltpoll.guest_halt_poll_ns", "sys/module/haltpoll/parameters/guest_halt_poll_ns", "7"),
+    ("processor.max_cstate", "sys/module/processor/parameters/max_cstate", "1"),
+    ("vulnerability.meltdown", f"{CPU}/vulnerabilities/meltdown", None),
+]
+RECORDED = {
+    "machine": {"machine_id": "other"},
+    "cpu": {"cpu_model": "other"},
+    "architecture": {"architecture": "other"},
+    "cpus-online": {"cpus_online": 80},
+    "mode": {"mode": "hardware"},
+}
+
+
+Pair = tuple[str, str, str]
+
+
+def neighbours() -> list[Pair]:
+    """Of each machine, the oldest and the newest kernel in both directions, and one with itself."""
+    found = []
+    for machine, held in MACHINES.items():
+        oldest, newest = list(held["kernels"])[0], list(held["kernels"])[-1]
+        found += [(machine, oldest, newest), (machine, newest, oldest), (machine, newest, newest)]
+    return found
+
+
+OLD_AND_NEW = [pair for pair in neighbours() if pair[0] in ("skylake", "amd")]
+
+
+@pytest.mark.parametrize("word", GIVEN)
+def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(
+    captured: Captured, word: str
+) -> None:
+    name = word.partition("=")[0].replace("-", "_")
+    for machine, one, two in OLD_AND_NEW:
+        line = f"{files_of(machine, two)['proc/cmdline']} {word}"
+        (found,) = disagreements(
+            [captured(machine, one)], [captured(machine, two, {"proc/cmdline": line})]
+        )
+        assert found.key == f"cmdline.{name}" and f"--allow {found.key}" in found.refusal()
+
+
+def opposite(text: str) -> str:
+    return "Mitigation: PTI" if text == "Not affected" else "Not affected"
+
+
+@pytest.mark.parametrize(("key", "file", "value"), SET)
+def test_what_was_set_on_one_side_alone_is_refused_and_names_both_values(
+    captured: Captured, key: str, file: str, value: str | None
+) -> None:
+    tried = 0
+    for machine, one, two in neighbours():
+        texts = [files_of(machine, kernel).get(file) for kernel in (one, two)]
+        if None in texts or "notsupported" in texts or tried > 5:  # nothing could be set
+            continue
+        tried += 1
+        changed = {file: value or opposite(str(texts[1]))}
+        base, new = captured(machine, one), captured(machine, two, changed)
+        for sides in (([base], [new]), ([new], [base])):
+            (found,) = disagreements(*sides)
+            assert key in (found.key, found.family)
+            assert f"is {found.base} in BASE and {found.new} in NEW" in found.refusal()
+            assert found.base != found.new and f"--allow {found.key}" in found.refusal()
+    assert tried, "no kernel has this file"
+
+
+@pytest.mark.parametrize("key", RECORDED)
+def test_another_machine_or_mode_is_refused(captured: Captured, key: str) -> None:
+    for machine, one, two in OLD_AND_NEW:
+        found = disagreements([captured(machine, one)], [captured(machine, two, **RECORDED[key])])
+        assert keys(found) == [key]
+
+
+def test_between_sides_of_one_kernel_what_it_brings_was_set(captured: Captured) -> None:
+    for key, name, value in (
+        ("idle-driver", f"{CPU}/cpuidle/current_driver", "acpi_idle"),
+        ("idle-governor", f"{CPU}/cpuidle/current_governor", "ladder"),
+        ("frequency-driver", f"{FREQUENCY}/scaling_driver", "acpi-cpufreq"),
+        ("energy-preference", f"{FREQUENCY}/energy_performance_preference", "power"),
+        ("vulnerability.mds", f"{CPU}/vulnerabilities/mds", "Vulnerable"),
+        ("idle-states", f"{CPU}/cpu0/cpuidle/state1/latency", "99"),
+    ):
+        base, changed = captured("intel", "6.12"), captured("intel", "6.12", {name: value})
+        assert key in keys(disagreements([base], [changed])), key
+
+
+def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> None:
+    governor = f"{CPU}/cpuidle/current_governor"
+    ladder = captured("intel", "6.1", {governor: "ladder"})
+    assert keys(disagreements([captured("intel", "6.12")], [ladder])) == ["idle-governor"]
+    assert disagreements([captured("intel", "6.18")], [ladder]) == []  # which has only teo
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "classes"),
+    [
+        ("Vulnerable: No microcode", "Mitigation: Microcode", 1),
+        ("KVM: Mitigation: VMX disabled", "KVM: Vulnerable", 1),
+        ("Processor vulnerable", "Mitigation: a", 1),
+        ("Mitigation: a, b", "Mitigation: a; b; c: Vulnerable", 0),
+        ("Unknown: Dependent on hypervisor status", "Vulnerable", 0),
+        ("Not affected", "Mitigation: a", 2),
+        ("Not affected", "Vulnerable", 2),
+    ],
+)
+def test_a_vulnerability_counts_by_class(
+    captured: Captured, one: str, two: str, classes: int
+) -> None:
+    """1: refused between sides of one kernel; 2: between those of two kernels as well."""
+    file = f"{CPU}/vulnerabilities/odd"
+    base = captured("intel", "6.1", {file: one})
+    for kernel, refused in (("6.1", classes > 0), ("6.12", classes > 1)):
+        found = disagreements([base], [captured("intel", kernel, {file: two})])
+        assert keys(found) == ["vulnerability.odd"] * refused, kernel
+
+
+def test_whether_a_cpu_has_threads_is_for_the_kernel_to_say(captured: Captured) -> None:
+    control = f"{CPU}/smt/control"
+    for silent in ("notsupported", "notimplemented"):
+        base = captured("intel", "6.1", {control: silent})
+        assert disagreements([base], [captured("intel", "6.12")]) == []
+        assert keys(disagreements([base], [captured("intel", "6.1")])) == ["smt"]
+
+
+def test_one_more_file_of_one_kernel_is_listed(captured: Captured) -> None:
+    more = captured("intel", "6.1", {f"{CPU}/vulnerabilities/new": "Vulnerable"})
+    assert disagreements([captured("intel", "6.1")], [more]) == []
+
+
+def test_a_default_said_aloud_is_no_difference(captured: Captured) -> None:
+    for word in ("mitigations=auto", "nokaslr"):
+        aloud = captured("intel", "6.1", {"proc/cmdline": f"quiet {word}"})
+        assert disagreements([captured("intel", "6.1")], [aloud]) == []
+
+
+def test_each_difference_has_a_key_of_its_own(captured: Captured) -> None:
+    line = {"proc/cmdline": "mitigations=off spectre_v2=off idle=poll processor.max_cstate=1"}
+    found = disagreements([captured("intel", "6.1")], [captured("intel", "6.12", line)])
+    assert keys(found) == [
+        "cmdline.idle",
+        "cmdline.mitigations",
+        "cmdline.processor.max_cstate",
+        "cmdline.spectre_v2",
+    ]
+
+
+def declared(experiment: str, append: str) -> Mapping[str, Any]:
+    return {"under_test": {"experiment": experiment, "append": append}}
+
+
+def test_words_are_under_test_only_between_labels_of_one_experiment(captured: Captured) -> None:
+    plain = captured("intel", "6.1", facts=declared("e", ""))
+    off = captured("intel", "6.1", facts=declared("e", "mitigations=off"))
+    assert words_under_test([plain], [off]) == ("", "mitigations=off")
+    assert words_under_test([off], [plain]) == ("mitigations=off", "")
+    other = captured("intel", "6.1", facts=declared("f", "mitigations=off"))
+    for sides in (([plain], [other]), ([plain], [off, other]), ([plain], [plain]), ([plain], [])):
+        assert words_under_test(*sides) is None
+    for facts in ({}, {"under_test": 1}, {"under_test": {"append": "x"}}):
+        assert words_under_test([captured("intel", "6.1", facts=facts)], [off]) is None
