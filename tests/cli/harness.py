@@ -97,7 +97,11 @@ TRAITS: dict[str, Traits] = {
         steady=("--period", "100"),
         steady_iterations=20000,
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
-        faults={"yield": "slept", "early": "before its deadline"},
+        faults={
+            "yield": "slept",
+            "early": "before its deadline",
+            "uncounted": "unaccounted",
+        },
         tsan=("--method", "nanosleep"),
     ),
     "switch": Traits(

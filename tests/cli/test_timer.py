@@ -6,7 +6,7 @@ import pytest
 from harness import UNTRUSTED, json_of, run, works
 
 # Each second sample takes longer than a period.
-LATE = ("--mode", "periodic", "--period", "100", "--inject", "150000", "--json")
+LATE = ("--mode", "periodic", "--period", "100", "--period", "100", "--inject", "150000", "--json")
 
 
 @pytest.mark.parametrize("method", ["nanosleep", "timerfd"])
