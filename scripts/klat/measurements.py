@@ -7,6 +7,7 @@ sight.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
@@ -26,6 +27,7 @@ from klat.session import (
 )
 from klat.settings import NUMBER, Measurement, Setting
 from klat.sources import Run, Source, pools, read_sources
+from klat.wakeups import STRAY
 
 # Not among the options that a row records as params, for what was asked for may not be obtained.
 _POLICY = "policy"
@@ -228,8 +230,20 @@ def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None
     for group in groups.values():
         for name in OBTAINED:
             if len({getattr(held, name) for held, _ in group}) > 1:
+                usual = _usual_state(group) if name == "woken" else None
                 for held, setting in group:
-                    setting.params[name] = getattr(held, name).replace(";", "/") or "none"
+                    if getattr(held, name) != usual:
+                        setting.params[name] = getattr(held, name).replace(";", "/") or "none"
+
+
+def _usual_state(group: Sequence[tuple[RunConditions, Setting]]) -> str | None:
+    """The state of all runs but strays. It has no name of its own: in another label it may be the
+    only one."""
+    runs = Counter({held.woken: 0 for held, _ in group})
+    for held, setting in group:
+        runs[held.woken] += setting.usable_runs
+    ((state, count),) = runs.most_common(1)
+    return state if count >= (1 - STRAY) * runs.total() else None
 
 
 def _without_obtained(setting: Setting) -> tuple[str, dict[str, str]]:
@@ -277,12 +291,13 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
     return kept
 
 
-def _sort_key(setting: Setting) -> tuple[int, str, list[tuple[int, float, str]]]:
+def _sort_key(setting: Setting) -> tuple[int, str, list[tuple[int, float, str]], int]:
     name = setting.benchmark
     place = CORE.index(name) if name in CORE else len(CORE)
+    params = {name: value for name, value in setting.params.items() if name != "woken"}
     # Numbers by value, so that responders=10 follows responders=9.
     values = [
         (0, float(value), "") if NUMBER.fullmatch(value) else (1, 0.0, value)
-        for value in chain(setting.params.values(), [setting.placement])
+        for value in chain(params.values(), [setting.placement])
     ]
-    return (place, name, values)
+    return (place, name, values, -setting.usable_runs)

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from klat.sides import CellRuns
 from klat.sources import Run
-from klat.wakeups import state_of
-
-# A state of fewer of a side's runs is not what the kernel does, but what something did to it.
-_STRAY = 0.1
+from klat.wakeups import STRAY, state_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def _state(run: Run) -> str:
 def _often(parts: Mapping[str, CellRuns]) -> list[str]:
     """The most frequent first."""
     total = sum(len(part.runs) for part in parts.values())
-    return [state for state, part in parts.items() if len(part.runs) >= _STRAY * total]
+    return [state for state, part in parts.items() if len(part.runs) >= STRAY * total]
 
 
 def _way(state: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from klat.session import Row, parse_pairs
 
 INTERRUPT, POLLING, MIXED = "interrupt", "polling", "mixed"
+# A state of a smaller share of the runs is not what the kernel does, but what something did to it.
+STRAY = 0.1
 
 
 def state_of(row: Row) -> str:

@@ -209,6 +209,18 @@ def test_runs_woken_in_another_way_have_a_line_of_their_own(
     assert re.search(r"woken=polling,.*\n  1 run of 100 samples, ok", text)
 
 
+def test_a_stray_run_of_another_state_does_not_rename_the_others(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures lay the same setting of several labels over each other, by its params."""
+    session = boot(1, row={"evidence": woken(100)})
+    for run in range(3, 20):
+        session.run({"round_trip": samples(50_000)}, run=run, evidence=woken(100))
+    session.run({"round_trip": samples(9_000)}, run=20, evidence=woken(0))
+    (label,), _ = read_labels([tmp_path / "results/stock"])
+    assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
+
+
 def test_a_label_woken_in_one_way_does_not_speak_of_it(
     boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
