@@ -15,6 +15,8 @@
 #include "klat.h"
 #include "pairs.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +53,9 @@ struct state {
 #define MOST_PAIRS 100000
 /* Draws of a round that go round again: enough that what they cost the cache is a real loop's. */
 #define MOST_DRAWS 65536
+/* Memory for what a library allocates: as a whole, and for each pair. */
+#define RESERVE (1 << 20)
+#define RESERVE_EACH 1024
 /* A byte that is not there within this time is lost. */
 #define LOST_NS INT64_C(200000000)
 
@@ -432,6 +437,29 @@ static int make_loop(struct klat_run *run, struct loop *loop)
 	return pairs_open(loop);
 }
 
+/*
+ * A library may allocate and free in every round. So memory is taken and touched beforehand, and
+ * free() keeps it: no page is faulted in while a round is timed. One arena, for that of a thread
+ * would be another.
+ */
+static int reserve_memory(const struct options *o)
+{
+	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
+	char *memory;
+
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	memory = malloc(size);
+	if (!memory)
+		return -ENOMEM;
+	/* Not memset(), which the compiler may leave out before free(). */
+	for (size_t at = 0; at < size; at += 4096)
+		((volatile char *)memory)[at] = 0;
+	free(memory);
+	return 0;
+}
+
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -443,6 +471,8 @@ static int setup(struct klat_run *run)
 	if (err)
 		return err;
 	err = make_loop(run, &state->loop);
+	if (!err)
+		err = reserve_memory(o);
 	if (err)
 		return klat_error(run, -err, "cannot make %lld pairs: %s", (long long)o->pairs,
 				  strerror(-err));
