@@ -76,12 +76,16 @@ static const struct klat_option options[] = {
 	  "what tells which descriptors are readable: epoll, epoll-oneshot, epoll-edge, poll, "
 	  "select, libev, libevent, libuv, io_uring-poll, io_uring-read, dasynq, or none",
 	  KLAT_CHOICE, AT(backend), 0, 0, backend_names, false },
-	{ "pairs", "N", "watched descriptors, each with one to write to", KLAT_INTEGER, AT(pairs),
-	  1, MOST_PAIRS, NULL, false },
+	{ "pairs", "N",
+	  "watched descriptors, each with one to write to; default: 1000, or 100 where "
+	  "instructions are counted",
+	  KLAT_INTEGER, AT(pairs), 1, MOST_PAIRS, NULL, false },
 	{ "active", "N", "bytes under way at once; default: a fifth of the pairs", KLAT_INTEGER,
 	  AT(active), 1, MOST_PAIRS, NULL, false },
-	{ "writes", "N", "bytes written in a round, the first ones among them", KLAT_INTEGER,
-	  AT(writes), 1, 10000000, NULL, false },
+	{ "writes", "N",
+	  "bytes written in a round, the first ones among them; default: 10000, or 1000 where "
+	  "instructions are counted",
+	  KLAT_INTEGER, AT(writes), 1, 10000000, NULL, false },
 	{ "timers", NULL, "a timer for each pair, set anew in each callback", KLAT_FLAG, AT(timers),
 	  0, 0, NULL, false },
 	{ "priorities", NULL, "a random priority for each pair, of five", KLAT_FLAG, AT(priorities),
@@ -100,7 +104,7 @@ static const struct klat_option options[] = {
 	  KLAT_FLAG, AT(count_calls), 0, 0, NULL, true },
 };
 
-static const struct options defaults = { .pairs = 1000, .writes = 10000 };
+static const struct options defaults;
 
 static const struct klat_metric metrics[] = {
 	[TOTAL] = { "total", "a round but for its teardown: registration, first bytes, loop",
@@ -141,6 +145,11 @@ static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
 
+	/* A round of the larger size takes ten seconds of an emulator. */
+	if (!o->pairs)
+		o->pairs = klat_counted() ? 100 : 1000;
+	if (!o->writes)
+		o->writes = klat_counted() ? 1000 : 10000;
 	if (!o->active)
 		o->active = o->pairs < 5 ? 1 : o->pairs / 5;
 	if (o->active > o->pairs)

@@ -142,7 +142,7 @@ const char *klat_mode(void);
 void klat_mode_assume(const char *assumed);
 
 /* measurable.c */
-bool klat_counted(void);
+bool klat_machine_has_one_cpu(void);
 bool klat_emulated(void);
 /* "instructions" in counted mode, else "ticks". */
 const char *klat_unit(void);

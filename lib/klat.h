@@ -97,7 +97,7 @@ struct klat_run {
 	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
 	bool cpus_given; /* by --cpus, cpu_count of them */
-	bool one_cpu;    /* all places are the same CPU */
+	bool one_cpu;    /* all places are the same CPU, as far as configure() can know */
 	bool ordinary;   /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
 	int most_workers; /* configure() may raise it above its default of one a place and one more
@@ -289,6 +289,8 @@ static inline uint64_t klat_tsc_end(struct klat_worker *worker)
  * the length of a sample has to ask.
  */
 bool klat_timed(void);
+/* Whether it counts instructions, in an emulator: docs/record.md, mode counted. */
+bool klat_counted(void);
 
 /* The run */
 

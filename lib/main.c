@@ -125,6 +125,20 @@ static void set_edges(struct klat_run *run)
 	run->end = run->iterations + (planted ? 0 : KLAT_TAIL);
 }
 
+/*
+ * Whether all roles are on one CPU, as far as that is known before the program says how many it
+ * has. A machine with a single CPU, as every one in counted mode, leaves no choice.
+ */
+static bool is_on_one_cpu(const struct klat_run *run)
+{
+	if (!run->cpus_given)
+		return klat_machine_has_one_cpu();
+	for (int i = 1; i < run->cpu_count; i++)
+		if (run->cpus[i] != run->cpus[0])
+			return false;
+	return true;
+}
+
 /* All that can be wrong with the command line, before anything of the machine is touched. */
 static int prepare(struct klat_run *run)
 {
@@ -150,6 +164,7 @@ static int prepare(struct klat_run *run)
 			return err;
 	}
 	given = run->cpu_count;
+	run->one_cpu = is_on_one_cpu(run);
 	err = run->benchmark->configure(run);
 	if (err)
 		return err;
@@ -171,6 +186,12 @@ static int prepare(struct klat_run *run)
 	return err ? klat_usage(run, "the options are too long to record") : 0;
 }
 
+/* Whether a program with several roles has them on the only CPU unasked. */
+static bool shares_one_cpu(const struct klat_run *run)
+{
+	return run->one_cpu && !run->cpus_given && !run->benchmark->distinct_cpus;
+}
+
 /* Whether there are enough, where the program chooses among those that it may use. */
 static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
 {
@@ -179,7 +200,7 @@ static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
 	if (err)
 		return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
 	available = klat_cpu_weight(allowed);
-	if (run->cpus_given || run->cpu_count <= available)
+	if (run->cpus_given || run->cpu_count <= available || shares_one_cpu(run))
 		return 0;
 	return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
 			 run->benchmark->distinct_cpus
@@ -196,10 +217,14 @@ static int place(struct klat_run *run)
 	if (err)
 		return err;
 	if (!run->cpus_given) {
+		int distinct = shares_one_cpu(run) ? 1 : run->cpu_count;
+
 		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
-		err = run->cpus ? klat_cpus_place(&allowed, run->cpu_count, run->cpus) : -ENOMEM;
+		err = run->cpus ? klat_cpus_place(&allowed, distinct, run->cpus) : -ENOMEM;
 		if (err)
 			return klat_error(run, -err, "cannot choose CPUs: %s", strerror(-err));
+		for (int i = distinct; i < run->cpu_count; i++)
+			run->cpus[i] = run->cpus[0];
 	}
 	run->one_cpu = true;
 	for (int i = 1; i < run->cpu_count; i++)

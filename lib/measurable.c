@@ -24,17 +24,17 @@ const char *klat_unit(void)
 	return klat_counted() ? "instructions" : "ticks";
 }
 
-/* An emulator that counts runs its CPUs in turns, each turn of which counts for all. */
-static bool machine_has_one_cpu(void)
+bool klat_machine_has_one_cpu(void)
 {
 	klat_cpu_set online;
 
 	return !klat_cpus_online(&online) && klat_cpu_weight(&online) == 1;
 }
 
+/* An emulator that counts runs its CPUs in turns, each turn of which counts for all. */
 bool klat_figures(const struct klat_run *run)
 {
-	return klat_counted() ? run->one_cpu && machine_has_one_cpu() : klat_timed();
+	return klat_counted() ? run->one_cpu && klat_machine_has_one_cpu() : klat_timed();
 }
 
 bool klat_measurable(const struct klat_run *run, int metric)

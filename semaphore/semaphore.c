@@ -110,12 +110,6 @@ static const struct klat_published published[] = {
 	  "the same with a hog of low priority that kept the CPUs awake, 12 s" },
 };
 
-/* Known before the CPUs are placed. */
-static bool on_one_cpu(const struct klat_run *run)
-{
-	return run->cpus_given && run->cpu_count == 2 && run->cpus[0] == run->cpus[1];
-}
-
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -129,7 +123,7 @@ static int configure(struct klat_run *run)
 	/* A hand-over that is seen by spinning takes no longer than two counters may differ. */
 	if (o->sleeps == EACH || o->spin == 0) {
 		klat_use_metric(run, WAKE, 1);
-		if (!on_one_cpu(run))
+		if (!run->one_cpu)
 			klat_bound_offset(run, WAKE);
 	}
 	run->cpu_count = 2;

@@ -88,9 +88,10 @@ static int configure_responders(struct klat_run *run)
 
 		if (available < 0)
 			return klat_usage(run, "cannot count the CPUs: give --responders");
-		/* At least one: a single CPU has no shootdown, and the run is skipped with that
+		/* A machine with a single CPU has no shootdown, and the teardown is measured by
+		 * itself. Where only one of several may be used, the run is skipped with that
 		 * reason. */
-		o->responders = available > 1 ? available - 1 : 1;
+		o->responders = available > 1 ? available - 1 : !run->one_cpu;
 	}
 	if (o->responder_state == SLEEPING && o->responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");

@@ -52,7 +52,7 @@ static const char *const transport_names[] = { "thread-pointer",
 					       "multicast",
 					       NULL };
 static const char *const peers[] = { "auto", "thread", "process", "netns", "remote", NULL };
-static const char *const waits[] = { "spin", "block", NULL };
+static const char *const waits[] = { "auto", "spin", "block", NULL };
 static const char *const touches[] = { "none", "read", "write", NULL };
 
 #define AT(field) offsetof(struct options, field)
@@ -66,8 +66,10 @@ static const struct klat_option options[] = {
 	  "what the other side is: auto is a thread for thread-pointer, else a process; netns a "
 	  "process in another network namespace; remote goes with --listen or --connect",
 	  KLAT_CHOICE, AT(peer), 0, 0, peers, false },
-	{ "wait", "spin|block", "how both sides wait: poll, or sleep in the kernel", KLAT_CHOICE,
-	  AT(wait), 0, 0, waits, false },
+	{ "wait", "auto|spin|block",
+	  "how both sides wait: poll, or sleep in the kernel; auto sleeps where both are on one "
+	  "CPU",
+	  KLAT_CHOICE, AT(wait), 0, 0, waits, false },
 	{ "touch", "none|read|write",
 	  "what is done with each block: nothing, read by its receiver, or also written anew by "
 	  "its sender",
@@ -232,8 +234,10 @@ static int configure_peer(struct klat_run *run)
 
 static int configure_waits(struct klat_run *run)
 {
-	const struct options *o = run->options;
+	struct options *o = run->options;
 
+	if (o->wait == AUTO)
+		o->wait = run->one_cpu && o->peer != REMOTE ? BLOCK : SPIN;
 	if (o->rate && o->listen)
 		return klat_usage(run, "--rate is the initiator's, and does not go with --listen");
 	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
@@ -243,7 +247,7 @@ static int configure_waits(struct klat_run *run)
 				  LOWEST_SPIN_RATE);
 	if (o->wait == BLOCK && klat_planted(run, "sleep"))
 		return klat_usage(run, "--plant sleep goes with --wait spin");
-	if (o->wait == SPIN && o->peer != REMOTE && run->cpus_given && run->cpus[0] == run->cpus[1])
+	if (o->wait == SPIN && o->peer != REMOTE && run->one_cpu)
 		return klat_usage(run,
 				  "--wait spin needs two CPUs: on one, the spinner would keep the "
 				  "other side from running");

@@ -40,7 +40,7 @@ enum {
 	REMOTE,
 };
 enum {
-	SPIN,
+	SPIN = AUTO + 1,
 	BLOCK
 };
 enum {

@@ -73,8 +73,8 @@ def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None
     ("words", "why"),
     [
         (("--option", "pipes.cpus=0,1"), "pipes --cpus=0,1: --cpus: CPU 1 does not exist"),
-        (("--option", "pipes.no-such=1"), "pipes --no-such=1 --cpus=0,0: unknown"),
-        (("--sweep", "pipes.bytes=1,0"), "pipes --cpus=0,0 --bytes=0: --bytes 0 is out of range"),
+        (("--option", "pipes.no-such=1"), "pipes --no-such=1: unknown"),
+        (("--sweep", "pipes.bytes=1,0"), "pipes --bytes=0: --bytes 0 is out of range"),
     ],
 )
 def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_for(
@@ -87,17 +87,17 @@ def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_
 
 
 def test_the_answer_is_that_of_the_guest_and_not_of_this_machine() -> None:
-    static = {"pipes": static_program("pipes")}
+    static = {name: static_program(name) for name in ("pipes", "tlbflush")}
     many = [("pipes", ("--cpus=0,4000",))]
     assert suite.check_options(many, static, "emulated", 4001) == []
     with pytest.raises(KlatError, match="CPU 4000 does not exist"):
         suite.check_options(many, static, "emulated", 4000)
     with pytest.raises(KlatError, match="skipped: needs 2 CPUs and may use 1") as skipped:
-        suite.check_options([("pipes", ())], static, "counted", 1)
+        suite.check_options([("tlbflush", ("--responders=1",))], static, "counted", 1)
     assert skipped.value.status == 4
-    both = [("pipes", ()), ("pipes", ("--cpus=0,0",))]
+    both = [("pipes", ()), ("tlbflush", ("--responders=1",))]
     (line,) = suite.check_options(both, static, "counted", 1)
-    assert line.startswith("pipes: skipped: needs 2 CPUs")
+    assert line.startswith("tlbflush --responders=1: skipped: needs 2 CPUs")
 
 
 def test_the_documentation_has_the_same_list() -> None:

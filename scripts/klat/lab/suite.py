@@ -12,16 +12,12 @@ from klat import programs
 from klat.errors import KlatError
 from klat.plan import Setting
 
-# By program, the options that put a measurement on one CPU. What is not here goes without.
+# On one CPU.
+_DEFAULT = ("pipes", "cv", "timer", "network", "tlbflush", "syscall", "switch")
+# By program, options for one CPU.
 _ONE_CPU: dict[str, dict[str, str]] = {
-    "pipes": {"cpus": "0,0"},
-    "cv": {"cpus": "0,0"},
-    # A signal's timer ends in a thread of low priority under PREEMPT_RT, which a spinner keeps from its only CPU.
+    # PREEMPT_RT does not deliver the signal of the default to a spinner.
     "timer": {"method": "nanosleep"},
-    "network": {"cpus": "0,0"},
-    "tlbflush": {"responders": "0"},
-    "syscall": {},
-    "switch": {},
 }
 # What a program calls the mode of a guest.
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
@@ -34,7 +30,7 @@ _BUILD_SECONDS = 600
 
 def default_benchmarks(cpus: int) -> list[str]:
     """On one CPU what makes sense there."""
-    return list(programs.CORE if cpus > 1 else _ONE_CPU)
+    return list(programs.CORE if cpus > 1 else _DEFAULT)
 
 
 def one_cpu_settings(benchmarks: Iterable[str], given: Sequence[Setting]) -> list[Setting]:

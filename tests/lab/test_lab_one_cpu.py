@@ -1,0 +1,55 @@
+"""What a kernel of Debian's, PREEMPT_RT, measures on the one CPU of counted mode, where nobody says how."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import harness
+import pytest
+from test_lab_boots import ARCHIVE, SHORT, klat, session_of
+
+from klat.session import Row, read_session
+
+FAMILY = ("pipes", "cv", "network", "tlbflush", "semaphore", "messages", "transport", "eventloop")
+METHODS = ("signal", "signal-below", "nanosleep")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    if not shutil.which("qemu-system-x86_64"):
+        harness.lacking("there is no qemu-system-x86_64")
+    where = tmp_path_factory.mktemp("lab")
+    words = ("--kernel", "debian:rt", *SHORT, "--output", where, "timer", *FAMILY)
+    done = klat("lab", "run", *words, "--sweep", f"timer.method={','.join(METHODS)}", cwd=where)
+    if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
+        harness.lacking(f"Debian's kernels cannot be had: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return list(read_session(session_of(where, "lab-rt")).rows)
+
+
+@pytest.mark.parametrize("program", FAMILY)
+def test_a_program_runs_on_the_one_cpu_by_itself(rows: list[Row], program: str) -> None:
+    own = [row for row in rows if row.benchmark == program]
+    assert {row.placement for row in own} == {"one-cpu"}
+    assert {row.status for row in own} <= {"ok", "disturbed"}
+    assert any(row.n for row in own), "no figure"
+
+
+def of_method(rows: list[Row], method: str) -> list[Row]:
+    return [row for row in rows if f"method={method};" in row.params]
+
+
+def test_a_signal_that_a_spinner_does_not_get_is_a_result(rows: list[Row]) -> None:
+    (row,) = of_method(rows, "signal")
+    assert row.status == "skipped"
+    assert row.reason.startswith("not delivered: SIGALRM")
+
+
+@pytest.mark.parametrize("method, policy", [("signal-below", "other:0"), ("nanosleep", "fifo:98")])
+def test_what_the_kernel_does_deliver_is_measured(
+    rows: list[Row], method: str, policy: str
+) -> None:
+    own = of_method(rows, method)
+    assert {(row.status, row.policy) for row in own} == {("ok", f"waiter={policy}")}
+    assert all(row.n == 100 for row in own)
