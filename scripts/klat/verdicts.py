@@ -165,7 +165,8 @@ def judge(
     adjust = multiplicity.CORRECTIONS[rules.correction]
     adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])
     for i, p in zip(tested, adjusted):
-        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested))
+        noun = pairs[i][0].noun
+        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), noun)
     return drafts
 
 
@@ -340,20 +341,23 @@ def _run_level(side: Observed) -> tuple[float, float] | None:
     return square, sum(freedom)
 
 
-def _decide(draft: Judgement, rules: Rules, family: int) -> Judgement:
+def _decide(draft: Judgement, rules: Rules, family: int, noun: str) -> Judgement:
     assert draft.ratio is not None and draft.p_adjusted is not None and draft.p_same is not None
     if draft.p_same <= rules.alpha:
         return replace(draft, verdict=Verdict.SAME)
     if draft.p_adjusted <= rules.alpha:
         return replace(draft, verdict=Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER)
-    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family))
+    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family, noun))
 
 
-def _why_not(draft: Judgement, rules: Rules, family: int) -> str:
+def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
     assert draft.p is not None
     if draft.resolution and 2 * draft.resolution >= rules.log_margin:
         return GRANULAR
     if draft.p <= rules.alpha:
+        a, b = draft.base.units, draft.new.units
+        if family * lineup.by_states(a, b, 0, b) > rules.alpha:
+            return f"beyond the margin by itself, but {a} and {b} {noun}s are too few for {family} tests"
         return f"beyond the margin by itself, but not after the correction for {family} tests"
     return "the interval holds ratios within the margin and beyond it"
 

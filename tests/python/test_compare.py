@@ -1323,9 +1323,9 @@ def test_a_metric_can_be_chosen(lab: Lab, capsys: pytest.CaptureFixture[str]) ->
             again(lab.root / label / str(boot)).run(
                 {"one_way": samples(9_000 + boot)}, params="x=1"
             )
-    assert "over 2 tests." in words(klat_compare(capsys, stock, rt, *MEDIAN)[1])
+    assert "over 2 tests;" in words(klat_compare(capsys, stock, rt, *MEDIAN)[1])
     _, out, _ = klat_compare(capsys, stock, rt, "--metric", "one_way", *MEDIAN)
-    assert "over 1 test." in words(out) and "round_trip" not in out
+    assert "over 1 test;" in words(out) and "round_trip" not in out
 
 
 @pytest.mark.parametrize("runs", [1, 4])

@@ -108,6 +108,8 @@ def test_units_that_never_vary_are_no_certainty_for_many_tests() -> None:
     ):
         found = judge([(constant(340, boots), constant(371, boots))] * tests, RULES)
         assert {judgement.verdict for judgement in found} == {verdict}
+        few = f"but {boots} and {boots} boots are too few for {tests} tests"
+        assert verdict is Verdict.SLOWER or few in found[0].reason
 
 
 def test_no_evidence_is_not_sameness() -> None:
@@ -175,9 +177,11 @@ def test_what_the_granularity_can_hide_is_not_claimed() -> None:
 
 
 def test_many_comparisons_ask_for_more_evidence() -> None:
-    others = [(side(i, 5, boot=0.01), side(i + 100, 5, boot=0.01)) for i in range(40)]
+    others = [(side(i, 6, boot=0.01), side(i + 100, 6, boot=0.01)) for i in range(40)]
     # Beyond chance by itself, at p = 0.01 or so, and more than the margin.
-    a = Observed(tuple(Unit(str(i), (8.5 + x,)) for i, x in enumerate((0, 0.01, 0.02, 0.03, 0.04))))
+    a = Observed(
+        tuple(Unit(str(i), (8.5 + x,)) for i, x in enumerate((0, 0.01, 0.02, 0.03, 0.04, 0.05)))
+    )
     b = Observed(tuple(Unit(u.name, (u.logs[0] + 0.055,)) for u in a.units))
     alone, among = judge([(a, b)], RULES)[0], judge([(a, b), *others], RULES)[0]
     assert alone.p is not None and 0.002 < alone.p < 0.02 and alone.verdict is Verdict.SLOWER

@@ -121,7 +121,7 @@ def terms(comparison: Comparison) -> Iterator[str]:
     yield (
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
         f" {percent(rules.margin)}; alpha {percent(rules.alpha)}, by {correction} over"
-        f" {plural(comparison.family, 'test')}."
+        f" {plural(comparison.family, 'test')}; p is that of a ratio within the margin."
     )
     if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
         yield FIXED_BEFOREHAND
@@ -151,7 +151,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
             }.get(j.method, f"{_lone(j, noun)}, so no interval")
             yield f"shown is the difference of {what}, {how}: it says nothing of other {noun}s"
         if against.subject == "kernel":
-            yield "at least 2 boots a side are needed, and 5 are a start; see klat plan"
+            yield "a verdict on a kernel takes at least 4 boots a side; see klat plan"
     elif j.verdict is Verdict.NOT_DELIVERED:
         yield j.reason
     elif j.verdict is Verdict.INCONCLUSIVE:
