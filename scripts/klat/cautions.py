@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from klat.comparability import is_captured, words_under_test
 from klat.inference.proportion import fisher
@@ -16,12 +16,15 @@ _TIMED = ("hardware", "virtual")
 _UNUSABLE = ("invalid", "error")
 
 
-def cautions(base: Side, new: Side, subject: str, took_turns: bool, alpha: float) -> Iterator[str]:
+def cautions(
+    base: Side, new: Side, subject: str, took_turns: bool, compared: Set[str], alpha: float
+) -> Iterator[str]:
+    """`compared` are the benchmarks that there is a verdict on."""
     if subject == "kernel":
         yield from _kernels(base, new)
     if subject == "kernel" and not took_turns:
         yield from _one_after_the_other(base, new)
-    yield from _unusable(base, new, alpha)
+    yield from _unusable(base, new, compared, alpha)
     bare = [
         name
         for name, side in zip(_NAMES, (base, new))
@@ -78,10 +81,10 @@ def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
             )
 
 
-def _unusable(base: Side, new: Side, alpha: float) -> Iterator[str]:
+def _unusable(base: Side, new: Side, compared: Set[str], alpha: float) -> Iterator[str]:
     """Where more runs of one side do not count than of the other, and not by one boot alone."""
     sides = [_by_boot(side) for side in (base, new)]
-    shared = [benchmark for benchmark in sides[0] if benchmark in sides[1]]
+    shared = sorted(compared & sides[0].keys() & sides[1].keys())
     for benchmark in shared:
         held = [list(side[benchmark].values()) for side in sides]
         sums = [_sum(boots) for boots in held]

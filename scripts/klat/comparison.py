@@ -310,7 +310,14 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
         accepted=accepted,
         cautions=(
             *filter(None, [units.caution]),
-            *cautions(base, new, units.subject, units.took_turns, options.rules.alpha),
+            *cautions(
+                base,
+                new,
+                units.subject,
+                units.took_turns,
+                {pair.keys[0][0] for pair in pairs},
+                options.rules.alpha,
+            ),
             *unlike,
         ),
         differences=tuple(obstacles.differences(base, new)),
