@@ -223,6 +223,11 @@ static bool beside_published(const struct klat_run *run, const struct klat_publi
 	return false;
 }
 
+static int name_length(const char *count, bool ns)
+{
+	return strlen(count) - (ns && is_time(count) ? strlen("_ticks") : 0);
+}
+
 static void print_published(const struct klat_run *run, FILE *out)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
@@ -237,7 +242,9 @@ static void print_published(const struct klat_run *run, FILE *out)
 		if (!beside_published(run, published, &mean))
 			continue;
 		any = true;
-		fprintf(out, "%s %.0f %s", published->metric, published->value, published->unit);
+		/* Without the unit in a count's name, where another stands beside it. */
+		fprintf(out, "%.*s %.0f %s", name_length(published->metric, ns), published->metric,
+			published->value, published->unit);
 		if (!isnan(mean) && (!ns || klat_timed()))
 			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
 				ns ? "ns" : klat_unit());

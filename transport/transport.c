@@ -615,6 +615,15 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
+/* A block that is handed over by its address, and that nobody looks at, is no throughput. */
+static bool moves_bytes(const struct options *o)
+{
+	const struct transport *transport = transports[o->transport];
+
+	return o->touch != UNTOUCHED ||
+	       (transport != &thread_pointer && transport != &shm_zero_copy);
+}
+
 /* Both directions' bytes over the time that they took. */
 static int64_t megabytes_a_second(const struct klat_run *run)
 {
@@ -710,7 +719,7 @@ static int verify(struct klat_run *run)
 	klat_count(run, "damaged", sum.damaged);
 	klat_count(run, "bytes_sent", sum.bytes_sent);
 	klat_count(run, "bytes_received", sum.bytes_received);
-	if (!o->listen)
+	if (!o->listen && moves_bytes(o))
 		klat_count(run, "mb_per_s", megabytes_a_second(run));
 	if (sum.sent != expected || sum.received != expected ||
 	    sum.bytes_sent != expected * o->bytes || sum.bytes_received != expected * o->bytes)

@@ -41,12 +41,22 @@ _TIME, _RATE = "_ticks", "_per_"
 class Quantity:
     """A metric, or a count that is a figure."""
 
-    name: str
+    recorded: str
     is_count: bool = False
 
     @property
+    def name(self) -> str:
+        """Without the unit that the record's name holds: figures are shown in others."""
+        return shown(self.recorded) if self.is_count else self.recorded
+
+    @property
     def is_time(self) -> bool:
-        return not self.is_count or self.name.endswith(_TIME)
+        return not self.is_count or self.recorded.endswith(_TIME)
+
+
+def shown(count: str) -> str:
+    """The name of a count beside a unit: `net` for `net_ticks`, which are shown in ns."""
+    return count.removesuffix(_TIME)
 
 
 @dataclass(frozen=True)
@@ -248,7 +258,7 @@ def _of_option(
     beside = _beside(known, option, shared, quantities) if choices else ()
 
     def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[Line]) -> Sweep:
-        aside = tuple(p for p in beside if quantity is None or quantity.name == p.metric)
+        aside = tuple(p for p in beside if quantity is None or quantity.recorded == p.metric)
         return Sweep(benchmark, option, quantity, by, shared, own, lines, choices, aside)
 
     if len(chains) == 1:
@@ -276,7 +286,7 @@ def _beside(
     known: Sequence[Published], option: str, shared: dict[str, str], quantities: Iterable[Quantity]
 ) -> tuple[Published, ...]:
     """Published of what all the choices have in common, where it names none of them."""
-    times = [quantity.name for quantity in quantities if quantity.is_time]
+    times = [quantity.recorded for quantity in quantities if quantity.is_time]
     return tuple(
         p
         for p in known
@@ -319,7 +329,7 @@ def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
     found: list[tuple[str | int | None, str]]
     if quantity.is_count:
         rows = [run.row for run in _runs(setting)]
-        found = [(parse_pairs(row.evidence).get(quantity.name), row.boot) for row in rows]
+        found = [(parse_pairs(row.evidence).get(quantity.recorded), row.boot) for row in rows]
     else:
         measurement = setting.measurements.get(quantity.name)
         found = [(run.row.p50, run.row.boot) for run in measurement.runs] if measurement else []
@@ -338,7 +348,9 @@ def _line(
             points.append(Point(x, np.array(medians), boots))
             # One that does not name the option is of no place along it.
             placed = [p for p in known if chain.option in parse_pairs(p.params)]
-            beside += [(x, p) for p in placed if p.stands_beside(quantity.name, settings[0].params)]
+            beside += [
+                (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
+            ]
     return Line(name, label, points, beside if label.khz and quantity.is_time else [])
 
 

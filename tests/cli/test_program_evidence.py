@@ -60,7 +60,9 @@ def test_the_injection_test_can_fail(tmp_path: Path) -> None:
 def planted() -> list[tuple[str, str]]:
     """All but "edges", which no single run shows: see test_edges.py."""
     faults = {program: harness.faults(program) for program in PROGRAMS}
-    return [(program, fault) for program in PROGRAMS for fault in faults[program] if fault != "edges"]
+    return [
+        (program, fault) for program in PROGRAMS for fault in faults[program] if fault != "edges"
+    ]
 
 
 @pytest.mark.parametrize("program, fault", planted(), ids=str)

@@ -697,3 +697,13 @@ def test_a_peer_that_says_no_more_is_given_up_after_the_time_given(
         done = done_of(process)
         assert_one_line(done, "transport", harness.FAILED)
         assert about in done.err and time.monotonic() - since < 3, str(done)
+
+
+def test_a_block_that_nobody_touches_has_no_throughput(two_cpus: None) -> None:
+    def shown(*options: str) -> bool:
+        return "mb_per_s" in json_of(works("transport", *options, "--json"))["evidence"]["counts"]
+
+    for name in ("thread-pointer", "shm-zero-copy"):
+        assert not shown("--transport", name, "--bytes", "1000000")
+        assert shown("--transport", name, "--touch", "read")
+    assert shown("--transport", "shm-copy")

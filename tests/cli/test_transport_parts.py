@@ -68,8 +68,12 @@ class Peer:
 
     def send(self, kind: int, index: int = 0, attempt: int = 0) -> None:
         part = DATAGRAM - HEADER
-        bytes_of = block(self.number)[index * part : (index + 1) * part] if kind in (DATA, REPAIR) else b""
-        self.outgoing.send(struct.pack("<QII", self.number + attempt * AGAIN, kind, index) + bytes_of)
+        bytes_of = (
+            block(self.number)[index * part : (index + 1) * part] if kind in (DATA, REPAIR) else b""
+        )
+        self.outgoing.send(
+            struct.pack("<QII", self.number + attempt * AGAIN, kind, index) + bytes_of
+        )
 
     def receive(self) -> tuple[int, int, int]:
         """Of the next datagram that attempt, kind and index."""

@@ -93,7 +93,7 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(
         counts = f"locked=1;net_ticks={-26 * size};messages_per_second={1000 * size}"
         point(writer, f"size={size}", 1_000, evidence=counts)
     times, rate = found(writer.path)
-    assert values(times)["net_ticks"] == {1: -26, 2: -52}
+    assert values(times)["net"] == {1: -26, 2: -52}
     assert (rate.name, rate.is_time) == ("messages_per_second", False)
     assert values(rate) == {"messages_per_second": {1: 1_000, 2: 2_000}}
     assert "locked" not in values(times)
@@ -380,7 +380,7 @@ def test_sweeps_alone_can_be_drawn(
     assert (status, capsys.readouterr().err) == (0, "")
     assert {path.name for path in (tmp_path / "plots").glob("*.svg")} == {
         "queue-item-by-size.svg",
-        "queue-net_ticks-by-size.svg",
+        "queue-net-by-size.svg",
         "queue-messages_per_second-by-size.svg",
     }
 

@@ -8,7 +8,7 @@ from klat.measurements import Label
 from klat.report.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole
 from klat.session import printable
-from klat.sweeps import Crossing, Line, Point, Sweep, crossings, sweeps
+from klat.sweeps import Crossing, Line, Point, Sweep, crossings, shown, sweeps
 
 _NOTE = "mean over runs of the median of each"
 
@@ -43,7 +43,7 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
             text = f"published, {at}, {printable(line.name)}: {value} ns; {figure.about}"
             yield from wrapped(text, "  ", "    ")
     for figure in sweep.beside if label.khz else ():
-        text = f"published, {figure.metric}: {whole(figure.nanoseconds)} ns; {figure.about}"
+        text = f"published, {shown(figure.metric)}: {whole(figure.nanoseconds)} ns; {figure.about}"
         yield from wrapped(printable(text), "  ", "    ")
     for crossing in crossings(sweep):
         yield from wrapped(crossing_text(sweep, crossing), "  ", "    ")
