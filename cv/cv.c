@@ -16,6 +16,7 @@
 #include <semaphore.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -236,20 +237,31 @@ static void take_lock(struct klat_run *run, int direction, uint32_t turn)
 }
 
 /*
- * Does somebody wait for the lock that L is about to free? glibc keeps the futex word in
- * __data.__lock: 2 where a normal mutex has waiters, FUTEX_WAITERS set where a priority-inheritance
- * one has. Gives H up to about a millisecond to get there.
+ * Whether anybody waits for the lock. Its futex word does not tell: "may have waiters" is left in
+ * it for an owner that had to wait itself, as each does here, by glibc (2) or by the kernel
+ * (FUTEX_WAITERS). So the kernel is asked: to move one waiter of a normal mutex from its queue to
+ * the same queue, for it says how many it moved; to wake one of a priority-inheritance lock, for it
+ * refuses that where there is any.
+ */
+static bool has_waiter(pthread_mutex_t *lock, bool inherits)
+{
+	int *word = &lock->__data.__lock;
+
+	if (inherits)
+		return syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1) < 0 && errno == EINVAL;
+	return syscall(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 1, word, 2) == 1;
+}
+
+/* Whether H waits for the lock that L is about to free. Gives it about a millisecond to get there.
  */
 static bool becomes_contended(struct klat_run *run, uint32_t turn)
 {
-	const int *word = &lock_of(run, TO_HIGH, turn)->__data.__lock;
+	const struct options *o = run->options;
+	pthread_mutex_t *lock = lock_of(run, TO_HIGH, turn);
 
-	for (int tries = 0; tries < 100000; tries++) {
-		uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
-
-		if (value == 2 || value & FUTEX_WAITERS)
+	for (int tries = 0; tries < 10000; tries++)
+		if (has_waiter(lock, o->primitive == PI_MUTEX))
 			return true;
-	}
 	return false;
 }
 
@@ -327,7 +339,9 @@ static int high(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	const struct primitive *primitive = primitive_of(run);
+	const struct timespec moment = { .tv_nsec = 5000000 };
 	const uint32_t behind = klat_planted(run, "stale");
+	const bool late = klat_planted(run, "late");
 	struct state *state = worker->state;
 
 	while (sem_wait(&state->low_entered))
@@ -339,6 +353,10 @@ static int high(struct klat_worker *worker)
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
+		if (__builtin_expect(late, 0)) {
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+			worker->rests++;
+		}
 		primitive->take(run, TO_HIGH, turn);
 		state->end1 = klat_tsc_end(worker);
 		state->turn = turn - behind;
@@ -448,7 +466,7 @@ static const struct klat_benchmark cv = {
 	.warmup = 50,
 	.policy = SCHED_RR,
 	.high_priority = 98,
-	.faults = { "stale" },
+	.faults = { "stale", "late" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

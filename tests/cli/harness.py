@@ -75,7 +75,7 @@ TRAITS: dict[str, Traits] = {
         steady=("--cpus", "1,1"),
         injected={"round_trip": 2},
         calls=frozenset({"futex"}),
-        faults={"stale": "did not belong together"},
+        faults={"stale": "did not belong together", "late": "was woken before it slept"},
     ),
     "tlbflush": Traits(
         steady=("--responders", "0", "--cpus", "1"),

@@ -1,0 +1,36 @@
+"""What holds for cv alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from __future__ import annotations
+
+import pytest
+from harness import json_of, until, works
+
+LOCKS = ("mutex", "pi-mutex")
+
+
+def contended(primitive: str, *options: str) -> tuple[int, int]:
+    done = works("cv", "--primitive", primitive, "--iterations", "60", *options, "--json")
+    counts = json_of(done)["evidence"]["counts"]
+    return counts["contended"], counts["mismatches"]
+
+
+@pytest.mark.parametrize("primitive", LOCKS)
+def test_a_lock_that_is_handed_over_is_waited_for(primitive: str, real_time: None) -> None:
+    def attempt() -> str:
+        found = contended(primitive)
+        return "" if found == (60, 0) else str(found)
+
+    until(attempt)
+
+
+@pytest.mark.parametrize("primitive", LOCKS)
+def test_a_lock_that_is_freed_before_anybody_waits_is_seen(
+    primitive: str, two_cpus: None, real_time: None
+) -> None:
+    """An owner that had to wait for its lock has a word that says that others may wait, too."""
+
+    def attempt() -> str:
+        found, _ = contended(primitive, "--plant", "late")
+        return "" if found < 6 else f"{found} of 60 seen as waited for"
+
+    until(attempt)
