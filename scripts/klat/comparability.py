@@ -247,15 +247,16 @@ def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]
 def alike(sessions: Sequence[Values]) -> list[list[int]]:
     """The places of the sessions in groups, each of which makes one side: without disagreements. A
     session joins the first group that it agrees with."""
-    groups: list[tuple[Values, list[int]]] = []
+    groups: list[tuple[list[Values], list[int]]] = []  # of each group, what is not the same twice
     for place, values in enumerate(sessions):
         for held, places in groups:
-            if not disagreements([held], [values]):
-                held.update(values)
+            known = values in held
+            if known or not disagreements(held, [values]):
                 places.append(place)
+                held += [] if known else [values]
                 break
         else:
-            groups.append((dict(values), [place]))
+            groups.append(([values], [place]))
     return [places for _, places in groups]
 
 

@@ -445,3 +445,16 @@ def test_compare_counts_boots_by_metric(boot: Boot, capsys: pytest.CaptureFixtur
         "stock: Linux 6.1.0-test, preemption voluntary; mode virtual; 1 to 5 boots, by metric"
         in out
     )
+
+
+def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(
+    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one kernel has and another lacks is what a history is about."""
+    polls = {"sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000\n"}
+    old = {f"{CPU}/cpuidle/current_governor_ro": "menu\n"}
+    for number in range(1, 9):
+        new = number % 4 > 1
+        boot(number, files=polls if new else old, kernel_release=f"6.{12 if new else 1}.0")
+    main(["history", str(tmp_path / "results/stock")])
+    assert "8 boots: fewer than" in capsys.readouterr().out

@@ -14,7 +14,8 @@ _TOO_FEW = 3
 _DESCRIPTION = """\
 Puts the boots of a label in order of time and says of each metric whether it
 changed, and at which boot, or drifts, or whether no change was found. Each boot
-is one point: the median of its runs, averaged.
+is one point: the median of its runs, averaged. Boots that differ in more than
+their kernels, as klat compare sees it, are in series of their own.
 """
 
 _EPILOG = """\

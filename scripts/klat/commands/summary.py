@@ -13,7 +13,8 @@ _SHOWN = 20
 _DESCRIPTION = """\
 Prints what was measured: for each benchmark, placement and metric the average
 and standard deviation over runs, and the median, p99 and maximum over all
-samples. Sessions of one label are pooled."""
+samples. Sessions of one label are pooled where klat compare would take them for
+one side; the others are shown apart, with what differs."""
 
 _EPILOG = """\
 Exit status: 0 done; 1 --verify found a row that its samples do not bear out;
