@@ -198,13 +198,15 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 }
 
 /*
- * Let this CPU halt, the bound being 0, until it does so without having polled. Its limit halves
- * with each halt; while it is longer than a sleep there is none. What a busy CPU does cannot be
- * seen, and its run tells by its evidence.
+ * Let this CPU halt until it does so without having polled. Its limit halves with each halt that is
+ * longer than the bound, and while the limit is longer than a sleep the CPU does not halt. What a
+ * busy CPU does cannot be seen, and its run tells by its evidence.
  */
-static void settle(int cpu)
+static void settle(int cpu, int64_t bound_ns)
 {
-	int64_t begun = now_ms(), ns = SHORTEST_SLEEP_NS;
+	const int64_t shortest =
+		2 * bound_ns > SHORTEST_SLEEP_NS ? 2 * bound_ns : SHORTEST_SLEEP_NS;
+	int64_t begun = now_ms(), ns = shortest;
 
 	for (int busy = 0; busy < BUSY_SLEEPS && now_ms() - begun < SETTLE_MS;) {
 		int64_t polls, halts, polls_then, halts_then;
@@ -218,7 +220,7 @@ static void settle(int cpu)
 			return;
 		busy = halts > halts_then || polls > polls_then ? 0 : busy + 1;
 		if (halts > halts_then)
-			ns = ns / 2 > SHORTEST_SLEEP_NS ? ns / 2 : SHORTEST_SLEEP_NS;
+			ns = ns / 2 > shortest ? ns / 2 : shortest;
 		else if (polls > polls_then)
 			ns = ns * 2 < LONGEST_SLEEP_NS ? ns * 2 : LONGEST_SLEEP_NS;
 	}
@@ -235,10 +237,25 @@ static int settle_all(struct klat_run *run, const struct klat_halt_poll *hold)
 	klat_signals_open();
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!klat_cpu_pin(run->cpus[i]))
-			settle(run->cpus[i]);
+			settle(run->cpus[i], 0);
 	klat_signals_close();
 	klat_cpus_allow(&before);
 	return 0;
+}
+
+void klat_halt_poll_settle(void)
+{
+	int64_t bound = klat_halt_poll_ns();
+	klat_cpu_set allowed;
+
+	if (bound < 0 || klat_cpus_allowed(&allowed))
+		return;
+	klat_signals_open();
+	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
+		if (klat_cpu_in(&allowed, cpu) && !klat_cpu_pin(cpu))
+			settle(cpu, bound);
+	klat_signals_close();
+	klat_cpus_allow(&allowed);
 }
 
 static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)

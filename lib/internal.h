@@ -188,6 +188,9 @@ int klat_halt_poll_release(struct klat_run *run);
 void klat_halt_poll_leave(const struct klat_run *run);
 /* -1 where it cannot be read. */
 int64_t klat_halt_poll_ns(void);
+/* After a latency request of 0, under which every idle CPU polls: let the limits that it has left
+ * behind run out, so that the next run does not meet them. */
+void klat_halt_poll_settle(void);
 /* How often an idle CPU has polled for work, and was put into any other state; false where the
  * kernel does not tell. */
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts);

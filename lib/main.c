@@ -470,6 +470,8 @@ static int supervise(struct klat_run *run)
 	result = wait_measured(run, pid, &status, &usage);
 	klat_cpus_allow(&allowed);
 	err = klat_halt_poll_release(run);
+	if (!library->common.dma_latency && !result)
+		klat_halt_poll_settle();
 	if (result > 0) {
 		if (err)
 			klat_warn(run, "%s", library->reason);

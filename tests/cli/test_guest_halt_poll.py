@@ -439,6 +439,41 @@ def test_cpus_poll_no_longer_because_they_did_before(
     )
 
 
+def answers(cpu_idle: Path, text: str) -> bool:
+    """Whether somebody asks for the name of the CPU's idle state, who then gets this one."""
+    try:
+        writer = os.open(cpu_idle / "state0/name", os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    os.write(writer, text.encode())
+    os.close(writer)
+    return True
+
+
+@pytest.mark.parametrize("latency, asks", [(("--dma-latency", "0"), True), ((), False)])
+def test_a_latency_request_leaves_nothing_for_the_next_run(
+    latency: tuple[str, ...], asks: bool, copy: Machine, two_cpus: None
+) -> None:
+    """Once it is over, the program watches how each CPU idles before it ends."""
+    cpus = [copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle" for cpu in os.sched_getaffinity(0)]
+    for cpu in cpus:
+        (cpu / "state0").mkdir(parents=True)
+        os.mkfifo(cpu / "state0/name")
+    words = [str(copy.program), *latency, *SHORT, "--quiet"]
+    asked = set()
+    with subprocess.Popen(words, env=copy.environment, stderr=subprocess.PIPE) as process:
+        try:
+            while process.poll() is None:
+                for cpu in cpus:
+                    if answers(cpu, "none\n"):
+                        asked.add(cpu)
+                        assert not harness.children(process.pid), "the run is not over"
+                time.sleep(0.001)
+        finally:
+            process.kill()
+    assert asked == (set(cpus) if asks else set())
+
+
 def test_settling_can_be_interrupted(copy: Machine, two_cpus: None) -> None:
     """A CPU whose idle states are never told keeps it settling: nobody writes into that pipe."""
     before = copy.value
