@@ -52,13 +52,16 @@ struct ring {
 };
 
 /*
- * The producer asks how many slots are free once in RING_SLOTS messages, which then take longer. At
- * which of them is left to chance, or it would be the same ones in every run.
+ * Once in RING_SLOTS messages the producer asks how many slots are free, and the ring begins anew,
+ * which no prefetcher foresees. Such a message takes longer. At which of them is left to chance, or
+ * it would be the same ones in every run.
  */
 static inline void ring_begin(struct ring *ring)
 {
-	ring->produced = ring->consumed = ring->freed = RING_SLOTS;
-	ring->known_freed = RING_SLOTS - __rdtsc() / RING_SLOTS % RING_SLOTS;
+	uint64_t now = __rdtsc();
+
+	ring->produced = ring->consumed = ring->freed = RING_SLOTS + now / RING_SLOTS % RING_SLOTS;
+	ring->known_freed = ring->freed - now / (RING_SLOTS * RING_SLOTS) % RING_SLOTS;
 }
 
 /* Shared, not FUTEX_PRIVATE_FLAG: the other side may be a process. */
