@@ -249,6 +249,9 @@ def test_boots_are_those_in_which_the_metric_was_measured(
     main(["summary", "--format", "csv", path])
     rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert {row["metric"]: row["boots"] for row in rows} == {"round_trip": "4", "handoff": "2"}
+    main(["summary", path])
+    out = capsys.readouterr().out
+    assert "2 runs of 100 samples, all ok, in 2 of 4 boots" in out and out.count(" of 4 boots") == 1
 
 
 def lab_facts(number: int, created: str, experiment: str = "e1") -> dict[str, Any]:

@@ -97,7 +97,9 @@ def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[st
     if setting.floor is not None:
         parts.append(f"floor {with_time(label, setting.floor)}")
     yield from wrapped(", ".join(parts), "  ", "    ")
-    yield from wrapped(counts(setting), "  ", "    ")
+    boots = max((m.boots for m in setting.measurements.values()), default=0)
+    few = f", in {boots} of {label.boots} boots" if 0 < boots < label.boots else ""
+    yield from wrapped(counts(setting) + few, "  ", "    ")
     for status, reason, count in setting.grouped_reasons():
         yield from wrapped(f"{count:,} {status}: {printable(reason)}", "    ", "      ")
     if not setting.usable_runs:
