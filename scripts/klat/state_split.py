@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from klat.sides import CellRuns
@@ -38,6 +38,12 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
             Part(state if len(common) > 1 else "", sides[0][state], sides[1][state])
             for state in common
         ]
+        if len(common) > 1:
+            shares = (_shares(parts, common, cell) for parts, cell in zip(sides, (base, new)))
+            said.append(
+                "sleepers were woken {} in BASE, and {} in NEW; each way is compared by itself, and"
+                " not how often it was".format(*shares)
+            )
     else:
         kept = [states[:1] for states in often]
         (one,), (two,) = kept
@@ -67,6 +73,11 @@ def _often(parts: Mapping[str, CellRuns]) -> list[str]:
     """The most frequent first."""
     total = sum(len(part.runs) for part in parts.values())
     return [state for state, part in parts.items() if len(part.runs) >= STRAY * total]
+
+
+def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
+    found = [f"by {_way(state)} in {len(parts[state].runs):,}" for state in states]
+    return f"{', '.join(found)} of {len(cell.runs):,} runs"
 
 
 def _way(state: str) -> str:

@@ -322,6 +322,8 @@ def test_states_of_both_sides_are_compared_each_with_its_own(
     paths = labels_woken(boot, [100, 100, 100, 0], [100, 0, 0, 0], 1.1)
     against = compared(capsys, *paths)
     assert ratios(against) == pytest.approx([1.1, 1.1], abs=0.02)
+    shares = "by interrupt in 15, by polling in 5 of 20 runs in BASE, and by interrupt in 5,"
+    assert shares in " ".join(against["cautions"])
     assert sorted(cell["params"].rpartition("woken=")[2] for cell in against["cells"]) == [
         "interrupt",
         "polling",
