@@ -84,7 +84,7 @@ def _side(cell: CellRuns, units: Units) -> SideDetail:
     return SideDetail(
         samples=_tally(runs, scale),
         scale=scale,
-        quantum=max(run.source.session.quantum for run in runs),
+        quantum=max(run.source.session.step for run in runs),
         units=tuple(found),
     )
 

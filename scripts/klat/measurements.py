@@ -106,6 +106,11 @@ class Label:
     def quantum(self) -> int:
         return max(session.quantum for session in self.sessions)
 
+    @property
+    def step(self) -> int:
+        """The least that two samples can differ by."""
+        return max(session.step for session in self.sessions)
+
     def nanoseconds(self, value: float) -> float | None:
         return value * 1e6 / self.khz if self.khz else None
 

@@ -166,6 +166,11 @@ class Session:
         quantum = _positive(self.info["tsc"].get("quantum"))
         return max(1, round(quantum)) if quantum is not None else 1
 
+    @property
+    def step(self) -> int:
+        """The least that two samples can differ by. Instructions are counted one by one."""
+        return self.quantum if self.unit == "ticks" else 1
+
     def measurable(self, row: Row) -> bool:
         """False where an emulator gave the row's metric no number: the run's evidence stands, and
         there is no sample."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -162,7 +163,9 @@ def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int,
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("label", "status"), [("stock", 0), ("rt", 1)])
+@pytest.mark.parametrize(
+    ("label", "status"), [pytest.param("stock", 0, marks=pytest.mark.slow), ("rt", 1)]
+)
 def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(
     twice: list[Path], tmp_path: Path, label: str, status: int
 ) -> None:
@@ -219,8 +222,11 @@ def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
     done = klat("lab", "shootdown", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     others = cpus - 1
-    reached = f"{cpus} CPUs on 2 nodes: {others} of {others} responders got each of 25 shootdowns"
-    assert reached in done.stdout
+    reached = (
+        rf"{cpus} CPUs on 2 nodes: {others} of {others} responders got each of (\d+) shootdowns"
+    )
+    told = re.search(reached, done.stdout)
+    assert told and int(told[1]) >= 20, done.stdout
     (row,) = read_session(session_of(tmp_path / "results", f"lab-{label}-{cpus}cpus")).rows[:1]
     assert row.n == 0, "an emulator tells no time"
     assert time.monotonic() - begun < 600
@@ -234,20 +240,6 @@ def package(label: str) -> tuple[Path, str]:
     spec = kernels.parse(f"debian:{label}")
     kernel = kernels.obtain(spec, lambda line: None, Archive(lambda line: None))
     return kernel.image.path.parents[1], kernel.image.release
-
-
-@pytest.mark.parametrize("modules", [True, False])
-def test_a_users_own_kernel_boots_with_modules_and_without(
-    twice: list[Path], tmp_path: Path, modules: bool
-) -> None:
-    tree, release = package("stock")
-    image = tmp_path / "my kernel, patched"
-    shutil.copy(tree / f"boot/vmlinuz-{release}", image)
-    spec = f"mine={image}" + (f",modules={tree}" if modules else "")
-    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    record = read_session(session_of(tmp_path / "results", "mine"))
-    assert [row.status for row in record.rows] == ["ok"]
 
 
 def needed_modules(tree: Path, release: str, into: Path) -> Path:
@@ -272,7 +264,48 @@ def damaged(data: bytes, release: str) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("change", [without_code, damaged])
+@pytest.fixture(scope="module")
+def own(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of one experiment with a user's own kernel: with modules, with a word of its own and
+    without modules, and with a module that it refuses."""
+    where = tmp_path_factory.mktemp("own")
+    tree, release = package("stock")
+    image = where / "my kernel, patched"
+    shutil.copy(tree / f"boot/vmlinuz-{release}", image)
+    refused = needed_modules(tree, release, where / "modules")
+    (refused / "virtio_blk.ko").write_bytes(planted.module(release, name="virtio_blk"))
+    specs = (
+        f"mine={image},modules={tree}",
+        f"bare={image},append=mitigations=off x=1,2",
+        f"refusing={image},modules={refused}",
+    )
+    words = [word for spec in specs for word in ("--kernel", spec)]
+    done = klat("lab", "run", *words, *SHORT, "pipes", cwd=where)
+    assert done.returncode == 0, done.stderr
+    return where / "results"
+
+
+@pytest.mark.parametrize("label", ["mine", "bare", "refusing"])
+def test_a_users_own_kernel_boots_with_modules_and_without(own: Path, label: str) -> None:
+    record = read_session(session_of(own, label))
+    assert [row.status for row in record.rows] == ["ok"]
+
+
+def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(own: Path) -> None:
+    console = session_of(own, "refusing") / "lab/console.log"
+    assert "module virtio_blk: " in console.read_text()
+
+
+def test_only_one_kernel_has_the_words_that_it_alone_was_given(own: Path) -> None:
+    for label, given in (("mine", ""), ("bare", "mitigations=off x=1,2")):
+        session = session_of(own, label)
+        line = (session / "environment/proc/cmdline").read_text()
+        assert ("x=1,2" in line) == bool(given)
+        declared = json.loads((session / "run.json").read_text())["under_test"]
+        assert declared["append"] == given
+
+
+@pytest.mark.parametrize("change", [without_code, pytest.param(damaged, marks=pytest.mark.slow)])
 def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
     twice: list[Path], tmp_path: Path, change: Callable[[bytes, str], bytes]
 ) -> None:
@@ -287,20 +320,6 @@ def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
     (facts,) = (tmp_path / "results").glob("mine/.failed/*/run.json")
     assert json.loads(facts.read_text())["lab"]["failure"] == "module"
     assert [path.name for path in (tmp_path / "results/mine").iterdir()] == [".failed"]
-
-
-def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(
-    twice: list[Path], tmp_path: Path
-) -> None:
-    tree, release = package("stock")
-    modules = needed_modules(tree, release, tmp_path / "modules")
-    (modules / "virtio_blk.ko").write_bytes(planted.module(release, name="virtio_blk"))
-    spec = f"mine={tree}/boot/vmlinuz-{release},modules={modules}"
-    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    session = session_of(tmp_path / "results", "mine")
-    assert [row.status for row in read_session(session).rows] == ["ok"]
-    assert "module virtio_blk: " in (session / "lab/console.log").read_text()
 
 
 def test_modules_of_another_kernel_are_refused_before_booting(

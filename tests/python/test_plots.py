@@ -93,6 +93,16 @@ def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> N
             assert share.sum() == pytest.approx(1)
 
 
+@needs_gnuplot
+def test_instructions_one_apart_are_in_bins_of_their_own(session_writer: SessionWriter) -> None:
+    writer = session_writer(mode="counted", unit="instructions")  # its counter has steps of 26
+    writer.run({"round_trip": [1966] * 300 + [1967] * 300})
+    drawn, _ = figures(writer.path)
+    assert drawn
+    outline = blocks(drawn)[0]
+    assert sorted(set(outline[:, 1])) == [0, 50]
+
+
 def test_constants_have_bins_and_a_distribution() -> None:
     ordered = np.full(100, 520, dtype=np.uint64)
     bounds = edges(520, 520, 26, False)

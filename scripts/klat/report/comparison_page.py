@@ -71,7 +71,7 @@ class Section:
     setting: str
     metric: str
     unit: str
-    badges: tuple[Badge, ...]
+    badges: tuple[tuple[str, Badge], ...]  # with the estimand that each is on
     why: tuple[str, ...]
     rows: tuple[Row, ...]
     worst: tuple[str, str]
@@ -233,7 +233,7 @@ def _section(
         setting=wording.setting(cell),
         metric=cell.metric,
         unit=cell.unit,
-        badges=tuple(line.badge for line in lines),
+        badges=tuple((line.estimand, line.badge) for line in lines),
         why=tuple(dict.fromkeys(why for line in lines for why in line.why)),
         rows=rows,
         worst=(worst[0], worst[1]),

@@ -85,8 +85,7 @@ def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
         if len(ordered):
             place = len(drawn) % len(COLOURS)
             scale = axis.scale(curve.label)
-            quantum = curve.label.quantum
-            drawn.append(Drawn(ordered, quantum, scale, COLOURS[place], DASHES[place]))
+            drawn.append(Drawn(ordered, curve.label.step, scale, COLOURS[place], DASHES[place]))
             shown.append(curve)
     if not drawn:
         return None
