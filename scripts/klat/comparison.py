@@ -17,6 +17,7 @@ from klat.file_conditions import Values
 from klat.inference.proportion import clustered
 from klat.session import NOT_MEASURABLE, printable
 from klat.side_units import SideUnits, side_units
+from klat.settling import settled
 from klat.sides import (
     CellRuns,
     Key,
@@ -31,7 +32,7 @@ from klat.sides import (
     within_runs,
 )
 from klat.sources import Run
-from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge, settled
+from klat.verdicts import Judgement, Observed, Rules, Verdict, describe, judge
 
 NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
 # What a run's reason begins with where the kernel did not deliver the event.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from klat.settling import settled
 from klat.verdicts import (
     GRANULAR,
     Judgement,
@@ -17,7 +18,6 @@ from klat.verdicts import (
     Verdict,
     describe,
     judge,
-    settled,
 )
 
 RULES = Rules()

@@ -168,6 +168,8 @@ class Row:
             found.append("same at the margin")
         if self.covers.surely[1] < 1 - alpha - 0.01:
             found.append("coverage")
+        if not self.coarse and self.covers.surely[0] > 1 - alpha + 0.02:
+            found.append("coverage")
         return found
 
 
