@@ -42,28 +42,31 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
 
 
 def _kernels(base: Side, new: Side) -> Iterator[str]:
-    """Where the kernels do not differ in one thing."""
+    """What is under test besides the kernel, and where it is more than one thing."""
     values = [[source.values for source in side.sources] for side in (base, new)]
-    if words := words_under_test(*values):
+    words = words_under_test(*values)
+    if words:
         told = [printable(side) or "nothing" for side in words]
         yield f"under test are words of the kernel's command line: {told[0]} in BASE, {told[1]} in NEW"
-        return
     infos = [side.sessions[0].info for side in (base, new)]
     names = ("kernel_release", "kernel_version", "preemption")
     one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
-    if one == two:
+    if one == two and not words:
         yield "both sides ran the same kernel: release, version and preemption agree"
-        return
     matches = [_VERSION.match(side[0]) for side in (one, two)]
     old, current = (match[0] if match else "" for match in matches)
-    if "" in (old, current) or old == current or one[2] == two[2]:
+    told = ["version"] if old and current and old != current else []
+    if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
+        told.append("preemption model")
+    changed = [*told, "command line"] if words else told
+    if len(changed) < 2:
         return
-    if {"None", "unknown"} & {one[2], two[2]}:
-        return
+    cure = "compare sides that differ in one of them alone"
+    if len(told) > 1:
+        cure = f"compare BASE with a {current} kernel of preemption {one[2]}, and that one with NEW"
     yield (
-        "version and preemption model changed together: this comparison cannot say which of them"
-        f" made a difference. To tell them apart, compare BASE with a {current} kernel of"
-        f" preemption {one[2]}, and that one with NEW"
+        f"{', '.join(changed[:-1])} and {changed[-1]} changed together: this comparison cannot say"
+        f" which of them made a difference. To tell them apart, {cure}"
     )
 
 

@@ -94,9 +94,21 @@ def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator
         keys.sort(key=lambda key: (not _TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
-        yield Difference(printable(shown), short(one.get(key)), short(two.get(key)))
+        yield Difference(printable(shown), *_told(one.get(key), two.get(key)))
     if keys[8:]:
         yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
+
+
+def _told(one: str | None, two: str | None) -> tuple[str, str]:
+    """Both short; of two long lists of words, such as a CPU's flags, the words of one alone."""
+    texts = short(one), short(two)
+    if one is None or two is None or max(len(one), len(two)) <= _LONGEST:
+        return texts
+    words = one.split(), two.split()
+    if not set(words[0]) & set(words[1]):
+        return texts
+    alone = [" ".join(w for w in own if w not in other) for own, other in (words, words[::-1])]
+    return short(alone[0] or "nothing more"), short(alone[1] or "nothing more")
 
 
 def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:

@@ -506,6 +506,9 @@ def test_words_that_an_experiment_gave_one_kernel_are_under_test(
     ):
         status, out, _ = klat_compare(capsys, stock, lab(label, **off, **change))
         assert status == 4 and "--allow cmdline.mitigations" in words(out), number
+    rt = lab("nomit-rt", **off, **given("mitigations=off"), **RT)
+    _, out, _ = klat_compare(capsys, stock, rt)
+    assert "preemption model and command line changed together" in words(out)
     elsewhere = lab("elsewhere", **off, **given("mitigations=off"), machine_id="other")
     assert klat_compare(capsys, stock, elsewhere)[0] == 4
 

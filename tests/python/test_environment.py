@@ -42,6 +42,15 @@ def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
     ]
 
 
+def test_of_long_lists_the_words_of_one_side_alone_are_told(tmp_path: Path) -> None:
+    flags = " ".join(f"flag{number}" for number in range(40))
+    a = write(tmp_path / "a", proc__cpuinfo=f"flags : {flags} rdtscp\n")
+    b = write(tmp_path / "b", proc__cpuinfo=f"flags : fred {flags} \n")
+    assert differences(a, b) == [Difference("proc/cpuinfo flags", "rdtscp", "fred")]
+    c = write(tmp_path / "c", proc__cpuinfo=f"flags : {flags} \n")
+    assert differences(a, c) == [Difference("proc/cpuinfo flags", "rdtscp", "nothing more")]
+
+
 def test_a_setting_of_every_cpu_is_told_once(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for cpu in range(8):
