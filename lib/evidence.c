@@ -15,8 +15,7 @@
 
 const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
 
-/* A whole file of /proc into malloc'ed memory; NULL when it cannot be read. */
-static char *read_file(const char *path)
+char *klat_read_file(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t size = 0, capacity = 1 << 16;
@@ -136,12 +135,12 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
-	char *text = read_file("/proc/interrupts");
+	char *text = klat_read_file("/proc/interrupts");
 
 	if (text)
 		parse_interrupts(snapshot, text);
 	free(text);
-	text = read_file("/proc/stat");
+	text = klat_read_file("/proc/stat");
 	if (text)
 		parse_steal(snapshot, text);
 	free(text);
@@ -382,4 +381,5 @@ void klat_evidence_judge(struct klat_run *run)
 	judge_machine(run);
 	judge_halt_poll(run);
 	klat_wakeups_count(run);
+	klat_busy_count(run);
 }

@@ -247,6 +247,8 @@ struct klat_snapshot {
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+/* A whole file of /proc into malloc'ed memory; NULL when it cannot be read. */
+char *klat_read_file(const char *path);
 /* The beginning of a small file, without stdio. Its size, or -1. */
 ssize_t klat_read_small(const char *path, char *text, size_t size);
 /* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where
@@ -255,6 +257,18 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* What holds for every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
  */
 void klat_evidence_judge(struct klat_run *run);
+
+/* busy.c */
+struct klat_busy {
+	int64_t at_ns;
+	int64_t busy_ns; /* of the run's CPUs together; -1 where the kernel does not tell */
+	int64_t step_ns; /* its granularity */
+	int64_t own_ns;  /* CPU time of the run's threads and processes */
+};
+
+/* In the measured process, by its first thread. */
+void klat_busy_take(struct klat_busy *busy, const struct klat_run *run);
+void klat_busy_count(struct klat_run *run);
 
 /* wakeups.c */
 /* How the workers that others wake were woken. */
@@ -345,6 +359,7 @@ struct klat_library {
 	bool barrier_used;
 	int worker_capacity;
 	struct klat_snapshot before, after;
+	struct klat_busy busy_before, busy_after;
 	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
 	pid_t ended_pid;         /* a worker's process that ended before its body did, or 0 */

@@ -347,8 +347,10 @@ int klat_workers_run(struct klat_run *run)
 	if (library->memory_locked)
 		klat_memory_lock();
 	klat_snapshot_take(&library->before, run);
+	klat_busy_take(&library->busy_before, run);
 	pthread_barrier_wait(&library->barrier);
 	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
+	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
 	pthread_barrier_wait(&library->barrier); /* done */
 	for (int i = 0; i < run->worker_count; i++) {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from klat.comparability import is_captured, words_under_test
 from klat.inference.proportion import fisher
+from klat.other_work import other_work
 from klat.session import printable
 from klat.sides import Side
 
@@ -25,6 +26,9 @@ def cautions(
     if subject == "kernel" and not took_turns:
         yield from _one_after_the_other(base, new)
     yield from _unusable(base, new, compared, alpha)
+    for name, side in zip(_NAMES, (base, new)):
+        if disturbance := other_work(side.sessions):
+            yield f"{name}: {disturbance}"
     bare = [
         name
         for name, side in zip(_NAMES, (base, new))

@@ -19,6 +19,7 @@ from typing import Any
 
 from klat import __version__, directory, plan, process, programs
 from klat.errors import KlatError
+from klat.other_work import other_work
 from klat.plan import PlannedRun
 from klat.process import Signals
 from klat.session import STATUSES, Session, printable, read_session
@@ -93,6 +94,7 @@ class Outcome:
     reasons: Counter[tuple[str, str, str]]
     planned: int
     problems: tuple[str, ...]
+    disturbance: str = ""  # by others, on the CPUs under test
 
     @property
     def recorded(self) -> int:
@@ -277,7 +279,8 @@ class Recording:
             if worst.status != "ok":
                 reasons[worst.status, worst.benchmark, worst.reason] += 1
         problems = tuple(map(printable, record.problems)) if record else ()
-        return Outcome(statuses, reasons, len(self.schedule), problems)
+        disturbance = other_work([record]) if record else ""
+        return Outcome(statuses, reasons, len(self.schedule), problems, disturbance)
 
     def tell(self, outcome: Outcome, stopped: str, say: Callable[[str], None]) -> None:
         """What was recorded, and what the programs said of what was not."""
@@ -285,6 +288,8 @@ class Recording:
             say(problem)
         counts = ", ".join(f"{outcome.statuses[s]} {s}" for s in STATUSES if outcome.statuses[s])
         say(f"{outcome.recorded} of {outcome.planned} runs recorded: {counts or 'none'}")
+        if outcome.disturbance:
+            say(f"warning: {outcome.disturbance}")
         by_reason = outcome.reasons.items()
         _tell_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
         self.tell_warnings([why for _, _, why in outcome.reasons] + [stopped], say)

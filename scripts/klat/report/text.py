@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
 from klat.measurements import Label
+from klat.other_work import other_work
 from klat.report.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.standouts import standout_lines
@@ -57,6 +58,8 @@ def heading(label: Label) -> Iterator[str]:
         yield from _item("under", ", ".join(label.under))
     if label.apart:
         yield from _item("apart", f"{label.apart_text}; the label's other sessions differ in this")
+    if disturbance := other_work(label.sessions):
+        yield from _item("warning", disturbance)
 
 
 def _item(name: str, text: str) -> Iterator[str]:

@@ -1,0 +1,40 @@
+"""Work of others on the CPUs under test, from the counts that docs/record.md defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+
+from klat.comparability import read_run_facts
+from klat.session import Session, parse_pairs
+
+# Of the time of the CPUs under test, from which on it is worth a word.
+SHARE = 0.05
+# Standard errors by which a sum must exceed that: 3 false alarms in 100,000 sessions.
+_ERRORS = 4
+_COUNTS = ("cpu_us", "other_busy_us", "other_busy_error_us")
+
+
+def other_work(sessions: Iterable[Session]) -> str:
+    """A sentence where others took more than SHARE of the CPUs' time over all these sessions, those
+    under a load excepted; otherwise empty."""
+    time = busy = squares = 0
+    for session in sessions:
+        if read_run_facts(session.path).get("load"):
+            continue
+        for rows in session.runs():
+            evidence = rows[0].evidence
+            if "other_busy_us=" not in evidence:
+                continue
+            counts = parse_pairs(evidence)
+            try:
+                own = [int(counts[name]) for name in _COUNTS]
+            except (KeyError, ValueError):
+                continue
+            time, busy, squares = time + own[0], busy + own[1], squares + own[2] ** 2
+    if busy - _ERRORS * sqrt(squares) <= SHARE * time:
+        return ""
+    return (
+        f"other work took {100 * busy / time:.0f} % of the time of the CPUs under test while they"
+        " were measured; end it, or move it to other CPUs"
+    )

@@ -1,0 +1,61 @@
+"""Work of others on the CPUs under test is told wherever a session is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from written_sessions import SyntheticSession
+
+from klat.cli import main
+from klat.other_work import other_work
+from klat.session import Session, read_session
+
+
+def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "") -> Session:
+    """Runs of 100 ms on two CPUs, each with so many microseconds of other work."""
+    written = SyntheticSession(path)
+    for _ in range(runs):
+        evidence = f"cpu_us=200000;other_busy_us={busy};other_busy_error_us={error}"
+        written.run({"round_trip": [100] * 20}, evidence=evidence)
+    (path / "run.json").write_text(json.dumps({"load": load or None}))
+    return read_session(path)
+
+
+@pytest.mark.parametrize("busy, told", [(9_000, False), (11_000, True), (-5_000, False)])
+def test_more_than_a_twentieth_is_told(tmp_path: Path, busy: int, told: bool) -> None:
+    assert bool(other_work([session(tmp_path / "a", busy)])) is told
+
+
+def test_the_share_is_of_all_runs(tmp_path: Path) -> None:
+    both = [session(tmp_path / "a", 0), session(tmp_path / "b", 100_000)]
+    assert "other work took 25 %" in other_work(both)
+
+
+@pytest.mark.parametrize("runs, told", [(10, False), (1000, True)])
+def test_what_the_clock_cannot_resolve_is_not_told(tmp_path: Path, runs: int, told: bool) -> None:
+    """One run errs by 20 ms; many of them together by less."""
+    assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is told
+
+
+def test_a_load_is_meant_to_be_there(tmp_path: Path) -> None:
+    assert not other_work([session(tmp_path / "a", 100_000, load="populate")])
+
+
+def test_a_session_without_these_counts_says_nothing(tmp_path: Path) -> None:
+    written = SyntheticSession(tmp_path / "a")
+    written.run({"round_trip": [100] * 20})
+    assert not other_work([read_session(tmp_path / "a")])
+
+
+def test_summary_and_compare_repeat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session(tmp_path / "quiet/1", 0)
+    session(tmp_path / "busy/1", 100_000)
+    for words in (
+        ["summary", tmp_path / "busy"],
+        ["compare", tmp_path / "quiet", tmp_path / "busy"],
+    ):
+        main([str(word) for word in words])
+        out = " ".join(capsys.readouterr().out.split())
+        assert "other work took 50 %" in out and out.count("other work took") == 1
