@@ -323,14 +323,37 @@ static int failed(struct klat_run *run, int err, const char *what)
 			  strerror(-err));
 }
 
+/*
+ * A library may allocate and free in every round. So memory is taken and touched beforehand, and
+ * free() keeps it: no page is faulted in while a round is timed.
+ */
+static int reserve_memory(const struct options *o)
+{
+	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
+	char *memory;
+
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	memory = malloc(size);
+	if (!memory)
+		return -ENOMEM;
+	/* Not memset(), which the compiler may leave out before free(). */
+	for (size_t at = 0; at < size; at += 4096)
+		((volatile char *)memory)[at] = 0;
+	free(memory);
+	return 0;
+}
+
 static int looper(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct loop *loop = &state->loop;
-	int err = loop->backend->open(loop);
+	int err = reserve_memory(o);
 
+	if (!err)
+		err = loop->backend->open(loop);
 	if (err)
 		return failed(run, err, "begin");
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
@@ -446,29 +469,6 @@ static int make_loop(struct klat_run *run, struct loop *loop)
 	return pairs_open(loop);
 }
 
-/*
- * A library may allocate and free in every round. So memory is taken and touched beforehand, and
- * free() keeps it: no page is faulted in while a round is timed. One arena, for that of a thread
- * would be another.
- */
-static int reserve_memory(const struct options *o)
-{
-	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
-	char *memory;
-
-	mallopt(M_ARENA_MAX, 1);
-	mallopt(M_MMAP_MAX, 0);
-	mallopt(M_TRIM_THRESHOLD, INT_MAX);
-	memory = malloc(size);
-	if (!memory)
-		return -ENOMEM;
-	/* Not memset(), which the compiler may leave out before free(). */
-	for (size_t at = 0; at < size; at += 4096)
-		((volatile char *)memory)[at] = 0;
-	free(memory);
-	return 0;
-}
-
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -480,14 +480,13 @@ static int setup(struct klat_run *run)
 	if (err)
 		return err;
 	err = make_loop(run, &state->loop);
-	if (!err)
-		err = reserve_memory(o);
 	if (err)
 		return klat_error(run, -err, "cannot make %lld pairs: %s", (long long)o->pairs,
 				  strerror(-err));
 	if (o->count_calls)
 		err = count_calls(run);
-	klat_worker_add(run, "loop", 0, KLAT_HIGH, looper);
+	/* Of one thread: of several, the kernel counts references to a file in each call. */
+	klat_worker_add(run, "loop", 0, KLAT_HIGH, looper)->process = true;
 	return err;
 }
 
