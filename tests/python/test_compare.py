@@ -148,7 +148,7 @@ def test_a_change_beyond_chance_and_not_surely_beyond_the_margin_is_told_with_it
     status, out, _ = klat_compare(capsys, lab("stock"), lab("rt", 1.021, **RT), *MEDIAN)
     assert status == 3
     text = words(out)
-    assert "NEW takes longer by more than chance, but not surely by more than the margin" in text
+    assert "NEW is longer by more than chance, but not surely by more than the margin" in text
     assert "Fix the number of boots or blocks before you measure" in text
 
 

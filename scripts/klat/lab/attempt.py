@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import sys
@@ -14,25 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import TextIO
 
-from klat import programs
 from klat.errors import KlatError
-from klat.lab import (
-    cache,
-    experiment,
-    image,
-    initramfs,
-    kernels,
-    modes,
-    options,
-    qemu,
-    session,
-    suite,
-)
+from klat.lab import cache, experiment, kernels, modes, options, qemu, session, suite
 from klat.lab.apt import Archive
 from klat.lab.boots import Boots, Ready
+from klat.lab.contents import Contents
 from klat.lab.experiment import IDLE, Begun, Experiment
 from klat.lab.kernels import Kernel, Spec
-from klat.lab.modules import Module
 from klat.lab.qemu import Machine, Shape
 from klat.process import Signals, Stopped
 from klat.progress import Progress, duration
@@ -40,8 +27,6 @@ from klat.session import STATUSES, read_session
 
 MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 
-_VIRTIO = ("virtio_pci", "virtio_blk")
-_NETWORK = "tun"
 # Until the first program runs. An emulated kernel of many CPUs takes its time.
 _BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
 _BOOT_LIMIT_OF_CPU_S = 15
@@ -82,6 +67,7 @@ class Attempt:
         self._resumable = resumable
         self._stderr = sys.stderr if stderr is None else stderr
         self._archive = Archive(self.say)
+        self._contents = Contents(self._archive, self.say)
         self._emulator = qemu.find()
         self.recorded: list[Path] = []  # sessions, in the order of their boots
 
@@ -103,7 +89,7 @@ class Attempt:
         for kernel in found:
             for line in options.lacking(kernel.config or b"", [name for name, _ in request.sets]):
                 self.say(f"{kernel.label}: {line}")
-        busybox = self._busybox()
+        busybox = self._contents.busybox()
         try:
             mode, why = self._mode(request.mode, found[0], busybox)
         except Stopped as stopped:
@@ -133,7 +119,7 @@ class Attempt:
             time_limit_s=request.time_limit_s,
             appends=tuple(kernel.spec.append for kernel in found),
         )
-        ready = self._ready(planned, found, busybox, static, machine)
+        ready = self._contents.ready(planned, found, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
 
     def resume(self, begun: Begun, jobs: int | None) -> int:
@@ -164,7 +150,7 @@ class Attempt:
             )
         machine = Machine(self._emulator, planned.mode, planned.shape)
         qemu.check(machine)
-        ready = self._ready(planned, found, self._busybox(), static, machine)
+        ready = self._contents.ready(planned, found, self._contents.busybox(), static, machine)
         _check_guests(begun, ready)
         return self._follow(begun, ready, machine, jobs)
 
@@ -179,21 +165,6 @@ class Attempt:
         with Signals() as signals:
             return modes.choose(self._emulator, kernel.image.path, busybox, signals)
 
-    # What guests are made of ----------------------------------------------------------------------
-
-    def _busybox(self) -> bytes:
-        installed = Path("/bin/busybox")
-        if not (installed.is_file() and suite.is_static(installed)):
-            package = self._archive.packages().get("busybox-static")
-            if package is None:
-                raise KlatError(
-                    "Debian's archive has no busybox-static: apt install busybox-static"
-                )
-            tree = self._archive.unpacked(package)
-            places = (tree / "usr/bin/busybox", tree / "bin/busybox")
-            installed = next((place for place in places if place.is_file()), places[0])
-        return installed.read_bytes()
-
     def _programs(
         self, sets: Sequence[tuple[str, tuple[str, ...]]], loads: Sequence[str]
     ) -> dict[str, Path]:
@@ -201,67 +172,6 @@ class Attempt:
         if any(load != IDLE for load in loads):
             names[suite.LOAD_PROGRAM] = None
         return suite.static_programs(list(names))
-
-    def _ready(
-        self,
-        planned: Experiment,
-        found: Sequence[Kernel],
-        busybox: bytes,
-        static: dict[str, Path],
-        machine: Machine,
-    ) -> list[Ready]:
-        ready = []
-        for kernel in found:
-            unpacked = None
-            if planned.mode != "kvm":
-                # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
-                unpacked = image.vmlinux(kernel.image, cache.folder("images"))
-            base = self._base(planned, kernel, busybox, static, machine)
-            facts: dict[str, object] = {
-                **kernel.facts(),
-                "started_as": "vmlinux" if unpacked else "bzImage",
-                "initramfs_sha256": hashlib.sha256(base).hexdigest(),
-            }
-            ready.append(Ready(kernel.label, unpacked or kernel.image.path, base, facts))
-        return ready
-
-    def _base(
-        self,
-        planned: Experiment,
-        kernel: Kernel,
-        busybox: bytes,
-        static: dict[str, Path],
-        machine: Machine,
-    ) -> bytes:
-        first: list[Module] = []
-        last: list[Module] = []
-        if kernel.tree:
-            if any(name == "network" for name, _ in planned.sets) and kernel.tree.has(_NETWORK):
-                first = kernel.tree.closure([_NETWORK])
-            last = kernel.tree.closure(self._virtio(kernel))
-        config = (kernel.image.release, kernel.config) if kernel.config else None
-        return initramfs.base(
-            _init().read_bytes(),
-            busybox,
-            static,
-            first,
-            last,
-            config,
-            machine.describe(host()),
-        )
-
-    def _virtio(self, kernel: Kernel) -> list[str]:
-        """The modules of the disk with the results. A user's kernel may do without: it was built
-        without virtio, or its modules came without a list of what is built in."""
-        assert kernel.tree
-        known = [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
-        for name in _VIRTIO:
-            if name not in known:
-                self.say(
-                    f"{kernel.label}: there is no {name} in {kernel.tree.directory}; where it is not"
-                    " built in either, results come by a serial line"
-                )
-        return known
 
     # Booting --------------------------------------------------------------------------------------
 
@@ -408,17 +318,3 @@ def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
                 f"{label}: its guests were made of another QEMU, busybox, klat or modules than are"
                 " here now, and an experiment is of one; begin another"
             )
-
-
-def host() -> str:
-    """This machine, where guests run on its CPUs."""
-    try:
-        return Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        return "an unnamed machine"
-
-
-def _init() -> Path:
-    if programs.in_tree():
-        return programs.root() / "lab" / "init"
-    return Path(__file__).resolve().parents[2] / "lab" / "init"

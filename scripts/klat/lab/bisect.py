@@ -12,7 +12,8 @@ from statistics import median
 
 from klat.errors import KlatError
 from klat.lab import cache, experiment, initramfs, qemu, suite
-from klat.lab.attempt import Attempt, Request, host
+from klat.lab.attempt import Attempt, Request
+from klat.lab.contents import host
 from klat.lab.experiment import Experiment
 from klat.lab.failures import BootFailure, EmulatorFailed
 from klat.lab.kernels import Spec

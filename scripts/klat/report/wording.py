@@ -157,12 +157,12 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     elif j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
         if word := direction(j):
-            yield f"NEW takes {word} by more than chance, but not surely by more than the margin"
+            yield f"NEW is {word} by more than chance, but not surely by more than the margin"
         if j.settle:
             yield settle(j.settle, j, noun)
     elif j.verdict is Verdict.SAME:
         if word := direction(j):
-            yield f"NEW takes {word} by more than chance, and by less than the margin"
+            yield f"NEW is {word} by more than chance, and by less than the margin"
     over = result.over_boots
     if over and over.method is Method.PAIRED:
         figures = "{} ({})".format(*ratio(over))
