@@ -298,7 +298,7 @@ def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_wait
 ) -> None:
     restore = "cat results/left/*/runs.csv | wc -l >> at; sleep 0.5; printf R >> log"
     setup = ("--a-setup", "printf A >> log")
-    words = ("--blocks", "1", "--runs-per-block", "1", "--option", "pipes.ms=700")
+    words = (*A_FIRST, "--blocks", "1", "--runs-per-block", "1", "--option", "pipes.ms=700")
     started = klat.start(*TWO, "pipes", *words, "--restore", restore, *setup)
     wait_for(klat.starts, "the first run")
     started.kill()
