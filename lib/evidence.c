@@ -224,7 +224,8 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 	/* Each by itself: one that slept twice makes up for none that did not sleep. */
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
-		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0);
+		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
+				worker->unsampled;
 
 		if (!strcmp(worker->role, role) && slept < least)
 			least = slept;

@@ -196,6 +196,7 @@ struct klat_worker {
 	bool pinned;
 	uint64_t floor;
 	int64_t expected_faults;
+	int64_t unsampled; /* observed iterations besides klat_observed(), of the program's own */
 	int64_t expected_switches; /* involuntary ones that the body asks for, by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */

@@ -23,6 +23,11 @@
 #define SLOT_COUNT 16
 /* A real-time thread should not run for longer without a rest, see klat_rest(). */
 #define STRETCH_NS 40000000
+/*
+ * Items at the beginning of each half of a stretch that are no sample: the consumer has slept for
+ * the whole of the other half, and its caches are cold. Of short stretches a quarter at most.
+ */
+#define EARLY 4
 
 enum {
 	WAKE,
@@ -48,14 +53,17 @@ struct state {
 	struct semaphores semaphores;
 	uint64_t slots[SLOT_COUNT] KLAT_ALIGNED; /* when each item was posted */
 	uint32_t produced KLAT_ALIGNED;          /* items posted */
+	uint32_t consumed KLAT_ALIGNED;          /* items taken */
 	uint32_t made KLAT_ALIGNED;              /* the same without semaphores */
 	uint32_t ready KLAT_ALIGNED;             /* half stretch that the consumer is ready for */
 	uint32_t begun KLAT_ALIGNED;             /* that the producer has begun */
 	uint32_t ended KLAT_ALIGNED;             /* that the consumer has ended */
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
 	const struct primitive *primitive;
-	int64_t stretch; /* items in a row */
-	uint64_t spin;   /* ticks that the consumer looks for an item before it sleeps */
+	int64_t stretch, early; /* items in a row, and before them that are no sample */
+	int64_t items; /* handed over in stretches of the timed part, early ones included */
+	int64_t consumer_before; /* its CPU time where the observed part begins */
+	uint64_t spin;           /* ticks that the consumer looks for an item before it sleeps */
 	struct hog hogs[2];
 	uint64_t sink;
 };
@@ -212,12 +220,13 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		 seed = last, unused;
 	int err = 0;
 
-	for (int64_t i = from; i < to && !err; i++) {
-		uint32_t number = i + run->warmup;
+	for (int64_t i = from - state->early; i < to && !err; i++) {
+		const bool early = i < from;
+		uint32_t number = *produced;
 		uint64_t end;
 
 		/* The observed part begins once. */
-		if (alone)
+		if (alone || early)
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 		else
 			klat_iteration(worker, i);
@@ -226,7 +235,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		/* The semaphore orders this; that is for those who cannot know. */
 		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_tsc_begin(),
 				 __ATOMIC_RELEASE);
-		if (!alone)
+		if (!alone && !early)
 			klat_inject(run, i);
 		if (!err)
 			err = primitive->post(&state->semaphores, ITEMS);
@@ -234,7 +243,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		if (alone && run->one_cpu)
 			err = take(worker, primitive, number, taking, &unused, &seed);
 		end = klat_tsc_end(worker);
-		samples[i] = end - last;
+		*(early ? &unused : &samples[i]) = end - last;
 		last = end;
 	}
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
@@ -276,6 +285,8 @@ static int producer(struct klat_worker *worker)
 				break;
 			before = cpu_time();
 			err = produce(worker, i, end, !hands_over, rounds, taking);
+			if (klat_is_sample(run, i) && hands_over)
+				state->items += end - i + state->early;
 			if (klat_is_sample(run, i))
 				*(hands_over ? &state->producer.with : &state->producer.without) +=
 					cpu_time() - before;
@@ -306,16 +317,22 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	uint64_t *wake = alone ? NULL : klat_series(run, WAKE, 0), seed = from, unused;
 	int err = 0;
 
-	for (int64_t i = from; i < to && !err; i++) {
-		uint32_t number = i + run->warmup;
+	/* Of one half that begins observed, those that are early are, too. */
+	if (!alone && from > -run->lead)
+		worker->unsampled += state->early;
+	for (int64_t i = from - state->early; i < to && !err; i++) {
+		const bool early = i < from;
+		uint32_t number = state->consumed;
 
-		if (alone)
+		state->consumed += !alone;
+		if (alone || early)
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
-		else
-			klat_iteration(worker, i);
+		else if (klat_iteration(worker, i))
+			state->consumer_before = cpu_time();
 		if (state->spin && !alone)
 			look_for(state, number, state->spin);
-		err = take(worker, primitive, number, rounds, wake ? &wake[i] : &unused, &seed);
+		err = take(worker, primitive, number, rounds, wake && !early ? &wake[i] : &unused,
+			   &seed);
 	}
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
@@ -349,17 +366,19 @@ static int consumer(struct klat_worker *worker)
 	struct state *state = worker->state;
 	uint64_t rounds = rounds_of(worker, o->consumer_burn);
 	uint32_t half = 0;
-	int64_t before;
 	int err = 0;
 
 	/* On one CPU the consumer, of the higher priority, must not wait by spinning, and has
 	 * nothing to do without semaphores. */
 	if (run->one_cpu) {
-		err = consume(worker, klat_first(run), -run->lead, false, rounds);
-		before = cpu_time();
-		if (!err)
-			err = consume(worker, -run->lead, klat_end(run), false, rounds);
-		state->consumer.with = (cpu_time() - before) * run->iterations / klat_observed(run);
+		for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
+			int64_t end = end_of_stretch(run, state, i);
+
+			err = consume(worker, i, end, false, rounds);
+			i = end;
+		}
+		state->consumer.with = (cpu_time() - state->consumer_before) * state->items /
+				       (klat_observed(run) + worker->unsampled);
 		return err;
 	}
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
@@ -392,6 +411,7 @@ static int setup(struct klat_run *run)
 	state->stretch = o->items;
 	if (state->stretch > STRETCH_NS / period)
 		state->stretch = STRETCH_NS / period ? STRETCH_NS / period : 1;
+	state->early = state->stretch < 4 * EARLY ? state->stretch / 4 : EARLY;
 	for (int i = 0; i < (run->one_cpu ? 1 : 2) && o->hog != HOG_NONE; i++) {
 		err = hog_start(run, &state->hogs[i], o->hog, run->cpus[i]);
 		if (err)
@@ -423,13 +443,14 @@ static void count_figures(struct klat_run *run)
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
 	klat_count(run, "net_ticks", net / run->iterations);
-	klat_count(run, "cpu_net_ticks", cpu * run->tsc_khz / 1e6 / run->iterations);
-	klat_count(run, "sleeps_per_1000_items", consumer->voluntary * 1000 / klat_observed(run));
+	klat_count(run, "cpu_net_ticks", cpu * run->tsc_khz / 1e6 / state->items);
+	klat_count(run, "sleeps_per_1000_items",
+		   consumer->voluntary * 1000 / (klat_observed(run) + consumer->unsampled));
 	if (reschedules >= 0)
-		klat_count(run, "reschedules_per_1000_items", reschedules * 1000 / klat_made(run));
+		klat_count(run, "reschedules_per_1000_items", reschedules * 1000 / state->produced);
 	if (interrupts >= 0)
 		klat_count(run, "wake_interrupts_per_1000_items",
-			   interrupts * 1000 / klat_made(run));
+			   interrupts * 1000 / state->produced);
 	klat_count(run, "stretch", state->stretch);
 }
 
