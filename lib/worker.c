@@ -254,7 +254,15 @@ static int start_process(struct klat_worker *worker)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(1);
-		err = pins(worker) ? -klat_cpu_pin(worker->cpu) : 0;
+		if (pins(worker)) {
+			err = -klat_cpu_pin(worker->cpu);
+		} else {
+			klat_cpu_set online = { 0 };
+
+			/* The measured process is pinned. */
+			err = -klat_cpus_online(&online);
+			klat_cpus_allow(&online);
+		}
 		if (!err && sched_setscheduler(0, policy_of(worker), &param))
 			err = errno;
 		if (err) {
