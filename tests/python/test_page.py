@@ -109,6 +109,16 @@ def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supp
     assert not re.search(r"\d\.\d{5}", tables)
 
 
+def test_a_reason_that_all_lines_share_is_given_once(
+    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stock, rt = lab("stock", boots=1), lab("rt", 1.5, boots=1, **RT)
+    _, page = made(capsys, tmp_path, stock, rt, "--quantile", "median", "--quantile", "p90")
+    table = page.text.partition("Metric by metric")[0]
+    assert table.count("? kernel effect not identifiable") == 2
+    assert table.count("it says nothing of other boots") == 1
+
+
 def test_the_page_fetches_nothing_and_says_so_to_the_browser(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ klat.comparison, curves those of klat.detail."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from klat.comparison import Against, Cell, Comparison, Result, compared_runs
@@ -88,6 +88,7 @@ class Part:
     against: Against
     about: tuple[tuple[str, str, str], ...]  # what heads a report of a side, by name
     unit: str
+    why: tuple[str, ...]  # said once where it holds for every line
     lines: tuple[Line, ...]
     sections: tuple[Section, ...]
     uncompared: tuple[str, ...]
@@ -160,12 +161,14 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
         told = list(_lines(name, named, cell, against, comparison))
         sections.append(_section(name, cell, against, comparison, told, drawn, missing))
         lines += told
+    shared = lines[0].why if len(lines) > 1 and len({line.why for line in lines}) == 1 else ()
     return Part(
         anchor=anchor,
         against=against,
         about=tuple(_about(against)),
         unit=against.base.unit,
-        lines=tuple(lines),
+        why=shared,
+        lines=tuple(replace(line, why=()) if shared else line for line in lines),
         sections=tuple(sections),
         uncompared=tuple(map(uncompared, against.uncompared)),
         unmeasurable=tuple(wording.unmeasurable(against)),
