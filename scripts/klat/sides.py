@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +17,6 @@ from klat.comparability import PARAMS
 from klat.errors import KlatError
 from klat.estimands import Estimand
 from klat.inference.granularity import hidden
-from klat.inference.nested import mean
 from klat.programs import CORE
 from klat.session import NOT_MEASURABLE, STATUSES, USABLE, Row, Session, SessionError, printable
 from klat.sources import Run, Source, read_sources

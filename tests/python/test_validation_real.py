@@ -20,7 +20,7 @@ from klat.sides import Side, read_side
 from klat.validation.outcome import Found, Itself, Outcome, Plan, markdown
 from klat.validation.real import quick, too_few
 from klat.validation.turns import Comparison, Experiment, Setting, Taker, cut
-from klat.verdicts import Rules, Verdict
+from klat.verdicts import Rules
 
 RULES = Rules()
 HELPER = fakes.ROOT / "tests/validate/seccomp-delay.c"
