@@ -104,11 +104,16 @@ def test_of_several_series_the_longest_of_an_iteration_counts() -> None:
 
 
 def written(
-    session_writer: SessionWriter, name: str, place: int | None, **options: str
+    session_writer: SessionWriter,
+    name: str,
+    place: int | None,
+    runs: int = 10,
+    seed: int = 3,
+    **options: str,
 ) -> SyntheticSession:
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(seed)
     writer = session_writer(name)
-    for run in range(1, 11):
+    for run in range(1, runs + 1):
         samples = [int(sample) for sample in 50_000 * np.exp(rng.normal(0, 0.1, 200))]
         if place is not None:
             samples[place] = 900_000
@@ -142,3 +147,21 @@ def test_the_summary_says_nothing_of_chance_and_of_what_was_injected(
 ) -> None:
     assert warnings(capsys, written(session_writer, "a/1", None)) == ""
     assert warnings(capsys, written(session_writer, "b/1", -1, inject="50")) == ""
+
+
+def test_the_summary_warns_over_boots_with_too_few_runs_each(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for boot in range(1, 6):
+        session = written(session_writer, f"a/{boot}", -1, runs=2, seed=boot)
+    session.path = session.path.parent
+    assert "the last sample is the longest in 10 of 10 runs" in warnings(capsys, session)
+
+
+def test_boots_that_repeat_each_other_to_the_byte_are_one(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for boot in range(1, 6):
+        session = written(session_writer, f"a/{boot}", -1, runs=2)
+    session.path = session.path.parent
+    assert warnings(capsys, session) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 
 from klat.inference.positions import Order, Standout, standouts
 from klat.report.numbers import plural
@@ -13,7 +14,7 @@ from klat.sources import Run
 
 
 def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
-    """A sentence for each place that stands out over the runs of any session. Nothing is said of
+    """A sentence for each place that stands out over the runs of the setting, or of one of its sessions. Nothing is said of
     runs that --inject made longer in an order of its own. `failed` is told why samples cannot be
     read."""
     if "inject" in setting.params:
@@ -31,21 +32,37 @@ def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[
 
 
 def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
-    found: dict[tuple[int, bool, bool], list[Standout]] = {}
-    for orders in _by_session(measurement, iterations):
-        for each in standouts(orders):
-            found.setdefault((each.place, each.typical is None, each.shorter), []).append(each)
-    yield from (_sentence(held) for held in found.values())
+    """Of all runs together, and of sessions in which a place stands out that it does not hide in."""
+    sessions = list(_by_session(measurement, iterations))
+    # A counted boot may repeat another one to the byte: that is no second observation.
+    every = {data: order for orders in sessions for data, order in orders.items()}
+    together = {_kind(each): [each] for each in standouts(list(every.values()))}
+    found: dict[_Kind, list[Standout]] = {}
+    for orders in sessions:
+        for each in standouts(list(orders.values())):
+            found.setdefault(_kind(each), []).append(each)
+    yield from (_sentence(held) for held in (found | together).values())
 
 
-def _by_session(measurement: Measurement, iterations: str) -> Iterator[list[Order]]:
-    """The runs that count, and that are short enough for one sample to matter."""
+_Kind = tuple[int, bool, bool]
+
+
+def _kind(found: Standout) -> _Kind:
+    return found.place, found.typical is None, found.shorter
+
+
+def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
+    """The runs that count, and that are short enough for one sample to matter, by their samples."""
     sessions: dict[str, list[Run]] = {}
     for run in measurement.runs:
         if run.row.n and run.row.n <= PART:
             sessions.setdefault(str(run.source.session.path), []).append(run)
     for runs in sessions.values():
-        yield [Order.of(run.source.files.read(run.row), _series(run, iterations)) for run in runs]
+        read = ((run, run.source.files.read(run.row)) for run in runs)
+        yield {
+            sha256(samples.tobytes()).digest(): Order.of(samples, _series(run, iterations))
+            for run, samples in read
+        }
 
 
 def _series(run: Run, iterations: str) -> int:
