@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,8 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
             held = [[said for said in side if said != _NOTHING] for side in held]
         if all(held) and len({counts_as for side in held for _, counts_as in side}) > 1:
             texts = [_several(text for text, _ in side) for side in held]
+            if texts[0] == texts[1] and all(len(set(side)) == 1 for side in held):
+                texts = _told_apart(*(side[0] for side in held))
             found.append(Condition(key, printable(name), *texts))
     return sorted(found, key=lambda condition: condition.key)
 
@@ -274,6 +277,15 @@ def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
         replace(found, why=f"the boots of {label} differ in {found.name}: {found.base}")
         for found in disagreements(values, values)
     ]
+
+
+def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
+    """Two texts that are the same where they are shown: with what they count as, or from where they
+    differ."""
+    if one[0] == two[0]:
+        return [short(f"{text} ({counts_as})") for text, counts_as in (one, two)]
+    place = max(0, len(commonprefix([one[0], two[0]])) - 10)
+    return [short(f"...{text[place:]}") for text, _ in (one, two)]
 
 
 def _several(values: Iterable[str]) -> str:

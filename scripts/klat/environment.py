@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ _ALWAYS_DIFFERENT = frozenset(
 _CONFIG = "kernel configuration"
 # Options that decide latency are named before others.
 _TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
-_CPU = re.compile(r"\bcpu\d+\b")
+_CPU = re.compile(r"\bcpu(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,11 @@ def _told(one: str | None, two: str | None) -> tuple[str, str]:
 
 def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
     """Of each file below an environment directory, its values by key; a file that is one value has
-    the key ''. A file of every CPU is one, `cpu*` in its name and its different values as one. The
-    kernel's configuration is left out where it is not asked for, as it takes longest."""
+    the key ''. A file of every CPU is one, `cpu*` in its name; values that differ say of which CPUs
+    they are. The kernel's configuration is left out where it is not asked for, as it takes longest.
+    """
     found: dict[str, dict[str, str]] = {}
-    per_cpu: dict[str, set[str]] = {}
+    per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
         names.sort()
         for file in sorted(files):
@@ -127,15 +129,29 @@ def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]
             data = None if unwanted else _read(path)
             if data is None:
                 continue
-            if _CPU.search(name):
-                per_cpu.setdefault(_CPU.sub("cpu*", name), set()).add(data.strip())
+            if cpu := _CPU.search(name):
+                of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
+                of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
             elif is_config:
                 found.setdefault(_CONFIG, _config(data))
             else:
                 found[name] = _values(name, data)
     for name, values in per_cpu.items():
-        found[name] = {"": ", ".join(sorted(values))}
+        found[name] = {"": _of_cpus(values)}
     return found
+
+
+def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    held = sorted((sorted(cpus), value) for value, cpus in values.items())
+    return ", ".join(f"{value} (CPU {_ranges(cpus)})" for cpus, value in held)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as the kernel lists them: 0-3,7."""
+    ends = [(a, b) for a, b in pairwise([-2, *numbers, numbers[-1] + 2]) if b - a > 1]
+    return ",".join(f"{a}-{b}" if a < b else f"{a}" for (_, a), (b, _) in pairwise(ends))
 
 
 def _read(path: Path) -> str | None:

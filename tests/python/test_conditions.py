@@ -163,6 +163,32 @@ def test_what_was_set_on_one_side_alone_is_refused_and_names_both_values(
     assert tried, "no kernel has this file"
 
 
+def test_the_same_values_on_other_cpus_were_set_differently(captured: Captured) -> None:
+    name = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
+    for kernel in ("6.1", "6.12"):
+        sides = []
+        for own in (0, 1):
+            governors = {name.format(cpu): "powersave" for cpu in range(4)}
+            governors[name.format(own)] = "performance"
+            sides.append(captured("intel", kernel if own else "6.12", governors))
+        (found,) = disagreements([sides[0]], [sides[1]])
+        assert found.base == "performance (CPU 0), powersave (CPU 1-3)"
+        assert found.new == "powersave (CPU 0,2-3), performance (CPU 1)"
+
+
+def test_a_refusal_says_what_differs_where_the_texts_begin_or_look_alike(
+    captured: Captured,
+) -> None:
+    driver, governor = f"{FREQUENCY}/scaling_driver", f"{FREQUENCY}/scaling_governor"
+    base = captured("intel", "6.1", {driver: "intel_pstate", governor: "powersave"})
+    new = captured("intel", "6.12", {driver: "intel_cpufreq", governor: "powersave"})
+    (found,) = disagreements([base], [new])
+    assert (found.base, found.new) == ("powersave (follows the load)", "powersave (powersave)")
+    lines = [{"proc/cmdline": f"isolcpus={'1,' * 50}{last}"} for last in "78"]
+    (found,) = disagreements(*([captured("intel", "6.1", line)] for line in lines))
+    assert found.base.endswith("1,7") and found.new.endswith("1,8")
+
+
 @pytest.mark.parametrize("key", RECORDED)
 def test_another_machine_or_mode_is_refused(captured: Captured, key: str) -> None:
     for machine, one, two in OLD_AND_NEW:
