@@ -26,14 +26,15 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     yield (
         f"{plan.repetitions:,} suites of {plan.benchmarks} comparisons for each line, seed"
         f" {plan.seed}, alpha {100 * alpha:g} %, margin {100 * margin:g} %, {plan.runs} runs a boot of"
-        f" {plan.samples} samples; boots vary by {100 * BOOT:g} %, runs by {100 * RUN:g} %. In brackets"
-        " 95 % intervals of the simulation itself; a claim is refuted where one of 99.9 % excludes it."
+        f" {plan.samples} samples; boots vary by {100 * BOOT:g} %, runs by {100 * RUN:g} %. Brackets"
+        " hold 95 % intervals of the simulation itself. A claim is refuted where its 99.9 % interval"
+        " excludes it."
     )
     yield ""
     for shape in SHAPES:
         yield f"- {shape.name}: {shape.about}; judged by the {shape.estimand.name}"
     yield ""
-    yield "Errors. The true change is given in margins; 0.5 of them is half the margin:"
+    yield "Errors. The true change is in margins: 0.5 is half the margin."
     yield ""
     yield (
         "| kernels | boots a side | margin in standard errors | any false verdict in a suite, change 0"
@@ -49,8 +50,8 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
         yield f"| {r.shape} | {r.boots} | {r.errors:.1f} | {rates} | {told} |"
     yield ""
     yield (
-        "What a two-sided test of no difference would call slower, with `same` by equivalence tested"
-        " first, beside this rule:"
+        "How often a two-sided test of no difference, after a test for `same`, says slower, and how"
+        " often this rule does:"
     )
     yield ""
     shown = " | ".join(f"test of no difference, change {c:g}" for c in CHANGES)
@@ -62,15 +63,15 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
         yield f"| {r.shape} | {r.boots} | {cells} | {power} |"
     yield ""
     yield (
-        "Looking after each boot from 4 to 20, and stopping at the first verdict, calls kernels that"
-        f" differ by the margin faster or slower in {rate(outcome.looks)}."
+        "After a look at each boot from 4 to 20, with a stop at the first verdict, kernels that differ"
+        f" by the margin are called faster or slower in {rate(outcome.looks)}."
     )
 
 
 def states_markdown(found: list[States], tests: int) -> Iterator[str]:
     yield (
-        "Boots in one of two states that never vary, for the worst of several shares and distances, of"
-        f" equal kernels: the chance of a false verdict, exactly, alone and in a suite of {tests}:"
+        "Equal kernels whose boots are in one of two fixed states: the exact chance of a false verdict,"
+        f" alone and in a suite of {tests}, for the worst of several shares and distances:"
     )
     yield ""
     yield "| boots a side | alone | in a suite | pairs | alone | in a suite |"

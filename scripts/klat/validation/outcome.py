@@ -1,4 +1,4 @@
-"""What `make validate-real` found: the verdict held against a truth that is known."""
+"""What `make validate-real` found: verdicts on data whose truth is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHANGED = (Verdict.FASTER, Verdict.SLOWER)
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is taken: comparisons, and blocks of each."""
+    """How much to measure: comparisons, and blocks of each."""
 
     seed: int = 1
     seconds: float = 900.0
@@ -44,7 +44,7 @@ class Metric:
 
     @property
     def missed(self) -> Rate:
-        """How often the interval of the ratio holds no 1, which is the truth."""
+        """How often the interval of the ratio excludes 1, which is the truth."""
         return _rate(not j.interval[0] <= 1 <= j.interval[1] for j in self.judged if j.interval)
 
     def said(self, *verdicts: Verdict) -> Rate:
@@ -53,7 +53,7 @@ class Metric:
 
 @dataclass
 class Itself:
-    """Comparisons of a kernel with itself as they were taken: no label is drawn or swapped."""
+    """Comparisons of a kernel with itself, in the order measured; labels are not swapped."""
 
     metrics: dict[Key, Metric] = field(default_factory=dict)
     changed: list[bool] = field(default_factory=list)  # any faster or slower after Holm
@@ -69,7 +69,7 @@ class Itself:
         return _rate(self.changed)
 
     def refuted(self, alpha: float) -> list[str]:
-        """What is wrong beyond chance, all metrics together at 5 %."""
+        """Claims that fail beyond chance, at 5 % over all metrics."""
         found = []
         if self.changed and self.suite.interval[0] > alpha:
             found.append("a kernel against itself: false alarms of comparisons")
@@ -82,7 +82,7 @@ class Itself:
 
 @dataclass
 class Found:
-    """Of comparisons of a setting with one that is slower, or not, by something known."""
+    """Comparisons of two settings with a known difference, or none."""
 
     base: str
     new: str
@@ -132,7 +132,7 @@ class Outcome:
 
     @property
     def smallest(self) -> Found | None:
-        """The smallest change that is said to be slower 95 times of 100, as are all larger ones."""
+        """The smallest change from which on NEW is called slower at least 95 times of 100."""
         found = None
         for each in sorted((f for f in self.delayed if f.judged), key=lambda f: -f.ratio):
             if each.said(Verdict.SLOWER).value < 0.95:
@@ -148,14 +148,14 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     yield ""
     yield (
         f"{outcome.machine}. Seed {plan.seed}, alpha {100 * rules.alpha:g} %, margin"
-        f" {100 * rules.margin:g} %; {outcome.seconds / 60:.1f} minutes. In brackets 95 % intervals"
+        f" {100 * rules.margin:g} %; {outcome.seconds / 60:.1f} minutes. Brackets hold 95 % intervals"
         " (Clopper and Pearson)."
     )
     yield ""
     suite = outcome.itself.suite
     yield (
-        "A kernel against itself as it was taken, the first label as BASE: pipes on one CPU, cv,"
-        f" tlbflush, timer, network, {plan.itself_blocks} blocks for each comparison."
+        "A kernel against itself, always the first label as BASE: pipes on one CPU, cv, tlbflush,"
+        f" timer, network, {plan.itself_blocks} blocks for each comparison."
         f" {suite.of} comparisons"
         + (f"; any faster or slower, after Holm: {rate(suite)}:" if suite.of else ": no time")
     )
@@ -190,12 +190,12 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     yield ""
     smallest = outcome.smallest
     if smallest is None:
-        yield "No change was said to be slower 95 times of 100."
+        yield "No change was called slower 95 times of 100."
     else:
         found = smallest.said(Verdict.SLOWER)
         low, _ = clopper_pearson(found.hits, found.of, 0.95)
         yield (
-            f"The smallest change that was said to be slower 95 times of 100, as were all larger"
+            f"The smallest change that was called slower at least 95 times of 100, like all larger"
             f" ones: {100 * (smallest.ratio - 1):.1f} % ({smallest.new} over {smallest.base}),"
             f" {found.hits} of {found.of}, so at least {100 * low:.0f} times of 100."
         )

@@ -1,8 +1,7 @@
-"""`make validate-real`: the verdict on real data of which the truth is known.
+"""`make validate-real`: verdicts on real data whose truth is known.
 
-A kernel held against itself, a slowdown in the kernel's own path, and idle states taken away. What
-is measured is not to be repeated digit for digit; the seed decides the order of the turns and of the
-runs in them.
+A kernel against itself, a slowdown in the kernel's own path, and a machine without idle states. The
+figures cannot be repeated digit for digit. The seed decides the order of turns and runs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BUSY = 0.2
 
 
 def quick(plan: Plan) -> Plan:
-    """Whether it works, in less than a minute."""
+    """A test that it works, in less than a minute."""
     return replace(
         plan,
         seconds=50.0,
@@ -70,7 +69,7 @@ def alone(plan: Plan, taker: Taker) -> Itself:
 
 
 def delays(plan: Plan, taker: Taker, helper: Path) -> tuple[Found, ...]:
-    """A seccomp filter of n instructions against one of the shortest, and that against none."""
+    """A seccomp filter of n instructions against one of 1, and one of 1 against none."""
     quoted = shlex.quote(str(helper.absolute()))
     words = ("pipes", "--cpus=1,1", "--iterations=500")
     kinds = [(0, 1)] + [(1, n) for n in INSTRUCTIONS]
@@ -79,7 +78,7 @@ def delays(plan: Plan, taker: Taker, helper: Path) -> tuple[Found, ...]:
         names = [f"{n} instruction{'s' * (n != 1)}" if n else "no filter" for n in (few, many)]
         found.append(Found(names[0], names[1], "pipes, one CPU"))
     longest = 0.0
-    # By turns, so that each kind has about as many when the time is over.
+    # In turns, so that each kind has about as many when the time is over.
     while any(len(f.judged) < plan.delayed for f in found) and taker.time_for(longest):
         for (few, many), each in zip(kinds, found):
             if not taker.time_for(longest):
@@ -102,7 +101,7 @@ def delays(plan: Plan, taker: Taker, helper: Path) -> tuple[Found, ...]:
 
 
 def busy_share(seconds: float = 0.5) -> float:
-    """What part of all CPUs' time is spent on something, while this does nothing."""
+    """The share of all CPUs' time that is busy while this process sleeps."""
     before = _cpu_times()
     time.sleep(seconds)
     spent = [after - then for after, then in zip(_cpu_times(), before)]
@@ -116,14 +115,14 @@ def _cpu_times() -> list[int]:
 
 
 def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """Wake-ups between CPUs with idle states and without; on one CPU nothing should change much."""
+    """Wakeups between CPUs with and without idle states; on one CPU little should change."""
     experiments: list[tuple[Experiment, str, str]] = []
     notes = []
     busy = busy_share()
     if busy > _BUSY:
         notes.append(
-            f"The CPUs were {100 * busy:.0f} % busy with other work: they hardly idled in any case,"
-            " and nothing is claimed of idle states"
+            f"The CPUs were {100 * busy:.0f} % busy with other work, so they were hardly idle; no claim"
+            " on idle states is tested"
         )
     for cpus, about in (((), _TWO), (("--cpus=1,1",), "pipes, one CPU")):
         words = ("pipes", "--iterations=500", *cpus)
@@ -142,12 +141,12 @@ def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
             experiments.append((Experiment(sides[0], sides[1], words, 2, restore), polled, about))
     for path in (DMA_LATENCY, HALT_POLL):
         if not os.access(path, os.W_OK):
-            notes.append(f"Not taken: {path} cannot be written here")
+            notes.append(f"Not measured: {path} cannot be written here")
     found = []
     for experiment, new, about in experiments:
         compared, _ = taker.comparisons(experiment, plan.idle_blocks, 1)
         base = "guest_halt_poll_ns 0" if experiment.restore else "idle states as they are"
-        # One CPU does not idle while it is measured: there nothing is claimed.
+        # On one CPU the CPU is never idle while measuring, so no claim is tested.
         judged = [j for comparison in compared for j in comparison.judged(plan.rules)]
         claimed = about == _TWO and busy <= _BUSY
         found.append(Found(base, new, about, claimed, judged))
@@ -161,7 +160,7 @@ def validate(plan: Plan, helper: Path, output: Path) -> Outcome:
     taker = Taker(output, plan.seed * 1_000_000, begun + plan.seconds)
     machine = machine_of(ITSELF.take(1, plan.seed, output)[0])
     taker.done()
-    # First what is short, then what has to be long enough, then what the time allows.
+    # The short part first, then the part with a fixed number, then the rest of the time.
     polled, notes = idle(plan, taker)
     taker.deadline = begun + 0.7 * plan.seconds
     itself = alone(plan, taker)
