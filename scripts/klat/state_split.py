@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
     like with like.
 
-    States that both sides are often in make a pair each. Where there is none, the side's most
+    States that both sides are often in make a pair each. One that a side is often in, and the other
+    never, has no partner and stays open. Where no state is common, the side's most
     frequent states are compared: then the way is what the kernel, or the setting, changed.
     """
     if not (base.units and new.units):
@@ -33,11 +35,12 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     common = [state for state in often[0] if state in often[1]]
     said = []
     if common:
-        kept = [common, common]
-        found = [
-            Part(state if len(common) > 1 else "", sides[0][state], sides[1][state])
-            for state in common
-        ]
+        alone = [[s for s in often[i] if s not in sides[1 - i]] for i in (0, 1)]
+        kept = [common + alone[0], common + alone[1]]
+        named = len(common) > 1 or any(alone)
+        found = [Part(state if named else "", sides[0][state], sides[1][state]) for state in common]
+        found += [Part(state, sides[0][state], _none("BASE", state)) for state in alone[0]]
+        found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
         if len(common) > 1:
             shares = (_shares(parts, common, cell) for parts, cell in zip(sides, (base, new)))
             said.append(
@@ -63,6 +66,11 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
                 " sleepers were woken in another way"
             )
     return found, said
+
+
+def _none(other: str, state: str) -> CellRuns:
+    """Of the side that was never in the state."""
+    return CellRuns(reasons=Counter([f"sleepers were woken by {_way(state)} in {other} alone"]))
 
 
 def _state(run: Run) -> str:

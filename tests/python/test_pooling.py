@@ -342,6 +342,19 @@ def test_a_few_runs_of_another_state_are_left_out_and_counted(
     assert "woken" not in against["cells"][0]["params"]
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_state_that_one_side_alone_is_often_in_stays_open(
+    boot: Boot, capsys: pytest.CaptureFixture[str], swapped: bool
+) -> None:
+    """Else NEW could be five times slower in half of its runs and called the same."""
+    paths = labels_woken(boot, [0, 0], [0, 100])
+    status = main(["compare", *(paths[::-1] if swapped else paths)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert status == 3
+    assert "same" in out and "woken=interrupt" in out
+    assert f"sleepers were woken by interrupt in {'BASE' if swapped else 'NEW'} alone" in out
+
+
 def test_sides_without_a_common_state_are_compared_and_it_is_said(
     boot: Boot, capsys: pytest.CaptureFixture[str]
 ) -> None:
