@@ -53,7 +53,10 @@ def side_units(base: Side, new: Side) -> SideUnits:
             " drift would be taken for a difference; klat ab takes turns"
         )
         return SideUnits(boots, boots, subject, obstacle)
-    obstacle = "both sides were measured in one boot and declare no blocks that took turns"
+    obstacle = (
+        "both sides were measured in one boot and declare no blocks that took turns: compare settings"
+        " by klat ab, and kernels by several boots of each"
+    )
     if "" not in declared[0] | declared[1]:
         obstacle = (
             "the sides took turns in different experiments: name the sessions that took turns with"

@@ -663,6 +663,20 @@ def test_one_shared_boot_without_blocks_tells_nothing(
     assert shown in words(out) and "two boots" not in words(out)
 
 
+def test_a_reason_that_all_figures_share_is_given_once_and_above_them(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stock, rt = lab("stock", boots=1, prefix="x"), lab("rt", 1.5, boots=1, prefix="x")
+    _, out, _ = klat_compare(capsys, stock, rt, "--quantile", "median", "--quantile", "p90")
+    above, _, below = words(out).partition("median of ")
+    assert (
+        below.count("kernel effect not identifiable") == 4
+    )  # p90 of the overview, 2 of the cell, tally
+    assert "in one boot and declare no blocks" in above and "compare settings by klat ab" in above
+    assert "declare no blocks" not in below and "other boots" not in below
+    assert "over 0 tests" not in out
+
+
 def test_a_boot_on_both_sides_among_others_is_no_independent_side(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -989,6 +1003,17 @@ def test_lists_and_paragraphs_are_apart_in_markdown(
     assert lines[at - 1] == lines[at + 1] == "" and lines[at - 2].startswith("- only in NEW")
     paragraphs = [i for i, line in enumerate(lines) if line and line[0] not in "-|#"]
     assert not any(lines[i - 1].startswith("- ") for i in paragraphs)
+
+
+def test_a_metric_that_new_lacks_takes_one_line_of_the_overview_with_its_reason(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab("rt", **RT), lab("stock")
+    quantiles = ("--quantile", "median", "--quantile", "p90")
+    out = klat_compare(capsys, with_cv(lab, "stock"), lab.root / "rt", *quantiles)[1]
+    overview = words(out.partition("\ncv same-llc")[0])
+    assert overview.count("cv handoff") == 1
+    assert "cv handoff same-llc: only in BASE: not measured in NEW" in overview
 
 
 def test_what_only_one_side_has_is_listed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ klat.comparison, curves those of klat.detail."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from klat.comparison import Against, Cell, Comparison, Result, compared_runs
@@ -161,14 +161,13 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
         told = list(_lines(name, named, cell, against, comparison))
         sections.append(_section(name, cell, against, comparison, told, drawn, missing))
         lines += told
-    shared = lines[0].why if len(lines) > 1 and len({line.why for line in lines}) == 1 else ()
     return Part(
         anchor=anchor,
         against=against,
         about=tuple(_about(against)),
         unit=against.base.unit,
-        why=shared,
-        lines=tuple(replace(line, why=()) if shared else line for line in lines),
+        why=wording.shared_reasons(against, comparison),
+        lines=tuple(lines),
         sections=tuple(sections),
         uncompared=tuple(map(uncompared, against.uncompared)),
         unmeasurable=tuple(wording.unmeasurable(against)),
@@ -197,6 +196,7 @@ def _lines(
     anchor: str, named: tuple[str, str], cell: Cell, against: Against, comparison: Comparison
 ) -> Iterator[Line]:
     where = (anchor, *named)
+    shared = wording.shared_reasons(against, comparison)
     if cell.refused:
         # What refuses the whole comparison is said above the table, once.
         own = tuple(c.refusal() for c in cell.refused if c not in against.refused)
@@ -206,7 +206,8 @@ def _lines(
         j = result.judgement
         if result.tested and j.verdict:
             badge = _badge(j.verdict, wording.verdict(j))
-            why = tuple(wording.explanations(result, against, comparison))
+            reasons = wording.explanations(result, against, comparison)
+            why = tuple(reason for reason in reasons if reason not in shared)
             values = _values(result)
             yield Line(*where, result.estimand, badge, *wording.ratio(j), values, why)
 

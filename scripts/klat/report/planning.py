@@ -17,7 +17,7 @@ def planning(pilot: Pilot) -> Iterator[str]:
     target = pilot.target
     yield from wrapped(
         f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; a run of every benchmark takes"
-        f" {duration(pilot.round_seconds)}, a boot {duration(target.boot_seconds)}",
+        f" {duration(pilot.round_seconds)}, a reboot {duration(target.boot_seconds)} (--boot-seconds)",
         "",
         "  ",
     )

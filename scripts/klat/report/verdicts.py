@@ -65,7 +65,10 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield from wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
     for caution in against.cautions:
         yield from wrapped(f"note: {caution}", "", "    ")
-    if against.accepted or against.cautions:
+    shared = wording.shared_reasons(against, comparison)
+    for reason in shared:
+        yield from wrapped(f"note: {reason}", "", "    ")
+    if against.accepted or against.cautions or shared:
         yield ""
     if not against.shared:
         yield wording.nothing_shared(against)
@@ -91,10 +94,15 @@ def _overview(against: Against, colour: bool) -> Iterator[str]:
         if cell.refused:
             refused = Verdict.NOT_COMPARABLE
             lines.append((refused, refused.value, ("", ""), name))
-        for result in (r for r in cell.results if r.tested and r.verdict):
+        tested = [r for r in cell.results if r.tested and r.verdict]
+        reasons = {r.judgement.reason for r in tested}
+        if tested and len(reasons) == 1 and all(r.judgement.ratio is None for r in tested):
+            # Without figures, a metric has one reason and takes one line.
+            name += f": {reasons.pop()}"
+            tested = tested[:1]
+        for result in tested:
             j = result.judgement
-            several = sum(r.tested for r in cell.results) > 1
-            what = f"{result.estimand} of {name}" if several else name
+            what = f"{result.estimand} of {name}" if len(tested) > 1 else name
             assert j.verdict
             lines.append((j.verdict, wording.verdict(j), wording.ratio(j), what))
     if len(lines) < 2:
@@ -134,6 +142,7 @@ def _cell(
     cell: Cell, against: Against, comparison: Comparison, colour: bool
 ) -> Iterator[str]:  # fmt: skip
     metric = printable(cell.metric)
+    shared = wording.shared_reasons(against, comparison)
     if cell.refused:
         refused = Verdict.NOT_COMPARABLE
         yield f"  {metric}: {_paint(refused.value, refused, colour)}"
@@ -146,7 +155,8 @@ def _cell(
         word = _paint(wording.verdict(result.judgement), verdict, colour)
         yield f"  {metric}, {result.estimand}: {word}"
         for sentence in wording.explanations(result, against, comparison):
-            yield from wrapped(sentence, "    ", "      ")
+            if sentence not in shared:
+                yield from wrapped(sentence, "    ", "      ")
 
 
 def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:

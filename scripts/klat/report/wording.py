@@ -118,10 +118,12 @@ def terms(comparison: Comparison) -> Iterator[str]:
     rules = comparison.options.rules
     correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
     counted = any(against.base.unit == "instructions" for against in comparison.against)
+    tests = (
+        f", by {correction} over {plural(comparison.family, 'test')}" if comparison.family else ""
+    )
     yield (
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
-        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}, by {correction} over"
-        f" {plural(comparison.family, 'test')}; p is that of a ratio within the margin."
+        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p is that of a ratio within the margin."
     )
     if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
         yield FIXED_BEFOREHAND
@@ -172,6 +174,20 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         )
     if j.unpaired:
         yield f"{plural(j.unpaired, noun)} left out: not complete, or without partner on the other side"
+
+
+def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
+    """The sentences that explain every figure alike, for reports to give once and above all figures.
+    Metrics that one side lacks have reasons of their own."""
+    found = [
+        tuple(explanations(result, against, comparison))
+        for cell in against.cells
+        for result in cell.results
+        if result.tested and result.judgement.ratio is not None
+    ]
+    if len(found) < 2:
+        return ()
+    return tuple(sentence for sentence in found[0] if all(sentence in other for other in found))
 
 
 def direction(j: Judgement) -> str:
