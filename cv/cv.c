@@ -418,8 +418,7 @@ static int verify(struct klat_run *run)
 	klat_count(run, "mismatches", state->mismatches);
 	if (state->mismatches)
 		klat_invalid(run,
-			     "in %lld iterations the stamps of both sides did not belong "
-			     "together",
+			     "in %lld iterations the two stamps belonged to different hand-offs",
 			     (long long)state->mismatches);
 	if (primitive_of(run)->enter) {
 		klat_count(run, "contended", state->contended);

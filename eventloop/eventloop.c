@@ -153,12 +153,12 @@ static int configure(struct klat_run *run)
 	if (!o->active)
 		o->active = o->pairs < 5 ? 1 : o->pairs / 5;
 	if (o->active > o->pairs)
-		return klat_usage(run, "%lld active bytes are more than the %lld pairs",
+		return klat_usage(run, "--active %lld must not exceed --pairs %lld",
 				  (long long)o->active, (long long)o->pairs);
 	if (o->writes < o->active)
 		return klat_usage(run,
-				  "%lld writes are fewer than the %lld active bytes, which are the "
-				  "first of them",
+				  "--writes %lld must not be below --active %lld: the active bytes "
+				  "are the first writes",
 				  (long long)o->writes, (long long)o->active);
 	run->cpu_count = 1;
 	/* An event takes a microsecond or two; traced, or among many descriptors, far longer. And
@@ -530,7 +530,7 @@ static int verify(struct klat_run *run)
 		klat_invalid(run, "%lld bytes were written and %lld read, not %lld",
 			     (long long)tally->writes, (long long)tally->reads, (long long)wanted);
 	if (tally->wrong_bytes)
-		klat_invalid(run, "%lld bytes came where others belong",
+		klat_invalid(run, "%lld bytes arrived at the wrong descriptor",
 			     (long long)tally->wrong_bytes);
 	if (tally->wrong_pairs)
 		klat_invalid(run, "%lld pairs read another number of bytes than planned",

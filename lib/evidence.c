@@ -354,7 +354,7 @@ static void judge_halt_poll(struct klat_run *run)
 	if (library->before.halt_poll_ns != held || library->after.halt_poll_ns != held)
 		klat_invalid(run,
 			     "guest_halt_poll_ns was %lld at the start and %lld at the end instead "
-			     "of %lld: somebody else set it",
+			     "of %lld: another program set it",
 			     (long long)library->before.halt_poll_ns,
 			     (long long)library->after.halt_poll_ns, (long long)held);
 	if (library->before.polls < 0 || library->after.polls < 0)
@@ -365,8 +365,8 @@ static void judge_halt_poll(struct klat_run *run)
 	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
 	if (!held && !klat_is_rare(polls, klat_made(run)))
 		klat_invalid(run,
-			     "idle CPUs polled %lld times, which --guest-halt-poll 0 rules out: a "
-			     "latency request of 0, or limits from before",
+			     "idle CPUs polled %lld times despite --guest-halt-poll 0: another "
+			     "program requests a latency of 0, or set limits before",
 			     (long long)polls);
 }
 

@@ -116,8 +116,8 @@ static int check_governor(struct klat_run *run)
 		return 0;
 	return klat_skip(
 		run,
-		"--guest-halt-poll does nothing under the cpuidle governor of this machine, "
-		"%s: it needs haltpoll, which a KVM guest has with the cpuidle-haltpoll driver",
+		"--guest-halt-poll has no effect under the cpuidle governor %s: it needs haltpoll, "
+		"which a KVM guest has with the cpuidle-haltpoll driver",
 		governor);
 }
 
@@ -130,9 +130,9 @@ static int check_adaptive(struct klat_run *run)
 	     allowed[0] == 'N') ||
 	    read_number(PARAMETERS "/guest_halt_poll_shrink") == 1)
 		return klat_skip(
-			run, "--guest-halt-poll cannot be told from what was before: CPUs never "
-			     "poll for a shorter time; write Y to guest_halt_poll_allow_shrink "
-			     "and 2 to guest_halt_poll_shrink in " PARAMETERS);
+			run, "--guest-halt-poll cannot lower the polling limits of the CPUs; write "
+			     "Y to guest_halt_poll_allow_shrink and 2 to guest_halt_poll_shrink "
+			     "in " PARAMETERS);
 	return 0;
 }
 
@@ -330,7 +330,7 @@ int klat_halt_poll_release(struct klat_run *run)
 			err = put(hold->file, hold->before);
 	}
 	if (err)
-		klat_error(run, -err, "cannot put %lld back into " VALUE ": %s; do so by hand",
+		klat_error(run, -err, "cannot restore %lld in " VALUE ": %s; write it by hand",
 			   (long long)hold->before, strerror(-err));
 	close(hold->file);
 	*hold = (struct klat_halt_poll){ 0 };

@@ -106,8 +106,8 @@ static int check_cpus(struct klat_run *run, const char *list)
 		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
 			if (run->cpus[j] == run->cpus[i])
 				return klat_usage(run,
-						  "--cpus names CPU %d twice, and each role here "
-						  "spins on its own",
+						  "--cpus names CPU %d twice, but each role spins "
+						  "and needs its own CPU",
 						  run->cpus[i]);
 	}
 	run->cpus_given = true;
@@ -254,8 +254,8 @@ static int take_policy(struct klat_run *run)
 				  klat_policy_name(policy->policy), policy->priority,
 				  strerror(-err));
 	klat_warn(run,
-		  "%s:%d refused (%s): measuring under SCHED_OTHER, whose figures stand for "
-		  "themselves",
+		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with "
+		  "real-time figures",
 		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;
@@ -418,12 +418,11 @@ static void describe_hang(struct klat_run *run)
 			slowest = &run->workers[i];
 	if (run->worker_count)
 		klat_error(run, ETIMEDOUT,
-			   "no progress for %d s: the %s on CPU %d stands at iteration %lld",
+			   "no progress for %d s: the %s on CPU %d is at iteration %lld",
 			   run->patience, slowest->role, slowest->cpu,
 			   (long long)slowest->iteration);
 	else
-		klat_error(run, ETIMEDOUT, "no progress for %d s: set-up does not end",
-			   run->patience);
+		klat_error(run, ETIMEDOUT, "no progress for %d s during set-up", run->patience);
 }
 
 /* A worker's process ended before its body did: see on_child() in worker.c. */
@@ -530,8 +529,8 @@ static void judge_offset(struct klat_run *run)
 	klat_count(run, "offset_bound", bound);
 	/* A counter that lags by more than the latency makes the difference negative. */
 	if (summary->max > INT64_MAX)
-		klat_invalid(run, "an end before its start: the counters of the CPUs differ by "
-				  "more than the latency");
+		klat_invalid(run, "a sample ends before it starts: the counters of the CPUs "
+				  "differ by more than the latency");
 	/* Too few samples for a median: their mean. */
 	else if (bound * 10 > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000))
 		klat_invalid(run,
@@ -628,7 +627,7 @@ static int print(struct klat_run *run)
 	}
 	if (!is_written(stdout)) {
 		klat_warn(run, "cannot write the result: %s",
-			  errno ? strerror(errno) : "not all of it was taken");
+			  errno ? strerror(errno) : "the output took only a part");
 		return -EIO;
 	}
 	return 0;

@@ -172,9 +172,7 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 		return -EINVAL;
 	}
 	if (common->dma_latency == 0 && common->guest_halt_poll >= 0) {
-		klat_warn(run,
-			  "--dma-latency 0 lets no CPU halt, and --guest-halt-poll is of those "
-			  "that do");
+		klat_warn(run, "--guest-halt-poll has no effect with --dma-latency 0");
 		return -EINVAL;
 	}
 	if (common->plant && !plant_known(run->benchmark, common->plant)) {

@@ -34,7 +34,7 @@ int klat_samples_map(struct klat_run *run)
 	if (library->samples == MAP_FAILED)
 		return klat_error(
 			run, errno,
-			"cannot map %zu bytes of sample buffer: %s; fewer --iterations take less",
+			"cannot map %zu bytes of sample buffer: %s; use fewer --iterations",
 			library->samples_size, strerror(errno));
 	if (numa_available() >= 0 && numa_max_node() > 0)
 		numa_tonode_memory(library->samples, library->samples_size,

@@ -133,9 +133,9 @@ static void fail(const struct klat_worker *worker)
 		klat_error(worker->run, -worker->result,
 			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
 			   worker->cpu, (long long)worker->iteration,
-			   worker->result == -ETIMEDOUT ? "it waited too long for another "
-							  "thread of the run; is anything else of "
-							  "real-time priority on these CPUs?"
+			   worker->result == -ETIMEDOUT ? "timed out waiting for another thread "
+							  "of the run; is another real-time task "
+							  "on these CPUs?"
 							: strerror(-worker->result));
 	_exit(1);
 }

@@ -461,7 +461,7 @@ static void verify_threads(struct klat_run *run)
 	int64_t expected = 2 * o->threads * klat_observed(run);
 
 	if (state->mismatches || state->handled != expected)
-		klat_invalid(run, "%lld of %lld messages were handled, %lld out of turn",
+		klat_invalid(run, "%lld of %lld messages were handled, %lld out of order",
 			     (long long)state->handled, (long long)expected,
 			     (long long)state->mismatches);
 	/* With more threads than one, a next message may be there before anybody would sleep. On

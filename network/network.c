@@ -557,7 +557,7 @@ static int give_up(struct klat_worker *worker)
 
 	return klat_error(worker->run, ETIMEDOUT,
 			  "no packet could be measured for %lld s, after %lld of %lld "
-			  "(%lld came while nobody spun, %lld were strays): %s",
+			  "(%lld came while the spinner did not run, %lld were stray): %s",
 			  (long long)o->wait_for,
 			  (long long)(worker->iteration + worker->run->warmup),
 			  (long long)klat_made(worker->run),
@@ -776,8 +776,8 @@ static int setup(struct klat_run *run)
 		sender->priority = run->low_priority + 1;
 		if (sender->priority >= reader->priority)
 			return klat_error(run, EINVAL,
-					  "on one CPU the client's priority lies between %d and "
-					  "%d, and there is none: give another --low-priority",
+					  "on one CPU the client needs a priority between %d and "
+					  "%d, and there is none: use another --low-priority",
 					  run->low_priority, reader->priority);
 	}
 	return 0;
@@ -825,7 +825,7 @@ static int verify(struct klat_run *run)
 				     (long long)state->overtaken, (long long)run->iterations);
 	}
 	if (!o->remote && state->lost)
-		klat_disturbed(run, "datagrams had to be repeated");
+		klat_disturbed(run, "datagrams were lost and sent again");
 	return 0;
 }
 

@@ -45,8 +45,8 @@ static int init_sysv(struct klat_run *run, struct semaphores *s, uint32_t slots)
 
 	if (unshare(CLONE_NEWIPC) && unshare(CLONE_NEWUSER | CLONE_NEWIPC))
 		return klat_skip(run,
-				 "System V semaphores are made in an IPC namespace that ends with "
-				 "the run, and that is refused: %s; run as root",
+				 "cannot make an IPC namespace for System V semaphores: %s; run as "
+				 "root",
 				 strerror(errno));
 	s->sysv = semget(IPC_PRIVATE, 2, 0600);
 	return s->sysv < 0 || semctl(s->sysv, SLOTS, SETVAL, initial) ? -errno : 0;

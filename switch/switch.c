@@ -255,8 +255,8 @@ static int verify(struct klat_run *run)
 	if (!klat_is_enough(run->worker_count * least + 1, wanted))
 		klat_invalid(
 			run,
-			"the kernel switched %lld times in %lld iterations, away from one side "
-			"%lld times",
+			"the kernel switched %lld times in %lld iterations, only %lld times away "
+			"from one side",
 			(long long)switches, (long long)wanted, (long long)least);
 	if (!klat_is_rare(state->unanswered, wanted))
 		klat_invalid(run,
@@ -264,7 +264,7 @@ static int verify(struct klat_run *run)
 			     "switching",
 			     (long long)state->unanswered, (long long)wanted);
 	if (switches * 100 > wanted * 101 + 1000)
-		klat_disturbed(run, "other threads had the CPU in between");
+		klat_disturbed(run, "other threads ran between the two sides");
 	return 0;
 }
 

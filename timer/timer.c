@@ -144,7 +144,7 @@ static int configure(struct klat_run *run)
 						: wait != SLEEP;
 
 	if (!fits)
-		return klat_usage(run, "--method %s cannot --wait %s", methods[o->method],
+		return klat_usage(run, "--method %s does not support --wait %s", methods[o->method],
 				  waits[wait]);
 	o->wait = wait;
 	run->ordinary = o->method == SIGNAL_BELOW;
@@ -380,9 +380,9 @@ static int give_way(struct clockwork *work, int64_t late_ns)
 	if (work->handler->fired)
 		return klat_skip(run,
 				 "not delivered: SIGALRM to a thread that spins at priority %d "
-				 "(none in %d ms, one as soon as it slept: this kernel sends it "
-				 "from a thread of lower priority). --method signal-below waits "
-				 "below that thread, --method nanosleep needs no signal",
+				 "(none in %d ms, one when the thread slept: this kernel sends the "
+				 "signal from a thread of lower priority). Use --method "
+				 "signal-below, or --method nanosleep, which needs no signal",
 				 work->worker->priority, STARVED_NS / 1000000);
 	if (late_ns > 2000000000)
 		return klat_error(run, ETIMEDOUT, "no SIGALRM for two seconds");

@@ -136,7 +136,7 @@ void verify_contention(struct klat_run *run)
 		klat_disturbed(run, "shootdowns of other processes reached an initiator");
 	if (!klat_is_enough(met, run->iterations))
 		klat_invalid(run,
-			     "an initiator met another in %lld of %lld operations: they were not "
-			     "at once",
+			     "operations of two initiators overlapped in only %lld of %lld "
+			     "iterations",
 			     (long long)met, (long long)run->iterations);
 }

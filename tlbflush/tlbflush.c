@@ -68,7 +68,8 @@ static int configure_contention(struct klat_run *run)
 	struct options *o = run->options;
 
 	if (o->responders > 0 || o->responder_state == SLEEPING)
-		return klat_usage(run, "--initiators are alone: without responders");
+		return klat_usage(run,
+				  "--initiators goes without --responders and --responder-state");
 	o->responders = 0;
 	run->cpu_count = o->initiators;
 	klat_use_metric(run, INITIATOR, o->initiators);
@@ -340,8 +341,8 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		klat_invalid(run, "/proc/interrupts has no TLB row: delivery cannot be proved");
 	else if (reached < o->responders)
 		klat_invalid(run,
-			     "not delivered: %lld of %lld responders got the shootdowns (%lld of "
-			     "%lld at the least): a hypervisor leaves out CPUs that it has "
+			     "not delivered: %lld of %lld responders got the shootdowns (one of "
+			     "them %lld of %lld): a hypervisor leaves out CPUs that it has "
 			     "preempted, and a CPU with INVLPGB broadcasts instead",
 			     (long long)reached, (long long)o->responders, (long long)least,
 			     (long long)expected);

@@ -82,7 +82,7 @@ int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name)
 	socklen_t size = sizeof(*name);
 
 	if (getsockname(fd, (struct sockaddr *)name, &size))
-		return klat_error(run, errno, "cannot tell a socket's address: %s",
+		return klat_error(run, errno, "cannot read a socket's address: %s",
 				  strerror(errno));
 	return 0;
 }

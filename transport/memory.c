@@ -125,8 +125,8 @@ static int receive_copy(struct side *side, struct message *message)
 		if (err)
 			return err;
 		if (slot->where != done || slot->bytes > size - done)
-			return klat_error(side->run, EPROTO,
-					  "the %s found a chunk out of its place", side->name);
+			return klat_error(side->run, EPROTO, "the %s received a chunk out of order",
+					  side->name);
 		memcpy(side->incoming + done, chunk_at(side->ring_in, slot, chunk), slot->bytes);
 		done += slot->bytes;
 		side->tally.bytes_received += slot->bytes;

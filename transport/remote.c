@@ -72,7 +72,7 @@ static int wait_for_other(struct klat_run *run)
 	ready.fd = fd;
 	if (poll(&ready, 1, o->wait_for * 1000) <= 0) {
 		close(fd);
-		return klat_error(run, ETIMEDOUT, "nobody connected to port %lld for %lld s",
+		return klat_error(run, ETIMEDOUT, "no connection to port %lld in %lld s",
 				  (long long)o->listen, (long long)o->wait_for);
 	}
 	state->control = accept4(fd, (struct sockaddr *)&other, &size, SOCK_CLOEXEC);
@@ -134,7 +134,7 @@ static int go_to_other(struct klat_run *run)
 			return 0;
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
 	}
-	return klat_error(run, -err, "no transport --listen answers at %s for %lld s: %s",
+	return klat_error(run, -err, "no answer from transport --listen at %s in %lld s: %s",
 			  o->connect, (long long)o->wait_for, strerror(-err));
 }
 
@@ -216,7 +216,7 @@ int remote_start(struct klat_run *run)
 	if (send(state->control, &byte, 1, MSG_NOSIGNAL) != 1)
 		return fail(run, "cannot send to");
 	if (poll(&ready, 1, o->wait_for * 1000) <= 0)
-		return klat_error(run, ETIMEDOUT, "%s did not begin the run for %lld s",
+		return klat_error(run, ETIMEDOUT, "%s did not begin the run in %lld s",
 				  state->other, (long long)o->wait_for);
 	if (recv(state->control, &byte, 1, 0) != 1)
 		return klat_error(run, EPIPE, "%s left before the run began", state->other);

@@ -29,10 +29,9 @@ static int say_closed(struct side *side, size_t done)
 {
 	if (!done)
 		return say_gone(side);
-	return klat_error(
-		side->run, EPIPE,
-		"the other side of the %s is gone in mid-message, after %zu of %lld bytes",
-		side->name, done, (long long)side->options->bytes);
+	return klat_error(side->run, EPIPE,
+			  "the other side of the %s closed after %zu of %lld bytes of a message",
+			  side->name, done, (long long)side->options->bytes);
 }
 
 typedef ssize_t transfer(int fd, void *bytes, size_t size);

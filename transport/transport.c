@@ -228,7 +228,7 @@ static int configure_peer(struct klat_run *run)
 	if (o->drop_every == 1)
 		return klat_usage(run, "--drop-every 1 would leave no datagram");
 	if (o->reorder_every == 1)
-		return klat_usage(run, "--reorder-every 1 would leave none to go ahead");
+		return klat_usage(run, "--reorder-every 1 would leave no datagram to overtake");
 	return o->connect ? parse_connect(run) : 0;
 }
 
@@ -241,10 +241,9 @@ static int configure_waits(struct klat_run *run)
 	if (o->rate && o->listen)
 		return klat_usage(run, "--rate is the initiator's, and does not go with --listen");
 	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
-		return klat_usage(run,
-				  "--rate below %d goes with --wait block: a spinner cannot wait "
-				  "so long",
-				  LOWEST_SPIN_RATE);
+		return klat_usage(
+			run, "--rate below %d needs --wait block: a spinner cannot wait so long",
+			LOWEST_SPIN_RATE);
 	if (o->wait == BLOCK && klat_planted(run, "sleep"))
 		return klat_usage(run, "--plant sleep goes with --wait spin");
 	if (o->wait == SPIN && o->peer != REMOTE && run->one_cpu)
@@ -284,13 +283,12 @@ static int configure(struct klat_run *run)
 
 int say_silent(struct side *side, const char *awaited)
 {
-	return klat_error(side->run, ETIMEDOUT,
-			  "the %s waited %lld s for a %s in vain, at iteration %lld: %s",
-			  side->name, (long long)side->limit_ms / 1000, awaited,
-			  (long long)side->worker->iteration,
-			  side->options->peer == REMOTE
-				  ? "does the other machine still answer?"
-				  : "is anything else of real-time priority on these CPUs?");
+	return klat_error(
+		side->run, ETIMEDOUT,
+		"the %s timed out after %lld s waiting for a %s, at iteration %lld: %s", side->name,
+		(long long)side->limit_ms / 1000, awaited, (long long)side->worker->iteration,
+		side->options->peer == REMOTE ? "does the other machine still answer?"
+					      : "is another real-time task on these CPUs?");
 }
 
 int say_gone(struct side *side)
@@ -731,7 +729,7 @@ static int verify(struct klat_run *run)
 	verify_losses(run, &sum);
 	if (sum.pauses) {
 		klat_count(run, "pauses", sum.pauses);
-		klat_disturbed(run, "nothing came for %d ms, and a spinner paused", SPIN_MS);
+		klat_disturbed(run, "a spinner paused after %d ms without a message", SPIN_MS);
 	}
 	verify_waits(run);
 	verify_rate(run);

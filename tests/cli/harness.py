@@ -75,13 +75,13 @@ TRAITS: dict[str, Traits] = {
         steady=("--cpus", "1,1"),
         injected={"round_trip": 2},
         calls=frozenset({"futex"}),
-        faults={"stale": "did not belong together", "late": "was woken before it slept"},
+        faults={"stale": "belonged to different hand-offs", "late": "was woken before it slept"},
     ),
     "tlbflush": Traits(
         steady=("--responders", "0", "--cpus", "1"),
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
-        faults={"sleep": "not delivered", "apart": "not at once"},
+        faults={"sleep": "not delivered", "apart": "overlapped in only"},
     ),
     "eventloop": Traits(
         iterations=20,
@@ -90,7 +90,7 @@ TRAITS: dict[str, Traits] = {
         steady=("--pairs", "2", "--active", "1", "--writes", "2"),
         injected={"registration": 0, "teardown": 0},
         calls=frozenset({"read", "write", "epoll_wait", "epoll_ctl"}),
-        faults={"lost": "were written and", "stray": "where others belong"},
+        faults={"lost": "were written and", "stray": "at the wrong descriptor"},
     ),
     "timer": Traits(
         on_one_cpu=MEASURED,

@@ -200,8 +200,8 @@ def test_every_call_costs_something() -> None:
     "words, about",
     [
         (["--pairs", "0"], "out of range"),
-        (["--pairs", "10", "--active", "11"], "more than the 10 pairs"),
-        (["--active", "20", "--writes", "19"], "fewer than the 20 active"),
+        (["--pairs", "10", "--active", "11"], "must not exceed --pairs 10"),
+        (["--active", "20", "--writes", "19"], "must not be below --active 20"),
         (["--active", "0"], "out of range"),
         (["--writes", "0"], "out of range"),
         (["--backend", "kqueue"], "epoll|epoll-oneshot|"),

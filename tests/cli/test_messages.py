@@ -121,7 +121,7 @@ def test_the_star_handles_each_message_once(threads: int, two_cpus: None) -> Non
         (metric,) = done["metrics"]
         assert metric["n"] == 30 * threads
         assert len(done["evidence"]["workers"]) == threads + 1
-        assert "out of turn" not in done["reason"]
+        assert "out of order" not in done["reason"]
 
 
 def test_rates_and_times_of_a_message_agree(two_cpus: None) -> None:

@@ -80,7 +80,7 @@ def test_taking_turns_is_caught_and_takes_the_sum(two_cpus: None, tmp_path: Path
     done = run("tlbflush", "--initiators", "2", "--plant", "apart", "--json")
     assert done.status == UNTRUSTED, str(done)
     result = json_of(done)
-    assert "not at once" in result["reason"]
+    assert "overlapped in only" in result["reason"]
     assert result["evidence"]["counts"]["least_met"] == 0
     (first, second), together, offset = samples_of(tmp_path, "--plant", "apart")
     assert all(t + offset >= a + b for a, b, t in zip(first, second, together))

@@ -678,8 +678,8 @@ def voluntary_switches(pid: int) -> int:
     "says, about",
     [
         (0, "it does not answer"),
-        (1, "did not begin the run for 1 s"),
-        (2, "waited 1 s for a byte"),
+        (1, "did not begin the run in 1 s"),
+        (2, "timed out after 1 s waiting for a byte"),
     ],
     ids=["nothing", "hello", "half a message"],
 )

@@ -115,7 +115,7 @@ def test_what_is_dropped_between_two_kernels_is_repaired_by_multicast(
 def assert_told(done: harness.Done, about: str) -> None:
     harness.assert_one_line(done, "transport", harness.FAILED)
     assert about in done.err, str(done)
-    assert re.search(r"at iteration -?\d|mid-message", done.err), f"the run had not begun\n{done}"
+    assert re.search(r"at iteration -?\d|of a message", done.err), f"the run had not begun\n{done}"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
