@@ -89,6 +89,16 @@ def test_samples_that_are_all_alike_say_nothing() -> None:
     assert standouts([same] * 100) == []
 
 
+@pytest.mark.parametrize("place", [0, 123, -1])
+@pytest.mark.parametrize("added, found", [(10, 0), (30, 1)])
+def test_a_place_that_hardly_changes_its_sample_is_left_out(
+    place: int, added: int, found: int
+) -> None:
+    samples = np.full(500, 1_000, dtype=np.uint64)
+    samples[place] += added
+    assert len(standouts([Order.of(samples)] * 20)) == found
+
+
 def test_too_little_is_no_evidence() -> None:
     assert standouts([]) == []
     assert standouts(drawn(1, 1, [500], lengthen(-1))) == []
