@@ -47,6 +47,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
 	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_max_freq",
 	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_min_freq",
+	"/sys/devices/system/cpu/cpu*/cpufreq/scaling_setspeed",
 	"/sys/devices/system/cpu/cpu*/cpuidle/state*/desc",
 	"/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
 	"/sys/devices/system/cpu/cpu*/cpuidle/state*/latency",

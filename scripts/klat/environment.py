@@ -175,8 +175,9 @@ def _config(data: str) -> dict[str, str]:
 
 def _values(name: str, data: str) -> dict[str, str]:
     if name == "proc/cmdline":
-        # Where the kernel's image lies says nothing beyond its release.
-        words = [w for w in data.split() if not w.startswith(("BOOT_IMAGE=", "initrd="))]
+        # The kernel takes off quotes. Where its image lies says nothing beyond its release.
+        every = data.replace('"', "").split()
+        words = [w for w in every if not w.startswith(("BOOT_IMAGE=", "initrd="))]
         return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
     if name == "proc/meminfo":
         return {"MemTotal": line for line in data.splitlines() if line.startswith("MemTotal")}

@@ -30,8 +30,14 @@ _CPU = r"sys/devices/system/cpu/"
 _FREQUENCY = rf"{_CPU}cpu\*/cpufreq/"
 _STATE = re.compile(rf"{_CPU}cpu\*/cpuidle/state(\d+)/name")
 _MODULE = r"sys/module/{}/parameters/(.+)"
+# Their defaults change from version to version.
+_SYSCTL = (
+    r"proc/sys/(?:kernel|net/core|vm)/"
+    r"(nmi_watchdog|watchdog|numa_balancing|timer_migration|sched_(?!rt_).+|busy_.+|stat_interval)"
+)
 # Words of Documentation/admin-guide/kernel-parameters.txt: those that turn a mitigation on or off, on
-# any architecture; then those for idle states, frequency, and CPUs that are kept apart.
+# any architecture; then those for idle states, frequency, and CPUs that are kept apart; then those for
+# ticks, clocks and watchdogs, interrupt threads, address spaces, pages and allocators.
 _WORDS = (
     "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user"
     " spectre_bhi spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx"
@@ -40,7 +46,10 @@ _WORDS = (
     " kvm_intel.vmentry_l1d_flush no_stf_barrier stf_barrier no_rfi_flush no_entry_flush"
     " no_uaccess_flush nobp"
     " idle nohlt hlt intel_pstate amd_pstate"
-    " isolcpus nohz_full rcu_nocbs irqaffinity nosmt"
+    " isolcpus nohz_full rcu_nocbs irqaffinity nosmt maxcpus nr_cpus"
+    " nohz highres skew_tick clocksource tsc notsc hpet nohpet nmi_watchdog nowatchdog threadirqs"
+    " nopcid noinvpcid nosmap nosmep clearcpuid transparent_hugepage init_on_alloc init_on_free"
+    " slub_debug page_poison debug_pagealloc"
 ).split()
 _WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
 _WORD = re.compile("|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES]))
@@ -57,6 +66,7 @@ _FILES = [
         ("energy-preference", rf"{_FREQUENCY}energy_performance_preference", Rule.SET),
         ("frequency-min", rf"{_FREQUENCY}scaling_min_freq", Rule.SET),
         ("frequency-max", rf"{_FREQUENCY}scaling_max_freq", Rule.SET),
+        ("frequency-speed", rf"{_FREQUENCY}scaling_setspeed", Rule.SET),
         ("boost", rf"{_CPU}cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
         ("idle-driver", rf"{_CPU}cpuidle/current_driver", Rule.OWN),
@@ -69,6 +79,11 @@ _FILES = [
         ("isolated", rf"{_CPU}isolated", Rule.SET),
         ("nohz-full", rf"{_CPU}nohz_full", Rule.SET),
         ("smt", rf"{_CPU}smt/control", Rule.SET),
+        ("rt-throttling", r"proc/sys/kernel/sched_rt_(?:runtime|period)_us", Rule.SET),
+        ("sysctl", _SYSCTL, Rule.OWN),
+        ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
+        ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
+        ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
     )
 ]
 KERNEL = ("kernel", "release and version")
@@ -82,7 +97,16 @@ RULES = {key: rule for key, _, rule in _FILES} | {
     "idle-state": Rule.SET,
 }
 # Those that stand for many keys, KEY.NAME.
-FAMILIES = ("cmdline", "vulnerability", "haltpoll", "intel_idle", "processor", "idle-state")
+FAMILIES = (
+    "cmdline",
+    "vulnerability",
+    "haltpoll",
+    "intel_idle",
+    "processor",
+    "rcutree",
+    "sysctl",
+    "idle-state",
+)
 
 _NO_SMT = {"forceoff": "off"}
 _NO_STATEMENT = frozenset({"notsupported", "notimplemented"})

@@ -82,7 +82,8 @@ GIVEN = (
     " ssbd=force-off kpti=0 vmscape=off no_stf_barrier mitigations=auto,nosmt idle=poll nohlt"
     " cpuidle.off=1 cpuidle.governor=teo intel_idle.max_cstate=0 processor.max_cstate=1"
     " haltpoll.guest_halt_poll_ns=7 intel_pstate=disable amd_pstate=passive isolcpus=1 nohz_full=1"
-    " rcu_nocbs=1 nosmt"
+    " rcu_nocbs=1 nosmt maxcpus=2 nohz=off threadirqs nopcid clearcpuid=smap init_on_alloc=1"
+    " transparent_hugepage=never skew_tick=1"
 ).split()
 # Key, file, and what it is set to: something else than any of the kernels has by itself.
 SET = [
@@ -196,6 +197,13 @@ def test_another_machine_or_mode_is_refused(captured: Captured, key: str) -> Non
         assert keys(found) == [key]
 
 
+OWN = {
+    "huge-pages": "always [madvise] never",
+    "sysctl.numa_balancing": "0",
+    "sysctl.busy_poll": "0",
+}
+
+
 def test_between_sides_of_one_kernel_what_it_brings_was_set(captured: Captured) -> None:
     for key, name, value in (
         ("idle-driver", f"{CPU}/cpuidle/current_driver", "acpi_idle"),
@@ -204,9 +212,30 @@ def test_between_sides_of_one_kernel_what_it_brings_was_set(captured: Captured) 
         ("energy-preference", f"{FREQUENCY}/energy_performance_preference", "power"),
         ("vulnerability.mds", f"{CPU}/vulnerabilities/mds", "Vulnerable"),
         ("idle-states", f"{CPU}/cpu0/cpuidle/state1/latency", "99"),
+        ("huge-pages", "sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
+        ("sysctl.numa_balancing", "proc/sys/kernel/numa_balancing", "2"),
+        ("sysctl.busy_poll", "proc/sys/net/core/busy_poll", "50"),
     ):
-        base, changed = captured("intel", "6.12"), captured("intel", "6.12", {name: value})
+        base = captured("intel", "6.12", {name: OWN[key]} if key in OWN else {})
+        changed = captured("intel", "6.12", {name: value})
         assert key in keys(disagreements([base], [changed])), key
+        if key in OWN:
+            other = captured("intel", "6.1", {name: value})
+            assert disagreements([base], [other]) == [], "another kernel has its own"
+
+
+def test_real_time_throttling_was_set_on_any_kernel(captured: Captured) -> None:
+    runtime = "proc/sys/kernel/sched_rt_runtime_us"
+    base = captured("intel", "6.1", {runtime: "950000"})
+    for kernel in ("6.1", "6.12"):
+        off = captured("intel", kernel, {runtime: "-1"})
+        assert keys(disagreements([base], [off])) == ["rt-throttling"]
+
+
+def test_a_word_in_quotes_is_the_word(captured: Captured) -> None:
+    line = files_of("intel", "6.1")["proc/cmdline"]
+    quoted = captured("intel", "6.1", {"proc/cmdline": f'{line} "mitigations=off"'})
+    assert keys(disagreements([captured("intel", "6.1")], [quoted])) == ["cmdline.mitigations"]
 
 
 def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> None:
