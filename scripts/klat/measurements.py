@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from klat.comparability import NONE, OBTAINED, RUN, Distinctions, RunConditions
+from klat.directory import PLAN
+from klat.errors import KlatError
+from klat.plan import from_csv
 from klat.programs import CORE
 from klat.session import (
     NOT_MEASURABLE,
@@ -88,6 +91,21 @@ class Label:
     @property
     def boots(self) -> int:
         return len({session.boot_id for session in self.sessions})
+
+    @property
+    def planned(self) -> tuple[int, int]:
+        """Of the sessions with a plan, how many of the planned runs are recorded, and how many there
+        are."""
+        recorded = planned = 0
+        for session in self.sessions:
+            schedule = session.path / PLAN
+            try:
+                runs = from_csv(schedule.read_text()) if schedule.is_file() else []
+            except (OSError, UnicodeError, KlatError):
+                continue  # no figure rests on the plan
+            planned += len(runs)
+            recorded += len(session.completed_orders() & {run.order for run in runs})
+        return recorded, planned
 
     @property
     def boots_of_metrics(self) -> list[int]:

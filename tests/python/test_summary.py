@@ -59,6 +59,21 @@ def test_the_table_holds_the_published_and_the_robust_figures(
     assert "floor 26 ticks (10 ns)" in out
 
 
+def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = session_writer()
+    for run in range(1, 5):
+        writer.run({"round_trip": samples(52_000 + 26 * run)}, run=run, order=run)
+    plan = ["order,benchmark,run,arguments", *(f'{i},pipes,{i},""' for i in range(1, 11))]
+    (writer.path / "plan.csv").write_text("\n".join(plan) + "\n")
+    assert "1 session in 1 boot; 4 of 10 planned runs recorded" in summary(capsys, writer.path)[1]
+    (writer.path / "plan.csv").write_text("\n".join(plan[:5]) + "\n")
+    assert "planned" not in summary(capsys, writer.path)[1]
+    (writer.path / "plan.csv").write_text("no plan\n")
+    assert summary(capsys, writer.path)[0] == 0
+
+
 def test_nanoseconds_have_no_digit_below_the_granularity(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,7 +53,11 @@ def heading(label: Label) -> Iterator[str]:
             "counter", "counts the instructions of a guest with one CPU, and tells no time"
         )
     sessions = plural(len(label.sessions), "session")
-    yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}")
+    recorded, planned = label.planned
+    unfinished = (
+        "" if recorded == planned else f"; {recorded:,} of {planned:,} planned runs recorded"
+    )
+    yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}{unfinished}")
     if label.under:
         yield from _item("under", ", ".join(label.under))
     if label.apart:
