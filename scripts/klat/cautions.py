@@ -1,4 +1,4 @@
-"""What a reader has to know of two sides before the verdicts: sentences for the head of a report."""
+"""Warnings about two sides, for the head of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klat.session import printable
 from klat.sides import Side
 
 _NAMES = ("BASE", "NEW")
-# Of the modes in which time passes for the machine too, so that it can drift.
+# The modes in which the machine can drift.
 _TIMED = ("hardware", "virtual")
 _UNUSABLE = ("invalid", "error")
 
@@ -20,7 +20,7 @@ _UNUSABLE = ("invalid", "error")
 def cautions(
     base: Side, new: Side, subject: str, took_turns: bool, compared: Set[str], alpha: float
 ) -> Iterator[str]:
-    """`compared` are the benchmarks that there is a verdict on."""
+    """`compared` are the benchmarks that have a verdict."""
     if subject == "kernel":
         yield from _kernels(base, new)
     if subject == "kernel" and not took_turns:
@@ -36,8 +36,8 @@ def cautions(
     ]
     if bare:
         yield (
-            f"the environment of {' and '.join(bare)} was not captured, so that governor, idle states,"
-            " mitigations and the like could not be held against each other"
+            f"the environment of {' and '.join(bare)} was not captured, so governor, idle states,"
+            " mitigations and so on were not compared"
         )
 
 
@@ -46,12 +46,12 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
 
 
 def _kernels(base: Side, new: Side) -> Iterator[str]:
-    """What is under test besides the kernel, and where it is more than one thing."""
+    """What is under test, and a warning where it is more than one thing."""
     values = [[source.values for source in side.sources] for side in (base, new)]
     words = words_under_test(*values)
     if words:
         told = [printable(side) or "nothing" for side in words]
-        yield f"under test are words of the kernel's command line: {told[0]} in BASE, {told[1]} in NEW"
+        yield f"under test: the kernel's command line, with {told[0]} in BASE and {told[1]} in NEW"
     infos = [side.sessions[0].info for side in (base, new)]
     names = ("kernel_release", "kernel_version", "preemption")
     one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
@@ -65,31 +65,31 @@ def _kernels(base: Side, new: Side) -> Iterator[str]:
     changed = [*told, "command line"] if words else told
     if len(changed) < 2:
         return
-    cure = "compare sides that differ in one of them alone"
+    cure = "compare sides that differ in only one of them"
     if len(told) > 1:
-        cure = f"compare BASE with a {current} kernel of preemption {one[2]}, and that one with NEW"
+        cure = f"compare BASE with a {current} kernel of preemption {one[2]}, then that kernel with NEW"
     yield (
-        f"{', '.join(changed[:-1])} and {changed[-1]} changed together: this comparison cannot say"
-        f" which of them made a difference. To tell them apart, {cure}"
+        f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
+        f" from either. To separate them, {cure}"
     )
 
 
 def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
-    """Where time and kernel cannot be told apart."""
+    """A warning where drift over time looks like a difference of the kernels."""
     if min(len(base.boots), len(new.boots)) < 2 or base.sessions[0].mode not in _TIMED:
         return
     moments = [[(s.begun, s.boot_number) for s in side.sources] for side in (base, new)]
     for first, second in ((0, 1), (1, 0)):
         if max(moments[first]) < min(moments[second]):
             yield (
-                f"all boots of {_NAMES[first]} precede all of {_NAMES[second]}, so that any change of"
-                " the machine between them counts as one of the kernel; alternate the kernels from boot"
-                " to boot (klat lab run with several --kernel does)"
+                f"all boots of {_NAMES[first]} precede all of {_NAMES[second]}, so a change of the"
+                " machine over time looks like one of the kernel; alternate the kernels from boot to"
+                " boot (klat lab run with several --kernel does)"
             )
 
 
 def _unusable(base: Side, new: Side, compared: Set[str], alpha: float) -> Iterator[str]:
-    """Where more runs of one side do not count than of the other, and not by one boot alone."""
+    """A warning where one side has more unusable runs, in more than one boot."""
     sides = [_by_boot(side) for side in (base, new)]
     shared = sorted(compared & sides[0].keys() & sides[1].keys())
     for benchmark in shared:
@@ -102,8 +102,8 @@ def _unusable(base: Side, new: Side, compared: Set[str], alpha: float) -> Iterat
         if still and fisher(x, n, y, m) <= alpha / len(shared):
             told = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
             yield (
-                f"runs of {benchmark} that are invalid or failed: {' and '.join(told)}, which is no"
-                " chance; find out why before you trust its verdicts"
+                f"invalid or failed runs of {benchmark}: {' and '.join(told)}, more than chance; find"
+                " out why before you trust its verdicts"
             )
 
 
@@ -115,12 +115,12 @@ def _sum(boots: Sequence[Counts]) -> Counts:
 
 
 def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
-    """What one boot does may be its own."""
+    """One bad boot is not evidence against its side."""
     return sorted(boots, key=lambda boot: boot[0] / boot[1])[:-1] or boots
 
 
 def _by_boot(side: Side) -> dict[str, dict[str, Counts]]:
-    """Of each benchmark and boot, unusable runs and all that were not skipped."""
+    """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
     found: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:
         for rows in session.runs():

@@ -1,9 +1,8 @@
-"""Which conditions of two sides have to agree before their figures may be compared.
+"""The conditions that two sides must agree in before their figures are compared.
 
-A condition is a key with a value in each session. A difference is refused where somebody or something
-set it. What the kernel brings, its release, version, configuration and preemption model, its defaults
-and what it says of itself, is what a comparison is about: within one side it has to agree like the
-rest, between two it is listed.
+A condition is a key with a value in each session. A difference that somebody or something set is
+refused. What the kernel brings (release, version, configuration, preemption model, defaults, its own
+texts) is under test: within one side it must agree, between two sides it is listed.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ RUN = {
     "options": "the options of one setting alone",
 }
 ROWS = ("program", "cpus", "policy", "placement")
-# Of these, what no option alone decides.
+# Conditions of a run that no option alone decides.
 OBTAINED = ("policy", "cpus", "program", "woken")
-# Of the params: they set the conditions of a measurement and not what is measured.
+# Params that set the conditions of a measurement, not what is measured.
 PARAMS = {
     "dma-latency": "not held",
     "guest-halt-poll": "not held",
@@ -68,9 +67,9 @@ ALLOWABLE = tuple(
         | {f"{family}.NAME" for family in FAMILIES}
     )
 )
-# Of the environment, what a set-up command, a prefix or the command line can change.
+# What a set-up command, a prefix or the command line can change in the environment.
 _SETTABLE = frozenset(RULES) - {"microcode", "cmdline"}
-# What turns or boots of one experiment may differ in: it is under test.
+# What may differ between turns or boots of one experiment: it is under test.
 UNDER_TEST = _SETTABLE | {"cpus-online"}
 SETTINGS = UNDER_TEST | set(RUN)
 
@@ -82,8 +81,8 @@ def is_allowable(key: str) -> bool:
 
 @dataclass(frozen=True)
 class Condition:
-    """A key that does not agree. `name` is the file or field, `base` and `new` short texts, each
-    with every value of its side; `why` is in place of them where the values agree and are no good.
+    """A key that does not agree. `name` is the file or field. `base` and `new` are short texts with
+    every value of their side. `why` replaces them where the values agree but are not usable.
     """
 
     key: str
@@ -136,8 +135,7 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What a run obtained besides what its params and placement say. A figure is over runs of one of
-    each."""
+    """What a run obtained besides its params and placement. All runs of a figure agree in these."""
 
     policy: str
     cpus: str
@@ -145,7 +143,7 @@ class RunConditions:
     woken: str  # how its sleepers were woken; empty where that was not counted
 
     def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
-        """In what it is not that of all the others."""
+        """The conditions that differ from any of the others."""
         held = [asdict(other) for other in others]
         return tuple(
             (name, value or NONE)
@@ -154,7 +152,7 @@ class RunConditions:
         )
 
     def values(self, benchmark: str) -> Values:
-        """What one side has to agree in. How sleepers are woken is up to the kernel."""
+        """What one side must agree in. How sleepers are woken depends on the kernel."""
         return {
             ("cpus", "the CPUs used"): self.cpus,
             ("policy", "the policy obtained"): self.policy,
@@ -162,13 +160,13 @@ class RunConditions:
         }
 
 
-# What the kernel of BASE alone was given, and that of NEW.
+# The words that only BASE's kernel got, and those that only NEW's got.
 Words = tuple[str, str]
 
 
 def words_under_test(base: Sequence[Values], new: Sequence[Values]) -> Words | None:
-    """None unless all sessions are of one experiment that gave the kernels of the two sides different
-    words of the command line."""
+    """None unless all sessions are of one experiment that gave the two sides' kernels different words
+    on the command line."""
     held = [
         {(name, text) for values in side for (key, name), text in _declared(values)}
         for side in (base, new)
@@ -188,7 +186,7 @@ Declared = frozenset[tuple[str, str]]
 
 
 def declared_options(facts: Mapping[str, Any]) -> Declared:
-    """What run.json says that a setting alone was told, of settings that take turns."""
+    """The options in run.json that only one of two alternating settings got."""
     told = facts.get("options")
     pairs = (
         [str(text).partition("=")[0].partition(".") for text in told or () if told]
@@ -220,8 +218,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
     captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
     for key, name in dict.fromkeys(name for values in every for name in values):
         rule = RULES.get(key.partition(".")[0])
-        # Of a session without its environment nothing is known; that is said once, not for each
-        # file.
+        # A session without its environment is reported once, not for each file.
         sides = captured_only if rule else (base, new)
         brought = rule is Rule.NEVER or (rule is Rule.OWN and not common.kernel)
         if brought or not all(sides):
@@ -248,8 +245,8 @@ def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]
 
 
 def alike(sessions: Sequence[Values]) -> list[list[int]]:
-    """The places of the sessions in groups, each of which makes one side: without disagreements. A
-    session joins the first group that it agrees with."""
+    """The indexes of the sessions, in groups without disagreements. A session joins the first group
+    that it agrees with."""
     groups: list[tuple[list[Values], list[int]]] = []  # of each group, what is not the same twice
     for place, values in enumerate(sessions):
         for held, places in groups:
@@ -264,14 +261,14 @@ def alike(sessions: Sequence[Values]) -> list[list[int]]:
 
 
 def distinctions(groups: Sequence[Sequence[Values]], number: int) -> Distinctions:
-    """In what one of several groups differs from the others."""
+    """How one of several groups differs from the others."""
     others = [values for place, group in enumerate(groups) if place != number for values in group]
     found = disagreements(groups[number], others) if others else []
     return tuple((condition.key, condition.base) for condition in found)
 
 
 def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
-    """Where the sessions of one side are not of one kernel."""
+    """The conditions in which the kernels of one side differ."""
     values = [of_kernel(session) for session in sessions]
     return [
         replace(found, why=f"the boots of {label} differ in {found.name}: {found.base}")
@@ -293,7 +290,7 @@ def _several(values: Iterable[str]) -> str:
 
 
 def read_run_facts(path: Path) -> dict[str, Any]:
-    """run.json of a session; empty where there is none that can be read."""
+    """run.json of a session; empty if it cannot be read."""
     import json
 
     try:

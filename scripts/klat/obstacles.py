@@ -1,4 +1,4 @@
-"""What keeps two sides from being compared, and in what they differ."""
+"""The conditions that refuse a comparison, and all differences between two sides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def between(
         found += kernels_within(side.name, side.sessions)
     if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
         if not any(condition.key == "mode" for condition in found):
-            why = "a side is emulated without counting instructions, so its times mean nothing"
+            why = "a side is emulated without counting instructions, so it has no valid times"
             found.append(Condition("mode", "mode", "emulated", "emulated", why))
     if units.subject == "setting" and units.took_turns:
         # One setting each: several experiments of the same labels may have had others.
@@ -50,14 +50,14 @@ def split(found: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions,
 
 
 def _follows(condition: Condition, words: Words) -> bool:
-    """Whether it is one of the words that only one side's kernel was given, or can follow from them."""
+    """Whether it is one of the words that only one side's kernel got, or can be an effect of them."""
     given = {word.partition("=")[0].replace("-", "_") for side in words for word in side.split()}
     name = condition.key.removeprefix("cmdline.")
     return condition.family in UNDER_TEST or (condition.family == "cmdline" and name in given)
 
 
 def differences(base: Side, new: Side) -> list[Difference]:
-    """Everything that differs, what is refused and what is not."""
+    """Everything that differs, refused or not."""
     one, two = base.sessions[0], new.sessions[0]
     found = recorded_differences(one.info, two.info)
     held = [source.values for source in (base.sources[0], new.sources[0])]

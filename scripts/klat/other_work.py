@@ -8,7 +8,7 @@ from math import sqrt
 from klat.comparability import read_run_facts
 from klat.session import Session, parse_pairs
 
-# Of the time of the CPUs under test, from which on it is worth a word.
+# The share of the CPUs' time above which to warn.
 SHARE = 0.05
 # Standard errors by which a sum must exceed that: 3 false alarms in 100,000 sessions.
 _ERRORS = 4
@@ -16,8 +16,8 @@ _COUNTS = ("cpu_us", "other_busy_us", "other_busy_error_us")
 
 
 def other_work(sessions: Iterable[Session]) -> str:
-    """A sentence where others took more than SHARE of the CPUs' time over all these sessions, those
-    under a load excepted; otherwise empty."""
+    """A warning where other work took more than SHARE of the CPUs' time over all these sessions,
+    except those under a load; otherwise empty."""
     time = busy = squares = 0
     for session in sessions:
         if read_run_facts(session.path).get("load"):

@@ -23,7 +23,7 @@ from klat.verdicts import Judgement, Method, Observed, Rules, Settle, Verdict, p
 def settled(
     found: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
 ) -> list[Judgement]:
-    """The same judgements; the inconclusive ones with what would settle them."""
+    """The same judgements, with `settle` for the inconclusive ones."""
     family = max(1, sum(judgement.p is not None for judgement in found))
     alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
     return [
@@ -37,7 +37,7 @@ def settled(
 def _settle(
     draft: Judgement, rules: Rules, alpha: float, pair: tuple[Observed, Observed]
 ) -> Settle:
-    """As what the estimate says that it is, with the correction at its hardest."""
+    """Settled as the verdict that the estimate suggests, with the strictest correction."""
     assert draft.ratio is not None
     effect, margin = math.log(draft.ratio), rules.log_margin
     changed = Verdict.SLOWER if effect > 0 else Verdict.FASTER
@@ -75,8 +75,8 @@ Shares = list[tuple[float, float]]
 
 
 def _shares(draft: Judgement, design: Design) -> Shares | None:
-    """Of the variances of the design, what is of the units themselves, and what one run adds to it.
-    None where that is not known."""
+    """The parts of the design's variances: of the units themselves, and of one run. None where they
+    are not known."""
     observed = [design.variance_a, design.variance_b]
     runs: list[float] = []
     for side in (draft.base, draft.new):
@@ -90,7 +90,6 @@ def _shares(draft: Judgement, design: Design) -> Shares | None:
 
 
 def _thinned(design: Design, shares: Shares, runs: int) -> Design:
-    """With so many runs per unit: they thin their share of the variance between units, and only
-    that."""
+    """The design with this many runs per unit. More runs reduce only their own part of the variance."""
     a, b = (unit + run / runs for unit, run in shares)
     return replace(design, variance_a=a, variance_b=b)

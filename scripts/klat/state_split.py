@@ -1,4 +1,4 @@
-"""Runs whose sleepers were woken in two ways are two events: they are compared like with like."""
+"""Runs whose sleepers were woken in two ways are two events, so each way is compared by itself."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
         ]
         if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
             said.append(
-                f"{torn:,} of {len(cell.runs):,} runs of {name} are left out: in a turn of their block"
-                " sleepers were woken in another way"
+                f"{torn:,} of {len(cell.runs):,} runs of {name} are left out: in another turn of their"
+                " block sleepers were woken in another way"
             )
     return found, said
 

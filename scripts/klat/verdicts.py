@@ -1,7 +1,7 @@
 """From the runs of two sides, unit by unit, to verdicts. Pure functions: no files, no printing.
 
-A *unit* is what is independent of everything else on its side: a boot or, where two settings take
-turns within one boot, a block of runs. What makes the units is no matter here.
+A *unit* is independent of the other units of its side: a boot or, where two settings alternate within
+one boot, a block of runs. The caller forms the units.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from klat.statistics import lag1_autocorrelation
 
 Interval = tuple[float, float]
 
-# Why something stays inconclusive however many boots there are, and what mends it.
+# Why more boots do not settle a verdict, and what does.
 GRANULAR = (
-    "the counter's granularity is coarse beside this figure and the margin, and more boots or runs do"
-    " not help: judge the mean (--quantile mean), or time several operations at once where the program"
-    " can (--batch)"
+    "the counter's granularity is coarse compared with the margin, and more boots or runs do not help:"
+    " judge the mean (--quantile mean), or time several operations at once where the program can"
+    " (--batch)"
 )
 
 
@@ -46,12 +46,12 @@ class Method(str, Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the verdict is held to. `correction` is holm or bh."""
+    """The rules of a verdict. `correction` is holm or bh."""
 
     margin: float = 0.02
     alpha: float = 0.05
     correction: str = "holm"
-    power: float = 0.8  # at which boots that would settle it are counted
+    power: float = 0.8  # chance with which `settle` would settle a verdict
 
     @property
     def log_margin(self) -> float:
@@ -62,7 +62,7 @@ class Rules:
 @dataclass(frozen=True)
 class Unit:
     """The logs of the runs of one unit, in order of start. Units of the two sides with the same
-    `pair`, which is not empty, were taken beside each other."""
+    non-empty `pair` were measured close together."""
 
     name: str
     logs: tuple[float, ...]
@@ -74,8 +74,7 @@ class Observed:
     """One estimand of one metric on one side.
 
     `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
-    interval of the one run, where there is only one and its samples were read. `noun` is what a
-    unit is called.
+    interval of a single run whose samples were read. `noun` is the word for a unit.
     """
 
     units: tuple[Unit, ...]
@@ -102,9 +101,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Settle:
-    """What would settle an inconclusive verdict at the stated power, if these estimates are correct,
-    and as what: so many units a side with runs as now, or so many runs in each unit with units as
-    now. None where nothing up to the limits of klat.inference.power would."""
+    """What would settle an inconclusive verdict, as `verdict`, with the chance `power`, assuming these
+    estimates are correct: either `units` a side with runs as now, or `runs` in each unit with units
+    as now. None where no number up to the limits of klat.inference.power is enough."""
 
     verdict: Verdict
     units: int | None
@@ -116,9 +115,9 @@ class Settle:
 class Judgement:
     """What is known of one estimand, NEW over BASE. `verdict` is None where nothing was tested.
 
-    `p` is of a ratio within the margin, `p_adjusted` the same over the family. `p_same` is of a ratio
-    beyond the margin. It is not adjusted: `same` of all of many is wrong only where one of them is,
-    and the chance of that is at most alpha. The interval has level 1 - alpha for this one ratio.
+    `p` tests a ratio within the margin; `p_adjusted` is `p` after the correction over the family.
+    `p_same` tests a ratio beyond the margin. It needs no correction: "all are the same" is wrong only
+    where one of them is wrong. The interval has level 1 - alpha for this one ratio.
     """
 
     base: Spread
@@ -134,21 +133,21 @@ class Judgement:
     verdict: Verdict | None
     settle: Settle | None
     reason: str
-    unpaired: int = 0  # pairs left out of a paired analysis, for one side of them is missing
+    unpaired: int = 0  # pairs left out because one side is missing
 
 
 def judge(
     pairs: Sequence[tuple[Observed, Observed]], rules: Rules, obstacles: Sequence[str] = ()
 ) -> list[Judgement]:
-    """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for one, its
-    units stand for no kernel: it is described and not tested.
+    """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for a test, its
+    units do not represent a kernel: the result is described and not tested.
 
-    Of a ratio exactly one is true: it is below the margin, within it, or above it. Each of the three
-    is tested at alpha, and what is left when the other two are rejected is the verdict (Goeman,
-    Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010). Whatever
-    is true, one test alone can err, so that no part of alpha is given away. Rejecting "within" on
-    one side rejects the opposite side too, so that one test gives `faster` or `slower`; `same` takes
-    the rejection of both outer ones.
+    Exactly one of three statements on a ratio is true: it is below the margin, within it, or above it.
+    Each is tested at alpha. The verdict is the statement that remains when the other two are rejected
+    (Goeman, Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010).
+    Only the test of the true statement can err, so each may use all of alpha. Rejecting "within" on
+    one side also rejects the opposite side, so one test gives `faster` or `slower`. `same` needs the
+    rejection of both outer statements.
     """
     told = list(obstacles) or [""] * len(pairs)
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, told)]
@@ -162,7 +161,7 @@ def judge(
 
 
 def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
-    """The same without a test: ratio and interval, for what the verdict does not rest on."""
+    """Ratio and interval without a test, for figures that have no verdict."""
     found = _draft(base, new, rules, obstacle, False)
     return replace(found, verdict=None, settle=None)
 
@@ -186,7 +185,7 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     )  # fmt: skip
     for name, side in zip(("BASE", "NEW"), sides):
         if not side.runs:
-            return replace(blank, reason=f"no run of {name} has this figure")
+            return replace(blank, reason=f"no run of {name} supports this figure")
     if obstacle or min(sides[0].units, sides[1].units) < 2:
         return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
     if unpaired and not pairs:
@@ -214,14 +213,14 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
 def _tested(
     draft: Judgement, found: Difference, means: Sequence[Sequence[float]], noun: str, rules: Rules
 ) -> Judgement:
-    """With its p, unless chance lines so few units up too often for any claim."""
+    """With its p, unless so few units line up by chance too often."""
     in_pairs = draft.method is Method.PAIRED
     units = len(means[0]), len(means[1])
     if lineup.by_arrangement(*units, in_pairs) > rules.alpha:
         needed = lineup.fewest(rules.alpha, in_pairs)
         count = f"{units[0]} pairs of {noun}s" if in_pairs else f"{units[0]} and {units[1]} {noun}s"
         needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
-        why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: it takes {needs}"
+        why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: {needs} are needed"
         return replace(draft, reason=why)
     p = max(found.p_changed(rules.log_margin), _by_chance(means[0], means[1], in_pairs))
     return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
@@ -232,8 +231,8 @@ _EQUAL = 1e-9
 
 
 def _by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
-    """The least p that units in two states can have: of these, where all of them are in one of two;
-    else of units that line up in full."""
+    """The smallest p that units in two fixed states can have: for the observed states, if there are
+    only two; otherwise for two sides that are completely apart."""
     low, high = min(*a, *b), max(*a, *b)
     two = all(min(x - low, high - x) < _EQUAL for x in (*a, *b))
     slow = [[x - low > _EQUAL for x in side] for side in (a, b)]
@@ -248,7 +247,7 @@ def _by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
 def _few(sides: Sequence[Spread], noun: str) -> str:
     one = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
     who = "each side is" if len(one) == 2 else f"{one[0]} is"
-    return f"{who} one {noun}, so what is under test cannot be told from the {noun}"
+    return f"{who} one {noun}, so the difference may be one between {noun}s"
 
 
 def _means(side: Observed) -> list[float]:
@@ -256,9 +255,9 @@ def _means(side: Observed) -> list[float]:
 
 
 def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
-    """The means of paired units, and how many pairs lack one side or the other. Units of one side
-    with the same pair are one, so that an ABBA block in which drift cancels may be a pair. No pairs
-    where a unit declares none."""
+    """The means of paired units, and how many pairs lack a side. Units of one side with the same pair
+    count as one, so an ABBA block, in which drift cancels, can be a pair. No pairs if a unit declares
+    none."""
     units = [unit for side in (base, new) for unit in side.units]
     if not all(unit.pair for unit in units):
         return [], 0
@@ -295,7 +294,7 @@ def _exp(interval: Interval | None) -> Interval | None:
 def _within_units(
     base: Observed, new: Observed, rules: Rules, blank: Judgement, reason: str
 ) -> Judgement:
-    """The difference of these very boots, from their runs or, of one run, from its samples."""
+    """The difference between these boots, from their runs, or from the samples of a single run."""
     blank = replace(blank, verdict=Verdict.NOT_IDENTIFIABLE, reason=reason)
     centres = [mean(_means(side)) for side in (base, new)]
     blank = replace(blank, ratio=math.exp(centres[1] - centres[0]))
@@ -314,8 +313,8 @@ def _within_units(
 def _run_level(side: Observed) -> tuple[float, float] | None:
     """Squared error and degrees of freedom of the mean of these units, from runs alone.
 
-    Runs of a boot follow one another, so those that tell as much independently are counted, for a
-    first-order autoregression; a negative correlation is no licence.
+    Consecutive runs of a boot are correlated, so the effective number of runs is used, for a
+    first-order autoregression. A negative correlation counts as none.
     """
     import numpy as np
 
@@ -348,6 +347,9 @@ def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
     if draft.p <= rules.alpha:
         a, b = draft.base.units, draft.new.units
         if family * lineup.by_states(a, b, 0, b) > rules.alpha:
-            return f"beyond the margin by itself, but {a} and {b} {noun}s are too few for {family} tests"
-        return f"beyond the margin by itself, but not after the correction for {family} tests"
-    return "the interval holds ratios within the margin and beyond it"
+            few = f"{a} and {b} {noun}s are too few for {family} tests"
+            return f"beyond the margin as a single test, but {few}"
+        return (
+            f"beyond the margin as a single test, but not after the correction for {family} tests"
+        )
+    return "the interval crosses the edge of the margin"

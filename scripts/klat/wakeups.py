@@ -5,13 +5,13 @@ from __future__ import annotations
 from klat.session import Row, parse_pairs
 
 INTERRUPT, POLLING, MIXED = "interrupt", "polling", "mixed"
-# A state of a smaller share of the runs is not what the kernel does, but what something did to it.
+# A state in a smaller share of the runs has another cause than the kernel.
 STRAY = 0.1
 
 
 def state_of(row: Row) -> str:
     """Empty for a run without these counts."""
-    # Looked for first, as most rows of a large session may have none.
+    # A quick test first: most rows of a large session may have no such counts.
     if "wakeups=" not in row.evidence:
         return ""
     counts = parse_pairs(row.evidence)

@@ -445,7 +445,7 @@ def test_kernels_that_share_a_label_are_told_of(
     session = session_writer("stock/9", boot_id="another", **RT)
     session.run({"round_trip": samples(5000)})
     _, err = export(capsys, "gobench", session.path.parent)
-    assert "label stock: its sessions are of 2 kinds that klat compare does not pool" in err
+    assert "label stock: its sessions are of 2 kinds that klat compare does not combine" in err
 
 
 def test_completion_and_documentation_know_every_format() -> None:

@@ -116,7 +116,7 @@ def test_a_reason_that_all_lines_share_is_given_once(
     _, page = made(capsys, tmp_path, stock, rt, "--quantile", "median", "--quantile", "p90")
     table = page.text.partition("Metric by metric")[0]
     assert table.count("? kernel effect not identifiable") == 2
-    assert table.count("it says nothing of other boots") == 1
+    assert table.count("it says nothing about other boots") == 1
 
 
 def test_the_page_fetches_nothing_and_says_so_to_the_browser(
@@ -206,7 +206,7 @@ def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
         status, page = made(capsys, tmp_path, stock, rt)
         assert status == 3
         assert "? kernel effect not identifiable" in page.text
-        assert "it says nothing of other boots" in page.text
+        assert "it says nothing about other boots" in page.text
         assert "n/a ns" not in page.text
 
 

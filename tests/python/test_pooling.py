@@ -391,7 +391,7 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
     against = compared(capsys, sides["a"], sides["b"])
     assert ratios(against) == pytest.approx([1.0], abs=0.001)
     text = " ".join(against["cautions"])
-    assert "8 of 64 runs of BASE are left out: in a turn of their block" in text
+    assert "8 of 64 runs of BASE are left out: in another turn of their block" in text
 
 
 # History and plan ---------------------------------------------------------------------------------

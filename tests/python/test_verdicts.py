@@ -85,7 +85,7 @@ def test_too_few_boots_or_pairs_allow_no_claim_and_say_how_many_do() -> None:
     for sides in (few, (few[0], few[0])):
         (found,) = judge([sides], RULES)
         assert found.verdict is Verdict.INCONCLUSIVE and found.p is None
-        assert found.reason == "3 and 3 boots can differ by chance alone at alpha 0.05: it takes 4 boots a side"  # fmt: skip
+        assert found.reason == "3 and 3 boots can differ by chance alone at alpha 0.05: 4 boots a side are needed"  # fmt: skip
         assert found.interval == (found.ratio, found.ratio)
     (enough,) = judge([(constant(340, 4), constant(371, 4))], RULES)
     assert enough.verdict is Verdict.SLOWER
@@ -96,7 +96,7 @@ def test_too_few_boots_or_pairs_allow_no_claim_and_say_how_many_do() -> None:
         )
         (found,) = judge([(base, new)], RULES)
         assert found.verdict is verdict
-        assert verdict is Verdict.SLOWER or "it takes 6 pairs" in found.reason
+        assert verdict is Verdict.SLOWER or "6 pairs are needed" in found.reason
 
 
 def test_units_that_never_vary_are_no_certainty_for_many_tests() -> None:

@@ -27,9 +27,9 @@ the median over boots of the median over a boot's runs; the kernel is like the
 one that its figure is nearer to, as a ratio.
 
 Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
-be tested, for it does not boot or the programs fail; 255 anything else, which
-ends the bisection: usage, no QEMU, good and bad that do not differ, or not only
-in their kernels.
+be tested: it does not boot, the programs fail, or its figure is like neither;
+255 any other error, which ends the bisection: usage, no QEMU, good and bad that
+do not differ, or that differ in more than their kernels.
 
 example, in the kernel's source tree:
   klat lab run --mode counted --boots 3 --output ../results \\

@@ -11,10 +11,10 @@ from klat import beginning, plan
 from klat.errors import KlatError
 
 _DESCRIPTION = """\
-Two settings of this machine, A and B, take turns within one boot and record into
-a session each. A block is four turns, A B B A or B A A B, drawn from the seed.
+Alternates two settings of this machine, A and B, within one boot, each with its
+own session. A block is four turns, A B B A or B A A B, drawn from the seed.
 `klat compare` takes each block as one pair, in which a steady drift cancels, and
-tells whether B is faster or slower than A.
+says whether B is faster or slower than A.
 """
 
 _EPILOG = """\
@@ -23,12 +23,12 @@ governor, a sysctl), its prefix (a command that ends in running its arguments:
 taskset, chrt, a seccomp or cgroup wrapper), what the programs are told to do
 (--a-option, --b-option), or several of these. The set-up command is run by sh
 before each turn of that setting, so each has to undo the other's. One that
-fails ends everything, with its message. Whatever the end, --restore is run
-last, by sh: also after Ctrl-C, and where klat itself was killed, as soon as the
-run in flight is over. It may be run twice. Nothing is restored without.
+fails ends everything, with its message. --restore is run last, by sh, also after
+Ctrl-C; if klat itself is killed, it is run when the current run has ended. It may
+be run twice. Without --restore nothing is restored.
 
-The prefix is split into words as by sh, and nothing else in it is expanded.
-Exit status and record are the program's, which the prefix has to pass on.
+The prefix is split into words as by sh, and nothing else in it is expanded. The
+prefix must pass on the program's exit status and record.
 
 The order: SEED decides each block's order. Each turn holds every parameter set
 --runs-per-block times, shuffled as `klat run` does. All draws are one stream.
@@ -57,7 +57,7 @@ examples:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ab",
-        help="let two settings take turns within one boot, to compare them",
+        help="alternate two settings within one boot, to compare them",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -12,38 +12,37 @@ from pathlib import Path
 from typing import Any
 
 _DESCRIPTION = """\
-Says for each benchmark, metric, placement and parameter set that BASE and NEW
-have in common whether NEW is faster, slower, or the same within the margin;
-or that the data does not tell, and what would. Each argument is a session, or
-a label, whose sessions are its boots. Several NEW are each held against BASE.
+Compares each benchmark, metric, placement and parameter set that BASE and NEW
+have in common. NEW is faster, slower, or the same within the margin; or the
+verdict is inconclusive, with what would settle it. Each argument is a session,
+or a label, whose sessions are its boots. Each NEW is compared with BASE.
 """
 
 _EPILOG = """\
 The boot is the unit: runs of a boot are averaged, and boots are compared. With
-one boot a side the kernel's effect cannot be told from the boot's, and that is
-the verdict. Sessions that share their boot are one boot.
+one boot on a side, the verdict is that the kernel's effect is not identifiable.
+Sessions that share their boot are one boot.
 
 verdicts:
   same          shown to differ by less than the margin
   faster        shown to differ by more than the margin, after the correction
   slower        over all tests
-  inconclusive  none of these is shown; with the boots or runs that would
-                settle it; or a side has no figure, with the reason
+  inconclusive  none of these is shown, or a side has no figure; with the
+                reason, and the boots or runs that would settle it
   kernel effect not identifiable    one boot on a side
   not delivered                     a kernel delivered none of the events
   not comparable                    a condition differs; each is named
 
-conditions that somebody sets, which have to agree, and that --allow takes by
-name, each for itself:
+Conditions that somebody sets must agree. --allow accepts a difference by its key:
 {keys}
   unit (cannot be allowed)
-What differs because the kernels differ is listed.
+Differences that the kernels bring are listed.
 
 Exit status: 0 no regression: all same or faster; 1 regression: something is
 slower; 2 usage, or something could not be read; 3 inconclusive: nothing is
-slower, and something stays open or was measured in BASE and not in NEW; 4 not
-comparable: nothing is slower, and something was refused, or there is nothing
-in common; 5 not delivered: as 0, but NEW did not deliver what BASE delivered.
+slower, but something is inconclusive or missing in NEW; 4 not comparable:
+nothing is slower, but something was refused, or nothing is in common; 5 not
+delivered: as 0, but NEW did not deliver what BASE delivered.
 """
 
 
@@ -65,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--quantile",
         action="append",
         metavar="Q",
-        help="what the verdict is on: median, mean, p90, p99.9; repeatable (default: median, and"
+        help="the figure to test: median, mean, p90, p99.9; repeatable (default: median, and"
         " p99 where the samples of every run support it)",
     )
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")

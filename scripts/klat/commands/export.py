@@ -146,7 +146,7 @@ def _tell(material: Material) -> None:
         if names.count(name) > 1:
             _say(
                 f"label {name}: its sessions are of {names.count(name)} kinds that klat compare"
-                " does not pool; a reader that goes by the label alone takes them for one"
+                " does not combine; a reader that uses only the label combines them"
             )
 
 

@@ -12,17 +12,16 @@ from klat.commands.compare import share
 _TOO_FEW = 3
 
 _DESCRIPTION = """\
-Puts the boots of a label in order of time and says of each metric whether it
-changed, and at which boot, or drifts, or whether no change was found. Each boot
-is one point: the median of its runs, averaged. Boots that differ in more than
-their kernels, as klat compare sees it, are in series of their own.
+Puts the boots of a label in order of time. For each metric it says whether it
+changed, and at which boot; whether it drifts; or that no change was found. Each
+boot is one point: the medians of its runs, averaged. Boots that klat compare
+would refuse as one side, except for their kernels, are in separate series.
 """
 
 _EPILOG = """\
-Changes are found by E-divisive, whose permutations are drawn from --seed, and
-drift by Kendall's tau. Where nothing changed, the chance that anything is said
-to have is at most alpha for the whole table. Few boots cannot tell, and then it
-says how many it takes.
+Changes are found by E-divisive, with permutations drawn from --seed, and drift by
+Kendall's tau. If nothing changed, the chance of any mark in the whole table is at
+most alpha. If there are too few boots, it says how many are needed.
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn; 3 too few
 boots to tell anything.
@@ -43,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
     add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
-    add("--seed", type=_seed, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add("--seed", type=_seed, default=1, metavar="N", help="seed of the permutations (default: 1)")
     add("-o", "--output", type=Path, metavar="DIR", help="draw each metric, as SVG and as PNG")
     add("--html", type=Path, metavar="FILE", help="write a page with figures too")
     parser.set_defaults(func=run)
@@ -51,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _seed(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to 2^63 - 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
     return int(text)
 
 

@@ -10,32 +10,32 @@ from pathlib import Path
 from klat.commands.compare import margin, share
 
 _DESCRIPTION = """\
-Says how many boots, and how many runs in each, it takes to compare two kernels,
-from a pilot of a few boots of one kernel: to find a change of a given size, and
-to show that nothing has changed (exit status 0 of compare). Of the ways to do
-so it takes the one that needs the least time. From one of the two sessions that
-klat ab wrote, it says the same of blocks.
+Computes how many boots, and runs in each, a comparison of two kernels needs, from
+a pilot of a few boots of one kernel: to find a change of a given size, and to
+show that nothing has changed (exit status 0 of compare). It chooses the numbers
+that need the least time. From one of the two sessions that klat ab wrote, it
+computes the number of blocks.
 """
 
 _EPILOG = """\
-A change is found in every metric at alpha, by Holm's correction at its hardest.
-The time of a run is taken from the record; --boot-seconds gives that of a boot.
-A pilot of one boot does not show how much boots vary. The plan then lists the
-boots for several variations; you have to know which applies.
+The change is found in every metric at alpha, with the strictest step of Holm's
+correction. The time of a run comes from the record, that of a boot from
+--boot-seconds. A pilot of one boot does not show how much boots vary. The plan
+then lists the boots for several variations; choose the one that applies.
 
-Fix the number of boots or blocks before you measure. Adding some until a verdict
-appears gives false ones: in 17 % instead of 5 %, if you look after each boot
-from 4 to 20.
+Fix the number of boots or blocks before you measure. If you look after each boot
+from 4 to 20 and stop at the first verdict, the chance of a false one is 17 %
+instead of 5 %.
 
 Exit status: 0 done; 2 usage, or something could not be read; 3 the pilot does
-not tell how many boots are needed, or no number of them would do.
+not show how many boots are needed, or no number is enough.
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "plan",
-        help="tell how many boots and runs find a change",
+        help="compute how many boots and runs find a change",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -43,9 +43,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add = parser.add_argument
     add("path", metavar="PATH", type=Path, help="the pilot: a session (also of ab) or a label")
-    add("--change", type=share, metavar="C", help="to be found (default: twice the margin)")
+    add("--change", type=share, metavar="C", help="change to find (default: twice the margin)")
     add("--margin", type=margin, default=0.02, metavar="M", help="as of compare (default: 2%%)")
-    add("--power", type=share, default=0.9, metavar="P", help="chance of it (default: 0.9)")
+    add("--power", type=share, default=0.9, metavar="P", help="chance to find it (default: 0.9)")
     add("--alpha", type=share, default=0.05, metavar="A", help="as of compare (default: 5%%)")
     add(
         "--boot-seconds",
@@ -65,7 +65,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 1000000")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0 to 1000000")
     return value
 
 

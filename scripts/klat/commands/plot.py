@@ -12,8 +12,8 @@ _DESCRIPTION = """\
 Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are
 distributed, how the runs went one after the other, how a shootdown scales with
 its responders, and what each swept option does. Several labels are laid over
-each other; so are the sessions of a single one. What klat compare would not
-take for one side is in no common curve."""
+each other; so are the sessions of a single one. Sessions that klat compare
+would refuse as one side have separate curves."""
 
 _EPILOG = """\
 files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, and

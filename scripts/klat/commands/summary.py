@@ -13,7 +13,7 @@ _SHOWN = 20
 _DESCRIPTION = """\
 Prints what was measured: for each benchmark, placement and metric the average
 and standard deviation over runs, and the median, p99 and maximum over all
-samples. Warns where a place in the run stands out, such as the last sample.
+samples. Warns if a position in the run stands out, for example the last sample.
 Sessions of one label are pooled where klat compare would take them for
 one side; the others are shown apart, with what differs."""
 

@@ -1,4 +1,4 @@
-"""How a verdict and its figures are put into words, the same in every form of report."""
+"""The words for a verdict and its figures, the same in every form of report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from klat.verdicts import Judgement, Method, Settle, Spread, Verdict
 
 # The figure is that of docs/validation.md.
 FIXED_BEFOREHAND = (
-    "Fix the number of boots or blocks before you measure. Adding some until a verdict appears gives"
-    " false ones: in 17 % instead of 5 %, if you look after each boot from 4 to 20."
+    "Fix the number of boots or blocks before you measure. If you look after each boot from 4 to 20"
+    " and stop at the first verdict, the chance of a false one is 17 % instead of 5 %."
 )
 
 
@@ -31,7 +31,7 @@ def percent(share: float) -> str:
 
 
 def unmeasurable(against: Against) -> list[str]:
-    """A sentence for each metric to which the mode gives no number."""
+    """A sentence for each metric that has no number in this mode."""
     return [
         f"{NOT_MEASURABLE} ({sides}): {printable(setting(key))}: {printable(key[3])}"
         for sides, key in against.unmeasurable
@@ -41,7 +41,7 @@ def unmeasurable(against: Against) -> list[str]:
 def nothing_shared(against: Against) -> str:
     """Why there is no cell."""
     if against.unmeasurable:
-        return f"Of what BASE and NEW have in common, all is {NOT_MEASURABLE}."
+        return f"All that BASE and NEW have in common is {NOT_MEASURABLE}."
     return "BASE and NEW have no benchmark, params, placement and metric in common."
 
 
@@ -52,8 +52,8 @@ def setting(cell: Cell | Key) -> str:
 
 
 def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
-    """Of each, benchmark and metric; and placement with those of the params that tell the
-    benchmark's cells apart, and what is under test."""
+    """For each cell, benchmark and metric; then placement, the params that differ between the
+    benchmark's cells, and what is under test."""
     found = []
     for cell in cells:
         params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
@@ -65,7 +65,7 @@ def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 
 
 def figure(value: float | None) -> str:
-    """A time or a count, with a decimal where it is small."""
+    """A time or a count; a small one with a decimal."""
     if value is None:
         return MISSING
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
@@ -106,7 +106,7 @@ def boots_of(info: SideInfo) -> str:
 
 
 def how_measured(info: SideInfo) -> str:
-    """The mode, the emulator if any, and the unit where it is no time."""
+    """The mode, the emulator if any, and the unit unless it is a time."""
     if info.mode == "counted":
         return f"instructions counted by {info.emulator or 'an emulator'}"
     unit = "" if info.unit == "ns" else f", unit {info.unit}"
@@ -114,7 +114,7 @@ def how_measured(info: SideInfo) -> str:
 
 
 def terms(comparison: Comparison) -> Iterator[str]:
-    """What the figures mean and the verdicts are held to."""
+    """The meaning of the figures, and the rules of the verdicts."""
     rules = comparison.options.rules
     correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
     counted = any(against.base.unit == "instructions" for against in comparison.against)
@@ -129,13 +129,13 @@ def terms(comparison: Comparison) -> Iterator[str]:
         yield FIXED_BEFOREHAND
     if rules.correction == "bh":
         yield (
-            "With bh, alpha bounds the share of false ones among faster and slower, and not the"
-            " chance of any."
+            "With bh, alpha bounds the share of false ones among the verdicts faster and slower, not"
+            " the chance of any false one."
         )
 
 
 def explanations(result: Result, against: Against, comparison: Comparison) -> Iterator[str]:
-    """Sentences below a result: the reason for what was not decided, and what would."""
+    """Sentences below a result: why it is not settled, and what would settle it."""
     j = result.judgement
     noun = against.unit_noun
     if j.verdict is Verdict.NOT_IDENTIFIABLE:
@@ -151,29 +151,29 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
                 Method.RUNS: f"interval from the runs within {within}",
                 Method.SAMPLES: "interval from the samples of one run a side",
             }.get(j.method, f"{_lone(j, noun)}, so no interval")
-            yield f"shown is the difference of {what}, {how}: it says nothing of other {noun}s"
+            yield f"the ratio shown compares {what}, {how}: it says nothing about other {noun}s"
         if against.subject == "kernel":
-            yield "a verdict on a kernel takes at least 4 boots a side; see klat plan"
+            yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
     elif j.verdict is Verdict.NOT_DELIVERED:
         yield j.reason
     elif j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
         if word := direction(j):
-            yield f"NEW is {word} by more than chance, but not surely by more than the margin"
+            yield f"NEW is {word} by more than chance, perhaps within the margin"
         if j.settle:
             yield settle(j.settle, j, noun)
     elif j.verdict is Verdict.SAME:
         if word := direction(j):
-            yield f"NEW is {word} by more than chance, and by less than the margin"
+            yield f"NEW is {word} by more than chance, but within the margin"
     over = result.over_boots
     if over and over.method is Method.PAIRED:
         figures = "{} ({})".format(*ratio(over))
         yield (
-            f"over {over.base.units} boots, each one pair: {figures}, for what other boots may show; the"
+            f"over {over.base.units} boots, each one pair: {figures}, which includes other boots; the"
             " verdict is about the blocks of these boots"
         )
     if j.unpaired:
-        yield f"{plural(j.unpaired, noun)} left out: not complete, or without partner on the other side"
+        yield f"{plural(j.unpaired, noun)} left out: incomplete, or without a partner on the other side"
 
 
 def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
@@ -191,8 +191,8 @@ def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
 
 
 def direction(j: Judgement) -> str:
-    """`longer` or `shorter` where the interval holds no 1; empty where it does, and where there are
-    too few units for any claim."""
+    """`longer` or `shorter` where the interval excludes 1; empty where it contains 1 or there are too
+    few units for any claim."""
     if j.p is None or j.ratio is None or not j.interval or j.interval[0] <= 1 <= j.interval[1]:
         return ""
     return "longer" if j.ratio > 1 else "shorter"
@@ -209,7 +209,8 @@ def _lone(j: Judgement, noun: str) -> str:
 
 
 def settle(found: Settle, j: Judgement, noun: str) -> str:
-    """How many units or runs it would take, and to show what; of blocks, in the words of klat ab."""
+    """How many units or runs would settle the verdict, and as what; for blocks, as options of klat
+    ab."""
     chance = f"with a chance of {percent(found.power)}, assuming these estimates are correct"
     units = f"{found.units or 0:,} {noun}s a side (now {j.base.units} and {j.new.units})"
     runs = f"{found.runs or 0:,} runs in each {noun}"
@@ -225,15 +226,15 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
         return f"{would} {units}, {chance}; more runs in each {noun} alone would not settle it"
     if found.runs:
         return f"{would} {runs}, {chance}"
-    why = "the ratio is too near to the margin"
+    why = "the ratio is too close to the edge of the margin"
     if j.resolution:
-        why = "the counter's steps are too coarse, or the ratio is too near to the margin"
+        why = "the counter's steps are too coarse, or the ratio is too close to the edge of the margin"
     return f"no number of {noun}s up to 1,000 would settle it: {why}"
 
 
 def spreads(j: Judgement, noun: str) -> str:
-    """Kalibera and Jones's T, what a level itself adds, and S, what is seen at it with all that is
-    below it, as standard deviations of the logs, which are relative ones."""
+    """Kalibera and Jones's T, the variation that a level itself adds, and S, the variation seen at it
+    with all levels below. Standard deviations of logs, so they are relative."""
 
     def told(found: Spread) -> str:
         if found.run is None or found.unit is None:
@@ -255,14 +256,14 @@ def deviation(own: float | None) -> str:
 
 
 def method(j: Judgement, noun: str) -> str:
-    """How the ratio and its interval were found over units; empty where they were not."""
+    """The method for ratio and interval over units; empty for another method."""
     if j.method not in (Method.WELCH, Method.PAIRED):
         return ""
     return f"{j.method.value.replace('unit', noun)}, {j.freedom:.1f} degrees of freedom"
 
 
 def within(found: Within | None) -> str:
-    """How well single runs of a side tell the quantile."""
+    """How well single runs of a side resolve the quantile."""
     if found is None:
         return "no run supports an interval"
     return (
