@@ -237,11 +237,11 @@ static void take_lock(struct klat_run *run, int direction, uint32_t turn)
 }
 
 /*
- * Whether anybody waits for the lock. Its futex word does not tell: "may have waiters" is left in
- * it for an owner that had to wait itself, as each does here, by glibc (2) or by the kernel
- * (FUTEX_WAITERS). So the kernel is asked: to move one waiter of a normal mutex from its queue to
- * the same queue, for it says how many it moved; to wake one of a priority-inheritance lock, for it
- * refuses that where there is any.
+ * Whether a thread waits for the lock. The futex word does not show it: an owner that had to wait
+ * itself, as each owner here, leaves "may have waiters" set, by glibc (2) or by the kernel
+ * (FUTEX_WAITERS). So ask the kernel. For a normal mutex, move one waiter from its queue to the
+ * same queue: the call returns how many it moved. For a priority-inheritance lock, wake one: the
+ * call fails if there is a waiter.
  */
 static bool has_waiter(pthread_mutex_t *lock, bool inherits)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Work of others on the CPUs of the run: the time for which these CPUs were busy, less the CPU time
- * of the run's own threads and processes. See docs/record.md.
+ * Other work on the CPUs of the run: the busy time of these CPUs, less the CPU time of the run's
+ * own threads and processes. See docs/record.md.
  */
 #include "internal.h"
 
@@ -77,7 +77,7 @@ static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned in
 /* proc(5): user, nice, system, irq, softirq, in clock ticks. */
 #define STAT_BUSY (1U << 0 | 1U << 1 | 1U << 2 | 1U << 5 | 1U << 6)
 
-/* -1 where the kernel does not tell. */
+/* -1 where the kernel does not give it. */
 static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 {
 	char *text = klat_read_file("/proc/schedstat");

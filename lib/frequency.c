@@ -2,10 +2,10 @@
 /*
  * The counter's frequency, measured against CLOCK_MONOTONIC_RAW, and a second figure beside it.
  *
- * Where the kernel's clock is made from this very counter, the first figure is only the kernel's
- * own idea of the frequency, read back. So the second has to come from somewhere else, and the
- * record says whether it does: another oscillator (the ACPI PM timer), the network's time (NTP), or
- * what CPUID tells, unless the kernel took its own figure from there.
+ * Where the kernel makes its clock from this counter, the first figure is the kernel's own figure,
+ * read back. So the second figure needs an independent source, and the record says whether it is
+ * independent: another oscillator (the ACPI PM timer), the network's time (NTP), or CPUID, unless
+ * the kernel took its own figure from CPUID.
  */
 #include "internal.h"
 
@@ -28,7 +28,7 @@
 /* Of the ACPI PM timer, which counts in 24 bits (ACPI specification, 4.8.2.1). */
 #define PM_KHZ 3579.545
 #define PM_MASK 0xffffffu
-/* A PM timer read through a slow hypervisor tells less than this, in ppm: it is left out. */
+/* In ppm. A PM timer read through a slow hypervisor is less exact, and is left out. */
 #define PM_COARSEST 25
 
 static bool hypervisor_present(void)
@@ -222,7 +222,7 @@ bool klat_frequency_independent(const char *method, const char *clock_source, bo
 		return false;
 	if (!strcmp(method, "acpi_pm") || !strcmp(method, "ntp") || is_another_clock(clock_source))
 		return true;
-	/* Under another source than "tsc" a hypervisor tells both. */
+	/* Under another source than "tsc" both figures come from the hypervisor. */
 	return !strcmp(method, "cpuid_15h") && !strcmp(clock_source, "tsc") && !told;
 }
 

@@ -121,11 +121,11 @@ struct klat_run {
  *     warm-up ---------------------   timed --------------   untimed
  *                      observed ----------------------------------------
  *
- * The edges of the timed part are no place for other work. What klat does between two iterations
- * leaves the caches cold for the next ones, so a worker's counters are read before the last
- * iterations of the warm-up, the lead. What a worker does when its body has ended can keep others
- * from their CPU, so all go on for a tail that is no sample, until every one of them has taken its
- * last stamp. What is counted for evidence is therefore counted over the observed iterations.
+ * klat does no other work at the edges of the timed part. Work between two iterations leaves the
+ * caches cold for the next ones, so a worker's counters are read before the last iterations of the
+ * warm-up, the lead. Work after the body can keep other workers from their CPU, so all workers run
+ * a tail without samples, until each of them has taken its last stamp. Evidence is counted over the
+ * observed iterations.
  *
  * Four iterations of lead make the caches as warm as they become; two of tail are as far as one
  * worker can be ahead of another where they wait for each other. A warm-up of fewer than four,
@@ -425,16 +425,15 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 
 /*
- * The one allowance of all evidence that is counted over a run: the event that is named happened in
- * at least 99 % of what was timed. Below that, too many samples are of another event, and the run
- * is invalid.
+ * The limit for all evidence that is counted over a run: the named event happened in at least 99 %
+ * of the iterations. Below that, too many samples are of another event, and the run is invalid.
  */
 static inline bool klat_is_enough(int64_t seen, int64_t expected)
 {
 	return seen * 100 >= expected * 99;
 }
 
-/* The same of what should not happen: it did in at most 1 %. */
+/* The same for what should not happen: at most 1 %. */
 static inline bool klat_is_rare(int64_t seen, int64_t expected)
 {
 	return seen * 100 <= expected;

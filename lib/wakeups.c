@@ -2,7 +2,8 @@
 /*
  * How a sleeper was woken is part of the event. A CPU that is halted, or runs something of lower
  * priority, gets an interrupt. A CPU that polls while it is idle, or waits by MWAIT, gets none: the
- * waker sets a flag in its memory. Counted are both, for the workers that another CPU wakes.
+ * waker sets a flag in its memory. Both wakeups and interrupts are counted, for the workers that
+ * another CPU wakes.
  */
 #include "internal.h"
 
@@ -31,8 +32,8 @@ static bool has_earlier(const struct klat_run *run, const struct klat_worker *wo
 	return false;
 }
 
-/* An idle CPU is told to wake the thread itself, by a function-call interrupt: see
- * ttwu_queue_cond() in kernel/sched/core.c. */
+/* A function-call interrupt can make an idle CPU wake the thread itself: see ttwu_queue_cond() in
+ * kernel/sched/core.c. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu)
 {
 	int64_t reschedules = klat_interrupts(run, "RES", cpu),
@@ -59,7 +60,7 @@ void klat_wakeups_count(struct klat_run *run)
 			return;
 		interrupts += of_cpu;
 	}
-	/* The event is another one where hardly anybody sleeps. */
+	/* Where workers hardly sleep, the event is another one. */
 	if (wakeups * 10 < klat_made(run))
 		return;
 	klat_count(run, "wakeups", wakeups);

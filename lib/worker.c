@@ -59,7 +59,7 @@ static void take_fault(void)
 		*page = 1;
 }
 
-/* The fault "edges", in which the timed part has none: some 50 us of what klat does elsewhere. */
+/* The fault "edges": some 50 us of klat's other work at both edges of the timed part. */
 static void be_at_work(const struct klat_run *run)
 {
 	int64_t migrations, wait_ns;
