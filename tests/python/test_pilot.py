@@ -259,7 +259,7 @@ def test_a_plan_says_that_the_number_is_fixed_beforehand(
         (["--change", "2%"], "within the margin of 2%"),
         (["--margin", "1"], "no share"),
         (["--power", "1"], "no share"),
-        (["--boot-seconds", "-1"], "no number of seconds"),
+        (["--boot-seconds", "-1"], "must be a number of seconds"),
         (["--quantile", "max"], "--quantile"),
         (["--metric", "speed"], "no metric of that name"),
     ],
