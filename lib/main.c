@@ -724,5 +724,6 @@ int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
 	status = live(run, argc, argv);
 	free(run->library->counts);
 	free(run->cpus);
+	free(run->library->offsets);
 	return status;
 }
