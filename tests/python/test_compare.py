@@ -657,9 +657,7 @@ def test_one_shared_boot_without_blocks_tells_nothing(
     stock, rt = lab("stock", boots=1, prefix="x"), lab("rt", 1.5, boots=1, prefix="x")
     status, out, _ = klat_compare(capsys, stock, rt)
     assert status == 3 and "in one boot and declare no blocks" in words(out)
-    shown = (
-        "the ratio shown compares the two sides in this boot, interval from the runs within it"
-    )
+    shown = "the ratio shown compares the two sides in this boot, interval from the runs within it"
     assert shown in words(out) and "two boots" not in words(out)
 
 
