@@ -33,7 +33,7 @@ verdicts:
   not delivered                     a kernel delivered none of the events
   not comparable                    a condition differs; each is named
 
-Conditions that somebody sets must agree. --allow accepts a difference by its key:
+Conditions that somebody sets must agree. --allow KEY accepts a difference:
 {keys}
   unit (cannot be allowed)
 Differences that the kernels bring are listed.
