@@ -30,7 +30,10 @@ def test_help_names_the_commands_and_the_programs(klat: Klat) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["run", "summary", "plot", "compare", "export", "doctor"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor"],
+)
 def test_a_commands_help_tells_its_exit_statuses(klat: Klat, command: str) -> None:
     done = klat(command, "--help")
     assert done.returncode == 0

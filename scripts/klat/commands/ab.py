@@ -11,10 +11,10 @@ from klat import beginning, plan
 from klat.errors import KlatError
 
 _DESCRIPTION = """\
-Alternates two settings of this machine, A and B, within one boot, each with its
-own session. A block is four turns, A B B A or B A A B, drawn from the seed.
-`klat compare` takes each block as one pair, in which a steady drift cancels, and
-says whether B is faster or slower than A.
+Alternates two settings of this machine, A and B, within one boot, each with
+its own session. A block is four turns, A B B A or B A A B, drawn from the
+seed. `klat compare` takes each block as one pair, in which a steady drift
+cancels, and says whether B is faster or slower than A.
 """
 
 _EPILOG = """\
@@ -23,9 +23,9 @@ governor, a sysctl), its prefix (a command that ends in running its arguments:
 taskset, chrt, a seccomp or cgroup wrapper), what the programs are told to do
 (--a-option, --b-option), or several of these. The set-up command is run by sh
 before each turn of that setting, so each has to undo the other's. One that
-fails ends everything, with its message. --restore is run last, by sh, also after
-Ctrl-C; if klat itself is killed, it is run when the current run has ended. It may
-be run twice. Without --restore nothing is restored.
+fails ends everything, with its message. --restore is run last, by sh, also
+after Ctrl-C; if klat itself is killed, it is run when the current run has
+ended. It may be run twice. Without --restore nothing is restored.
 
 The prefix is split into words as by sh, and nothing else in it is expanded. The
 prefix must pass on the program's exit status and record.

@@ -10,11 +10,11 @@ from pathlib import Path
 from klat.commands.compare import margin, share
 
 _DESCRIPTION = """\
-Computes how many boots, and runs in each, a comparison of two kernels needs, from
-a pilot of a few boots of one kernel: to find a change of a given size, and to
-show that nothing has changed (exit status 0 of compare). It chooses the numbers
-that need the least time. From one of the two sessions that klat ab wrote, it
-computes the number of blocks.
+Computes how many boots, and runs in each, a comparison of two kernels needs,
+from a pilot of a few boots of one kernel: to find a change of a given size,
+and to show that nothing has changed (exit status 0 of compare). It chooses the
+numbers that need the least time. From one of the two sessions that klat ab
+wrote, it computes the number of blocks.
 """
 
 _EPILOG = """\
@@ -23,9 +23,9 @@ correction. The time of a run comes from the record, that of a boot from
 --boot-seconds. A pilot of one boot does not show how much boots vary. The plan
 then lists the boots for several variations; choose the one that applies.
 
-Fix the number of boots or blocks before you measure. If you look after each boot
-from 4 to 20 and stop at the first verdict, the chance of a false one is 17 %
-instead of 5 %.
+Fix the number of boots or blocks before you measure. If you look after each
+boot from 4 to 20 and stop at the first verdict, the chance of a false one is
+17 % instead of 5 %.
 
 Exit status: 0 done; 2 usage, or something could not be read; 3 the pilot does
 not show how many boots are needed, or no number is enough.
