@@ -46,8 +46,8 @@ CAUTION = 0.8
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be found: a change beyond the margin, with a chance, at alpha; what a boot costs.
-    Without `estimands` those are planned for that compare tests by default."""
+    """The change to find, the power and alpha to find it with, and the cost of a boot. Without
+    `estimands`, the plan is for those that compare tests by default."""
 
     change: float = 0.04
     power: float = 0.9

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // As much of Dasynq's interface as eventloop/backend-dasynq.cc uses, so that a machine without
 // Dasynq can build and try that file: watchers are armed for one event and armed again after it, a
-// call brings sixteen events at most, and memory is allocated as it goes. Nothing is to be timed
-// with it.
+// call brings sixteen events at most, and memory is allocated as needed. Do not
+// time anything with it.
 #ifndef DASYNQ_H
 #define DASYNQ_H
 
@@ -91,7 +91,7 @@ class event_loop_n
 		int most = limit > 0 && limit < 16 ? limit : 16;
 		int count = epoll_wait(epoll, events, most, 0);
 		std::vector<any_watcher *> ready;
-		// By itself, malloc() maps so much anew each time.
+		// malloc() would map this much again each time.
 		std::vector<char> touched(256 << 10);
 
 		for (int i = 0; i < count; i++)

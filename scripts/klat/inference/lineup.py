@@ -42,7 +42,7 @@ def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
 
 @lru_cache(maxsize=1024)
 def by_paired_states(n: int, slower: int, faster: int) -> float:
-    """The same of n pairs, of which the one side alone is slow in `slower`, the other in `faster`."""
+    """The same for n pairs: only one side is slow in `slower` of them, only the other in `faster`."""
     from scipy.special import binom
 
     i, j = np.arange(n + 1)[:, None], np.arange(n + 1)

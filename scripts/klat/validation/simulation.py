@@ -22,7 +22,7 @@ from klat.verdicts import Rules
 Flags = npt.NDArray[np.bool_]
 
 BOOTS = (4, 5, 10, 20)
-# True changes in margins, of which the margin itself has to be the third.
+# True changes in margins. The third must be the margin itself.
 CHANGES = (0.5, 0.75, 1.0, 2.0)
 _PART = 20  # comparisons of a suite that are held in memory at once
 
