@@ -6,14 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from klat.inference.means import welch
 from klat.sides import CellRuns
 from klat.sources import Run
 from klat.wakeups import STRAY, state_of
 
 
+ANY = "any"
+# p below which the sides differ in how often sleepers were woken in a way, over all ways.
+_ALPHA = 0.05
+
+
 @dataclass(frozen=True)
 class Part:
-    """Runs of both sides. `state` is empty where there are no others to tell them from."""
+    """Runs of both sides. `state` is empty where there are no others to tell them from, and `ANY` for
+    the runs of all states."""
 
     state: str
     base: CellRuns
@@ -24,9 +31,12 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
     like with like.
 
-    States that both sides are often in make a pair each. One that a side is often in, and the other
-    never, has no partner and stays open. Where no state is common, the side's most
-    frequent states are compared: then the way is what the kernel, or the setting, changed.
+    States that both sides are often in make a pair each. Where the sides differ, from unit to unit
+    and beyond chance, in how often they are in a state, all runs make a pair as well, the last: a
+    kernel that more often wakes in the slow way is slower, although each way takes as long as before.
+    Otherwise a state that one side alone is often in has no partner and stays open. Where no state is
+    common, the sides' most frequent states are compared: then the kernel, or the setting, changed the
+    way.
     """
     if not (base.units and new.units):
         return [Part("", base, new)], []
@@ -34,38 +44,62 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     often = [_often(parts) for parts in sides]
     common = [state for state in often[0] if state in often[1]]
     said = []
+    mixed = False
     if common:
         alone = [[s for s in often[i] if s not in sides[1 - i]] for i in (0, 1)]
         kept = [common + alone[0], common + alone[1]]
         named = len(common) > 1 or any(alone)
         found = [Part(state if named else "", sides[0][state], sides[1][state]) for state in common]
-        found += [Part(state, sides[0][state], _none("BASE", state)) for state in alone[0]]
-        found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
-        if len(common) > 1:
-            shares = (_shares(parts, common, cell) for parts, cell in zip(sides, (base, new)))
+        every = common + alone[0] + alone[1]
+        mixed = named and _mixes_differ(base, new, every)
+        if mixed:
+            found.append(Part(ANY, base, new))
+        else:
+            found += [Part(state, sides[0][state], _none("BASE", state)) for state in alone[0]]
+            found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
+        if mixed or len(common) > 1:
+            shares = (_shares(parts, every, cell) for parts, cell in zip(sides, (base, new)))
+            also = "all runs are compared together as well (woken=any)"
+            if not mixed:
+                also = "how often each occurs does not differ beyond chance"
             said.append(
                 "sleepers were woken {} in BASE, and {} in NEW; each way is compared by itself, and"
-                " not how often it was".format(*shares)
+                " {}".format(*shares, also)
             )
     else:
         kept = [states[:1] for states in often]
         (one,), (two,) = kept
         found = [Part("", sides[0][one], sides[1][two])]
         said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
+    left_out = "count in woken=any alone" if mixed else "are left out"
     for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
         left = {way: len(part.runs) for way, part in parts.items() if way not in states}
         said += [
-            f"{count:,} of {len(cell.runs):,} runs of {name} are left out: sleepers were woken by"
+            f"{count:,} of {len(cell.runs):,} runs of {name} {left_out}: sleepers were woken by"
             f" {_way(way)}"
             for way, count in left.items()
             if count
         ]
         if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
             said.append(
-                f"{torn:,} of {len(cell.runs):,} runs of {name} are left out: in another turn of their"
-                " block sleepers were woken in another way"
+                f"{torn:,} of {len(cell.runs):,} runs of {name} {left_out}: in another turn of"
+                " their block sleepers were woken in another way"
             )
     return found, said
+
+
+def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
+    """Whether the share of runs in a state differs between the sides, with units as independent
+    observations (Welch, and Bonferroni over the states)."""
+    for state in states:
+        shares = [
+            [sum(_state(run) == state for run in runs) / len(runs) for runs in cell.units.values()]
+            for cell in (base, new)
+        ]
+        found = welch(*shares)
+        if found and found.p_changed(0.0) <= _ALPHA / len(states):
+            return True
+    return False
 
 
 def _none(other: str, state: str) -> CellRuns:
@@ -84,7 +118,7 @@ def _often(parts: Mapping[str, CellRuns]) -> list[str]:
 
 
 def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
-    found = [f"by {_way(state)} in {len(parts[state].runs):,}" for state in states]
+    found = [f"by {_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
     return f"{', '.join(found)} of {len(cell.runs):,} runs"
 
 

@@ -311,6 +311,10 @@ def compared(capsys: pytest.CaptureFixture[str], *paths: str) -> dict[str, Any]:
     return found
 
 
+def ways(against: dict[str, Any]) -> list[str]:
+    return sorted(cell["params"].rpartition("woken=")[2] for cell in against["cells"])
+
+
 def ratios(against: dict[str, Any]) -> list[float]:
     return [cell["results"][0]["judgement"]["ratio"] for cell in against["cells"]]
 
@@ -318,16 +322,39 @@ def ratios(against: dict[str, Any]) -> list[float]:
 def test_states_of_both_sides_are_compared_each_with_its_own(
     boot: Boot, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mean over both states would tell of their shares."""
-    paths = labels_woken(boot, [100, 100, 100, 0], [100, 0, 0, 0], 1.1)
+    paths = labels_woken(boot, [100, 100, 0, 0], [100, 100, 0, 0], 1.1)
     against = compared(capsys, *paths)
     assert ratios(against) == pytest.approx([1.1, 1.1], abs=0.02)
-    shares = "by interrupt in 15, by polling in 5 of 20 runs in BASE, and by interrupt in 5,"
-    assert shares in " ".join(against["cautions"])
-    assert sorted(cell["params"].rpartition("woken=")[2] for cell in against["cells"]) == [
-        "interrupt",
-        "polling",
-    ]
+    said = "by interrupt in 10, by polling in 10 of 20 runs in BASE, and by interrupt in 10,"
+    assert said in " ".join(against["cautions"])
+    assert ways(against) == ["interrupt", "polling"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_kernel_that_wakes_in_the_slow_way_more_often_is_slower(
+    boot: Boot, capsys: pytest.CaptureFixture[str], swapped: bool
+) -> None:
+    """Each way takes as long as before, so only all runs together show it."""
+    paths = labels_woken(boot, [100, 0, 0, 0], [100, 100, 100, 0])
+    paths = paths[::-1] if swapped else paths
+    against = compared(capsys, *paths)
+    slower = 5 ** (-0.5 if swapped else 0.5)
+    assert ways(against) == ["any", "interrupt", "polling"]
+    assert ratios(against) == pytest.approx([1.0, 1.0, slower], rel=0.02)
+    assert main(["compare", *paths]) == (0 if swapped else 1)
+
+
+def test_a_mix_that_differs_by_chance_is_not_compared(
+    boot: Boot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one boot of NEW all sleepers polled; the other boots of both sides are alike."""
+    base, new = labels_woken(boot, [100, 100, 0], [100, 100, 0])
+    session = boot(6, label="rt", row={"evidence": woken(0)})
+    for run in range(2, 4):
+        session.run({"round_trip": samples(10_000)}, run=run, order=run, evidence=woken(0))
+    against = compared(capsys, base, new)
+    assert ways(against) == ["interrupt", "polling"]
+    assert "does not differ beyond chance" in " ".join(against["cautions"])
 
 
 def test_a_few_runs_of_another_state_are_left_out_and_counted(
@@ -346,8 +373,10 @@ def test_a_few_runs_of_another_state_are_left_out_and_counted(
 def test_a_state_that_one_side_alone_is_often_in_stays_open(
     boot: Boot, capsys: pytest.CaptureFixture[str], swapped: bool
 ) -> None:
-    """Else NEW could be five times slower in half of its runs and called the same."""
-    paths = labels_woken(boot, [0, 0], [0, 100])
+    """Else NEW could be five times slower in some of its boots and called the same."""
+    paths = labels_woken(boot, [0, 0], [0, 0])
+    session = boot(6, label="rt", row={"evidence": woken(100)})
+    session.run({"round_trip": samples(50_000)}, run=2, order=2, evidence=woken(100))
     status = main(["compare", *(paths[::-1] if swapped else paths)])
     out = " ".join(capsys.readouterr().out.split())
     assert status == 3
