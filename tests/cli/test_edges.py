@@ -36,6 +36,49 @@ COMMANDS = [
     ("syscall",),
 ]
 
+TIMERS = ("signal", "itimer", "timerfd", "nanosleep", "signal-below")
+SLEEPERS = ("pipe", "unix", "tcp", "udp", "multicast")
+WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
+LOOP = ("eventloop", "--pairs", "20", "--writes", "100")
+# Every other mode of every program, and each placement that makes another event of it.
+EVERY_OTHER = [
+    ("pipes", "--peer", "process"),
+    *[("pipes", "--wait", "epoll", *where) for where in ((), ONE_CPU)],
+    *[("pipes", "--mode", "one-way", "--higher", higher) for higher in ("none", "reader")],
+    ("pipes", "--mode", "one-way", "--higher", "reader", *ONE_CPU),
+    ("cv",),
+    *[
+        ("cv", "--primitive", primitive, *where)
+        for primitive in ("futex", "mutex", "pi-mutex", "semaphore")
+        for where in ((), ONE_CPU)
+    ],
+    ("cv", "--primitive", "mutex", "--contention", "none"),
+    ("cv", "--signal", "released"),
+    *[("tlbflush", "--operation", name) for name in ("mprotect", "madvise")],
+    ("tlbflush", "--page-table", "freed"),
+    *[("timer", "--method", name) for name in TIMERS],
+    *[("timer", "--method", name, "--mode", "periodic") for name in TIMERS],
+    *[("timer", "--wait", name) for name in ("read", "epoll")],
+    *[("network", *where) for where in ((), ONE_CPU)],
+    ("syscall", "--batch", "100"),
+    *[("syscall", "--call", name) for name in ("write-null", "futex-wake-none", "open-close")],
+    ("syscall", "--caller", "process"),
+    *[("switch", *how) for how in (("--by", "futex"), ("--peer", "process"))],
+    *[
+        ("semaphore", "--primitive", primitive)
+        for primitive in ("posix", "sysv", "futex", "cond", "eventfd", "pipe")
+    ],
+    *[("messages", "--mode", mode) for mode in ("call", "pass-write", "pass-epoll", "star")],
+    *[("messages", "--wake", wake, *where) for wake in WAKES for where in ((), ONE_CPU)],
+    *[(*LOOP, "--backend", name) for name in ("epoll", "poll", "select", "none")],
+    *[("transport", "--transport", name, "--wait", "block") for name in SLEEPERS],
+    *[
+        ("transport", "--transport", name, "--wait", "spin")
+        for name in ("thread-pointer", "shm-zero-copy", "shm-copy", *SLEEPERS)
+    ],
+    ("transport", "--transport", "udp", "--peer", "netns"),
+]
+
 
 def places(path: Path, program: str, *options: str) -> set[int]:
     """That stand out over the runs of a session, of any metric."""
@@ -53,6 +96,14 @@ def places(path: Path, program: str, *options: str) -> set[int]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_place_stands_out(
+    command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
+) -> None:
+    assert places(tmp_path, *command) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", EVERY_OTHER, ids=" ".join)
+def test_no_place_stands_out_in_any_mode(
     command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
 ) -> None:
     assert places(tmp_path, *command) == set()
