@@ -208,7 +208,7 @@ def gather(sources: Sequence[Source]) -> list[Setting]:
     for setting in settings.values():
         for measurement in setting.measurements.values():
             # Clocks of different boots may have been set to one time.
-            measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], run.row.start_ns))
+            measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], run.place))
     _tell_apart(settings)
     return _placed(sorted(settings.values(), key=_sort_key))
 

@@ -181,7 +181,7 @@ def _cells(sources: Sequence[Source]) -> dict[Key, CellRuns]:
         cell.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
         cell.units = dict(map(_whole_pair, cell.units.items()))
         for runs in cell.units.values():
-            runs.sort(key=lambda run: run.row.start_ns)
+            runs.sort(key=lambda run: run.place)
     return dict(sorted(cells.items(), key=lambda item: _order(item[0])))
 
 

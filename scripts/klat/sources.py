@@ -149,6 +149,12 @@ class Run:
     row: Row
     source: Source
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """By which runs of one boot are in the order taken. Rows are appended as runs end; within a
+        session the clock may have been set."""
+        return self.source.session.rows[0].start_ns, self.row.line
+
     def value(self, estimand: Estimand) -> float | None:
         """In the side's unit; None where the run does not support it."""
         if estimand.column:
