@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import signal
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import NoReturn
 
-from klat import __version__, commands, programs
+from klat import __version__, commands, programs, streams
 from klat.errors import KlatError, did_you_mean
 
 _USAGE = 2
@@ -117,61 +115,36 @@ def _explain(error: Exception) -> tuple[str, int] | None:
 
 def _say(command: str, line: str) -> None:
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line)
+    print(f"klat{command}: {shown}", file=sys.stderr, flush=True)
+
+
+def _status(arguments: Sequence[str]) -> int:
+    """What was typed is done, and all of its output is written."""
     try:
-        print(f"klat{command}: {shown}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass
+        status = _dispatch(arguments)
+    except SystemExit as end:  # argparse: after --help, --version and a usage error
+        status = end.code if isinstance(end.code, int) else _USAGE
+    sys.stdout.flush()
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of klat; its exit status. `argv` is without the program's own name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if sys.stdout is None:  # closed by the caller, who wants the status alone
-        sys.stdout = open(os.devnull, "w")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Paths are printed as they are, also those that are no valid text.
-        utf8 = sys.stdout.encoding.lower() == "utf-8"
-        sys.stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+    streams.secure()
     known = bool(arguments) and arguments[0] in commands.names()
     command = f" {arguments[0]}" if known else ""
     try:
-        status = _dispatch(arguments)
-        sys.stdout.flush()
-        return status
-    except SystemExit as end:  # argparse: after --help, --version and a usage error
-        code = end.code if isinstance(end.code, int) else _USAGE
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            return _stdout_failed(command, error)
-        return code
+        return _status(arguments)
     except KeyboardInterrupt:
         _say(command, "interrupted")
         return _INTERRUPTED
-    except BrokenPipeError as error:
-        return _stdout_failed(command, error)
     except Exception as error:
         explained = _explain(error)
         if explained is None:
             raise
-        _quiet_stdout()
+        streams.discard_output()
+        if streams.broke(error):  # the reader has what it wanted
+            return 128 + signal.SIGPIPE
         _say(command, explained[0])
         return explained[1]
-
-
-def _stdout_failed(command: str, error: OSError) -> int:
-    _quiet_stdout()
-    if isinstance(error, BrokenPipeError):  # the reader has what it wanted
-        return 128 + signal.SIGPIPE
-    _say(command, f"standard output: {error.strerror}")
-    return _USAGE
-
-
-def _quiet_stdout() -> None:
-    """What is still buffered goes nowhere if that fails, so that exiting is silent."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, sys.stdout.fileno())
-        os.close(sink)

@@ -93,12 +93,8 @@ class Progress:
         return columns or 80
 
     def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):
-            # A terminal that went away must not end the session.
-            pass
+        self._stream.write(text)
+        self._stream.flush()
 
     def before(self, done: int, benchmark: str, left: float | None) -> None:
         """A run of `benchmark` is next, after `done` runs; `left` seconds are to come."""

@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-from klat import directory, process
+from klat import directory, process, streams
 from klat.background import Load, Restore
 from klat.errors import KlatError
 from klat.plan import PlannedRun
@@ -36,8 +35,7 @@ class Runner:
 
     command = "run"  # of klat, that resumes it
 
-    def __init__(self, sessions: Sequence[Path], stderr: TextIO | None = None) -> None:
-        self._stderr = sys.stderr if stderr is None else stderr
+    def __init__(self, sessions: Sequence[Path]) -> None:
         self._recordings = [Recording(session) for session in sessions]
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
 
@@ -61,7 +59,7 @@ class Runner:
 
     def _follow(self, portions: Sequence[Portion], signals: Signals) -> int:
         done = self._planned - sum(len(portion.runs) for portion in portions)
-        progress = Progress(self._planned, done, self._stderr)
+        progress = Progress(self._planned, done, sys.stderr)
         settings = self._recordings[0].settings
         load: Load | None = None
         restore: Restore | None = None
@@ -133,7 +131,7 @@ class Runner:
             if len(self._recordings) > 1:
                 self.say(f"{recording.settings.label}:")
             recording.tell(outcomes[-1], str(stopped or ""), self.say)
-            print(recording.path, flush=True)
+        streams.announce([recording.path for recording in self._recordings], self.say)
         if stopped:
             self.say(f"stopped: {stopped}")
         if failure:
@@ -161,10 +159,7 @@ class Runner:
         ]
 
     def say(self, line: str) -> None:
-        try:
-            print(line, file=self._stderr, flush=True)
-        except (OSError, ValueError):
-            pass
+        print(line, file=sys.stderr, flush=True)
 
 
 def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:

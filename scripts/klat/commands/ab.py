@@ -39,7 +39,8 @@ Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
 Exit status: 0 every run measured, but for skipped ones; 1 a run, a set-up
 command or --restore failed, or the load ended; 2 usage, input or output, disk
 full; 3 some runs are invalid; 4 every run was skipped; 130, 143, 129 stopped by
-SIGINT, SIGTERM, SIGHUP.
+SIGINT, SIGTERM, SIGHUP. A standard stream that is closed or full changes no
+status.
 
 examples:
   klat ab --a aslr --b fixed --b-prefix 'setarch -R' pipes cv

@@ -29,7 +29,8 @@ seed and options give the same plan.csv, byte for byte.
 Exit status: 0 every run measured, but for skipped ones; 1 a run failed, or the
 load ended; 2 usage, input or output, disk full; 3 some runs are invalid: the
 evidence says that they did not time what they should; 4 every run was skipped;
-130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A standard stream that is
+closed or full changes no status.
 
 examples:
   klat run

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TextIO
 
+from klat import streams
 from klat.errors import KlatError
 from klat.lab import cache, experiment, kernels, modes, options, qemu, session, suite
 from klat.lab.apt import Archive
@@ -51,12 +51,11 @@ class Request:
 
 
 class Attempt:
-    """`say` lines go to `stderr`."""
+    """`say` lines go to standard error."""
 
     def __init__(
         self,
         command: Sequence[str],
-        stderr: TextIO | None = None,
         quiet: bool = False,
         resumable: bool = True,
     ) -> None:
@@ -65,17 +64,13 @@ class Attempt:
         self._command = command
         self._quiet = quiet
         self._resumable = resumable
-        self._stderr = sys.stderr if stderr is None else stderr
         self._archive = Archive(self.say)
         self._contents = Contents(self._archive, self.say)
         self._emulator = qemu.find()
         self.recorded: list[Path] = []  # sessions, in the order of their boots
 
     def say(self, line: str) -> None:
-        try:
-            print(line, file=self._stderr, flush=True)
-        except (OSError, ValueError):
-            pass
+        print(line, file=sys.stderr, flush=True)
 
     # Beginning and resuming -----------------------------------------------------------------------
 
@@ -225,7 +220,7 @@ class Attempt:
             min(limit, planned.time_limit_s),
             self._command,
             work,
-            Progress(total, len(there) * planned.runs_of_boot, self._stderr),
+            Progress(total, len(there) * planned.runs_of_boot, sys.stderr),
             lasting=not self._quiet,
         )
         try:
@@ -261,8 +256,8 @@ class Attempt:
             )
         self.recorded = [path for _, path in sorted(boots.sessions.items())]
         labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
-        for label in () if self._quiet else labels:
-            print(begun.output / label, flush=True)
+        if not self._quiet:
+            streams.announce([begun.output / label for label in labels], self.say)
         if len(boots.sessions) < len(schedule) and boots.sessions and self._resumable:
             one = next(iter(boots.sessions.values()))
             self.say(f"to complete it: {_klat('lab', 'run', '--resume', str(one))}")
