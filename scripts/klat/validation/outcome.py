@@ -126,7 +126,7 @@ class Outcome:
         found += [
             f"{f.new}, {f.about}: no change found"
             for f in self.idle
-            if f.changes and f.judged and not f.said(*_CHANGED).hits
+            if f.changes and not f.said(*_CHANGED).hits
         ]
         return found
 
@@ -209,6 +209,8 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
             reach = f"{j.interval[0]:.3f} to {j.interval[1]:.3f}" if j.interval else "n/a"
             verdict = j.verdict.value if j.verdict else "none"
             yield f"| {f.base} | {f.new} | {f.about} | {j.ratio:.3f} | {reach} | {verdict} |"
+        if not f.judged:
+            yield f"| {f.base} | {f.new} | {f.about} | n/a | n/a | not judged: too few blocks are complete |"
     for why in outcome.notes:
         yield ""
         yield f"{why}."

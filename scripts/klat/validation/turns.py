@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat import programs
+from klat.comparison import matched
 from klat.errors import KlatError
 from klat.estimands import MEDIAN
+from klat.side_units import side_units
 from klat.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
 from klat.state_split import split
 from klat.verdicts import Judgement, Observed, Rules, judge
@@ -25,7 +27,7 @@ _TAKEN = (0, 3)
 class Setting:
     label: str
     prefix: str = ""
-    setup: str = ""
+    option: str = ""  # BENCHMARK.OPTION=VALUE
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,12 @@ class Experiment:
     b: Setting
     words: tuple[str, ...]
     runs: int  # of each parameter set in a turn
-    restore: str = ""
 
     def command(self, blocks: int, seed: int, output: Path) -> list[str]:
         given = [
-            ("--a", self.a.label), ("--a-prefix", self.a.prefix), ("--a-setup", self.a.setup),
-            ("--b", self.b.label), ("--b-prefix", self.b.prefix), ("--b-setup", self.b.setup),
-            ("--restore", self.restore), ("--blocks", str(blocks)), ("--seed", str(seed)),
+            ("--a", self.a.label), ("--a-prefix", self.a.prefix), ("--a-option", self.a.option),
+            ("--b", self.b.label), ("--b-prefix", self.b.prefix), ("--b-option", self.b.option),
+            ("--blocks", str(blocks)), ("--seed", str(seed)),
             ("--runs-per-block", str(self.runs)), ("--output", str(output)),
         ]  # fmt: skip
         return ["ab", *self.words, *(word for pair in given if pair[1] for word in pair)]
@@ -113,21 +114,21 @@ def _number(name: str) -> int:
 def cut(sides: tuple[Side, Side], blocks: int) -> Iterator[Comparison]:
     """Comparisons of `blocks` blocks each, in the order taken; what is left over is dropped."""
     a, b = sides
-    shared = [key for key in a.cells if key in b.cells]
+    shared = matched(list(a.cells), list(b.cells), side_units(a, b).declared)
     names = [{unit[1] for cell in side.cells.values() for unit in cell.units} for side in sides]
     ordered = sorted((name for name in names[0] & names[1] if name), key=_number)
     for start in range(0, len(ordered) - blocks + 1, blocks):
         wanted = set(ordered[start : start + blocks])
         cells = []
-        for key in shared:
+        for keys in shared:
             one, two = (
                 CellRuns(
                     units={unit: runs for unit, runs in side.cells[key].units.items()
                            if unit[1] in wanted}
                 )
-                for side in sides
+                for side, key in zip(sides, keys)
             )  # fmt: skip
-            cells.append((key, one, two))
+            cells.append((keys[0], one, two))
         yield Comparison(tuple(cells))
 
 

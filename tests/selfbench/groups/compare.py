@@ -192,8 +192,8 @@ def one_run_each() -> Figure:
 
 @cache
 def of_rows() -> Contest:
-    """Half of the 500 on each side, in 5 boots."""
-    with labels(benchmarks=50, boots=5, runs=50, samples=200) as (base, new):
+    """Half of the 500 on each side, in 10 boots: 5 are too few for 50 tests."""
+    with labels(benchmarks=50, boots=10, runs=25, samples=200) as (base, new):
         texts = [label.with_suffix(".txt") for label in (base, new)]
         for label, text in zip((base, new), texts):
             spent(KLAT, "export", "--format", "gobench", label, "-o", text)
