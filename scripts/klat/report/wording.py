@@ -53,13 +53,17 @@ def setting(cell: Cell | Key) -> str:
 
 def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """For each cell, benchmark and metric; then placement, the params that differ between the
-    benchmark's cells, and what is under test."""
+    benchmark's cells, and what is under test in some cells and not in all."""
     found = []
+    everywhere = (
+        set(cells[0].under_test).intersection(*(c.under_test for c in cells)) if cells else set()
+    )
     for cell in cells:
         params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
         common = set(params[0]).intersection(*params[1:])
         own = [pair for pair in cell.params.split(";") if pair not in common]
-        told = ", ".join([" ".join([cell.placement, *own]), *cell.under_test])
+        tested = [what for what in cell.under_test if what not in everywhere]
+        told = ", ".join([" ".join([cell.placement, *own]), *tested])
         found.append((f"{cell.benchmark} {cell.metric}", told))
     return found
 
