@@ -422,6 +422,18 @@ def numa_balancing(facts: Facts, _: Attempts) -> Finding | None:
     )
 
 
+def watchdog(facts: Facts, _: Attempts) -> Finding | None:
+    if not facts.watchdog_s:
+        return None
+    return Finding(
+        "watchdog",
+        Severity.NOTE,
+        f"the soft-lockup watchdog runs on each CPU every {facts.watchdog_s:g} s",
+        "It preempts a thread of any real-time priority for some 20 us. The run is then disturbed.",
+        "sysctl kernel.watchdog=0 for the session",
+    )
+
+
 def realtime_groups(facts: Facts, attempts: Attempts) -> Finding | None:
     if "RT_GROUP_SCHED" not in facts.config or attempts.realtime:
         return None
@@ -531,6 +543,7 @@ CHECKS: tuple[Check, ...] = (
     siblings,
     interrupts,
     numa_balancing,
+    watchdog,
     realtime_budget,
     queue,
     throttled,

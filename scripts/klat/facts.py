@@ -66,6 +66,7 @@ class Facts:
     throttled: int  # how often a CPU has slowed down to cool, since boot
     huge_pages: str  # always, madvise or never
     numa_balancing: bool
+    watchdog_s: float  # how often the soft-lockup watchdog runs on each CPU; 0 where it is off
     nodes: int
     swap_total_kib: int
     swap_used_kib: int
@@ -95,6 +96,14 @@ def cpu_list(text: str) -> tuple[int, ...]:
         if first.isdecimal() and (last or first).isdecimal():
             cpus.extend(range(int(first), int(last or first) + 1))
     return tuple(cpus)
+
+
+def _watchdog_s(kernel: Path) -> float:
+    """A fifth of twice watchdog_thresh: kernel/watchdog.c, set_sample_period()."""
+    if _text(kernel / "watchdog") in ("", "0"):
+        return 0.0
+    threshold = _text(kernel / "watchdog_thresh")
+    return 2 * int(threshold) / 5 if threshold.isascii() and threshold.isdigit() else 0.0
 
 
 def _chosen(text: str) -> str:
@@ -285,6 +294,7 @@ def gather(
         ),
         huge_pages=_chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         numa_balancing=_text(kernel / "numa_balancing") not in ("", "0"),
+        watchdog_s=_watchdog_s(kernel),
         nodes=len(cpu_list(_text(root / "sys/devices/system/node/online"))),
         swap_total_kib=swap,
         swap_used_kib=swap - _meminfo(root, "SwapFree"),

@@ -222,6 +222,12 @@ PLANTED: list[tuple[str, Severity, Files, Files]] = [
         {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
         {},
     ),
+    (
+        "watchdog",
+        Severity.NOTE,
+        {"proc/sys/kernel/watchdog": "1\n", "proc/sys/kernel/watchdog_thresh": "10\n"},
+        {},
+    ),
     ("swap", Severity.NOTE, {"proc/meminfo": "SwapTotal: 900000 kB\nSwapFree: 700000 kB\n"}, {}),
     (
         "mitigations",
