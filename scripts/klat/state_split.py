@@ -92,11 +92,11 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
     """Whether the share of runs in a state differs between the sides, with units as independent
     observations (Welch, and Bonferroni over the states)."""
     for state in states:
-        shares = [
+        one, two = (
             [sum(_state(run) == state for run in runs) / len(runs) for runs in cell.units.values()]
             for cell in (base, new)
-        ]
-        found = welch(*shares)
+        )
+        found = welch(one, two)
         if found and found.p_changed(0.0) <= _ALPHA / len(states):
             return True
     return False

@@ -132,11 +132,11 @@ def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
         words = ("pipes", "--iterations=500", *cpus)
         for path, option, before, after, base, new in kinds:
             if os.access(path, os.W_OK):
-                sides = [
+                one, two = (
                     Setting(name, option=f"{option}={value}" if value else "")
                     for name, value in (("base", before), ("new", after))
-                ]
-                experiments.append((Experiment(*sides, words, 2), Found(base, new, about)))
+                )
+                experiments.append((Experiment(one, two, words, 2), Found(base, new, about)))
     for path in (DMA_LATENCY, HALT_POLL):
         if not os.access(path, os.W_OK):
             notes.append(f"Not measured: {path} cannot be written here")
