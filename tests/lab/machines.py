@@ -55,7 +55,7 @@ class Machine:
         self._waiting: list[str] = []
         self._asked = 0
         self._read = b""
-        self.qemu = Emulated(words, work / "stderr")
+        self.qemu = Emulated(words, work / "stderr", 64 << 20)
         try:
             self._attach(work / "line")
             assert self._until(BOOT_SECONDS, self._line_end) == b"ready\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ _RUN_BYTES = 65536  # of a run's rows, and the disk's share of the environment
 _DISK_BYTES = 16 << 20
 _SERIES = 8  # metrics a program may have
 _CONSOLE_LINES = 8
+_CONSOLE_WIDTH = 200
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,14 @@ class Booting:
             append=experiment.append_of(boot.condition),
         )
         self._files = files
+        self._file_bytes = disk_size(schedule)
         try:
             files.initrd.write_bytes(ready.initramfs + own)
-            guest.prepare(files.disk, disk_size(schedule))
+            guest.prepare(files.disk, self._file_bytes)
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
         self.words = qemu.command(machine, files)
-        self._guest = Guest(self.words, work / "stderr")
+        self._guest = Guest(self.words, work / "stderr", self._file_bytes)
 
     def poll(self) -> bool:
         """Whether it has ended, or has to."""
@@ -146,7 +149,8 @@ class Booting:
         self.end()
         self._read_console()
         text = self.console()
-        last = tuple([line for line in text.splitlines() if line.strip()][-_CONSOLE_LINES:])
+        lines = [line for line in text.splitlines() if line.strip()][-_CONSOLE_LINES:]
+        last = tuple(line[:_CONSOLE_WIDTH] for line in lines)
         try:
             delivery = guest.receive(self._files.disk, self._files.serial)
         except ResultsIncomplete as failure:
@@ -166,6 +170,9 @@ class Booting:
         total = self.experiment.runs_of_boot
         if delivery and delivery.state == "module":
             return ModuleMissing(f"the kernel refused the {said[0] if said else 'module'}", last)
+        if status == -signal.SIGXFSZ:
+            most = self._file_bytes >> 20
+            return ResultsIncomplete(f"the guest wrote more than {most} MB to a serial line", last)
         if status and not death:
             complaint = self._guest.complaint() or f"ended with status {status}"
             return EmulatorFailed(f"QEMU failed: {complaint}", last)

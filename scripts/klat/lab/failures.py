@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from klat.errors import KlatError
+from klat.session import printable
+
+_LONGEST = 1000  # characters that a guest can put into a message
 
 
 class BootFailure(KlatError):
-    """`kind` is a word for run.json; `console` the last lines that the guest wrote."""
+    """`kind` is a word for run.json; `console` the last lines that the guest wrote. The message may
+    hold words of the guest."""
 
     kind = "failed"
 
     def __init__(self, message: str, console: tuple[str, ...] = ()) -> None:
-        super().__init__(message, status=1)
+        super().__init__(printable(message[:_LONGEST]), status=1)
         self.console = console
 
 

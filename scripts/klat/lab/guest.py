@@ -13,20 +13,39 @@ import hashlib
 import io
 import os
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from klat import directory
+from klat.errors import KlatError
 from klat.lab.failures import ResultsIncomplete
 
 HEADER = 512
 OFFSET = 4096
 _MAGIC = "klat-lab"
 _VERSION = "1"
+# A record has some thousand files; the longest path has 80 characters and 10 parts.
+_MEMBERS = 1 << 16
+_PATH = 255
+_DEPTH = 16
 # What a name in a tar can be at fault for. All else is the host's trouble, such as a full disk.
 _NAMES_FAULTS = frozenset(
     {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 )
+
+
+@contextmanager
+def delivered() -> Iterator[None]:
+    """Makes ResultsIncomplete of whatever goes wrong where the results of a guest are read. An
+    OSError is the host's trouble."""
+    try:
+        yield
+    except (KlatError, OSError):
+        raise
+    except Exception as error:
+        raise ResultsIncomplete(f"the results are damaged: {error or repr(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,7 @@ def _whole(state: str, data: bytes, size: int, digest: str) -> Delivery:
     return Delivery(state, data)
 
 
+@delivered()
 def receive(disk: Path, serial: Path) -> Delivery:
     """What is on the disk, or on the serial line where the disk was never written. ResultsIncomplete
     where that is not whole."""
@@ -80,17 +100,22 @@ def receive(disk: Path, serial: Path) -> Delivery:
 def unpack(tar: bytes, into: Path) -> None:
     """Files and directories only, none outside and none in place of another: a guest is not to be
     trusted with the host. ResultsIncomplete leaves behind what came before."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
-            for member in archive:
-                parts = [part for part in PurePosixPath(member.name).parts if part != "."]
-                if not parts:
-                    continue
-                if ".." in parts or member.name.startswith("/"):
-                    raise ResultsIncomplete(f"the results hold the path {member.name!r}")
-                _place(archive, member, into.joinpath(*parts))
-    except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
-        raise ResultsIncomplete(f"the results are damaged: {error}") from None
+    left = len(tar)
+    with delivered(), tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+        for count, member in enumerate(archive):
+            name = member.name
+            if count == _MEMBERS:
+                raise ResultsIncomplete(f"the results hold more than {_MEMBERS} files")
+            if not 0 <= member.size <= left:
+                raise ResultsIncomplete(f"the results cannot hold {name[:200]!r}: it is too large")
+            left -= member.size
+            parts = [part for part in PurePosixPath(name).parts if part != "."]
+            if not parts:
+                continue
+            strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
+            if strange or ".." in parts or name.startswith("/"):
+                raise ResultsIncomplete(f"the results hold the path {name[:200]!r}")
+            _place(archive, member, into.joinpath(*parts))
 
 
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:

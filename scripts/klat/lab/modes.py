@@ -18,6 +18,7 @@ from klat.process import Signals
 
 _DEVICE = Path("/dev/kvm")
 _LIMIT_SECONDS = 10
+_FILE_BYTES = 16 << 20
 _READY = b"klat-lab: ready"
 _INIT = b"#!/bin/sh\nmount -t devtmpfs none /dev 2>/dev/null\necho klat-lab: ready\npoweroff -f\n"
 
@@ -67,7 +68,7 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
             clock="2000-01-01T00:00:00",
         )
         machine = Machine(emulator, "kvm", Shape())
-        guest = Guest(qemu.command(machine, boot), work / "stderr")
+        guest = Guest(qemu.command(machine, boot), work / "stderr", _FILE_BYTES)
         try:
             while guest.status() is None and guest.seconds < _LIMIT_SECONDS:
                 signals.wait(_LIMIT_SECONDS - guest.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -187,12 +188,17 @@ def _nodes(shape: Shape) -> list[str]:
 class Guest:
     """QEMU at work. It ends with klat, however that ends."""
 
-    def __init__(self, words: Sequence[str], stderr: Path) -> None:
+    def __init__(self, words: Sequence[str], stderr: Path, file_bytes: int) -> None:
+        """QEMU is killed by SIGXFSZ where a file that it writes would pass `file_bytes`."""
         parent = os.getpid()
         library = ctypes.CDLL(None, use_errno=True)
 
         def die_with_parent() -> None:
             library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            most = file_bytes if hard == resource.RLIM_INFINITY else min(file_bytes, hard)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             if os.getppid() != parent:
                 os._exit(1)

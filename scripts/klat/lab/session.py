@@ -23,6 +23,7 @@ from klat.session import SessionError, read_session
 HOST_FILES = "lab"  # the directory of a session with what the host adds
 _PROGRAMS_LOG = "programs.log"
 _RESULTS = "results.tar"
+_MESSAGE = 1000  # characters of a program's last words that are kept
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def _boot_id(session: Path) -> str:
         return ""
 
 
+@guest.delivered()
 def _check(
     session: Path, schedule: Sequence[plan.PlannedRun], state: str
 ) -> list[Mapping[str, Any]]:
@@ -199,7 +201,7 @@ def _check(
     last = list(said.values())[-1] if said else ""
     try:
         record = read_session(session) if (session / "session.json").exists() else None
-    except (SessionError, KlatError) as error:
+    except (SessionError, KlatError, OSError) as error:
         raise ResultsIncomplete(f"the results cannot be read: {error}") from None
     held = record.completed_orders() if record else set()
     if state == "programs":
@@ -258,5 +260,5 @@ def _said(session: Path) -> dict[int, str]:
     for line in lines:
         order, status, *message = line.split(" ", 2)
         if message and order.isdecimal() and status not in ("0", "3", "4"):
-            found[int(order)] = message[0]
+            found[int(order)] = message[0][:_MESSAGE]
     return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from klat.lab.guest import delivered
 from klat.lab.kernels import Spec
 from klat.session import parse_pairs, printable, read_session
 
@@ -43,10 +44,15 @@ def _listed(cpus: range) -> str:
 
 def tell(session: Path) -> bool:
     """Print what the evidence of a session says; whether every responder was reached."""
+    with delivered():
+        return _tell(session)
+
+
+def _tell(session: Path) -> bool:
     record = read_session(session)
     row = record.rows[0]
     counts = parse_pairs(row.evidence)
-    who = f"{printable(record.label)}, {record.info['kernel_release']}"
+    who = f"{printable(record.label)}, {printable(str(record.info['kernel_release']))}"
     nodes = len(list((session / "environment/sys/devices/system/node").glob("node[0-9]*")))
     expected = int(counts.get("expected", 0))
     if row.status not in ("ok", "disturbed") or not expected:
