@@ -154,6 +154,8 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 
 # Modes and topologies that this machine does not have.
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
+# An older kernel, and another user who is quick.
+$(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=syscall,--wrap=mkdirat
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
 
 # Copies of the programs, but for those with a build of their own, that a test can tell their mode.

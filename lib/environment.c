@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -75,67 +73,50 @@ static const char *const patterns[] = {
 	"/sys/module/rcutree/parameters/use_softirq",
 };
 
-static int open_below(int root, const char *path)
-{
-	char part[512];
-	int fd;
-
-	snprintf(part, sizeof(part), "environment%s", path);
-	for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
-		*slash = 0;
-		if (!mkdirat(root, part, 0777)) {
-			fd = openat(root, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-			if (fd >= 0) {
-				klat_give_to_caller(fd);
-				close(fd);
-			}
-		}
-		*slash = '/';
-	}
-	fd = openat(root, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd >= 0)
-		klat_give_to_caller(fd);
-	return fd;
-}
-
 /* What cannot be read is left out: its absence is itself what the machine told. */
-static void copy(int session, const char *path)
+static int copy(struct klat_run *run, int session, const char *path)
 {
-	char buffer[16384];
-	int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), to = -1;
+	char buffer[16384], name[512];
+	int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), to = -1, err = 0;
 	struct stat status;
 	ssize_t size;
 
 	if (from < 0)
-		return;
+		return 0;
+	snprintf(name, sizeof(name), "environment%s", path);
 	if (!fstat(from, &status) && S_ISREG(status.st_mode)) {
-		while ((size = read(from, buffer, sizeof(buffer))) > 0) {
+		while (!err && (size = read(from, buffer, sizeof(buffer))) > 0) {
 			if (to < 0)
-				to = open_below(session, path);
-			if (to < 0 || klat_write_whole(to, buffer, size))
-				break;
+				to = klat_file_open(session, name, O_WRONLY | O_CREAT | O_TRUNC);
+			err = to < 0 ? to : klat_write_whole(to, buffer, size);
 		}
 	}
 	if (to >= 0)
 		close(to);
 	close(from);
+	return err ? klat_error(run, -err, "cannot record into %s: %s: %s",
+				run->library->common.record, name, klat_file_error(-err))
+		   : 0;
 }
 
-void klat_environment_capture(int session)
+int klat_environment_capture(struct klat_run *run, int session)
 {
 	struct utsname names;
 	char config[128];
+	int err = 0;
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(patterns); i++) {
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(patterns) && !err; i++) {
 		glob_t found;
 
-		if (!glob(patterns[i], 0, NULL, &found)) {
-			for (size_t f = 0; f < found.gl_pathc; f++)
-				copy(session, found.gl_pathv[f]);
-			globfree(&found);
-		}
+		if (glob(patterns[i], 0, NULL, &found))
+			continue;
+		for (size_t f = 0; f < found.gl_pathc && !err; f++)
+			err = copy(run, session, found.gl_pathv[f]);
+		globfree(&found);
 	}
+	if (err)
+		return err;
 	uname(&names);
 	snprintf(config, sizeof(config), "/boot/config-%.100s", names.release);
-	copy(session, config);
+	return copy(run, session, config);
 }

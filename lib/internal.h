@@ -289,6 +289,28 @@ void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
 /* "123.456" */
 void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
 
+/* files.c */
+/* A directory in another one, which make() makes if it is missing. A descriptor, or -errno: -ELOOP
+ * for a link. */
+int klat_directory_enter(int directory, const char *name);
+int klat_directory_make(int directory, const char *name);
+/*
+ * Open a regular file below `directory` without following a link. `flags` may hold O_CREAT, which
+ * makes missing directories as well, and O_TRUNC. A descriptor, or -errno: klat_file_error() says
+ * why, and what to do.
+ */
+int klat_file_open(int directory, const char *path, int flags);
+const char *klat_file_error(int error);
+/* The whole file, malloc'ed; -EFBIG if it is larger than `limit` bytes. */
+int klat_file_read(int directory, const char *path, size_t limit, char **text, size_t *size);
+/* Whole or not at all: a draft, synced, then renamed. Owner and mode of an old file are kept. */
+int klat_file_replace(int directory, const char *name, const void *data, size_t size);
+int klat_write_whole(int descriptor, const void *data, size_t size);
+
+/* directory.c */
+/* Open the directory of --record, making what is missing. -errno after klat_error(). */
+int klat_record_directory(struct klat_run *run);
+
 /* record.c, session.c, environment.c */
 /*
  * Open the session directory for recording, creating it when there is none, and take from it or
@@ -302,10 +324,8 @@ int klat_record_append(struct klat_run *run, int session);
 /* The rows of the run as in runs.csv, malloc'ed. `first` is where its samples begin in the file. */
 char *klat_record_rows(struct klat_run *run, int64_t first);
 extern const char klat_record_header[];
-void klat_environment_capture(int session);
-/* Files made under sudo belong to the user who called it. */
-void klat_give_to_caller(int descriptor);
-int klat_write_whole(int descriptor, const void *data, size_t size);
+/* 0, or -errno after klat_error() where a copy cannot be written. */
+int klat_environment_capture(struct klat_run *run, int session);
 
 /* output.c */
 void klat_output_text(struct klat_run *run, FILE *out);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define CHECK_DIGITS 16
+#define APPEND (O_RDWR | O_APPEND | O_CREAT)
 
 const char klat_record_header[] =
 	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,"
@@ -265,15 +266,6 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 	return rows;
 }
 
-static int open_append(int directory, const char *name)
-{
-	int fd = openat(directory, name, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-
-	if (fd >= 0)
-		klat_give_to_caller(fd);
-	return fd < 0 ? -errno : fd;
-}
-
 /* One write, synced; what does not fit is taken back, so that a full disk leaves the file as it
  * was. */
 static int append_synced(int fd, const void *data, size_t size, off_t before)
@@ -288,13 +280,12 @@ static int append_synced(int fd, const void *data, size_t size, off_t before)
 }
 
 /* *first is where they begin, and stays as it is where there are none to keep. */
-static int append_samples(struct klat_run *run, int session, int64_t *first)
+static int append_samples(struct klat_run *run, int session, const char *name, int64_t *first)
 {
-	char name[128];
 	int64_t total = 0, at = 0;
 	struct stat status;
 	uint64_t *samples;
-	int fd, directory, err = 0;
+	int fd, err = 0;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		total += klat_samples_kept(run, m);
@@ -308,15 +299,7 @@ static int append_samples(struct klat_run *run, int session, int64_t *first)
 			klat_samples_copy(run, m, samples + at);
 			at += klat_samples_count(run, m);
 		}
-	if (!mkdirat(session, "samples", 0777)) {
-		directory = openat(session, "samples", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (directory >= 0) {
-			klat_give_to_caller(directory);
-			close(directory);
-		}
-	}
-	snprintf(name, sizeof(name), "samples/%s.u64", run->benchmark->name);
-	fd = open_append(session, name);
+	fd = klat_file_open(session, name, APPEND);
 	if (fd < 0) {
 		free(samples);
 		return fd;
@@ -324,6 +307,8 @@ static int append_samples(struct klat_run *run, int session, int64_t *first)
 	/* A writer that was killed may have left part of a sample. */
 	if (fstat(fd, &status))
 		err = -errno;
+	else if (status.st_size > INT64_MAX - 8)
+		err = -EFBIG;
 	else if (status.st_size % 8) {
 		status.st_size += 8 - status.st_size % 8;
 		err = ftruncate(fd, status.st_size) ? -errno : 0;
@@ -336,7 +321,7 @@ static int append_samples(struct klat_run *run, int session, int64_t *first)
 	return err;
 }
 
-static int append_rows(struct klat_run *run, int session, int64_t first)
+static int append_rows(struct klat_run *run, int session, const char *name, int64_t first)
 {
 	char *rows = klat_record_rows(run, first), *text = NULL, last = '\n';
 	struct stat status;
@@ -344,7 +329,7 @@ static int append_rows(struct klat_run *run, int session, int64_t first)
 
 	if (!rows)
 		return -ENOMEM;
-	fd = open_append(session, "runs.csv");
+	fd = klat_file_open(session, name, APPEND);
 	if (fd < 0) {
 		free(rows);
 		return fd;
@@ -367,13 +352,11 @@ static int append_rows(struct klat_run *run, int session, int64_t first)
 }
 
 /* Samples whose rows did not fit would only keep the disk full. */
-static void take_back_samples(const struct klat_run *run, int session, int64_t first)
+static void take_back_samples(const struct klat_run *run, int session, const char *name,
+			      int64_t first)
 {
-	char name[128];
-	int fd;
+	int fd = klat_file_open(session, name, O_WRONLY);
 
-	snprintf(name, sizeof(name), "samples/%s.u64", run->benchmark->name);
-	fd = openat(session, name, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	if (ftruncate(fd, first * sizeof(uint64_t)))
@@ -384,21 +367,25 @@ static void take_back_samples(const struct klat_run *run, int session, int64_t f
 
 int klat_record_append(struct klat_run *run, int session)
 {
+	char samples[128];
+	const char *name = samples;
 	int64_t first = -1;
 	int err = klat_session_lock(run, session);
 
 	if (err)
 		return err;
+	snprintf(samples, sizeof(samples), "samples/%s.u64", run->benchmark->name);
 	if (klat_has_result(run))
-		err = append_samples(run, session, &first);
+		err = append_samples(run, session, samples, &first);
 	if (!err) {
-		err = append_rows(run, session, first);
+		name = "runs.csv";
+		err = append_rows(run, session, name, first);
 		if (err && first >= 0)
-			take_back_samples(run, session, first);
+			take_back_samples(run, session, samples, first);
 	}
 	flock(session, LOCK_UN);
 	return err ? klat_error(run, -err,
-				"cannot record into %s: %s; nothing of this run was kept",
-				run->library->common.record, strerror(-err))
+				"cannot record into %s: %s: %s; nothing of this run was kept",
+				run->library->common.record, name, klat_file_error(-err))
 		   : 0;
 }

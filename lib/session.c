@@ -4,44 +4,16 @@
 #include "internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SESSION_FILE "session.json"
-#define SESSION_DRAFT "session.json.new"
-
-void klat_give_to_caller(int descriptor)
-{
-	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
-
-	/* A refusal leaves the file with root, which harms nobody. */
-	if (uid && gid && geteuid() == 0 && fchown(descriptor, atoi(uid), atoi(gid)))
-		return;
-}
-
-int klat_write_whole(int descriptor, const void *data, size_t size)
-{
-	const char *bytes = data;
-
-	while (size) {
-		ssize_t written = write(descriptor, bytes, size);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0)
-			return -errno;
-		bytes += written;
-		size -= written;
-	}
-	return 0;
-}
+#define MOST_SESSION_BYTES (1 << 20)
 
 /* First line of a file, empty where there is none. */
 static void first_line(const char *path, char *line, size_t size)
@@ -55,39 +27,6 @@ static void first_line(const char *path, char *line, size_t size)
 		line[0] = 0;
 	fclose(file);
 	line[strcspn(line, "\n")] = 0;
-}
-
-static int make_directories(const char *path)
-{
-	char *copy = strdup(path), *slash = copy;
-	int err = 0;
-
-	if (!copy)
-		return -ENOMEM;
-	if (!*copy) {
-		free(copy);
-		return -ENOENT;
-	}
-	do {
-		int fd;
-
-		slash = strchr(slash + 1, '/');
-		if (slash)
-			*slash = 0;
-		if (!mkdir(copy, 0777)) {
-			fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-			if (fd >= 0) {
-				klat_give_to_caller(fd);
-				close(fd);
-			}
-		} else if (errno != EEXIST) {
-			err = -errno;
-		}
-		if (slash)
-			*slash = '/';
-	} while (slash && !err);
-	free(copy);
-	return err;
 }
 
 static json_t *own_hash(void)
@@ -198,31 +137,18 @@ static json_t *describe(struct klat_run *run)
 			 tsc_object(&run->library->tsc), "programs");
 }
 
-/* Whole or not at all: a draft, synced, then renamed over the old one. */
 static int write_session(struct klat_run *run, int session, json_t *json)
 {
-	char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-	int fd, err = -ENOMEM;
+	char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12)), *line;
+	int err = -ENOMEM;
 
-	if (!text)
-		return klat_error(run, ENOMEM, "out of memory for " SESSION_FILE);
-	fd = openat(session, SESSION_DRAFT, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd < 0) {
-		err = -errno;
-	} else {
-		klat_give_to_caller(fd);
-		err = klat_write_whole(fd, text, strlen(text));
-		if (!err)
-			err = klat_write_whole(fd, "\n", 1);
-		if (!err && fsync(fd))
-			err = -errno;
-		close(fd);
-		if (!err && renameat(session, SESSION_DRAFT, session, SESSION_FILE))
-			err = -errno;
+	if (text && asprintf(&line, "%s\n", text) >= 0) {
+		err = klat_file_replace(session, SESSION_FILE, line, strlen(line));
+		free(line);
 	}
 	free(text);
 	return err ? klat_error(run, -err, "cannot write " SESSION_FILE " in %s: %s",
-				run->library->common.record, strerror(-err))
+				run->library->common.record, klat_file_error(-err))
 		   : 0;
 }
 
@@ -301,19 +227,22 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 
 static json_t *load(struct klat_run *run, int session, bool *missing)
 {
-	int fd = openat(session, SESSION_FILE, O_RDONLY | O_CLOEXEC);
+	char *text;
+	size_t size;
+	int err = klat_file_read(session, SESSION_FILE, MOST_SESSION_BYTES, &text, &size);
 	json_error_t error;
-	json_t *json;
+	json_t *json = NULL;
 
-	*missing = fd < 0 && errno == ENOENT;
+	*missing = err == -ENOENT;
 	if (*missing)
 		return NULL;
-	json = fd < 0 ? NULL : json_loadfd(fd, 0, &error);
+	if (!err) {
+		json = json_loadb(text, size, 0, &error);
+		free(text);
+	}
 	if (!json)
 		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s",
-			   run->library->common.record, fd < 0 ? strerror(errno) : error.text);
-	if (fd >= 0)
-		close(fd);
+			   run->library->common.record, err ? klat_file_error(-err) : error.text);
 	return json;
 }
 
@@ -326,11 +255,12 @@ static int join_locked(struct klat_run *run, int session)
 	if (!json && !missing)
 		return -EINVAL;
 	if (missing) {
-		klat_environment_capture(session);
+		err = klat_environment_capture(run, session);
+		if (err)
+			return err;
 		json = describe(run);
 		if (!json)
 			return klat_error(run, EINVAL, "the label is not valid UTF-8");
-		err = 0;
 	} else {
 		err = check_same(run, json);
 		if (!err)
@@ -356,15 +286,10 @@ int klat_session_lock(struct klat_run *run, int session)
 
 int klat_session_join(struct klat_run *run)
 {
-	const char *path = run->library->common.record;
-	int session, err;
+	int session = klat_record_directory(run), err;
 
-	err = make_directories(path);
-	if (err)
-		return klat_error(run, -err, "cannot make %s: %s", path, strerror(-err));
-	session = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (session < 0)
-		return klat_error(run, errno, "cannot open %s: %s", path, strerror(errno));
+		return session;
 	err = klat_session_lock(run, session);
 	if (!err) {
 		err = join_locked(run, session);

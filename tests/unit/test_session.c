@@ -200,6 +200,27 @@ TEST(a_session_without_calibration_is_refused)
 	set_and_refuse("tsc", json_object(), "calibration");
 }
 
+TEST(a_number_of_too_many_digits_is_refused)
+{
+	char text[500];
+
+	snprintf(text, sizeof(text), "{\"tsc\": {\"khz\": %0400d}}", 1);
+	text[sizeof("{\"tsc\": {\"khz\": ") - 1] = '1';
+	test_write(path, text, strlen(text));
+	assert_refused("session.json");
+}
+
+TEST(a_session_of_more_than_a_mebibyte_is_refused)
+{
+	char *text = malloc(1 << 21);
+
+	memset(text, ' ', 1 << 21);
+	memcpy(text, "{}", 2);
+	test_write(path, text, 1 << 21);
+	free(text);
+	assert_refused(strerror(EFBIG));
+}
+
 TEST(another_build_is_refused)
 {
 	set_and_refuse("programs", json_pack("{s:s}", "test", "0123"), "another build of test");
@@ -271,6 +292,8 @@ int main(void)
 		unit(a_session_without_a_boot_is_refused),
 		unit(another_schema_is_refused),
 		unit(a_session_without_calibration_is_refused),
+		unit(a_number_of_too_many_digits_is_refused),
+		unit(a_session_of_more_than_a_mebibyte_is_refused),
 		unit(another_build_is_refused),
 		unit(another_label_is_refused_and_the_same_is_not),
 		unit(what_is_no_json_is_refused),

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The record directory, found by the path that the user gave. Missing directories are made. Another
+ * user can make a symbolic link that leads root elsewhere. So root follows a link only where root
+ * alone can have made it: in a directory that belongs to root and that nobody else can write. For
+ * other users the kernel follows links by its own rules.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_LINKS 40 /* in one path, as in the kernel */
+
+static int refuse(struct klat_run *run, int directory, const char *name, const char *target)
+{
+	char self[32], where[PATH_MAX] = "";
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", directory);
+	if (readlink(self, where, sizeof(where) - 1) < 0)
+		where[0] = 0;
+	return klat_error(run, ELOOP,
+			  "cannot record into %s: %s/%s is a symbolic link to %s, which another "
+			  "user can have made; as root, name the directory itself, or remove the "
+			  "link",
+			  run->library->common.record, where, name, target);
+}
+
+/* The directory in which the target of the link `name` begins; `target` is malloc'ed. */
+static int follow(struct klat_run *run, int directory, const char *name, char **target)
+{
+	char text[PATH_MAX];
+	ssize_t length = readlinkat(directory, name, text, sizeof(text) - 1);
+	struct stat status;
+	int fd;
+
+	if (length < 0 || fstat(directory, &status))
+		return -errno;
+	text[length] = 0;
+	if (status.st_uid != 0 || status.st_mode & (S_IWGRP | S_IWOTH))
+		return refuse(run, directory, name, text);
+	*target = strdup(text);
+	if (!*target)
+		return -ENOMEM;
+	fd = text[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+			    : fcntl(directory, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/* As the kernel does it. */
+static int follow_as_user(int directory, const char *name)
+{
+	int fd = openat(directory, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Enter the first component of `*rest` and take it off; a link puts its target there. */
+static int step(struct klat_run *run, int directory, char **rest, int *links)
+{
+	char *name = *rest + strspn(*rest, "/"), *target = NULL, *whole = NULL;
+	size_t length = strcspn(name, "/");
+	const char *after = name + length + strspn(name + length, "/");
+	int next;
+
+	name[length] = 0;
+	next = klat_directory_enter(directory, name);
+	if (next == -ENOENT)
+		next = klat_directory_make(directory, name);
+	if (next == -ELOOP && geteuid() != 0)
+		next = follow_as_user(directory, name);
+	else if (next == -ELOOP && ++*links <= MOST_LINKS)
+		next = follow(run, directory, name, &target);
+	if (next >= 0 &&
+	    asprintf(&whole, "%s%s%s", target ? target : "", target ? "/" : "", after) < 0) {
+		close(next);
+		next = -ENOMEM;
+	}
+	free(target);
+	if (next >= 0) {
+		free(*rest);
+		*rest = whole;
+	}
+	return next;
+}
+
+int klat_record_directory(struct klat_run *run)
+{
+	const char *path = run->library->common.record;
+	char *rest = strdup(path);
+	int at = rest ? -ENOENT : -ENOMEM, links = 0, next;
+
+	if (rest && *path) {
+		at = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		at = at < 0 ? -errno : at;
+	}
+	while (at >= 0 && rest[strspn(rest, "/")]) {
+		next = step(run, at, &rest, &links);
+		close(at);
+		at = next;
+	}
+	free(rest);
+	if (at >= 0) {
+		next = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		next = next < 0 ? -errno : next;
+		close(at);
+		at = next;
+	}
+	if (at < 0 && klat_has_result(run))
+		klat_error(run, -at, "cannot record into %s: %s", path, strerror(-at));
+	return at;
+}

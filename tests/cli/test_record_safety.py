@@ -1,0 +1,160 @@
+"""A program that records as root, under sudo of `nobody`, into a directory in which `nobody` prepared something."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import FAILED, NOBODY, Done, Session, assert_one_line, run, works
+
+PROGRAM = "switch"
+SAMPLES = f"samples/{PROGRAM}.u64"
+COPY = "environment/proc/cmdline"
+WRITTEN = ("session.json", "runs.csv", SAMPLES, COPY)
+SUDO = os.environ | {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)}
+SHORT = ("--quiet", "--iterations", "20", "--policy", "other", "--record")
+STRANGER = 1234
+
+
+def record(session: str | Path) -> Done:
+    return run(PROGRAM, *SHORT, session, env=SUDO)
+
+
+def recorded(session: Path, program: str = PROGRAM) -> None:
+    works(program, *SHORT, session, env=SUDO)
+
+
+@pytest.fixture
+def session(open_directory: Path, root: None) -> Path:
+    """The record directory, made by `nobody`."""
+    path = open_directory / "session"
+    path.mkdir()
+    os.chown(path, NOBODY, NOBODY)
+    return path
+
+
+State = dict[Path, tuple[int, int, int, bytes]]
+
+
+@pytest.fixture
+def secret(open_directory: Path, root: None) -> Iterator[Path]:
+    """A directory of root with a file in it; both must be the same after the test."""
+    path = open_directory / "secret"
+    path.mkdir(mode=0o700)
+    (path / "file").write_text("root's own\n")
+    (path / "file").chmod(0o600)
+    before = state(path)
+    yield path
+    assert state(path) == before
+
+
+def state(top: Path) -> State:
+    found: State = {}
+    for path in (top, *top.rglob("*")):
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        found[path] = status.st_mode, status.st_uid, status.st_gid, content
+    return found
+
+
+def place(session: Path, name: str) -> Path:
+    """Where `nobody` puts it, with the directories above."""
+    path = session / name
+    for above in reversed(path.relative_to(session).parents[:-1]):
+        (session / above).mkdir()
+        os.chown(session / above, NOBODY, NOBODY)
+    return path
+
+
+def assert_refused(session: Path, named: str, why: str) -> None:
+    """One line, and no run in the record."""
+    rows = (session / "runs.csv").read_text() if (session / "runs.csv").is_file() else ""
+    done = record(session)
+    assert_one_line(done, PROGRAM, FAILED)
+    assert named in done.err and why in done.err, str(done)
+    now = session / "runs.csv"
+    assert (now.read_text() if now.is_file() else "") == rows
+
+
+def link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+    os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_link_in_place_of_a_file_is_refused(name: str, session: Path, secret: Path) -> None:
+    link(place(session, name), secret / "file")
+    assert_refused(session, name, "symbolic link")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_link_to_nothing_makes_nothing(name: str, session: Path, secret: Path) -> None:
+    link(place(session, name), secret / "new")
+    assert_refused(session, name, "symbolic link")
+
+
+@pytest.mark.parametrize("name", ["samples", "environment", "environment/proc"])
+def test_a_link_in_place_of_a_directory_is_refused(name: str, session: Path, secret: Path) -> None:
+    link(place(session, name), secret)
+    assert_refused(session, name, "symbolic link")
+
+
+def test_a_link_where_a_draft_could_be_is_left_alone(session: Path, secret: Path) -> None:
+    link(session / "session.json.new", secret / "file")
+    recorded(session)
+    assert (session / "session.json.new").is_symlink()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_second_name_of_a_file_is_refused(name: str, session: Path, secret: Path) -> None:
+    place(session, name).hardlink_to(secret / "file")
+    assert_refused(session, name, "hard link")
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path, 0o666)
+
+
+def make_device(path: Path) -> None:
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [make_fifo, make_device, make_directory])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_no_regular_file_is_refused_at_once(
+    name: str, make: Callable[[Path], None], session: Path
+) -> None:
+    make(place(session, name))
+    assert_refused(session, name, "")
+
+
+@pytest.mark.parametrize("below", ["", "/", "/session"])
+def test_a_link_in_place_of_the_record_directory_or_one_above_is_refused(
+    below: str, session: Path, secret: Path
+) -> None:
+    link(session / "link", secret)
+    done = record(f"{session}/link{below}")
+    assert_one_line(done, PROGRAM, FAILED)
+    assert f"{session}/link is a symbolic link to {secret}" in done.err, str(done)
+
+
+def test_what_was_there_keeps_owner_and_mode(session: Path) -> None:
+    recorded(session)
+    for name in WRITTEN:
+        os.chown(session / name, STRANGER, STRANGER)
+        (session / name).chmod(0o640)
+    os.chown(session / "samples", STRANGER, STRANGER)
+    recorded(session, "syscall")
+    assert set(Session(session).info["programs"]) == {PROGRAM, "syscall"}
+    for name in (*WRITTEN, "samples"):
+        status = (session / name).lstat()
+        assert (status.st_uid, status.st_gid) == (STRANGER, STRANGER), name
+        assert name == "samples" or stat.S_IMODE(status.st_mode) == 0o640, name
+    assert (session / "samples/syscall.u64").lstat().st_uid == NOBODY
