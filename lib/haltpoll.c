@@ -24,7 +24,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,7 +34,7 @@
 #define VALUE PARAMETERS "/guest_halt_poll_ns"
 
 enum {
-	LOCK_WAIT_MS = 1000,
+	LOCK_LIMIT_MS = 1000,
 	SETTLE_MS = 300,
 	BUSY_SLEEPS = 10,
 	SHORTEST_SLEEP_NS = 100000,
@@ -137,25 +136,25 @@ static int check_adaptive(struct klat_run *run)
 }
 
 /*
- * Who finds it locked waits for a second, in which the guard of a program that was killed has long
- * put it back, and then gives up: the other one's run may be long, and two at once would disturb
- * each other. Locked is the file itself, which leaves nothing behind; a network namespace with a
- * /sys of its own does not see it.
+ * Within a second, the guard of a program that was killed has put the value back. A longer wait
+ * does not help: the other program is measuring, and two at once would disturb each other. The lock
+ * is on the file itself and leaves nothing behind. A network namespace with a /sys of its own does
+ * not see it.
  */
 static int lock(struct klat_run *run, int file)
 {
-	int64_t begun = now_ms();
+	int err = klat_lock(file, LOCK_LIMIT_MS);
+	char holder[64];
 
-	while (flock(file, LOCK_EX | LOCK_NB)) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return klat_error(run, errno, "cannot lock " VALUE ": %s", strerror(errno));
-		if (now_ms() - begun > LOCK_WAIT_MS)
-			return klat_error(run, EBUSY,
-					  "another program holds guest_halt_poll_ns: run one with "
-					  "--guest-halt-poll at a time");
-		sleep_ns(10000000);
+	if (err == -EWOULDBLOCK) {
+		klat_lock_holder(file, holder, sizeof(holder));
+		return klat_error(
+			run, EBUSY,
+			"%s holds guest_halt_poll_ns: run one with --guest-halt-poll at a "
+			"time",
+			holder);
 	}
-	return 0;
+	return err ? klat_error(run, -err, "cannot lock " VALUE ": %s", strerror(-err)) : 0;
 }
 
 static _Noreturn void guard(const struct klat_halt_poll *hold, int pipe_end)

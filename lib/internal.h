@@ -311,13 +311,20 @@ int klat_write_whole(int descriptor, const void *data, size_t size);
 /* Open the directory of --record, making what is missing. -errno after klat_error(). */
 int klat_record_directory(struct klat_run *run);
 
+/* lock.c */
+/* flock(), -EWOULDBLOCK after the limit. */
+int klat_lock(int file, int limit_ms);
+/* "process 1234 (name)", or "another process" where the kernel does not say. */
+void klat_lock_holder(int file, char *text, size_t size);
+
 /* record.c, session.c, environment.c */
 /*
  * Open the session directory for recording, creating it when there is none, and take from it or
  * give it the calibration. Returns a directory descriptor, or -errno after klat_error().
  */
 int klat_session_join(struct klat_run *run);
-/* Wait for the session's lock, where a signal ends the program. 0, or -errno after klat_error(). */
+/* Wait a few seconds for the session's lock, in which a signal ends the program. 0, or -errno after
+ * klat_error(). */
 int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */
 int klat_record_append(struct klat_run *run, int session);

@@ -15,6 +15,12 @@
 #define SESSION_FILE "session.json"
 #define MOST_SESSION_BYTES (1 << 20)
 
+enum {
+	/* Honest holders have it for as long as their last write takes to reach the disk. */
+	LOCK_LIMIT_MS = 5000,
+	LOCK_LIMIT_EMULATED_MS = 50000
+};
+
 /* First line of a file, empty where there is none. */
 static void first_line(const char *path, char *line, size_t size)
 {
@@ -274,14 +280,22 @@ static int join_locked(struct klat_run *run, int session)
 
 int klat_session_lock(struct klat_run *run, int session)
 {
-	int error;
+	const int limit_ms = klat_emulated() ? LOCK_LIMIT_EMULATED_MS : LOCK_LIMIT_MS;
+	const char *path = run->library->common.record;
+	char holder[64];
+	int err;
 
 	klat_signals_open();
-	error = flock(session, LOCK_EX) ? errno : 0;
+	err = klat_lock(session, limit_ms);
 	klat_signals_close();
-	return error ? klat_error(run, error, "cannot lock %s: %s", run->library->common.record,
-				  strerror(error))
-		     : 0;
+	if (err == -EWOULDBLOCK) {
+		klat_lock_holder(session, holder, sizeof(holder));
+		return klat_error(run, -err,
+				  "cannot record into %s: %s has held its lock for %d s; end that "
+				  "process, or record into another directory",
+				  path, holder, limit_ms / 1000);
+	}
+	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
 }
 
 int klat_session_join(struct klat_run *run)

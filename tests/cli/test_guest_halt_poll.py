@@ -243,7 +243,8 @@ def test_a_second_holder_says_so(machine: Machine) -> None:
     with machine.running() as running:
         second = machine.run(*SHORT, "--guest-halt-poll", "60000")
         assert_one_line(second, PROGRAM, FAILED)
-        assert "another program holds guest_halt_poll_ns" in second.err
+        holder = f"process {running.process.pid} ({PROGRAM})"
+        assert f"{holder} holds guest_halt_poll_ns" in second.err
         assert machine.value == HELD, "and has changed nothing"
         running.process.terminate()
         running.end()

@@ -229,13 +229,13 @@ def test_a_session_is_written_by_one_at_a_time(tmp_path: Path) -> None:
 
 def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
     words = [str(path_of("pipes")), "--quiet", "--policy", "other", "--record", str(tmp_path)]
-    several = [subprocess.Popen(words, stderr=subprocess.DEVNULL) for _ in range(6)]
+    several = [subprocess.Popen(words, stderr=subprocess.DEVNULL) for _ in range(12)]
     for process in several:
         assert process.wait(60) in (MEASURED, harness.UNTRUSTED)
     session = Session(tmp_path)
-    assert len(session.rows) == 6
+    assert len(session.rows) == 12
     places = sorted((int(row["first_sample"]), int(row["n"])) for row in session.rows)
-    assert places == [(500 * number, 500) for number in range(6)]
+    assert places == [(500 * number, 500) for number in range(12)]
     for row in session.rows:
         assert recomputed(session.samples(row))["mean"] == row["mean"]
 

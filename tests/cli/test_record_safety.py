@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -158,3 +162,33 @@ def test_what_was_there_keeps_owner_and_mode(session: Path) -> None:
         assert (status.st_uid, status.st_gid) == (STRANGER, STRANGER), name
         assert name == "samples" or stat.S_IMODE(status.st_mode) == 0o640, name
     assert (session / "samples/syscall.u64").lstat().st_uid == NOBODY
+
+
+def test_a_lock_that_is_held_for_long_is_one_line_that_names_the_holder(
+    session: Path, as_nobody: list[str | Path]
+) -> None:
+    recorded(session)
+    words = [*map(str, as_nobody), "flock", "--no-fork", str(session), "sleep", "60"]
+    with subprocess.Popen(words) as holder:
+        try:
+            wait_locked(session)
+            assert_refused(session, f"process {holder.pid} (sleep)", "end that process")
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    recorded(session)
+    assert len({row["start_ns"] for row in Session(session).rows}) == 2
+
+
+def wait_locked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    deadline = time.monotonic() + 10
+    try:
+        while time.monotonic() < deadline:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            time.sleep(0.01)
+        pytest.fail("nobody has not locked it")
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)

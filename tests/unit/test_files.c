@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -358,6 +359,23 @@ TEST(a_replacement_that_fails_leaves_no_draft)
 	assert_int_equal(rmdir(path), 0);
 }
 
+TEST(a_lock_that_is_held_is_given_up_and_its_holder_named)
+{
+	int holder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char text[64], wanted[64];
+
+	assert_int_equal(klat_lock(directory, 0), 0);
+	assert_int_equal(klat_lock(holder, 20), -EWOULDBLOCK);
+	klat_lock_holder(holder, text, sizeof(text));
+	snprintf(wanted, sizeof(wanted), "process %d (test_files)", getpid());
+	assert_string_equal(text, wanted);
+	assert_int_equal(flock(directory, LOCK_UN), 0);
+	assert_int_equal(klat_lock(holder, 20), 0);
+	close(holder);
+	klat_lock_holder(directory, text, sizeof(text));
+	assert_string_equal(text, "another process");
+}
+
 static int record_into(const char *name)
 {
 	struct klat_run *run = test_run();
@@ -436,6 +454,7 @@ int main(void)
 		unit(a_replaced_file_keeps_its_mode_and_leaves_no_draft),
 		unit(a_replaced_file_keeps_its_owner),
 		unit(a_replacement_that_fails_leaves_no_draft),
+		unit(a_lock_that_is_held_is_given_up_and_its_holder_named),
 		unit(a_path_leads_through_links_that_only_root_can_have_made),
 		unit(root_follows_no_link_that_another_user_can_have_made),
 	};

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* flock() with a limit: a user who can read a file can hold its lock for ever. */
+#include "internal.h"
+
+#include <errno.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+
+#define STEP_MS 10
+
+int klat_lock(int file, int limit_ms)
+{
+	const struct timespec pause = { .tv_nsec = STEP_MS * 1000000 };
+
+	for (int waited = 0; flock(file, LOCK_EX | LOCK_NB); waited += STEP_MS) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (waited >= limit_ms)
+			return -EWOULDBLOCK;
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+/* Lines of /proc/locks: "1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF". */
+static int find_holder(const struct stat *status)
+{
+	FILE *locks = fopen("/proc/locks", "re");
+	char line[256];
+	int found = 0;
+
+	while (locks && !found && fgets(line, sizeof(line), locks)) {
+		unsigned int major_number, minor_number;
+		unsigned long long inode;
+		int pid;
+
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major_number,
+			   &minor_number, &inode) == 4 &&
+		    inode == status->st_ino && major_number == major(status->st_dev) &&
+		    minor_number == minor(status->st_dev))
+			found = pid;
+	}
+	if (locks)
+		fclose(locks);
+	return found;
+}
+
+void klat_lock_holder(int file, char *text, size_t size)
+{
+	struct stat status;
+	char path[64], name[32];
+	int pid = fstat(file, &status) ? 0 : find_holder(&status);
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	length = pid > 0 ? klat_read_small(path, name, sizeof(name)) : 0;
+	for (ssize_t i = 0; i < length; i++)
+		if (name[i] < ' ' || name[i] > '~')
+			name[i] = name[i] == '\n' ? 0 : '?';
+	if (pid <= 0)
+		snprintf(text, size, "another process");
+	else if (length <= 0)
+		snprintf(text, size, "process %d", pid);
+	else
+		snprintf(text, size, "process %d (%.*s)", pid, (int)length, name);
+}
