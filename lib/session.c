@@ -4,6 +4,7 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,10 +159,26 @@ static int write_session(struct klat_run *run, int session, json_t *json)
 		   : 0;
 }
 
+/* From 1 kHz to 10^15 Hz, wider than any counter's. */
+static bool is_frequency(double khz)
+{
+	return khz >= 1 && khz <= 1e12;
+}
+
+static bool is_sane(const struct klat_tsc *tsc)
+{
+	return is_frequency(tsc->khz) && tsc->quantum >= 1 && tsc->quantum <= INT64_C(1) << 40 &&
+	       fabs(tsc->uncertainty_ppm) <= 1e18 && fabs(tsc->difference_ppm) <= 1e18 &&
+	       (!tsc->second_khz || is_frequency(tsc->second_khz)) &&
+	       !tsc->second_method[strspn(tsc->second_method,
+					  "abcdefghijklmnopqrstuvwxyz0123456789_")];
+}
+
 static int read_tsc(struct klat_run *run, const json_t *json)
 {
 	struct klat_tsc *tsc = &run->library->tsc;
 	const json_t *object = json_object_get(json, "tsc");
+	const char *method = json_string_value(json_object_get(object, "second_method"));
 
 	tsc->khz = json_number_value(json_object_get(object, "khz"));
 	tsc->uncertainty_ppm = json_number_value(json_object_get(object, "uncertainty_ppm"));
@@ -170,15 +187,12 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	tsc->independent = json_is_true(json_object_get(object, "independent"));
 	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
 	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
-	if (json_string_value(json_object_get(object, "second_method")))
-		snprintf(tsc->second_method, sizeof(tsc->second_method), "%s",
-			 json_string_value(json_object_get(object, "second_method")));
-	if (!(tsc->khz > 0) || tsc->quantum < 1)
-		return klat_error(run, EINVAL,
-				  "%s/" SESSION_FILE
-				  " holds no calibration: record into another directory",
-				  run->library->common.record);
-	return 0;
+	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method ? method : "");
+	return is_sane(tsc) ? 0
+			    : klat_error(run, EINVAL,
+					 "%s/" SESSION_FILE " holds no calibration that a counter "
+					 "can have: record into another directory",
+					 run->library->common.record);
 }
 
 static int check_same(struct klat_run *run, const json_t *json)

@@ -173,7 +173,9 @@ static void set_and_refuse(const char *key, json_t *value, const char *word)
 {
 	json_t *json;
 
-	begin();
+	assert_non_null(value);
+	if (access(path, F_OK))
+		begin();
 	json = load();
 	json_object_set_new(json, key, value);
 	save(json);
@@ -198,6 +200,26 @@ TEST(another_schema_is_refused)
 TEST(a_session_without_calibration_is_refused)
 {
 	set_and_refuse("tsc", json_object(), "calibration");
+}
+
+TEST(a_calibration_that_no_counter_can_have_is_refused)
+{
+	static const char *const calibrations[] = {
+		"{\"khz\": 0, \"quantum\": 1}",
+		"{\"khz\": -2e6, \"quantum\": 1}",
+		"{\"khz\": 1e300, \"quantum\": 1}",
+		"{\"khz\": \"2e6\", \"quantum\": 1}",
+		"{\"khz\": 2e6, \"quantum\": 0}",
+		"{\"khz\": 2e6, \"quantum\": 9223372036854775807}",
+		"{\"khz\": 2e6, \"quantum\": 1.5}",
+		"{\"khz\": 2e6, \"quantum\": 1, \"second_khz\": 1e300}",
+		"{\"khz\": 2e6, \"quantum\": 1, \"uncertainty_ppm\": 1e300}",
+		"{\"khz\": 2e6, \"quantum\": 1, \"difference_ppm\": -1e300}",
+		"{\"khz\": 2e6, \"quantum\": 1, \"second_method\": \"a\\nb\"}",
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(calibrations); i++)
+		set_and_refuse("tsc", json_loads(calibrations[i], 0, NULL), "calibration");
 }
 
 TEST(a_number_of_too_many_digits_is_refused)
@@ -292,6 +314,7 @@ int main(void)
 		unit(a_session_without_a_boot_is_refused),
 		unit(another_schema_is_refused),
 		unit(a_session_without_calibration_is_refused),
+		unit(a_calibration_that_no_counter_can_have_is_refused),
 		unit(a_number_of_too_many_digits_is_refused),
 		unit(a_session_of_more_than_a_mebibyte_is_refused),
 		unit(another_build_is_refused),
