@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,20 +136,26 @@ static int pipe_traffic(const char **failed)
 	return errno ? errno : EPIPE;
 }
 
-static void remove_files(const char *directory)
+/* By this name nobody keeps a file, so what is removed is ours in any directory. */
+static void file_name(char *name, size_t size, int number)
 {
-	char path[512];
+	snprintf(name, size, "klat-load-%d", number);
+}
+
+static void remove_files(int fd, const char *directory)
+{
+	char name[32];
 
 	for (int i = 0; i < FILES; i++) {
-		snprintf(path, sizeof(path), "%s/%d", directory, i);
-		unlink(path);
+		file_name(name, sizeof(name), i);
+		unlinkat(fd, name, 0);
 	}
 	rmdir(directory);
 }
 
 /* In a session of its own, so that what kills a group leaves it alive: it sees the load's end as
  * that of the pipe, and takes the directory away. */
-static int clean_up_after(const char *directory)
+static int clean_up_after(int fd, const char *directory)
 {
 	int ends[2];
 	char nothing;
@@ -167,22 +174,22 @@ static int clean_up_after(const char *directory)
 		signal(SIGHUP, SIG_IGN);
 		while (read(ends[0], &nothing, 1) < 0)
 			;
-		remove_files(directory);
+		remove_files(fd, directory);
 		_exit(0);
 	}
 	close(ends[0]); /* the other end stays open as long as this process lives */
 	return 0;
 }
 
-static int make_files(const char *directory)
+static int make_files(int directory)
 {
-	char path[512], piece[PIECE] = { 0 };
+	char name[32], piece[PIECE] = { 0 };
 
 	for (int i = 0; i < FILES; i++) {
 		int fd, err = 0;
 
-		snprintf(path, sizeof(path), "%s/%d", directory, i);
-		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		file_name(name, sizeof(name), i);
+		fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd < 0)
 			return errno;
 		if (write(fd, piece, sizeof(piece)) < 0)
@@ -192,29 +199,46 @@ static int make_files(const char *directory)
 			return err;
 	}
 	for (int i = 0; i < FILES; i++) {
-		snprintf(path, sizeof(path), "%s/%d", directory, i);
-		if (unlink(path))
+		file_name(name, sizeof(name), i);
+		if (unlinkat(directory, name, 0))
 			return errno;
 	}
 	return 0;
+}
+
+/* By descriptor: another user, to whom the parent belongs, can put a link in the directory's place.
+ */
+static int open_own(const char *directory)
+{
+	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat status;
+
+	if (fd < 0)
+		return -1;
+	if (!fstat(fd, &status) && status.st_uid == geteuid() && (status.st_mode & 0777) == 0700)
+		return fd;
+	close(fd);
+	errno = EPERM;
+	return -1;
 }
 
 static int files(const char **failed)
 {
 	static char directory[256];
 	const char *parent = getenv("TMPDIR");
-	int err;
+	int fd, err;
 
 	snprintf(directory, sizeof(directory), "%s/klat-load-XXXXXX",
 		 parent && *parent ? parent : "/tmp");
 	*failed = directory;
 	if (!mkdtemp(directory))
 		return errno;
-	err = clean_up_after(directory);
+	fd = open_own(directory);
+	err = fd < 0 ? errno : clean_up_after(fd, directory);
 	if (err)
 		rmdir(directory);
 	while (!err)
-		err = make_files(directory);
+		err = make_files(fd);
 	return err;
 }
 

@@ -154,6 +154,22 @@ def test_files_are_made_and_none_is_left(tmp_path: Path, number: signal.Signals)
     harness.until(lambda: "left behind" if list(tmp_path.iterdir()) else "", 10)
 
 
+def test_a_link_in_place_of_its_directory_is_not_followed(tmp_path: Path) -> None:
+    parent, victim = tmp_path / "parent", tmp_path / "victim"
+    parent.mkdir()
+    victim.mkdir()
+    for number in range(64):
+        (victim / str(number)).touch()
+    with running("files", TMPDIR=str(parent)) as process:
+        (directory,) = parent.iterdir()
+        aside = directory.rename(parent / "aside")
+        directory.symlink_to(victim)
+        assert grows(lambda: io(process.pid, "wchar"), 64 * 4096)
+        process.terminate()
+    harness.until(lambda: "left behind" if list(aside.iterdir()) else "", 10)
+    assert sorted(os.listdir(victim), key=int) == [str(number) for number in range(64)]
+
+
 def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     done = command([LOAD, "files"], env=os.environ | {"TMPDIR": str(tmp_path / "none")})
     harness.assert_one_line(done, "load", 1)
