@@ -6,6 +6,7 @@ installed. KLAT_PROGRAMS names another directory that holds them in either form.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -80,9 +81,20 @@ def _is_benchmark(path: Path) -> bool:
             timeout=_PROBE_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError as error:
+        _check_limits(path, error)
+        return False
+    except subprocess.TimeoutExpired:
         return False
     return answer.returncode == 0 and b"--record" in answer.stdout
+
+
+def _check_limits(path: Path, error: OSError) -> None:
+    """KlatError where a limit of this process, and not the path, is the cause."""
+    if error.errno == errno.EMFILE:
+        raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
+    if error.errno == errno.EAGAIN:
+        raise KlatError(f"cannot start {path}: {error.strerror}; raise the limit (ulimit -u)")
 
 
 def core() -> list[str]:
@@ -94,7 +106,8 @@ def available() -> list[str]:
     """Every program that is there: the core five first, then the others by name."""
     try:
         names = sorted(entry.name for entry in directory().iterdir())
-    except OSError:
+    except OSError as error:
+        _check_limits(directory(), error)
         names = []
     others = []
     for name in names:
