@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from klat.measurements import Label
+from klat.report.cells import cells
 from klat.report.text import guarded_statistics
-from klat.session import STATUSES, printable
+from klat.session import STATUSES
 from klat.settings import Measurement, Setting
 from klat.shootdown import Shootdown, shootdowns
 from klat.sweeps import Line, Point, Sweep, sweeps
@@ -59,15 +60,15 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
         for setting in label.settings:
             shared = {
                 "label": label.name,
-                "conditions": printable(label.apart_text),
+                "conditions": label.apart_text,
                 "kernel_release": label.kernel,
                 "mode": label.mode,
                 "tsc_khz": label.khz,
                 "sessions": len(label.sessions),
                 "boots": label.boots,
-                "benchmark": printable(setting.benchmark),
-                "params": printable(";".join(f"{k}={v}" for k, v in setting.params.items())),
-                "placement": printable(setting.placement),
+                "benchmark": setting.benchmark,
+                "params": ";".join(f"{k}={v}" for k, v in setting.params.items()),
+                "placement": setting.placement,
                 "unit": label.unit,
                 "runs": sum(setting.statuses.values()),
                 "floor": setting.floor,
@@ -76,13 +77,13 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
             for measurement in measured:
                 found = figures(label, setting, measurement, failed)
                 named = {
-                    "metric": printable(measurement.metric),
+                    "metric": measurement.metric,
                     "boots": measurement.boots,
                     "measurable": int(not measurement.unmeasurable),
                 }
-                writer.writerow(shared | named | found)
+                writer.writerow(cells(shared | named | found))
             if not measured:
-                writer.writerow(shared)
+                writer.writerow(cells(shared))
 
 
 def write_json(

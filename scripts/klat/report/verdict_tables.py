@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from klat.comparison import Against, Cell, Comparison, Result
 from klat.report import uncompared, wording
+from klat.report.cells import cells
 from klat.session import NOT_MEASURABLE, printable
 from klat.sides import Key
 from klat.verdicts import Verdict
@@ -63,24 +64,24 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
             if cell.refused:
                 reasons = "; ".join(condition.refusal() for condition in cell.refused)
                 refused = {"verdict": Verdict.NOT_COMPARABLE.value, "reason": reasons}
-                writer.writerow(shared | refused)
+                writer.writerow(cells(shared | refused))
             for result in cell.results:
-                writer.writerow(shared | _result(result))
+                writer.writerow(cells(shared | _result(result)))
         for _, key in against.unmeasurable:
-            writer.writerow(_left_out(against, key) | {"verdict": NOT_MEASURABLE})
+            writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
         for left in against.uncompared:
             told = {"verdict": left.what, "reason": uncompared.reason(left)}
-            writer.writerow(_left_out(against, left.key) | told)
+            writer.writerow(cells(_left_out(against, left.key) | told))
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
     return {
         "base": against.base.label,
         "new": against.new.label,
-        "benchmark": printable(cell.benchmark),
-        "params": printable(cell.params),
-        "placement": printable(cell.placement),
-        "metric": printable(cell.metric),
+        "benchmark": cell.benchmark,
+        "params": cell.params,
+        "placement": cell.placement,
+        "metric": cell.metric,
         "unit": cell.unit,
         "base_max": cell.base_worst.maximum,
         "new_max": cell.new_worst.maximum,
@@ -88,12 +89,12 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
         "new_samples": cell.new_worst.samples,
         "base_samples_above": cell.base_worst.samples_above,
         "new_samples_above": cell.new_worst.samples_above,
-        "under_test": printable("; ".join(cell.under_test)),
+        "under_test": "; ".join(cell.under_test),
     }
 
 
 def _left_out(against: Against, key: Key) -> dict[str, Any]:
-    benchmark, params, placement, metric = map(printable, key)
+    benchmark, params, placement, metric = key
     return {
         "base": against.base.label,
         "new": against.new.label,

@@ -1,0 +1,53 @@
+"""CSV that a spreadsheet opens holds no formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from test_export import RT, label
+from written_sessions import SessionWriter
+
+from klat.cli import main
+from klat.report.cells import cells, text
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("=1+2", "'=1+2"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-v", "'-v"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("=", "'="),
+        ("\t=1", "\\t=1"),
+        ("\r=1", "\\r=1"),
+        ("stock", "stock"),
+        ("a=1;b=-2", "a=1;b=-2"),
+        ("", ""),
+        ("-1.5", "-1.5"),
+        ("+.5e-3", "+.5e-3"),
+        ("-1.5\u0663", "'-1.5\u0663"),
+    ],
+)
+def test_a_formula_gets_an_apostrophe_and_nothing_else_does(cell: str, shown: str) -> None:
+    assert text(cell) == shown
+
+
+def test_numbers_stay_numbers() -> None:
+    row = {"a": -1.5, "b": None, "c": -3, "d": "=x"}
+    assert cells(row) == {"a": -1.5, "b": None, "c": -3, "d": "'=x"}
+
+
+@pytest.mark.parametrize("command", ["summary", "compare"])
+def test_a_label_that_is_a_formula_is_text_in_csv(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    stock: Path = label(session_writer, "=1+2")
+    paths = [stock, label(session_writer, "rt", **RT)] if command == "compare" else [stock]
+    main([command, *map(str, paths), "--format", "csv"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["base" if command == "compare" else "label"] for row in rows} == {"'=1+2"}
