@@ -38,6 +38,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "resumed": list,
 }
 _NAME_MAX = 255
+# Marks, embeddings, overrides and isolates: they make a line read otherwise than it is.
+_BIDIRECTIONAL = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -56,6 +60,8 @@ def check_label(label: str) -> str:
     # These end lines or steer terminals.
     if any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in label):
         raise ValueError("a label cannot hold control characters")
+    if _BIDIRECTIONAL.intersection(label):
+        raise ValueError("a label cannot hold characters that change the direction of text")
     if size > _NAME_MAX:
         raise ValueError(f"a label cannot be longer than {_NAME_MAX} bytes, this one has {size}")
     return label

@@ -326,7 +326,23 @@ def test_an_odd_label_is_a_label(klat: Klat, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["", "a/b", "/", "..", ".hidden", "a\nb", "a\x1b[31m", "x" * 256, "ü" * 128, "\udcff"]
+    "label",
+    [
+        "",
+        "a/b",
+        "/",
+        "..",
+        ".hidden",
+        "a\nb",
+        "a\x1b[31m",
+        "x" * 256,
+        "ü" * 128,
+        "\udcff",
+        "a\u202eb",
+        "\u2066a",
+        "a\u200f",
+        "\u061ca",
+    ],
 )
 def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, label: str) -> None:
     done = klat("run", "pipes", "--runs", "1", f"--label={label}")
@@ -336,6 +352,18 @@ def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, l
     assert "\x1b" not in done.stderr
     assert not klat.starts()
     assert not (klat.directory / "results").exists()
+
+
+@pytest.mark.parametrize(("locale", "mode"), [("C", "0"), ("POSIX", "0"), ("C", "")])
+def test_a_label_is_utf8_in_any_locale(klat: Klat, locale: str, mode: str) -> None:
+    """PYTHONUTF8=0 makes Python take what the locale says, as one of ISO-8859-1 would."""
+    more = {"LC_ALL": locale, "PYTHONUTF8": mode, "PYTHONCOERCECLOCALE": "0"}
+    done = klat("run", "pipes", "--runs", "1", "--label", "größe é", more=more)
+    assert done.returncode == 0, done.stderr
+    session = klat.session()
+    assert os.fsencode(session.parent.name) == "größe é".encode()
+    for name in ("run.json", "session.json"):
+        assert json.loads((session / name).read_bytes())["label"] == "größe é"
 
 
 @pytest.mark.parametrize("output", ["file", "file/below", "/proc/klat"])
