@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from klat import directory, loads
+from klat import directory, files, loads
 from klat.errors import KlatError
 from klat.process import Process, Signals, Stopped, ending
 
@@ -26,7 +26,8 @@ class Load:
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command
         self._signals = signals
-        self._log, descriptor = directory.open_load_log(session)
+        self._log = session / directory.LOAD_LOG
+        descriptor = files.append(self._log)
         reader, self._lifeline = os.pipe()
         try:
             self._process = Process(loads.words(command), stderr=descriptor)

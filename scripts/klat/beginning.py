@@ -119,6 +119,11 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="after which a run is ended and counted as failed (default: 120)",
     )
+    add(
+        "--trust",
+        action="store_true",
+        help="run the commands of a session that another user owns or can write",
+    )
 
 
 def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:

@@ -7,16 +7,17 @@ session was taken up again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from klat import files, locks, owners
 from klat.errors import KlatError
 
 PLAN = "plan.csv"
@@ -79,100 +80,59 @@ def iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _caller() -> tuple[int, int] | None:
-    """Who called sudo; None outside it."""
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
-        return int(user), int(group)
-    return None
-
-
-def give(path: Path) -> None:
-    """To the caller of sudo, whose file it is to be."""
-    caller = _caller()
-    if caller:
-        os.chown(path, *caller, follow_symlinks=False)
-
-
-def make_directories(path: Path) -> None:
-    """As `mkdir -p`. What is made belongs to the caller of sudo; what was there is not touched."""
-    missing = []
-    while not path.is_dir():
-        missing.append(path)
-        if path == path.parent:
-            break
-        path = path.parent
-    for directory in reversed(missing):
-        directory.mkdir(exist_ok=True)
-        give(directory)
-
-
 def create(output: Path, label: str) -> Path:
-    """A new session directory, `output/label/<UTC time>`."""
+    """A new session directory, `output/label/<UTC time>`, which no other user may write."""
     parent = output / label
     stamp = now().strftime("%Y%m%dT%H%M%SZ")
-    try:
-        make_directories(parent)
+    with files.explained("make a session in", parent), files.directory(parent, make=True) as held:
         for attempt in range(1, 1000):
-            path = parent / (stamp if attempt == 1 else f"{stamp}-{attempt}")
-            try:
-                path.mkdir()
-            except FileExistsError:
-                continue
-            give(path)
-            return path
-    except OSError as error:
-        raise _cannot("make a session in", parent, error) from error
+            name = stamp if attempt == 1 else f"{stamp}-{attempt}"
+            with suppress(FileExistsError):
+                files.make_directory(held, name, 0o755)
+                return parent / name
     raise KlatError(f"{parent}: too many sessions begun in one second")
-
-
-def _cannot(what: str, path: Path, error: OSError) -> KlatError:
-    return KlatError(f"cannot {what} {path}: {error.strerror or error}")
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """The file is there with all of it, or as before; also after a crash."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(temporary, flags, 0o644)
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        give(temporary)
-        os.rename(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _cannot("write", path, error) from error
 
 
 def write_facts(session: Path, facts: dict[str, Any]) -> None:
     text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-    _write_whole(session / FACTS, text.encode("utf-8", "backslashreplace"))
+    files.write_whole(session / FACTS, text.encode("utf-8", "backslashreplace"))
 
 
 def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
     """Put down the plan and the facts, the plan last: where it is, both are whole."""
     data = text.encode("utf-8")
     write_facts(session, facts | {"plan_sha256": hashlib.sha256(data).hexdigest()})
-    _write_whole(session / PLAN, data)
+    files.write_whole(session / PLAN, data)
 
 
-def read_facts(session: Path) -> dict[str, Any]:
-    """run.json of a session that was begun here. KlatError where there is none or it is not one."""
+def _read(session: Path, name: str, trust: bool) -> bytes:
+    """The whole file. OSError; KlatError where another user can have written it and `trust` is not
+    given."""
+    with files.directory(session) as held:
+        with open(files.open_regular(held, name, os.O_RDONLY), "rb") as file:
+            if not trust:
+                _check_owner(held, session)
+                _check_owner(file.fileno(), session / name)
+            return file.read()
+
+
+def _check_owner(descriptor: int, path: Path) -> None:
+    doubt = owners.doubt(os.fstat(descriptor))
+    if doubt:
+        raise KlatError(
+            f"{path} {doubt}, and klat would run the commands that {FACTS} holds: read its load,"
+            " setup, prefix and restore, then give --trust"
+        )
+
+
+def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
+    """run.json of a session that was begun here. KlatError where there is none, it is not one, or
+    another user can have written it and `trust` is not given."""
     if not session.is_dir():
         raise KlatError(f"{session}: no such session directory")
     path = session / FACTS
     try:
-        facts = json.loads(path.read_bytes().decode("utf-8"))
+        facts = json.loads(_read(session, FACTS, trust).decode("utf-8"))
     except FileNotFoundError:
         below = sorted(session.glob(f"*/{FACTS}"))
         why = (
@@ -182,7 +142,7 @@ def read_facts(session: Path) -> dict[str, Any]:
         )
         raise KlatError(f"{session}: {why}") from None
     except OSError as error:
-        raise _cannot("read", path, error) from error
+        raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError:
         raise KlatError(f"{path} is damaged or was edited") from None
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
@@ -195,29 +155,17 @@ def read_facts(session: Path) -> dict[str, Any]:
 def read_plan(session: Path, facts: dict[str, Any]) -> str:
     path = session / PLAN
     try:
-        data = path.read_bytes()
+        data = _read(session, PLAN, trust=True)  # run.json holds its SHA-256
     except FileNotFoundError:
         raise KlatError(
             f"{session}: has no {PLAN}; it was killed before its plan was written or the plan"
             " was removed; begin a new session"
         ) from None
     except OSError as error:
-        raise _cannot("read", path, error) from error
+        raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != facts["plan_sha256"]:
         raise KlatError(f"{path} is not what klat run wrote; begin a new session")
     return data.decode("utf-8")
-
-
-def open_load_log(session: Path) -> tuple[Path, int]:
-    """Where a load's standard error goes: the file and a descriptor that appends to it."""
-    path = session / LOAD_LOG
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o644)
-        give(path)
-    except OSError as error:
-        raise _cannot("write", path, error) from error
-    return path, descriptor
 
 
 def is_empty(session: Path) -> bool:
@@ -226,14 +174,15 @@ def is_empty(session: Path) -> bool:
 
 
 def remove_unused(session: Path) -> None:
-    """Take away a session in which nothing was recorded, with the files that this module made."""
-    for name in (PLAN, FACTS, LOAD_LOG):
-        (session / name).unlink(missing_ok=True)
-    for path in (session, session.parent):
-        try:
-            path.rmdir()
-        except OSError:
-            return
+    """Take away a session in which nothing was recorded, with the files that klat run made."""
+    with suppress(OSError, KlatError):
+        with files.directory(session) as held:
+            for name in (PLAN, FACTS, LOAD_LOG):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=held)
+        for path in (session, session.parent):
+            with files.directory(path.parent) as held:
+                os.rmdir(path.name, dir_fd=held)
 
 
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
@@ -255,20 +204,17 @@ class Lock:
     """
 
     def __init__(self, session: Path) -> None:
-        path = session / PLAN
-        try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _cannot("open", path, error) from error
+        self._path = session / PLAN
+        with files.explained("open", self._path), files.directory(session) as held:
+            self.descriptor = files.open_regular(held, PLAN, os.O_RDONLY)
 
     def try_take(self) -> bool:
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise KlatError(f"cannot lock {PLAN}: {error.strerror}") from error
-        return True
+        with files.explained("lock", self._path):
+            return locks.try_take(self.descriptor)
+
+    def holder(self) -> int | None:
+        """The process that took it, where that is known."""
+        return locks.holder(self.descriptor)
 
     def close(self) -> None:
         os.close(self.descriptor)

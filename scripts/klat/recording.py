@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat import __version__, directory, plan, process, programs
+from klat import __version__, directory, locks, plan, process, programs
 from klat.errors import KlatError
 from klat.other_work import other_work
 from klat.plan import PlannedRun
@@ -108,9 +108,10 @@ class Outcome:
 class Recording:
     """One session, in one attempt to complete it."""
 
-    def __init__(self, session: Path) -> None:
+    def __init__(self, session: Path, trust: bool = False) -> None:
+        """`trust` accepts a session that another user can have written."""
         self.path = session
-        self.facts = directory.read_facts(session)
+        self.facts = directory.read_facts(session, trust)
         self.settings = Settings.of(self.facts)
         self.schedule = plan.from_csv(directory.read_plan(session, self.facts))
         self._paths = {n: programs.require(n) for n in {r.benchmark for r in self.schedule}}
@@ -132,14 +133,23 @@ class Recording:
         self._lock = directory.Lock(self.path)
         if self._lock.try_take():
             return
-        runner = self.facts["runner"]
-        if _alive(runner):
-            raise KlatError(f"{self.path}: another klat run is at work in it (pid {runner})")
+        # A run in flight inherited the lock from its runner, so who took it is gone.
+        holder = self._lock.holder()
+        at_work = self.facts["runner"] if holder is None else holder
+        if _alive(at_work):
+            raise KlatError(
+                f"{self.path}: another klat run is at work in it, or a program holds its lock:"
+                f" {locks.name_of(at_work)}; wait until it ends, or end it"
+            )
         say("waiting for the run that is still in flight to be recorded")
-        deadline = time.monotonic() + self.settings.time_limit_s
+        limit = self.settings.time_limit_s
+        deadline = time.monotonic() + limit
         while not self._lock.try_take():
             if time.monotonic() > deadline:
-                raise KlatError(f"{self.path}: a program that records into it does not end")
+                raise KlatError(
+                    f"{self.path}: its lock was not free within {limit} s, held by"
+                    f" {locks.name_of(holder)}; end what still records into it"
+                )
             signals.sleep(0.1)
 
     def close(self) -> None:

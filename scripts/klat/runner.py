@@ -35,8 +35,10 @@ class Runner:
 
     command = "run"  # of klat, that resumes it
 
-    def __init__(self, sessions: Sequence[Path]) -> None:
-        self._recordings = [Recording(session) for session in sessions]
+    def __init__(self, sessions: Sequence[Path], trust: bool = False) -> None:
+        """`trust` accepts sessions that another user can have written."""
+        self._trust = trust
+        self._recordings = [Recording(session, trust) for session in sessions]
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
 
     def run(self, resumed: bool = False) -> int:
@@ -137,7 +139,8 @@ class Runner:
         if failure:
             self.say(failure)
         if any(outcome.missing for outcome in outcomes):
-            again = command_line(self.command, "--resume", self._recordings[0].path)
+            trust = ["--trust"] if self._trust else []
+            again = command_line(self.command, *trust, "--resume", self._recordings[0].path)
             self.say(f"to complete it: {_sudo()}{again}")
         self._advise(outcomes)
         if stopped:

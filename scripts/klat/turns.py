@@ -74,9 +74,9 @@ def begin(
     return sessions
 
 
-def both(session: Path) -> list[Path]:
-    """The two sessions of which this is one, A first."""
-    facts = directory.read_facts(session)
+def both(session: Path, trust: bool) -> list[Path]:
+    """The two sessions of which this is one, A first. `trust` is that of directory.read_facts()."""
+    facts = directory.read_facts(session, trust)
     partner = Partner.of(session, facts)
     if partner is None:
         raise KlatError(f"{session}: klat ab did not begin it; klat run --resume completes it")
@@ -84,7 +84,7 @@ def both(session: Path) -> list[Path]:
     if os.path.isabs(session):
         other = Path(os.path.normpath(partner.path.resolve()))
     try:
-        back = Partner.of(other, directory.read_facts(other))
+        back = Partner.of(other, directory.read_facts(other, trust))
     except KlatError as error:
         raise KlatError(f"the session that took turns with {session}: {error}") from None
     if back is None or not back.path.is_dir() or not back.path.samefile(session):

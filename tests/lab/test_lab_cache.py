@@ -84,3 +84,25 @@ def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
             cache.clear()
     cache.clear()
     assert not cache.root().exists()
+
+
+def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
+    said: list[str] = []
+    with cache.exclusive("apt"):
+        with pytest.raises(KlatError, match=rf"locked for 0.2 s by .*\(pid {os.getpid()}\)"):
+            with cache.exclusive("apt", 0.2, said.append):
+                pass
+    assert len(said) == 1 and f"(pid {os.getpid()})" in said[0]
+    with cache.exclusive("apt", 0.2, said.append):
+        pass
+    assert len(said) == 1
+
+
+def test_root_does_not_use_what_another_user_can_write(root: None) -> None:
+    """apt's configuration there names commands."""
+    cache.folder("apt")
+    for user, bits in ((4242, 0o755), (0, 0o757)):
+        os.chown(cache.root(), user, user)
+        cache.root().chmod(bits)
+        with pytest.raises(KlatError, match="XDG_CACHE_HOME"):
+            cache.folder("apt")

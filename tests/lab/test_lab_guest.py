@@ -250,6 +250,44 @@ def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:
         session.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
+@pytest.fixture
+def theirs(tmp_path: Path, root: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results of the user who called sudo."""
+    monkeypatch.setenv("SUDO_UID", str(harness.NOBODY))
+    monkeypatch.setenv("SUDO_GID", str(harness.NOBODY))
+    path = tmp_path / "results"
+    path.mkdir()
+    os.chown(path, harness.NOBODY, harness.NOBODY)
+    return path
+
+
+def test_what_a_boot_leaves_belongs_to_the_caller_of_sudo(tmp_path: Path, theirs: Path) -> None:
+    planned = experiment(boots=1, runs=1)
+    boot, delivery = planned.schedule()[0], delivered(tmp_path, planned, "", pipes="ok", cv="ok")
+    evidence = session.Evidence({"console.log": b"x"}, {}, ["klat"])
+    session.store(theirs, planned, boot, delivery, evidence)
+    session.keep_failed(theirs, planned, boot, None, evidence, ProgramsFailed("why"))
+    found = list(theirs.rglob("*"))
+    assert {path.name for path in found} >= {"run.json", "console.log", "pipes.u64", ".failed"}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in found} == {
+        (harness.NOBODY, harness.NOBODY)
+    }
+    assert not list(theirs.rglob(".boot-*"))
+
+
+def test_a_boot_is_not_stored_through_another_users_link(tmp_path: Path, theirs: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(0o700)
+    planned = experiment(boots=1, runs=1)
+    boot, delivery = planned.schedule()[0], delivered(tmp_path, planned, "", pipes="ok", cv="ok")
+    (theirs / boot.label).symlink_to(target)
+    with pytest.raises(KlatError, match="symbolic link"):
+        session.store(theirs, planned, boot, delivery, EVIDENCE)
+    with pytest.raises(KlatError, match="symbolic link"):
+        session.keep_failed(theirs, planned, boot, delivery, EVIDENCE, ProgramsFailed("why"))
+    assert list(target.iterdir()) == []
+
+
 # Results ------------------------------------------------------------------------------------------
 
 
@@ -329,6 +367,7 @@ def test_a_guest_cannot_write_outside_its_session(tmp_path: Path) -> None:
         (("d", tarfile.DIRTYPE), ("d", tarfile.REGTYPE)),
         (("n" * 300, tarfile.REGTYPE),),
         (("n" * 300 + "/d", tarfile.DIRTYPE),),
+        (("d/" * 1000, tarfile.DIRTYPE),),
         (("sparse", tarfile.GNUTYPE_SPARSE),),
     ],
 )

@@ -35,6 +35,9 @@ The order: SEED decides each block's order. Each turn holds every parameter set
 
 Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
 --resume with either path completes both, and repeats and loses nothing.
+It runs the commands that run.json of both sessions holds. So it refuses a
+session that somebody else than root, you and the caller of sudo owns or can
+write, unless --trust is given.
 
 Exit status: 0 every run measured, but for skipped ones; 1 a run, a set-up
 command or --restore failed, or the load ended; 2 usage, input or output, disk
@@ -104,8 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _resume(arguments: argparse.Namespace) -> int:
     from klat.turns import TurnsRunner, both
 
-    beginning.refuse_with_resume(arguments)
-    return TurnsRunner(both(arguments.resume)).run(resumed=True)
+    beginning.refuse_with_resume(arguments, "trust")
+    sessions = both(arguments.resume, arguments.trust)
+    return TurnsRunner(sessions, arguments.trust).run(resumed=True)
 
 
 def _begin(arguments: argparse.Namespace) -> int:
@@ -148,4 +152,4 @@ def _begin(arguments: argparse.Namespace) -> int:
         f" into {sessions[0]} and {sessions[1]}",
         file=sys.stderr,
     )
-    return TurnsRunner(sessions).run()
+    return TurnsRunner(sessions, arguments.trust).run()

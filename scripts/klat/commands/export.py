@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klat import files
 from klat.commands import compare
 from klat.export import RUNS, VERDICTS
 
@@ -109,7 +110,6 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
     from klat import export
     from klat.errors import KlatError
     from klat.export.material import read_material
-    from klat.export.output import destination, make_directory
 
     for name in _JUDGING:
         if getattr(args, name) is not None:
@@ -119,13 +119,14 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
     if directory:
         from klat.export import hgrm
 
-        files = list(hgrm.files(material))  # all of them before the first is written
-        make_directory(Path(args.output))
-        for name, content in files:
-            with destination(Path(args.output) / name) as out:
+        distributions = list(hgrm.files(material))  # all of them before the first is written
+        with files.explained("make the directory", Path(args.output)):
+            files.make_directories(Path(args.output))
+        for name, content in distributions:
+            with files.output(Path(args.output) / name, streams=False) as out:
                 out.write(content)
         return
-    with destination(_destination(args)) as out:
+    with files.output(_destination(args)) as out:
         export.load(args.format).write(material, out)
 
 
@@ -154,7 +155,6 @@ def _verdicts(args: argparse.Namespace) -> None:
     from klat import export
     from klat import comparison
     from klat.errors import KlatError
-    from klat.export.output import destination
     from klat.sides import read_side
 
     if args.benchmark:
@@ -169,7 +169,7 @@ def _verdicts(args: argparse.Namespace) -> None:
     for name, side in sides:
         if any(status in side.runs for status in ("invalid", "error", "skipped")):
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
-    with destination(_destination(args)) as out:
+    with files.output(_destination(args)) as out:
         export.load(args.format).write(found, out)
 
 

@@ -84,7 +84,8 @@ def _took_turns(path: Path) -> list[Path]:
             f"{printable(str(path))}: {len(turns)} of its {len(sessions)} sessions took turns with"
             f" another setting; name one of them, such as {printable(str(turns[-1]))}"
         )
-    return both(turns[0]) if turns else []
+    # Nothing of it is run.
+    return both(turns[0], trust=True) if turns else []
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,6 +22,10 @@ Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
 Whatever was killed, nothing that was recorded is repeated or lost, runs that
 were recorded as failed or skipped included. A session is one boot, one build.
 
+--resume runs the load that run.json of the session names. So it refuses a
+session that somebody else than root, you and the caller of sudo owns or can
+write, unless --trust is given.
+
 The order: the runs of all parameter sets are put in one list, shuffled by
 Fisher and Yates's method over Python's random.Random(SEED).random(). The same
 seed and options give the same plan.csv, byte for byte.
@@ -86,11 +90,11 @@ def _resume(arguments: argparse.Namespace) -> int:
     from klat.runner import Runner
     from klat.turns import Partner
 
-    beginning.refuse_with_resume(arguments)
+    beginning.refuse_with_resume(arguments, "trust")
     session = arguments.resume
-    if Partner.of(session, directory.read_facts(session)):
+    if Partner.of(session, directory.read_facts(session, arguments.trust)):
         raise KlatError(f"{session}: takes turns with another; klat ab --resume completes both")
-    return Runner([session]).run(resumed=True)
+    return Runner([session], arguments.trust).run(resumed=True)
 
 
 def _default_label(arguments: argparse.Namespace) -> str:
@@ -122,4 +126,4 @@ def _begin(arguments: argparse.Namespace) -> int:
         f" into {session}",
         file=sys.stderr,
     )
-    return Runner([session]).run()
+    return Runner([session], arguments.trust).run()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat import files
 from klat.errors import KlatError
 from klat.lab import cache
 
@@ -32,6 +33,7 @@ _SUITES = (
 _FRESH_SECONDS = 7 * 86400
 _UPDATE_SECONDS = 300
 _FETCH_SECONDS = 900
+_WAIT_SECONDS = 1200  # for another lab that updates or fetches
 _LITTLE_ROOM = 16 << 20
 
 _CONFIGURATION = """\
@@ -75,7 +77,7 @@ class Archive:
         reached. KlatError where there are none."""
         if self._index is not None and not update:
             return self._index
-        with cache.exclusive("apt"):
+        with cache.exclusive("apt", _WAIT_SECONDS, self._say):
             kept = self._base / "index.json"
             try:
                 fresh = time.time() - kept.stat().st_mtime < _FRESH_SECONDS
@@ -123,13 +125,12 @@ class Archive:
         self._apt("update", "-q", "--error-on=any", seconds=_UPDATE_SECONDS)
         text = self._apt("dumpavail", command="apt-cache")
         kept = self._base / "index.json"
-        draft = self._base / ".index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
             if package.name.startswith(("linux-image-", "busybox-static")):
                 newest.setdefault(package.name, package)
-        draft.write_text(json.dumps([[p.name, p.version, p.size] for p in newest.values()]))
-        draft.rename(kept)
+        index = [[p.name, p.version, p.size] for p in newest.values()]
+        files.write_whole(kept, json.dumps(index).encode())
 
     # Fetching -------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class Archive:
         place = base / f"{package.name}_{package.version.replace(':', '%3a')}"
         if place.is_dir():
             return place
-        with cache.exclusive("packages"):
+        with cache.exclusive("packages", _WAIT_SECONDS, self._say):
             if place.is_dir():
                 return place
             self._say(f"fetching {package.name} {package.version} ({package.size >> 20} MB)")

@@ -10,16 +10,19 @@ Everything here can be had again: `klat lab clear` removes it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from klat import directory
+from klat import files, locks, owners
 from klat.errors import KlatError
+
+_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.05
 
 
 def root() -> Path:
@@ -29,24 +32,26 @@ def root() -> Path:
 
 
 def folder(*names: str) -> Path:
-    """A directory of the cache, made where it is not there."""
+    """A directory of the cache, made where it is not there. KlatError where that fails, or where klat
+    runs as root and another user can write the cache: apt runs what its configuration there says.
+    """
     path = root().joinpath(*names)
-    try:
-        directory.make_directories(path)
-    except OSError as error:
-        raise KlatError(f"cannot make {path}: {error.strerror}") from None
+    with files.explained("make", path):
+        files.make_directories(path)
+        with files.directory(root()) as base:
+            doubt = owners.doubt(os.fstat(base)) if os.geteuid() == 0 else ""
+    if doubt:
+        raise KlatError(f"{root()} {doubt}; set XDG_CACHE_HOME to a directory of root")
     return path
 
 
 def _lock(path: Path) -> int | None:
     """A descriptor that holds the lock on a directory; None where another process does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    if locks.try_take(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 @contextmanager
@@ -81,25 +86,41 @@ def _sweep(base: Path) -> None:
 
 
 @contextmanager
-def exclusive(name: str) -> Iterator[None]:
-    """One process at a time, in what it does to a part of the cache; others wait."""
-    descriptor = _wait_for(name)
+def exclusive(
+    name: str, seconds: float = _WAIT_SECONDS, say: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """One process at a time, in what it does to a part of the cache; others wait, and `say` so.
+    KlatError after `seconds`."""
+    descriptor = _wait_for(name, seconds, say)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for(name: str) -> int:
+def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> int:
+    deadline = time.monotonic() + seconds
     while True:
         path = folder(name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_still(descriptor, path):
-            return descriptor
+        try:
+            # The same directory until its lock is free: who clears the cache holds it meanwhile.
+            while not locks.try_take(descriptor):
+                holder = locks.name_of(locks.holder(descriptor))
+                if time.monotonic() > deadline:
+                    raise KlatError(f"{path} was locked for {seconds:g} s by {holder}; end it")
+                if say:
+                    say(f"waiting for {holder}, which works in {path}")
+                    say = None
+                time.sleep(_POLL_SECONDS)
+            if _is_still(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from klat import directory
+from klat import files
 from klat.errors import KlatError
 from klat.lab.failures import ResultsIncomplete
 
@@ -123,7 +123,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
         raise ResultsIncomplete(f"the results hold the sparse file {member.name!r}")
     try:
         if member.isdir():
-            directory.make_directories(place)
+            files.make_directories(place)
         elif member.isfile():
             _write(archive, member, place)
     except OSError as error:
@@ -135,10 +135,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    directory.make_directories(place.parent)
+    files.make_directories(place.parent)
     source = archive.extractfile(member)
     assert source
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(place, flags, 0o644), "wb") as file:
-        file.write(source.read())
-    directory.give(place)
+    files.create(place, source.read())

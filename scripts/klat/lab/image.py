@@ -11,7 +11,6 @@ from __future__ import annotations
 import bz2
 import hashlib
 import lzma
-import os
 import shutil
 import struct
 import subprocess
@@ -19,6 +18,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat import files
 from klat.errors import KlatError
 
 _SETUP_SECTORS = 0x1F1
@@ -98,14 +98,7 @@ def vmlinux(image: Image, cache: Path) -> Path | None:
     data = _kernel(image)
     if not has_pvh_entry(data):
         data = b""
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = cache / f".{image.sha256}.{os.getpid()}"
-    try:
-        draft.write_bytes(data)
-        draft.rename(kept)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise KlatError(f"cannot unpack the kernel into {cache}: {error.strerror}") from None
+    files.write_whole(kept, data)
     return kept if data else None
 
 

@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from klat import directory
+from klat import directory, files
 from klat.lab import cache, cpio, qemu
 from klat.lab.qemu import Boot, Emulator, Guest, Machine, Shape
 from klat.process import Signals
@@ -37,7 +37,7 @@ def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -
         known = None
     if not isinstance(known, list) or len(known) != 2 or known[0] != key:
         known = [key, _problem(emulator, kernel, busybox, signals)]
-        kept.write_text(json.dumps(known))
+        files.write_whole(kept, json.dumps(known).encode())
     if known[1]:
         return "counted", f"{_DEVICE} is there, but {known[1]}"
     return "kvm", "a guest booted by KVM"

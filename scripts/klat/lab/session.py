@@ -4,14 +4,13 @@ host knows."""
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klat import directory, lab_record, plan, recording
+from klat import directory, files, lab_record, plan, recording
 from klat.errors import KlatError
 from klat.lab import guest
 from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
@@ -41,7 +40,7 @@ def store(
     """The new session. ProgramsFailed or ResultsIncomplete where what was delivered cannot be
     believed."""
     parent = output / boot.label
-    draft = _draft(parent, boot)
+    draft = _draft(parent)
     try:
         _add_files(draft, evidence)
         if delivery.tar:
@@ -50,9 +49,9 @@ def store(
         left_out = _check(draft, schedule, delivery.state)
         _add_facts(draft, experiment, boot, evidence, left_out=left_out)
         session = directory.create(output, boot.label)
-        draft.rename(session)
+        files.rename(draft, session)
     except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
+        files.remove_tree(draft)
         raise
     return session
 
@@ -68,51 +67,44 @@ def keep_failed(
     """Where it can be looked at and is no session: below FAILED, with run.json telling of what it
     died. What cannot be unpacked is kept as it came."""
     parent = output / boot.label / FAILED
-    directory.make_directories(parent)
-    draft = _draft(parent, boot)
+    draft = _draft(parent)
     try:
         _add_files(draft, evidence)
         if delivery and delivery.tar:
             try:
                 guest.unpack(delivery.tar, draft)
             except ResultsIncomplete:
-                draft = _draft(parent, boot)
+                files.remove_tree(draft)
+                draft = _draft(parent)
                 _add_files(draft, evidence)
-                _write(draft / HOST_FILES / _RESULTS, delivery.tar)
+                files.create(draft / HOST_FILES / _RESULTS, delivery.tar)
         facts = {"failure": failure.kind, "reason": str(failure)}
         _add_facts(draft, experiment, boot, evidence, facts)
         final = directory.create(output / boot.label, FAILED)
-        draft.rename(final)
+        files.rename(draft, final)
     except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
+        files.remove_tree(draft)
         raise
     return final
 
 
-def _draft(parent: Path, boot: PlannedBoot) -> Path:
-    directory.make_directories(parent)
-    path = parent / f".boot-{boot.number}-{os.getpid()}"
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    directory.give(path)
-    return path
+def _draft(parent: Path) -> Path:
+    """A directory that becomes a session when it is renamed."""
+    name = f".boot-{secrets.token_hex(8)}"
+    with files.directory(parent, make=True) as held:
+        files.make_directory(held, name, 0o755)
+    return parent / name
 
 
 def _add_files(draft: Path, evidence: Evidence) -> None:
     """What is the host's to write, before anything of the guest's, which can then not be in its
     place."""
-    (draft / HOST_FILES).mkdir()
-    directory.give(draft / HOST_FILES)
+    files.make_directories(draft / HOST_FILES)
     machine = json.dumps(evidence.machine, indent=2).encode() + b"\n"
     for name, data in {**evidence.files, "machine.json": machine}.items():
-        _write(draft / HOST_FILES / name, data)
+        files.create(draft / HOST_FILES / name, data)
     for name in (directory.PLAN, directory.FACTS):
-        _write(draft / name, b"")
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-    directory.give(path)
+        files.create(draft / name, b"")
 
 
 def _add_facts(

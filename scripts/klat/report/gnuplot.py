@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
+from klat import files
 from klat.errors import KlatError
 from klat.session import printable
 from klat.statistics import Values
@@ -160,26 +161,41 @@ def tics(places: Iterable[tuple[float, str]]) -> str:
 
 
 def draw(figures: Sequence[Figure], directory: Path) -> None:
-    """Write every figure into the directory, which is made if need be. KlatError where gnuplot
-    can't."""
+    """Write every figure into the directory, which is made if need be. KlatError where that, or
+    gnuplot, fails."""
+    require()
+    with files.explained("make the directory", directory):
+        files.make_directories(directory)
+    for name, drawing in _drawn(figures, KINDS).items():
+        with files.output(directory / name, streams=False) as out:
+            out.write(drawing)
+
+
+def _drawn(
+    figures: Sequence[Figure], kinds: Sequence[str], background: str = "#FFFFFF"
+) -> dict[str, bytes]:
+    """Every figure as each kind of file, by the name of the file. KlatError where gnuplot can't."""
     program = require()
-    where = printable(str(directory))
-    made = _make(directory)
-    # One process for each kind of file, side by side, for drawing is most of the time.
-    with ExitStack() as stack:
-        jobs = [
-            _start(program, stack.enter_context(_script(figures, kind)), directory)
-            for kind in KINDS
-        ]
-        complaints = [_finish(job) for job in jobs]
-    for complaint in filter(None, complaints):
-        raise KlatError(f"gnuplot could not draw into {where}: {complaint}")
-    files = [directory / f"{figure.name}.{kind}" for figure in figures for kind in KINDS]
-    for path in files:
-        # gnuplot exits 0 also when the disk is full.
-        if not path.is_file() or path.stat().st_size == 0:
-            raise KlatError(f"gnuplot wrote nothing to {printable(str(path))}")
-    give_to_caller([*made, *files])
+    with files.private_directory() as directory:
+        # One process for each kind of file, side by side, for drawing is most of the time.
+        with ExitStack() as stack:
+            scripts = [stack.enter_context(_script(figures, kind, background)) for kind in kinds]
+            jobs = [_start(program, script, directory) for script in scripts]
+            complaints = [_finish(job) for job in jobs]
+        for complaint in filter(None, complaints):
+            raise KlatError(f"gnuplot could not draw: {complaint}")
+        names = [f"{figure.name}.{kind}" for figure in figures for kind in kinds]
+        return {name: _content(directory, name) for name in names}
+
+
+def _content(directory: int, name: str) -> bytes:
+    content = b""
+    with suppress(FileNotFoundError):
+        with open(files.open_regular(directory, name, os.O_RDONLY), "rb") as file:
+            content = file.read()
+    if not content:  # gnuplot exits 0 also when the disk is full
+        raise KlatError(f"gnuplot wrote nothing for {name}; is {tempfile.gettempdir()} full?")
+    return content
 
 
 def require() -> str:
@@ -195,21 +211,8 @@ def require() -> str:
 def inline(figures: Sequence[Figure]) -> list[str]:
     """Every figure as an SVG to stand within a page: without background, prolog, identifiers and
     `MARKS`, which the page has to hold once; colours as #RRGGBB, for the page to replace."""
-    program = require()
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        with _script(figures, "svg", "") as script:
-            complaint = _finish(_start(program, script, directory))
-        if complaint:
-            raise KlatError(f"gnuplot could not draw: {complaint}")
-        return [_bare(_text(directory / f"{figure.name}.svg")) for figure in figures]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise KlatError(f"gnuplot wrote nothing to {printable(path.name)}") from None
+    drawn = _drawn(figures, ("svg",), background="")
+    return [_bare(drawn[f"{figure.name}.svg"].decode("utf-8")) for figure in figures]
 
 
 # gnuplot's filled circle and square, which are all that pages use.
@@ -233,28 +236,7 @@ def _bare(svg: str) -> str:
     return re.sub(r"\s*\n\s*", "\n", body).strip()
 
 
-def _make(directory: Path) -> list[Path]:
-    """As mkdir -p; what had to be made."""
-    where = printable(str(directory))
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KlatError(f"cannot make the directory {where}: {error.strerror or error}") from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise KlatError(f"cannot write to the directory {where}: Permission denied")
-    return missing
-
-
-def give_to_caller(paths: Iterable[Path]) -> None:
-    """Under sudo, what was made belongs to the one who called it."""
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
-        for path in paths:
-            os.chown(path, int(user), int(group), follow_symlinks=False)
-
-
-def _script(figures: Sequence[Figure], kind: str, background: str = "#FFFFFF") -> IO[str]:
+def _script(figures: Sequence[Figure], kind: str, background: str) -> IO[str]:
     lines: list[str] = []
     terminal = _TERMINALS[kind]
     for figure in figures:
@@ -274,14 +256,14 @@ def _script(figures: Sequence[Figure], kind: str, background: str = "#FFFFFF") -
     return file
 
 
-def _start(program: str, script: IO[str], directory: Path) -> subprocess.Popen[str]:
+def _start(program: str, script: IO[str], directory: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         # Without the user's start-up files, which could change the figures.
         [program, "-d", "-"],
         stdin=script,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        cwd=directory,
+        cwd=f"/proc/self/fd/{directory}",
         text=True,
         errors="backslashreplace",
         env={**os.environ, "LC_ALL": "C.UTF-8"},

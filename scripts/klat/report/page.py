@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from klat import files
 from klat.errors import KlatError
 from klat.report import gnuplot
 from klat.session import printable
@@ -68,28 +66,5 @@ def render(environment: Any, name: str, **values: Any) -> str:
 
 def write(path: Path, text: str) -> None:
     """The whole page or nothing: what was there stays until all is written."""
-    data = text.encode("utf-8", "backslashreplace")
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        path.write_bytes(data)
-        return
-    descriptor, name = _beside(path)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    gnuplot.give_to_caller([path])
-
-
-def _beside(path: Path) -> tuple[int, str]:
-    try:
-        return tempfile.mkstemp(prefix=".klat-", dir=path.parent)
-    except OSError as error:
-        raise KlatError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}"
-        ) from error
+    with files.output(path) as out:
+        out.write(text.encode("utf-8", "backslashreplace"))
