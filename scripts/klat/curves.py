@@ -58,6 +58,8 @@ def granularity(ordered: Tally) -> int:
 def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120) -> Values:
     """Edges of at most `bins` bins from low to high, half a step beside the values samples can
     take."""
+    # Floating point would not tell smaller steps apart at that height.
+    step = max(step, math.ceil(2 * math.ulp(high)))
     if high <= low:
         low, high = low - step, high + step
     if not logarithmic:
@@ -76,7 +78,8 @@ def shares(ordered: Tally, bounds: Values, logarithmic: bool) -> Values:
     """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide
     on it, and each share is scaled to the bin of average width."""
     whole = np.ceil(bounds).clip(0, _LARGEST).astype(np.uint64)
-    counts = np.diff(ordered.below(whole))
+    below = np.where(bounds > _LARGEST, len(ordered), ordered.below(whole))
+    counts = np.diff(below)
     result = counts / max(1, len(ordered))
     if logarithmic:
         widths = np.diff(np.log(bounds))

@@ -50,6 +50,14 @@ def common_axis(labels: Sequence[Label]) -> Axis:
     return Axis(units[0])
 
 
+def apart(low: float, high: float) -> tuple[float, float]:
+    """The ends of an axis; further apart where the ten digits that gnuplot gets would not tell them
+    apart."""
+    largest = max(abs(low), abs(high))
+    room = 0.0 if high - low > 1e-8 * largest else 0.1 * largest or 1.0
+    return low - room, high + room
+
+
 def plain(value: float) -> str:
     return f"{value:,.10g}"
 

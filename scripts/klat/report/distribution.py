@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat import curves as reduce
-from klat.report.axis import Axis, linear_tics, logarithmic_tics
+from klat.report.axis import Axis, apart, linear_tics, logarithmic_tics
 from klat.report.gnuplot import (
     COLOURS,
     DASHES,
@@ -191,8 +191,7 @@ def _percentiles(nines: float) -> str:
 def _x_axis(
     figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool, most: int
 ) -> None:
-    if high <= low:
-        low, high = (low * 0.9, high * 1.1) if high > 0 else (0.0, 1.0)
+    low, high = apart(low, high)
     if logarithmic:
         margin = (high / low) ** 0.02
         low, high = low / margin, high * margin

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from klat.history import History, Series, Shape
-from klat.report.axis import linear_tics
+from klat.report.axis import apart, linear_tics
 from klat.report.gnuplot import (
     BLUE,
     CIRCLE,
@@ -55,8 +55,9 @@ def _plot(figure: Figure, series: Series, history: History, per: float, dates: i
     value, low, high = (
         np.array([getattr(p, key) for p in found]) * per for key in ("value", "low", "high")
     )
-    room = 0.08 * float(high.max() - low.min()) or 0.05 * float(high.max()) or 1.0
-    floor, roof = max(0.0, float(low.min()) - room), float(high.max()) + room
+    floor, roof = apart(float(low.min()), float(high.max()))
+    room = 0.08 * (roof - floor)
+    floor, roof = max(0.0, floor - room), roof + room
     figure.add(f"set yrange [{floor:.10g}:{roof:.10g}]", f"set ytics {linear_tics(floor, roof, 6)}")
     figure.add(f"set xrange [0.4:{count + 0.6}]", f"set xtics {_dates(series, history, dates)}")
     figure.add(f"set xlabel {quoted('boots in order, by date')}")

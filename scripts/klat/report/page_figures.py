@@ -11,7 +11,7 @@ import numpy as np
 from klat.comparison import Against, Cell
 from klat.curves import Band, thinned
 from klat.detail import Detail, Shift, SideDetail, medians_of
-from klat.report.axis import Axis, linear_tics, logarithmic_tics, whole_tics
+from klat.report.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
 from klat.report.distribution import Drawn, histogram, tail
 from klat.report.gnuplot import (
     BLUE,
@@ -148,7 +148,7 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     for s in with_interval:
         assert s.interval
         ends += [min(max(100 * (end - 1), -reach), reach) for end in s.interval]
-    low, high = min(ends), max(ends)
+    low, high = apart(min(ends), max(ends))
     room = 0.08 * (high - low)
     low, high = low - room, high + room
     figure.add("set xrange [0:100]", f"set yrange [{low:.10g}:{high:.10g}]")
@@ -193,8 +193,8 @@ def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) 
 
 
 def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
-    low, high = min(values), max(values)
-    room = 0.08 * (high - low) or 0.05 * high or 1.0
+    low, high = apart(min(values), max(values))
+    room = 0.08 * (high - low)
     low, high = max(0.0, low - room), high + room
     figure.add(f"set yrange [{low:.10g}:{high:.10g}]", f"set ytics {linear_tics(low, high, most)}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.curves import Band, thinned
-from klat.report.axis import Axis, linear_tics, logarithmic_tics, whole_tics
+from klat.report.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
 from klat.report.gnuplot import BLUE, INK, ORANGE, VERMILLION, Figure, line, points
 from klat.report.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.series import Curve, Overlay, describe
@@ -142,7 +142,8 @@ def _y_axis(figure: Figure, axis: Axis, low: float, high: float) -> None:
         low, high = low / margin, high * margin
         figure.add("set logscale y", f"set ytics {logarithmic_tics(low, high)}")
     else:
-        margin = (high - low) * 0.06 or 0.1 * high or 1.0
+        low, high = apart(low, high)
+        margin = (high - low) * 0.06
         low, high = max(0.0, low - margin), high + margin
         figure.add(f"set ytics {linear_tics(low, high, 8)}")
     figure.add(f"set yrange [{low:.10g}:{high:.10g}]")
