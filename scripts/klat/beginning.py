@@ -10,9 +10,7 @@ from typing import Any
 
 from klat import directory, loads, plan, programs
 from klat.errors import KlatError
-
-_PAUSE_MAX = 60_000
-_LIMIT_MAX = 86_400
+from klat.record_files import MOST_PAUSE_MS, MOST_SECONDS
 
 
 def number(minimum: int, maximum: int, what: str) -> Any:
@@ -109,13 +107,13 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
         "--pause",
-        type=number(0, _PAUSE_MAX, "number of milliseconds"),
+        type=number(0, MOST_PAUSE_MS, "number of milliseconds"),
         metavar="MS",
         help="between runs (default: 0)",
     )
     add(
         "--time-limit",
-        type=number(1, _LIMIT_MAX, "number of seconds"),
+        type=number(1, MOST_SECONDS, "number of seconds"),
         metavar="S",
         help="after which a run is ended and counted as failed (default: 120)",
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from klat import __version__, commands, programs, streams
-from klat.errors import KlatError, did_you_mean
+from klat.errors import KlatError, SessionError, did_you_mean
 
 _USAGE = 2
 _INTERRUPTED = 128 + signal.SIGINT
@@ -98,8 +98,7 @@ def _explain(error: Exception) -> tuple[str, int] | None:
     """The line and the status for what the user can mend; None for a defect of klat."""
     if isinstance(error, KlatError):
         return str(error), error.status
-    session = sys.modules.get("klat.session")
-    if session and isinstance(error, session.SessionError):
+    if isinstance(error, SessionError):
         return str(error), _USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "scipy"):
         return (

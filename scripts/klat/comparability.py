@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os.path import commonprefix
-from pathlib import Path
 from typing import Any
 
 from klat.environment import ABSENT, captured, short
@@ -120,16 +119,14 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
         told = facts.get(key)
-        found[key, name] = (
-            " ".join(map(str, told)) if told and isinstance(told, list) else _text(told or NONE)
-        )
+        found[key, name] = " ".join(told) if told and isinstance(told, list) else told or NONE
     files = captured(session.path / "environment", configuration=False)
     found |= of_files(files)
     found[CAPTURE] = "captured" if files else ABSENT
     found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
-    declared = facts.get("under_test")
-    if isinstance(declared, dict) and declared.get("experiment"):
-        found[WORDS, str(declared["experiment"])] = str(declared.get("append") or "")
+    declared = facts.get("under_test") or {}
+    if declared.get("experiment"):
+        found[WORDS, declared["experiment"]] = declared.get("append") or ""
     return found
 
 
@@ -187,12 +184,7 @@ Declared = frozenset[tuple[str, str]]
 
 def declared_options(facts: Mapping[str, Any]) -> Declared:
     """The options in run.json that only one of two alternating settings got."""
-    told = facts.get("options")
-    pairs = (
-        [str(text).partition("=")[0].partition(".") for text in told or () if told]
-        if isinstance(told, list)
-        else []
-    )
+    pairs = [text.partition("=")[0].partition(".") for text in facts.get("options") or ()]
     return frozenset((benchmark, option) for benchmark, _, option in pairs if option)
 
 
@@ -287,14 +279,3 @@ def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
 
 def _several(values: Iterable[str]) -> str:
     return " | ".join(short(value) for value in dict.fromkeys(values))
-
-
-def read_run_facts(path: Path) -> dict[str, Any]:
-    """run.json of a session; empty if it cannot be read."""
-    import json
-
-    try:
-        facts = json.loads((path / "run.json").read_bytes().decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}

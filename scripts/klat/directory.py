@@ -18,26 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from klat import files, locks, owners
-from klat.errors import KlatError
+from klat.errors import KlatError, SessionError
+from klat.reading import read_open
+from klat.record_files import FACTS as FACTS
+from klat.record_files import LARGEST_PLAN, LARGEST_RUN, parse_resumable
 
 PLAN = "plan.csv"
-FACTS = "run.json"
 LOAD_LOG = "load.log"
-SCHEMA = 1
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "label": str,
-    "seed": int,
-    "boot_id": str,
-    "plan_sha256": str,
-    "load": (str, type(None)),
-    "setup": (str, type(None)),  # these three only where klat ab began it
-    "prefix": (str, type(None)),
-    "restore": (str, type(None)),
-    "pause_ms": int,
-    "time_limit_s": int,
-    "runner": int,
-    "resumed": list,
-}
 _NAME_MAX = 255
 # Marks, embeddings, overrides and isolates: they make a line read otherwise than it is.
 _BIDIRECTIONAL = frozenset(
@@ -105,15 +92,15 @@ def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
     files.write_whole(session / PLAN, data)
 
 
-def _read(session: Path, name: str, trust: bool) -> bytes:
-    """The whole file. OSError; KlatError where another user can have written it and `trust` is not
-    given."""
+def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
+    """The whole file. OSError; SessionError where it is larger; KlatError where another user can have
+    written it and `trust` is not given."""
     with files.directory(session) as held:
-        with open(files.open_regular(held, name, os.O_RDONLY), "rb") as file:
+        with open(files.open_regular(held, name, os.O_RDONLY), "rb", buffering=0) as file:
             if not trust:
                 _check_owner(held, session)
                 _check_owner(file.fileno(), session / name)
-            return file.read()
+            return read_open(file, session / name, largest)
 
 
 def _check_owner(descriptor: int, path: Path) -> None:
@@ -132,7 +119,7 @@ def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
         raise KlatError(f"{session}: no such session directory")
     path = session / FACTS
     try:
-        facts = json.loads(_read(session, FACTS, trust).decode("utf-8"))
+        return parse_resumable(path, _read(session, FACTS, LARGEST_RUN, trust))
     except FileNotFoundError:
         below = sorted(session.glob(f"*/{FACTS}"))
         why = (
@@ -141,31 +128,32 @@ def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
             else f"has no {FACTS}, so klat run did not begin it"
         )
         raise KlatError(f"{session}: {why}") from None
+    except SessionError as error:
+        raise KlatError(str(error)) from None
     except OSError as error:
         raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        raise KlatError(f"{path} is damaged or was edited") from None
-    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
-        raise KlatError(f"{path} is not of schema {SCHEMA}, the one this klat knows")
-    if not all(isinstance(facts.get(key), kind) for key, kind in _KINDS.items()):
-        raise KlatError(f"{path} is damaged or was edited")
-    return facts
 
 
 def read_plan(session: Path, facts: dict[str, Any]) -> str:
     path = session / PLAN
     try:
-        data = _read(session, PLAN, trust=True)  # run.json holds its SHA-256
+        # run.json holds its SHA-256
+        data = _read(session, PLAN, LARGEST_PLAN, trust=True)
     except FileNotFoundError:
         raise KlatError(
             f"{session}: has no {PLAN}; it was killed before its plan was written or the plan"
             " was removed; begin a new session"
         ) from None
+    except SessionError as error:
+        raise KlatError(str(error)) from None
     except OSError as error:
         raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != facts["plan_sha256"]:
         raise KlatError(f"{path} is not what klat run wrote; begin a new session")
-    return data.decode("utf-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise KlatError(f"{path} is damaged or was edited: not UTF-8") from None
 
 
 def is_empty(session: Path) -> bool:
@@ -187,8 +175,7 @@ def remove_unused(session: Path) -> None:
 
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
     """Names of programs that are not those the session began with, and would refuse to join."""
-    recorded = info.get("programs")
-    recorded = recorded if isinstance(recorded, dict) else {}
+    recorded = info.get("programs") or {}
     return [
         name
         for name, path in programs

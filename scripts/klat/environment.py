@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from klat.session import printable
+from klat.reading import open_to_read
+from klat.session import SessionError, printable
 
 ABSENT = "absent"
 _LARGEST = 4 << 20
@@ -68,8 +69,7 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
         if a.get(key) != b.get(key):
             found.append(Difference(key, short(a.get(key)), short(b.get(key))))
-    one, two = (x.get("programs") if isinstance(x.get("programs"), dict) else {} for x in (a, b))
-    assert one is not None and two is not None
+    one, two = (x.get("programs") or {} for x in (a, b))
     other = [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
     both = [name for name in other if name in one and name in two]
     if both:
@@ -156,14 +156,14 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def _read(path: Path) -> str | None:
     try:
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink():
             return None
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             data = file.read(_LARGEST)
         if path.suffix == ".gz":
             # Bounded, for a small file can unpack to a very large one.
             data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
-    except (OSError, zlib.error):
+    except (OSError, SessionError, zlib.error):
         return None
     return data.decode("utf-8", "replace")
 

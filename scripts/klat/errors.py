@@ -17,6 +17,15 @@ class KlatError(Exception):
         self.status = status
 
 
+class SessionError(Exception):
+    """A session, or a path said to be one, that cannot be read. The message is one sentence."""
+
+
+def printable(text: str) -> str:
+    """The text without anything that could disturb a terminal or a table."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`, did you mean 'pipes'?`, or nothing where no known word is near."""
     import difflib

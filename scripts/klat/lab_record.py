@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from klat.record_files import read_machine_json, read_run_json
 from klat.session import printable
 
 
@@ -45,25 +45,13 @@ def failures(sessions: Iterable[Path]) -> list[str]:
 
 def emulator(session: Path) -> str:
     """`QEMU 7.2.22`; empty where no emulator is recorded."""
-    try:
-        text = str(json.loads((session / "lab/machine.json").read_bytes())["qemu"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return printable(f"QEMU {text.partition(' ')[0]}")
+    text = read_machine_json(session).get("qemu")
+    return printable(f"QEMU {text.partition(' ')[0]}") if text else ""
 
 
 def unrecorded(session: Path) -> list[Unrecorded]:
-    """Empty where run.json names none, or cannot be read."""
-    try:
-        held = json.loads((session / "run.json").read_bytes())["unrecorded"]
-        return [
-            Unrecorded(
-                str(one["benchmark"]),
-                str(one["arguments"]),
-                tuple(map(int, one["orders"])),
-                str(one["reason"]),
-            )
-            for one in held
-        ]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
+    """Empty where run.json names none."""
+    return [
+        Unrecorded(one["benchmark"], one["arguments"], tuple(one["orders"]), one["reason"])
+        for one in read_run_json(session).get("unrecorded") or ()
+    ]

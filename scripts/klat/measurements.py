@@ -19,12 +19,15 @@ from klat.directory import PLAN
 from klat.errors import KlatError
 from klat.plan import from_csv
 from klat.programs import CORE
+from klat.reading import read_regular
+from klat.record_files import LARGEST_PLAN
 from klat.session import (
     NOT_MEASURABLE,
     STATUSES,
     USABLE,
     Row,
     Session,
+    SessionError,
     parse_pairs,
     printable,
 )
@@ -98,10 +101,10 @@ class Label:
         are."""
         recorded = planned = 0
         for session in self.sessions:
-            schedule = session.path / PLAN
             try:
-                runs = from_csv(schedule.read_text()) if schedule.is_file() else []
-            except (OSError, UnicodeError, KlatError):
+                data = read_regular(session.path / PLAN, LARGEST_PLAN)
+                runs = from_csv(data.decode("utf-8"))
+            except (FileNotFoundError, UnicodeError, KlatError, SessionError):
                 continue  # no figure rests on the plan
             planned += len(runs)
             recorded += len(session.completed_orders() & {run.order for run in runs})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import sqrt
 
-from klat.comparability import read_run_facts
+from klat.record_files import read_run_json
 from klat.session import Session, parse_pairs
 
 # The share of the CPUs' time above which to warn.
@@ -20,7 +20,7 @@ def other_work(sessions: Iterable[Session]) -> str:
     except those under a load; otherwise empty."""
     time = busy = squares = 0
     for session in sessions:
-        if read_run_facts(session.path).get("load"):
+        if read_run_json(session.path).get("load"):
             continue
         for rows in session.runs():
             evidence = rows[0].evidence
@@ -32,7 +32,7 @@ def other_work(sessions: Iterable[Session]) -> str:
             except (KeyError, ValueError):
                 continue
             time, busy, squares = time + own[0], busy + own[1], squares + own[2] ** 2
-    if busy - _ERRORS * sqrt(squares) <= SHARE * time:
+    if time <= 0 or busy - _ERRORS * sqrt(squares) <= SHARE * time:
         return ""
     return (
         f"other work took {100 * busy / time:.0f} % of the time of the CPUs under test while they"

@@ -41,6 +41,10 @@ RESERVED = frozenset(
 
 _SETTING = re.compile(r"([a-z][a-z0-9_-]*)\.([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
+# Of a line of plan.csv.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
+_LONGEST = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -257,17 +261,26 @@ def from_csv(text: str) -> list[PlannedRun]:
     """The plan that to_csv() wrote. KlatError names the first line that is not one of its own."""
     rows = csv.reader(text.splitlines(), strict=True)
     words: dict[str, tuple[str, ...]] = {}
-    plan = []
+    plan: list[PlannedRun] = []
     line = 1
     try:
         if tuple(next(rows, [])) != COLUMNS:
             raise ValueError
         for line, (order, benchmark, run, arguments) in enumerate(rows, start=2):
             if arguments not in words:
-                words[arguments] = tuple(shlex.split(arguments))
-            plan.append(PlannedRun(int(order), benchmark, int(run), words[arguments]))
-            if plan[-1].order != len(plan):
+                words[arguments] = _words(arguments)
+            if not (_NAME.fullmatch(benchmark) and _NUMBER.fullmatch(run)):
                 raise ValueError
+            if order != str(len(plan) + 1) or len(plan) == MAX_RUNS:
+                raise ValueError
+            plan.append(PlannedRun(len(plan) + 1, benchmark, int(run), words[arguments]))
     except (ValueError, csv.Error):
         raise KlatError(f"plan.csv is damaged or was edited (line {line})") from None
     return plan
+
+
+def _words(arguments: str) -> tuple[str, ...]:
+    """ValueError where they are none that to_csv() writes."""
+    if len(arguments) > _LONGEST or not arguments.isprintable():
+        raise ValueError
+    return tuple(shlex.split(arguments))

@@ -22,6 +22,7 @@ from klat.errors import KlatError
 from klat.other_work import other_work
 from klat.plan import PlannedRun
 from klat.process import Signals
+from klat.record_files import SCHEMA
 from klat.session import STATUSES, Session, printable, read_session
 
 MEASURED, FAILED, USAGE, INVALID, SKIPPED = range(5)
@@ -72,7 +73,7 @@ def write(
 ) -> None:
     """Put down the plan of a new session directory, before the first run."""
     facts = {
-        "schema": directory.SCHEMA,
+        "schema": SCHEMA,
         "klat_version": __version__,
         "command": list(command),
         "created": directory.iso(directory.now()),

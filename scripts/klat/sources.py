@@ -22,11 +22,11 @@ from klat.comparability import (
     declared_options,
     distinctions,
     of_kernel,
-    read_run_facts,
 )
 from klat.estimands import Estimand
 from klat.file_conditions import Values
 from klat.inference.within import STRETCH, RunQuantile, quantile_of
+from klat.record_files import read_run_json
 from klat.samples import PART, SampleFiles, Samples
 from klat.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.wakeups import state_of
@@ -45,20 +45,16 @@ class Pairing:
 
     @staticmethod
     def of(facts: dict[str, Any]) -> Pairing | None:
-        declared = facts.get("pairing")
-        if not isinstance(declared, dict) or not declared.get("experiment"):
+        declared = facts.get("pairing") or {}
+        experiment = declared.get("experiment")
+        if not experiment:
             return None
-        experiment = str(declared["experiment"])
         if "pair" in declared:
             return Pairing(experiment, str(declared["pair"]))
-        pairs = declared.get("pairs")
-        if not isinstance(pairs, list):
+        if "pairs" not in declared:
             return None
-        try:
-            spans = tuple((int(first), int(last), str(pair)) for first, last, pair in pairs)
-            turns = tuple((int(turn[0]), int(turn[1])) for turn in facts.get("turns") or ())
-        except (TypeError, ValueError, LookupError, OverflowError):
-            return None
+        spans = tuple((first, last, str(pair)) for first, last, pair in declared["pairs"])
+        turns = tuple((turn[0], turn[1]) for turn in facts.get("turns") or ())
         return Pairing(experiment, spans, turns)
 
     def of_order(self, order: int) -> str:
@@ -97,7 +93,7 @@ class Source:
 
     @staticmethod
     def of(session: Session) -> Source:
-        facts = read_run_facts(session.path)
+        facts = read_run_json(session.path)
         experiment, number = _place_in_lab(facts)
         # A guest's clock is set to what the experiment says, the same in many boots.
         begun = facts.get("created") if experiment else session.info.get("created")
@@ -113,8 +109,7 @@ class Source:
         )
 
     def run_conditions(self, row: Row) -> RunConditions:
-        programs = self.session.info.get("programs")
-        build = programs.get(row.benchmark) if isinstance(programs, dict) else None
+        build = (self.session.info.get("programs") or {}).get(row.benchmark)
         return RunConditions(row.policy, row.cpus, str(build)[:12], state_of(row))
 
     @cached_property
@@ -132,14 +127,10 @@ class Source:
 def _place_in_lab(facts: dict[str, Any]) -> tuple[str, int]:
     """The experiment's identity and the boot's number in it, from 1; empty and 0 where run.json does
     not say."""
-    lab = facts.get("lab")
-    experiment = lab.get("experiment") if isinstance(lab, dict) else None
-    if not isinstance(lab, dict) or not isinstance(experiment, dict):
-        return "", 0
+    lab = facts.get("lab") or {}
+    identity = (lab.get("experiment") or {}).get("identity")
     number = lab.get("boot")
-    if not experiment.get("identity") or type(number) is not int:
-        return "", 0
-    return str(experiment["identity"]), number
+    return (identity, number) if identity and number is not None else ("", 0)
 
 
 @dataclass(frozen=True)
@@ -163,9 +154,6 @@ class Run:
             assert estimand.q is not None
             (found,) = self.quantiles([estimand.q])
         return None if found is None else found * self.source.scale
-
-    def samples(self) -> Samples:
-        return self.source.files.of(self.row)
 
     def parts(self) -> Iterator[Samples]:
         """The samples piece by piece, read into memory and not mapped: what is done with is given
@@ -202,8 +190,7 @@ def read_sources(
     paths: Path | str | Iterable[Path | str],
 ) -> tuple[dict[str, list[Source]], list[str]]:
     """Every session below the paths that holds a run, by label, those of one label in the order in
-    which they were taken; and what could not be believed of any. SessionError where a path leads to
-    no session, or none of them holds a run."""
+    which they were taken; and what could not be believed of any. SessionError where a path leads to no session, or none of them holds a run."""
     sessions = [read_session(found) for found in find_sessions(paths)]
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += lab_record.failures(session.path for session in sessions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import json
 import os
 import shutil
 import stat
@@ -434,14 +435,12 @@ def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed()
 
 
 def test_an_experiment_survives_its_record() -> None:
-    import json
-
     made = experiment()
     assert Experiment.of(json.loads(json.dumps(made.facts()))) == made
 
 
 def test_an_experiment_of_before_kernels_had_words_of_their_own_is_still_read() -> None:
-    facts = experiment(append="quiet").facts()
+    facts = json.loads(json.dumps(experiment(append="quiet").facts()))
     del facts["appends"]
     found = Experiment.of(facts)
     assert found.append_of(found.conditions()[1]) == "quiet"

@@ -895,12 +895,6 @@ def test_turns_with_different_partners_are_said_to_be_that(
     assert klat_compare(capsys, a / "0", b)[0] == 1
 
 
-def test_turns_that_are_none_are_no_turns(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = blocks("e") | {"turns": [{"a": 1}]}
-    shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": facts}
-    assert klat_compare(capsys, lab("a", **shared), lab("b", **shared))[0] == 3
-
-
 def test_boots_taken_in_declared_turns_are_pairs(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

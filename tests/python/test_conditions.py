@@ -310,5 +310,5 @@ def test_words_are_under_test_only_between_labels_of_one_experiment(captured: Ca
     other = captured("intel", "6.1", facts=declared("f", "mitigations=off"))
     for sides in (([plain], [other]), ([plain], [off, other]), ([plain], [plain]), ([plain], [])):
         assert words_under_test(*sides) is None
-    for facts in ({}, {"under_test": 1}, {"under_test": {"append": "x"}}):
+    for facts in ({}, {"under_test": None}, {"under_test": {"append": "x"}}):
         assert words_under_test([captured("intel", "6.1", facts=facts)], [off]) is None

@@ -34,7 +34,7 @@ def label(
     """A label's directory, with four runs of pipes a boot, about 52,000 ticks (20 us)."""
     directory = re.sub(r"\W", "_", name)
     for boot in range(boots):
-        boot_id = f"{name}-{boot}"
+        boot_id = f"boot-{boot}-of-{len(name)}-{ratio}"
         session = writer(f"{directory}/{boot}", **{"label": name, "boot_id": boot_id, **info})
         driver = session.path / "environment/sys/devices/system/cpu/cpuidle/current_driver"
         driver.parent.mkdir(parents=True)

@@ -172,4 +172,32 @@ class SyntheticSession:
         return lines
 
 
+def run_facts() -> dict[str, Any]:
+    """run.json with every field that docs/record.md names."""
+    return {
+        "schema": 1,
+        "command": ["klat", "run"],
+        "created": "2026-01-01T00:00:00Z",
+        "label": "stock",
+        "seed": 1,
+        "boot_id": "b",
+        "plan_sha256": "0" * 64,
+        "load": None,
+        "prefix": "nice",
+        "pause_ms": 0,
+        "time_limit_s": 120,
+        "runner": 1,
+        "resumed": ["2026-01-01T00:00:00Z"],
+        "first": True,
+        "partner": "../other",
+        "options": ["pipes.bytes=1"],
+        "turns": [[1, 2, 1], [3, 4, 4]],
+        "pairing": {"experiment": "e", "pairs": [[1, 4, "1"]]},
+        "under_test": {"experiment": "e", "append": ""},
+        "lab": {"experiment": {"identity": "x"}, "boot": 1},
+        "unrecorded": [{"benchmark": "cv", "arguments": "", "orders": [3], "reason": "no"}],
+        "future": [[[]]],
+    }
+
+
 SessionWriter = Callable[..., SyntheticSession]

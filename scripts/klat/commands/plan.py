@@ -72,13 +72,13 @@ def _seconds(text: str) -> float:
 def _took_turns(path: Path) -> list[Path]:
     """Both sessions, A's first, where the one there is was written by klat ab. KlatError where one of
     several was: blocks of several are no pilot of one."""
-    from klat.comparability import read_run_facts
     from klat.errors import KlatError
+    from klat.record_files import read_run_json
     from klat.session import find_sessions, printable
     from klat.turns import both
 
     sessions = find_sessions(path)
-    turns = [s for s in sessions if read_run_facts(s).get("partner") is not None]
+    turns = [s for s in sessions if read_run_json(s).get("partner") is not None]
     if turns and len(sessions) > 1:
         raise KlatError(
             f"{printable(str(path))}: {len(turns)} of its {len(sessions)} sessions took turns with"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from klat import __version__
 from klat.errors import KlatError
 from klat.export.material import Material, Series
+from klat.samples import Samples
 from klat.sources import Run
 
 # A row group is written when it has so many rows: of a size that readers like, and memory bears.
@@ -36,9 +38,9 @@ def write(material: Material, out: BinaryIO) -> None:
     with pyarrow.parquet.ParquetWriter(out, schema, compression="snappy") as writer:
         tables, rows = [], 0
         for series in material.series:
-            for run in series.runs:
-                tables.append(_table(pyarrow, schema, series, run))
-                rows += len(tables[-1])
+            for table in _tables(pyarrow, schema, series):
+                tables.append(table)
+                rows += len(table)
                 if rows >= _ROWS:
                     writer.write_table(pyarrow.concat_tables(tables))
                     tables, rows = [], 0
@@ -69,10 +71,19 @@ def _schema(pyarrow: Any, material: Material) -> Any:
     )
 
 
-def _table(pyarrow: Any, schema: Any, series: Series, run: Run) -> Any:
-    """One run. Text is as recorded, without what is no Unicode."""
+def _tables(pyarrow: Any, schema: Any, series: Series) -> Iterator[Any]:
+    for run in series.runs:
+        first = 0
+        for samples in run.parts():
+            yield _table(pyarrow, schema, series, run, samples, first)
+            first += len(samples)
+
+
+def _table(
+    pyarrow: Any, schema: Any, series: Series, run: Run, samples: Samples, first: int
+) -> Any:
+    """Samples of one run, from number `first` on. Text is as recorded, without what is no Unicode."""
     row, session = run.row, run.source.session
-    samples = run.samples()
     n = len(samples)
     texts = {
         "label": session.label,
@@ -96,7 +107,7 @@ def _table(pyarrow: Any, schema: Any, series: Series, run: Run) -> Any:
         for name, text in texts.items()
     }
     columns |= {name: np.full(n, value, dtype=np.uint64) for name, value in numbers.items()}
-    columns["sample_index"] = np.arange(n, dtype=np.uint64)
+    columns["sample_index"] = np.arange(first, first + n, dtype=np.uint64)
     columns["sample"] = np.ascontiguousarray(samples)
     if session.khz:
         columns["ns"] = samples.astype(np.float64) * (1e6 / session.khz)

@@ -4,7 +4,6 @@ of every session, so that any of them can be completed to the whole."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
@@ -13,8 +12,10 @@ from typing import Any
 
 from klat import directory, plan
 from klat.errors import KlatError
+from klat.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
 from klat.lab.qemu import MODES, Shape
 from klat.plan import PlannedRun
+from klat.record_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
 IDLE = "none"
 FAILED = ".failed"  # the directory of a label with the boots that gave no session
@@ -117,25 +118,47 @@ class Experiment:
 
     @staticmethod
     def of(facts: Any) -> Experiment:
-        """ValueError, TypeError or KeyError where that was not written by facts()."""
+        """ValueError or TypeError where that was not written by facts()."""
+        _FACTS.check("lab.experiment", facts)
         held = dict(facts)
         held["shape"] = Shape(**held["shape"])
-        held["sets"] = tuple((str(name), tuple(map(str, words))) for name, words in held["sets"])
+        held["sets"] = tuple((name, tuple(words)) for name, words in held["sets"])
         for name in ("kernels", "labels", "releases", "hashes", "loads", "appends"):
-            held[name] = tuple(map(str, held.get(name, ())))
+            held[name] = tuple(held.get(name, ()))
         found = Experiment(**held)
-        shape = asdict(found.shape).values()
-        numbers = (found.boots, found.runs, found.seed, found.time_limit_s, *shape)
-        if any(type(number) is not int for number in numbers) or found.mode not in MODES:
-            raise ValueError
         kernels = [found.kernels, found.labels, found.releases, found.hashes]
         kernels += [found.appends] if found.appends else []
-        if len({len(each) for each in kernels}) > 1 or not isinstance(found.programs, dict):
+        if len({len(each) for each in kernels}) > 1 or found.number_of_boots > MOST_BOOTS:
             raise ValueError
         for label in found.labels:
             directory.check_label(label)
         parse_clock(found.clock)
         return found
+
+
+_TEXT = Text(1 << 17)
+_TEXTS = ListOf(_TEXT, 4096, 1)
+_SHAPE: dict[str, Kind] = {
+    "cpus": Whole(1, 4096),
+    "nodes": Whole(1, 4096),
+    "memory_mib": Whole(1, 1 << 20),
+}
+_FIELDS: dict[str, Kind] = {
+    "identity": _TEXT,
+    **dict.fromkeys(("kernels", "labels", "releases", "hashes", "loads"), _TEXTS),
+    "programs": Object(others=_TEXT),
+    "mode": OneOf(MODES),
+    "why": _TEXT,
+    "shape": Object(_SHAPE, frozenset(_SHAPE)),
+    "sets": ListOf(Tuple((_TEXT, ListOf(_TEXT, 4096))), plan.MAX_RUNS, 1),
+    "append": _TEXT,
+    "clock": _TEXT,
+    "boots": Whole(1, MOST_BOOTS),
+    "runs": Whole(1, plan.MAX_RUNS),
+    "seed": Whole(0, LARGEST_INTEGER),
+    "time_limit_s": Whole(1, MOST_SECONDS),
+}
+_FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096)}, frozenset(_FIELDS))
 
 
 def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
@@ -240,17 +263,13 @@ def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
 
 def _read(path: Path) -> tuple[Experiment, int] | None:
     """The experiment and the number of the boot; None where klat lab run did not begin it."""
-    try:
-        facts = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    lab = facts.get("lab") if isinstance(facts, dict) else None
+    lab = read_run_json(path.parent).get("lab")
     if not lab:
         return None
     try:
         experiment = Experiment.of(lab["experiment"])
-        number = lab["boot"]
-        if type(number) is not int or not 1 <= number <= experiment.number_of_boots:
+        number: int = lab["boot"]
+        if not 1 <= number <= experiment.number_of_boots:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise KlatError(f"{path} is damaged or was edited") from None

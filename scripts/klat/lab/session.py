@@ -16,6 +16,7 @@ from klat.lab import guest
 from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
 from klat.lab.failures import BootFailure, ProgramsFailed, ResultsIncomplete
 from klat.lab.guest import Delivery
+from klat.record_files import read_machine_json, read_session_json
 from klat.recording import Settings
 from klat.session import SessionError, read_session
 
@@ -153,10 +154,10 @@ def made_of(session: Path) -> tuple[str, str]:
     """The hash of what all guests of its kernel hold, and how that was started, as recorded; empty
     where that cannot be read."""
     try:
-        kernel = json.loads((session / HOST_FILES / "machine.json").read_bytes())["kernel"]
-        return str(kernel["initramfs_sha256"]), str(kernel["started_as"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kernel = read_machine_json(session).get("kernel") or {}
+    except SessionError:
         return "", ""
+    return kernel.get("initramfs_sha256", ""), kernel.get("started_as", "")
 
 
 def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
@@ -178,8 +179,8 @@ def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
 def _boot_id(session: Path) -> str:
     """The guest's; the host's own has nothing to do with the runs."""
     try:
-        return str(json.loads((session / "session.json").read_bytes())["boot_id"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(read_session_json(session)["boot_id"])
+    except SessionError:
         return ""
 
 

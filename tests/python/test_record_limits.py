@@ -1,0 +1,351 @@
+"""Every field of a session has a type, a range, a length and characters. What exceeds them is one sentence
+or a problem, never a traceback, and no file of a record can block a reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_sessions import SessionWriter, SyntheticSession, run_facts
+
+from klat import directory, lab_record, plan
+from klat.cli import main
+from klat.errors import KlatError
+from klat.measurements import read_labels
+from klat.record_files import read_run_json
+from klat.session import SessionError, read_session
+
+SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
+
+
+def filled(writer: SyntheticSession) -> SyntheticSession:
+    for run in (1, 2):
+        writer.run({"round_trip": SAMPLES}, order=run, run=run)
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("label", "a\0b"),
+        ("label", "x" * 5000),
+        ("boot_id", "a,b"),
+        ("boot_id", "x" * 65),
+        ("boot_id", "a\x1bb"),
+        ("tsc.khz", 10**400),
+        ("tsc.khz", True),
+        ("tsc.khz", float("inf")),
+        ("tsc.khz", "1"),
+        ("tsc.quantum", 2**60),
+        ("tsc.quantum", -1),
+        ("tsc.second_khz", [1]),
+        ("tsc.uncertainty_ppm", 1e300),
+        ("cpus_online", "two"),
+        ("cpus_online", 2.5),
+        ("cpus_online", 2**40),
+        ("seed", 2**63),
+        ("seed", -1),
+        ("created", 7),
+        ("machine_id", {}),
+        ("kernel_release", ["6.1"]),
+        ("cpu_model", "\0"),
+        ("programs", ["pipes"]),
+        ("programs.pipes", 5),
+        ("programs.pipes", "0" * 200),
+    ],
+)
+def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
+    session_writer: SessionWriter, field: str, value: object
+) -> None:
+    writer = session_writer()
+    inner = writer.info
+    *above, last = field.split(".")
+    for name in above:
+        inner = inner[name]
+    inner[last] = value
+    writer.write_info()
+    with pytest.raises(SessionError) as raised:
+        read_session(writer.path)
+    said = str(raised.value)
+    assert f"session.json is damaged or was edited: {field} is " in said
+    assert len(said.removeprefix(str(writer.path))) < 250 and said.isprintable()
+
+
+def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
+    session_writer: SessionWriter,
+) -> None:
+    writer = session_writer(future={"a": [1, {"b": None}]}, another=10**30)
+    needed = ("schema", "label", "boot_id", "mode", "unit", "future", "another")
+    writer.info = {key: writer.info[key] for key in needed} | {"tsc": {"khz": 1e6, "new": "x"}}
+    writer.write_info()
+    session = read_session(filled(writer).path)
+    assert (len(session.rows), session.khz, session.quantum) == (2, 1e6, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": 1, "a": ' + "[" * 100 + "]" * 100 + "}",
+        '{"schema": ' + "9" * 5000 + "}",
+        '{"schema": 1, "a": "' + "x" * (1 << 20) + '"}',
+    ],
+    ids=["deep", "long number", "large"],
+)
+def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
+    session_writer: SessionWriter, text: str
+) -> None:
+    writer = session_writer()
+    (writer.path / "session.json").write_text(text)
+    with pytest.raises(SessionError, match="session.json"):
+        read_session(writer.path)
+
+
+def test_text_that_is_no_unicode_is_read_with_escapes(session_writer: SessionWriter) -> None:
+    writer = session_writer(label="ø\udcff")
+    assert read_session(writer.path).label == "ø\\udcff"
+
+
+RUN_FIELDS: list[tuple[str, object]] = [
+    ("label", "a\0b"),
+    ("seed", 2**64),
+    ("plan_sha256", 5),
+    ("load", ["stress"]),
+    ("prefix", "nice\0"),
+    ("pause_ms", 10**400),
+    ("time_limit_s", 0),
+    ("runner", -1),
+    ("runner", 2**40),
+    ("resumed", [1]),
+    ("resumed", "x"),
+    ("turns", [{"a": 1}]),
+    ("turns", [[1, 2, 3, 4]]),
+    ("pairing", []),
+    ("pairing.pairs", [[1, 2]]),
+    ("pairing.pairs", [[1, 10**30, "1"]]),
+    ("pairing.experiment", 5),
+    ("under_test", 1),
+    ("options", [1]),
+    ("lab", "x"),
+    ("lab.boot", "1"),
+    ("unrecorded", [{"benchmark": "pipes"}]),
+    ("unrecorded.0.orders", [2**64]),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), RUN_FIELDS)
+def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
+    session_writer: SessionWriter, field: str, value: object
+) -> None:
+    writer = session_writer()
+    facts = run_facts()
+    assert (written(writer, facts), lab_record.unrecorded(writer.path)[0].orders) == (facts, (3,))
+    inner: Any = facts
+    *above, last = field.split(".")
+    for name in above:
+        inner = inner[int(name) if name.isdecimal() else name]
+    inner[last] = value
+    with pytest.raises(SessionError, match="run.json is damaged or was edited: ") as raised:
+        written(writer, facts)
+    assert (above or [last])[0] in str(raised.value)
+    with pytest.raises(KlatError, match="run.json is damaged or was edited: "):
+        directory.read_facts(writer.path)
+
+
+def written(writer: SyntheticSession, facts: dict[str, Any]) -> dict[str, Any]:
+    (writer.path / "run.json").write_text(json.dumps(facts))
+    return read_run_json(writer.path)
+
+
+@pytest.mark.parametrize("command", ["compare", "summary", "plan", "run", "ab"])
+def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    writer = filled(session_writer())
+    (writer.path / "run.json").write_text("[" * 100_000)
+    path = str(writer.path)
+    words = {"compare": [path, path], "run": ["--resume", path], "ab": ["--resume", path]}
+    assert main([command, *words.get(command, [path])]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "run.json is damaged or was edited: not valid JSON" in err
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("first_sample", 2**64 - 1, "first_sample is 18446744073709551615, which is more than"),
+        ("first_sample", 2**60, "first_sample is"),
+        ("n", 2**32, "n is 4294967296"),
+        ("order", 2**63, "order is"),
+        ("run", 2**63, "run is"),
+        ("start_ns", 2**63, "start_ns is"),
+        ("elapsed_ns", 2**63, "elapsed_ns is"),
+        ("rows", 5000, "rows is 5000"),
+        ("p50", 2**64, "p50 is"),
+        ("floor", 2**64, "floor is"),
+        ("mean", f"{2**64}.000", "mean is"),
+        ("steal_ms", "9" * 20, "steal_ms is"),
+        ("min", "", "has samples and no figures"),
+        ("benchmark", "a\0b", "benchmark holds NUL"),
+        ("benchmark", "../other", "is not the name of a benchmark"),
+        ("benchmark", "a/b", "is not the name of a benchmark"),
+        ("benchmark", "", "is not the name of a benchmark"),
+        ("benchmark", ".", "is not the name of a benchmark"),
+        ("benchmark", "x" * 65, "is not the name of a benchmark"),
+        ("metric", "a\x1b[2J", "is not the name of a metric"),
+        ("placement", "x" * 300, "is not the name of a placement"),
+        ("reason", "a\0b", "reason holds NUL"),
+        ("params", "bytes=" + "9" * 21, "params holds a number of more than 20 digits"),
+        ("evidence", "expected=" + "9" * 400, "evidence holds a number of more than 20 digits"),
+        ("params", "a" * 10_000, "params has 10,000 characters"),
+        ("irq_res", "0=1;" * 100_000, "irq_res has 400,000 characters"),
+    ],
+)
+def test_a_column_beyond_its_limits_loses_its_run_and_no_other_whatever_its_checksum(
+    session_writer: SessionWriter, column: str, value: object, said: str
+) -> None:
+    writer = filled(session_writer())
+    values: dict[str, Any] = {"order": 3, "run": 3, **{column: value}}
+    benchmark = values.pop("benchmark", None)
+    writer.run({"round_trip": SAMPLES}, **values)
+    if benchmark is not None:
+        renamed(writer, benchmark)
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1, 2}
+    (problem,) = session.problems
+    assert said in problem and problem.isprintable()
+
+
+def renamed(writer: SyntheticSession, benchmark: str) -> None:
+    """The benchmark of the last row is another, which may name no file."""
+    lines = writer.runs_csv.read_text().splitlines(keepends=True)
+    values = dict(zip(lines[0].rstrip("\n").split(","), lines[-1].rstrip("\n").split(",")))
+    writer.runs_csv.write_text(
+        "".join([*lines[:-1], writer.row(**values | {"benchmark": benchmark})])
+    )
+
+
+def test_the_largest_values_of_all_columns_are_read(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    most = {
+        "order": 2**63 - 1,
+        "run": 2**63 - 1,
+        "start_ns": 2**63 - 1,
+        "elapsed_ns": 2**63 - 1,
+    }
+    writer.run({"m": [2**64 - 1] * 10}, **most, floor=2**64 - 1, reason="r" * 8192)
+    session = read_session(writer.path)
+    assert session.problems == [] and session.rows[0].max == 2**64 - 1
+    assert {name: getattr(session.rows[0], name) for name in most} == most
+
+
+def test_many_kinds_of_damage_are_told_in_few_lines(session_writer: SessionWriter) -> None:
+    writer = filled(session_writer())
+    for number in range(3, 60):
+        writer.run({"round_trip": SAMPLES}, order=f"x{number}")
+    session = read_session(writer.path)
+    assert session.completed_orders() == {1, 2} and session.damaged == 57
+    assert len(session.problems) == 9 and "49 more rows" in session.problems[-1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '3,pipes,1,"--a\0b"',
+        "3,../pipes,1,",
+        "3,pi\0pes,1,",
+        "3,pipes,٣,",
+        "3,pipes, 1,",
+        f"3,pipes,{'9' * 5000},",
+        "3_0,pipes,1,",
+        f'3,pipes,1,"{"x" * 70_000}"',
+    ],
+)
+def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
+    text = plan.to_csv(plan.make([("pipes", ())], 2, 0))
+    assert len(plan.from_csv(text + '3,pipes,3,""\n')) == 3
+    with pytest.raises(KlatError, match=r"plan.csv is damaged or was edited \(line 4\)"):
+        plan.from_csv(f"{text}{line}\n")
+
+
+def test_a_plan_that_is_no_text_is_refused(session_writer: SessionWriter) -> None:
+    import hashlib
+
+    writer = session_writer()
+    (writer.path / "plan.csv").write_bytes(b"\xff")
+    with pytest.raises(KlatError, match="plan.csv is damaged or was edited"):
+        directory.read_plan(writer.path, {"plan_sha256": hashlib.sha256(b"\xff").hexdigest()})
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """What blocks is interrupted."""
+
+    def end(*_: object) -> None:
+        raise AssertionError("blocked")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+FILES = [
+    "session.json",
+    "run.json",
+    "runs.csv",
+    "plan.csv",
+    "samples/pipes.u64",
+    "lab/machine.json",
+]
+
+
+@pytest.mark.parametrize("file", [*FILES, "environment/proc/cmdline"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_file_of_a_record_that_is_none_blocks_no_reader(
+    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], file: str, kind: str
+) -> None:
+    writer = filled(session_writer())
+    path = writer.path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    session = str(writer.path)
+    other = filled(session_writer("rt/1", label="rt", boot_id="rt"))
+    with limited():
+        summary = main(["summary", session])
+        compared = main(["compare", session, str(other.path)])
+        resumed = main(["run", "--resume", session])
+    err = capsys.readouterr().err
+    said = "is not a regular file" if kind == "fifo" or os.geteuid() else "is a symbolic link"
+    if file not in ("plan.csv", "environment/proc/cmdline"):  # on these no figure rests
+        assert f"{path}: {said}" in err
+    assert resumed == 2
+    if file in ("session.json", "run.json", "runs.csv"):
+        assert (summary, compared) == (2, 2)
+    elif file.startswith("samples"):
+        assert summary == 2
+
+
+def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
+    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    writer = filled(session_writer())
+    file = writer.samples_file("pipes")
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    for user, said in ((1000, ""), (0, "not verified: 2 rows")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        _, problems = read_labels([writer.path])
+        assert [said in problem for problem in problems] == ([True] if said else [])
