@@ -29,6 +29,7 @@ from klat.inference.within import STRETCH, RunQuantile, quantile_of
 from klat.record_files import read_run_json
 from klat.samples import PART, SampleFiles, Samples
 from klat.session import Row, Session, SessionError, find_sessions, printable, read_session
+from klat.verification import believed
 from klat.wakeups import state_of
 
 
@@ -190,8 +191,9 @@ def read_sources(
     paths: Path | str | Iterable[Path | str],
 ) -> tuple[dict[str, list[Source]], list[str]]:
     """Every session below the paths that holds a run, by label, those of one label in the order in
-    which they were taken; and what could not be believed of any. SessionError where a path leads to no session, or none of them holds a run."""
-    sessions = [read_session(found) for found in find_sessions(paths)]
+    which they were taken; and what could not be believed of any. Each row was held to its samples.
+    SessionError where a path leads to no session, or none of them holds a run."""
+    sessions = [believed(read_session(found)) for found in find_sessions(paths)]
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += lab_record.failures(session.path for session in sessions)
     by_label: dict[str, list[Source]] = {}

