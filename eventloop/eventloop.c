@@ -577,7 +577,7 @@ static const struct klat_benchmark eventloop = {
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
 	.iterations = 20,
-	.warmup = 1, /* only the first round is cold */
+	.warmup = 4,
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
 	.faults = { "lost", "stray" },
