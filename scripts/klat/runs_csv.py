@@ -89,7 +89,6 @@ class Row:
 COLUMNS = tuple(f.name for f in fields(Row) if f.name != "line")
 # Of samples, and empty without any. Samples support the quantiles among them only if they are enough.
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
-_ALWAYS = ("mean", "stddev", "min", "max")
 
 
 def parse_pairs(text: str) -> dict[str, str]:
@@ -172,6 +171,7 @@ _DIGITS = bytes(0x30 if chr(byte).isdigit() else 0x20 for byte in range(128)) + 
 _QUICK = re.compile(",".join(numbers.quick for numbers in _NUMBERS.values()), re.ASCII)
 _numbers_of = itemgetter(*map(COLUMNS.index, _NUMBERS))
 _names_of = itemgetter(*_NAMES)
+_always_of = itemgetter("mean", "stddev", "min", "max")
 _CONVERT = tuple(numbers.convert for numbers in _NUMBERS.values())
 
 
@@ -353,10 +353,12 @@ class _Parser:
             not typed["metric"] or (not n and (self._timed or n is None))
         ):
             raise _BadRow(f"status is '{typed['status']}' without a metric or samples")
-        if not n and any(typed[name] is not None for name in FIGURES):
+        if n:
+            mean, stddev, low, high = _always_of(typed)
+            if mean is None or stddev is None or low is None or high is None:
+                raise _BadRow("has samples and no figures")
+        elif any(typed[name] is not None for name in FIGURES):
             raise _BadRow("has figures without samples")
-        if n and any(typed[name] is None for name in _ALWAYS):
-            raise _BadRow("has samples and no figures")
 
 
 def _check_texts(typed: Mapping[str, Any]) -> None:
@@ -383,8 +385,11 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
     repeated = 0
     orders: set[int] = set()
     for batch in batches.values():
-        metrics = {row.metric for row in batch}
-        whole = len(batch) == len(metrics) and all(row.rows == len(batch) for row in batch)
+        if len(batch) == 1:
+            whole = batch[0].rows == 1
+        else:
+            metrics = {row.metric for row in batch}
+            whole = len(batch) == len(metrics) and all(row.rows == len(batch) for row in batch)
         if not whole:
             incomplete += 1
         elif batch[0].order and batch[0].order in orders:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
@@ -22,6 +25,7 @@ PIECE = 1 << 17
 # Of longer rows no other figures are told, for these need all samples in memory.
 _TOLD = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
+_figures_of = attrgetter(*FIGURES)
 
 
 @dataclass
@@ -43,7 +47,7 @@ def verify(session: Session) -> Verification:
         if row.n:
             by_file.setdefault(row.benchmark, []).append(row)
     for rows in by_file.values():
-        rows.sort(key=_place)
+        rows.sort(key=attrgetter("first_sample"))
         for group in _groups(rows):
             _check(files, group, result)
     return result
@@ -88,24 +92,18 @@ def failures(session: Session) -> tuple[int, list[str]]:
     return result.rows, found
 
 
-def _place(row: Row) -> int:
-    assert row.first_sample is not None  # klat.runs_csv refuses rows that lack it
-    return row.first_sample
-
-
 def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Rows that have as many samples, one behind the other in the file, together no more than a piece."""
     group: list[Row] = []
+    size = end = 0
     for row in rows:
         n = row.n or 0
-        if group and (
-            n != group[0].n
-            or _place(row) != _place(group[0]) + len(group) * n
-            or (len(group) + 1) * n > PIECE
-        ):
-            yield group
-            group = []
+        if n != size or row.first_sample != end or (len(group) + 1) * n > PIECE:
+            if group:
+                yield group
+            group, size, end = [], n, row.first_sample or 0
         group.append(row)
+        end += n
     if group:
         yield group
 
@@ -125,33 +123,34 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
             result.unread[group[0].line] = str(error)
         return
     result.rows += len(group)
-    for number, row in enumerate(group):
-        if not seen.bears_out(number, row):
-            found = list(_differences(files, row))
-            result.refuted[row.line] = found or ["its samples changed while they were read"]
+    for row in seen.refuted():
+        found = list(_differences(files, row))
+        result.refuted[row.line] = found or ["its samples changed while they were read"]
 
 
 class _Seen:
     """What was seen of the samples of some rows, each of which has as many."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        n = rows[0].n or 0
+        self._rows = rows
+        self._n = rows[0].n or 0
+        self._said = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
+        self._ranks = _ranks(self._n)
         self._low = np.full(len(rows), 2**64 - 1, dtype=np.uint64)
         self._high = np.zeros(len(rows), dtype=np.uint64)
         self._totals = [0] * len(rows)
         self._squares = [0] * len(rows)
-        # Of each quantile that n supports: its rank, what the rows say, and how many samples are below
-        # that and not above it. One of the samples is the quantile if its rank is between these counts.
+        # Of each quantile that n supports: what the rows say, and how many samples are below that and not
+        # above it.
         self._quantiles = [
-            (
-                rank(n, q),
-                np.array([[getattr(row, name) or 0] for row in rows], dtype=np.uint64),
-                np.zeros((2, len(rows)), dtype=np.int64),
-            )
-            for name, q in _QUANTILES.items()
-            if supports(n, q)
+            (rank, self._whole(name)[:, None], np.zeros((2, len(rows)), dtype=np.int64))
+            for name, rank in self._ranks.items()
+            if rank
         ]
-        self._supported = {name: supports(n, q) for name, q in _QUANTILES.items()}
+
+    def _whole(self, name: str) -> Samples:
+        """What the rows say; 0 where they say nothing."""
+        return np.array([value or 0 for value in self._said[name]], dtype=np.uint64)
 
     def add(self, piece: Samples) -> None:
         """Samples of all rows, a line for each."""
@@ -170,21 +169,37 @@ class _Seen:
             counts[0] += np.count_nonzero(piece < said, axis=1)
             counts[1] += np.count_nonzero(piece <= said, axis=1)
 
-    def bears_out(self, number: int, row: Row) -> bool:
-        """Whether the row of that number says what its samples say."""
-        n = row.n or 0
-        total, squares = self._totals[number], self._squares[number]
-        if row.mean is None or row.stddev is None:
-            return False
-        spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
-        return (
-            row.min == int(self._low[number])
-            and row.max == int(self._high[number])
-            and int(row.mean.scaleb(3)) == 1000 * total // n
-            and int(row.stddev.scaleb(3)) == math.isqrt(spread)
-            and all((getattr(row, name) is not None) == s for name, s in self._supported.items())
-            and all(c[0, number] < r <= c[1, number] for r, _, c in self._quantiles)
-        )
+    def refuted(self) -> list[Row]:
+        """The rows that do not say what was seen."""
+        stands = (self._whole("min") == self._low) & (self._whole("max") == self._high)
+        for rank, _, (below, up_to) in self._quantiles:
+            # A sample is the quantile if its rank is among those of the samples that equal it.
+            stands &= (below < rank) & (rank <= up_to)
+        for name, supported in self._ranks.items():
+            if self._said[name].count(None) != (0 if supported else len(self._rows)):
+                stands &= [(value is not None) == bool(supported) for value in self._said[name]]
+        sums = zip(self._said["mean"], self._said["stddev"], self._totals, self._squares)
+        return [
+            row
+            for row, well, own in zip(self._rows, stands.tolist(), sums)
+            if not (well and _has_mean(self._n, *own))
+        ]
+
+
+def _has_mean(
+    n: int, mean: Decimal | None, stddev: Decimal | None, total: int, squares: int
+) -> bool:
+    """Whether these are the mean and the deviation of n samples with these sums."""
+    if mean is None or stddev is None:
+        return False
+    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+    return int(mean.scaleb(3)) == 1000 * total // n and int(stddev.scaleb(3)) == math.isqrt(spread)
+
+
+@lru_cache(maxsize=64)
+def _ranks(n: int) -> dict[str, int]:
+    """Of each quantile that a row can hold, the rank from 1; 0 where n does not support it."""
+    return {name: rank(n, q) if supports(n, q) else 0 for name, q in _QUANTILES.items()}
 
 
 def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
