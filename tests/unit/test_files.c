@@ -233,10 +233,13 @@ TEST(what_is_made_under_sudo_belongs_to_its_caller_and_what_was_there_does_not)
 {
 	need_root();
 	assert_int_equal(mkdirat(directory, "old", 0750), 0);
+	assert_int_equal(mkdirat(directory, "empty", 0750), 0);
 	write_below("old/file", "text");
 	sudo_by("1234", "1235");
 	close(klat_file_open(directory, "old/file", APPEND));
 	close(klat_file_open(directory, "old/more/file", APPEND));
+	close(klat_file_open(directory, "empty/file", APPEND));
+	assert_int_equal(status_of("empty").st_uid, 0);
 	assert_int_equal(status_of("old").st_uid, 0);
 	assert_int_equal(status_of("old").st_mode, S_IFDIR | 0750);
 	assert_int_equal(status_of("old/file").st_uid, 0);
