@@ -312,10 +312,32 @@ int klat_session_lock(struct klat_run *run, int session)
 	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
 }
 
+/* Whether it holds a character that changes the direction of text, and so reads as another label:
+ * U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, in UTF-8. */
+static bool changes_direction(const char *label)
+{
+	for (const unsigned char *c = (const unsigned char *)label; *c; c++) {
+		if (c[0] == 0xd8 && c[1] == 0x9c)
+			return true;
+		if (c[0] == 0xe2 && c[1] == 0x80 &&
+		    (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xaa && c[2] <= 0xae)))
+			return true;
+		if (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9)
+			return true;
+	}
+	return false;
+}
+
 int klat_session_join(struct klat_run *run)
 {
-	int session = klat_record_directory(run), err;
+	const char *label = run->library->common.label;
+	int session, err;
 
+	if (label && changes_direction(label))
+		return klat_error(run, EINVAL,
+				  "the label holds a character that changes the "
+				  "direction of text");
+	session = klat_record_directory(run);
 	if (session < 0)
 		return session;
 	err = klat_session_lock(run, session);

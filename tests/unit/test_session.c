@@ -276,6 +276,25 @@ TEST(a_label_that_is_no_text_is_refused)
 	assert_non_null(strstr(run->library->reason, "UTF-8"));
 }
 
+TEST(a_label_that_changes_the_direction_of_text_is_refused)
+{
+	static const char *const labels[] = { "\u061c",   "a\u200e", "\u200fa", "\u202a",
+					      "a\u202eb", "\u2066",  "\u2069" };
+	static const char *const others[] = { "\u061b", "\u200d", "\u2010", "\u2029",
+					      "\u202f", "\u2065", "\u206a" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(labels); i++) {
+		run->library->common.label = labels[i];
+		assert_true(join() < 0);
+		assert_non_null(strstr(run->library->reason, "direction"));
+	}
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(others); i++) {
+		run->library->common.label = others[i];
+		assert_true(join() >= 0);
+		assert_int_equal(unlink(path), 0);
+	}
+}
+
 TEST(any_valid_text_is_a_label)
 {
 	static const char label[] = "6.1 \"rt\", näher\n\t\\";
@@ -321,6 +340,7 @@ int main(void)
 		unit(another_label_is_refused_and_the_same_is_not),
 		unit(what_is_no_json_is_refused),
 		unit(a_label_that_is_no_text_is_refused),
+		unit(a_label_that_changes_the_direction_of_text_is_refused),
 		unit(any_valid_text_is_a_label),
 		unit(a_directory_that_cannot_be_made_is_refused),
 	};
