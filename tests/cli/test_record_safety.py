@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import FAILED, NOBODY, Done, Session, assert_one_line, run, works
+from harness import (
+    FAILED,
+    MEASURED,
+    NOBODY,
+    UNTRUSTED,
+    Done,
+    Session,
+    assert_one_line,
+    command,
+    run,
+    works,
+)
 
 PROGRAM = "switch"
 SAMPLES = f"samples/{PROGRAM}.u64"
@@ -147,6 +158,16 @@ def test_a_link_in_place_of_the_record_directory_or_one_above_is_refused(
     done = record(f"{session}/link{below}")
     assert_one_line(done, PROGRAM, FAILED)
     assert f"{session}/link is a symbolic link to {secret}" in done.err, str(done)
+
+
+def test_an_ordinary_user_records_through_a_link(
+    published: Path, session: Path, as_nobody: list[str | Path]
+) -> None:
+    link(published / "link", session)
+    for path in (published / "link", published / "link" / "below"):
+        done = command([*as_nobody, published / PROGRAM, *SHORT, path], cwd="/")
+        assert done.status in (MEASURED, UNTRUSTED), str(done)
+    assert len(list(session.rglob("runs.csv"))) == 2
 
 
 def test_what_was_there_keeps_owner_and_mode(session: Path) -> None:
