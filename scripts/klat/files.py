@@ -165,10 +165,10 @@ def _check_link(parent: int, name: str, target: str, links: int) -> None:
     status = os.fstat(parent)
     only_root = status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if os.geteuid() == 0 and not only_root:
-        place = _place(parent, name)
         raise KlatError(
-            f"{place} is a symbolic link to {target}, which another user can have made; as root, klat"
-            f" does not follow it: name {place.parent / target} itself, or remove the link"
+            f"{_place(parent, name)} is a symbolic link to {target}, which another user can have"
+            " made; as root, klat does not follow it: remove the link or, if it is yours, name its"
+            " target"
         )
 
 
