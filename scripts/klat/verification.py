@@ -26,6 +26,7 @@ PIECE = 1 << 17
 _TOLD = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
+_place_of = attrgetter("first_sample", "line")
 
 
 @dataclass
@@ -47,10 +48,25 @@ def verify(session: Session) -> Verification:
         if row.n:
             by_file.setdefault(row.benchmark, []).append(row)
     for rows in by_file.values():
-        rows.sort(key=attrgetter("first_sample"))
-        for group in _groups(rows):
+        rows.sort(key=_place_of)
+        for group in _groups(_apart(rows, result)):
             _check(files, group, result)
     return result
+
+
+def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
+    """Of rows in the order of their samples, those that share none with another. Of two that do, one is a
+    copy of the other."""
+    kept: list[Row] = []
+    end = 0
+    for row in rows:
+        first = row.first_sample or 0
+        if first < end:
+            result.refuted[row.line] = [f"its samples are those of line {kept[-1].line} too"]
+        else:
+            kept.append(row)
+            end = first + (row.n or 0)
+    return kept
 
 
 def believed(session: Session) -> Session:

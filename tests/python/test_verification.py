@@ -82,6 +82,21 @@ def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
     assert "line 7: p50 is 26000 in the row and" in problem and "--verify" in problem
 
 
+def test_a_copy_of_a_run_does_not_count_as_another_run(session_writer: SessionWriter) -> None:
+    writer = session_writer()
+    for run in (1, 2):
+        writer.run({"m": SAMPLES}, order=run, run=run)
+    file = writer.samples_file("pipes")
+    kept = file.read_bytes()
+    for run, first in ((3, 600), (4, 1)):
+        writer.run({"m": SAMPLES}, order=run, run=run, first_sample=first)
+        file.write_bytes(kept)
+    by_label, problems = read_sources(writer.path)
+    assert by_label["stock"][0].session.completed_orders() == {1, 2}
+    assert "left out 2 runs that the samples refute" in problems[0]
+    assert "line 4: its samples are those of line 3 too" in problems[0]
+
+
 @pytest.mark.parametrize(
     "words",
     [
