@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klat import directory, files, loads
-from klat.errors import KlatError
+from klat.errors import KlatError, SessionError
 from klat.process import Process, Signals, Stopped, ending
+from klat.reading import open_to_read
 
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
+_LOG_TAIL = 1000  # bytes of load.log, which a load can make as long as it likes
 # Nobody holds the other end of its standard input but the runner: when that is gone, by SIGKILL
 # too, the load is to go.
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
@@ -54,8 +56,10 @@ class Load:
         else:
             how = f"ended by itself with status {status}"
         try:
-            lines = self._log.read_text(errors="replace").splitlines()
-        except OSError:
+            with open_to_read(self._log) as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL))
+                lines = log.read(_LOG_TAIL).decode(errors="replace").splitlines()
+        except (OSError, SessionError):
             lines = []
         if lines:
             return f"{how}: {lines[-1]}"

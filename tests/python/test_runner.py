@@ -770,6 +770,13 @@ def test_a_load_that_ends_early_is_told_and_stops_the_session(klat: Klat) -> Non
     assert 2 <= len(recorded_orders(klat.session())) < 200
 
 
+def test_a_load_log_of_any_size_is_read_at_its_end(klat: Klat) -> None:
+    load = "truncate -s 1T /proc/self/fd/2; echo >&2; echo out of memory >&2; exit 7"
+    done = klat("run", "pipes", "--load", load)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ended by itself with status 7: out of memory\n")
+
+
 def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat: Klat) -> None:
     done = klat("run", "pipes", "--load", "/no/such/load")
     assert done.returncode == 1
