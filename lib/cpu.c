@@ -348,3 +348,15 @@ int klat_cpu_pin(int cpu)
 		return err;
 	return memcmp(&set, &obtained, sizeof(set)) ? -EIO : 0;
 }
+
+bool klat_cpu_is_forbidden(int cpu)
+{
+	klat_cpu_set before;
+	bool forbidden;
+
+	if (assumed_count || get_affinity(&before))
+		return false;
+	forbidden = klat_cpu_pin(cpu) == -EINVAL;
+	klat_cpus_allow(&before);
+	return forbidden;
+}

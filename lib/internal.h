@@ -79,6 +79,8 @@ const char *klat_cpus_relation(const int *cpus, int count);
 int klat_cpu_node(int cpu);
 /* Pin the calling thread; -EIO when the read-back disagrees. */
 int klat_cpu_pin(int cpu);
+/* Whether a cpuset keeps this process from an online CPU. An affinity mask does not. */
+bool klat_cpu_is_forbidden(int cpu);
 /* Let the calling thread use these. */
 void klat_cpus_allow(const klat_cpu_set *set);
 

@@ -103,6 +103,11 @@ static int check_cpus(struct klat_run *run, const char *list)
 			return klat_usage(run,
 					  "--cpus: CPU %d does not exist or is offline (%d online)",
 					  run->cpus[i], klat_cpu_weight(&online));
+		if (klat_cpu_is_forbidden(run->cpus[i]))
+			return klat_usage(run,
+					  "--cpus: CPU %d is outside the cpuset of this control "
+					  "group or container; choose another, or widen the cpuset",
+					  run->cpus[i]);
 		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
 			if (run->cpus[j] == run->cpus[i])
 				return klat_usage(run,
