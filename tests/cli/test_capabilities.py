@@ -1,0 +1,93 @@
+"""docs/security.md: with which capabilities a program measures as it does for root."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, SKIPPED, Done, command
+
+Words = list[str | Path]
+FAST = ("pipes", "network")
+# Open to all, as distributions have it.
+OPEN_TUN = """mount -t tmpfs none /mnt && mknod -m 666 /mnt/tun c 10 200 &&
+mount --bind /mnt/tun /dev/net/tun && exec "$@"
+"""
+
+
+def listed() -> tuple[set[str], list[str]]:
+    """The programs and the capabilities of the table's first row."""
+    text = (harness.ROOT / "docs/security.md").read_text()
+    found = re.search(r"^\| for \| capabilities \|\n\|---\|---\|\n\| (.*) \| (.*) \|$", text, re.M)
+    assert found
+    return set(found[1].split(", ")), found[2].lower().replace("cap_", "").split(", ")
+
+
+def given(as_nobody: Words, capabilities: list[str]) -> Words:
+    """Words that leave a program these capabilities, and no privilege besides."""
+    granted = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    if not Path("/dev/net/tun").exists():
+        harness.lacking("there is no /dev/net/tun")
+    at = as_nobody.index("--inh-caps=-all")
+    with_tun = ["unshare", "--mount", "sh", "-c", OPEN_TUN, "sh"]
+    return [*with_tun, *as_nobody[:at], f"--inh-caps={granted}", f"--ambient-caps={granted}", "--"]
+
+
+def assert_measures(words: Words) -> None:
+    def attempt() -> str:
+        done = command([*words, "--quiet"], cwd="/")
+        warned = "refused" in done.err or "cannot be locked" in done.err
+        return str(done) if done.status != MEASURED or warned else ""
+
+    harness.until(attempt)
+
+
+def check(program: str, published: Path, as_nobody: Words) -> None:
+    _, capabilities = listed()
+    assert_measures([*given(as_nobody, capabilities), published / program])
+    for name in capabilities:
+        less = [other for other in capabilities if other != name]
+        done = command([*given(as_nobody, less), published / program, "--quiet"], cwd="/")
+        assert "refused" in done.err or "cannot be locked" in done.err, f"without {name}\n{done}"
+
+
+def test_the_table_names_every_program() -> None:
+    assert listed()[0] == set(harness.PROGRAMS)
+
+
+@pytest.mark.parametrize("program", FAST)
+def test_capabilities_suffice_and_none_is_superfluous(
+    program: str, published: Path, as_nobody: Words
+) -> None:
+    check(program, published, as_nobody)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", sorted(set(harness.PROGRAMS) - set(FAST)))
+def test_capabilities_of_the_other_programs(
+    program: str, published: Path, as_nobody: Words
+) -> None:
+    check(program, published, as_nobody)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "more", "status"),
+    [
+        # Of these two, the second alone would be replaced by a user namespace.
+        (("network",), ["sys_admin", "net_admin"], SKIPPED),
+        (("transport", "--transport=udp", "--peer=netns"), ["sys_admin", "net_admin"], SKIPPED),
+        (("pipes", "--dma-latency=0"), ["dac_override"], FAILED),
+    ],
+    ids=str,
+)
+def test_options_that_need_more(
+    words: tuple[str, ...], more: list[str], status: int, published: Path, as_nobody: Words
+) -> None:
+    _, capabilities = listed()
+    program: Words = [published / words[0], *words[1:]]
+    assert_measures([*given(as_nobody, [*capabilities, *more]), *program])
+    less: Done = command([*given(as_nobody, [*capabilities, *more[:-1]]), *program], cwd="/")
+    assert less.status == status, str(less)
