@@ -215,7 +215,7 @@ class Comparison:
             return NOT_COMPARABLE
         if any(not against.shared for against in self.against):
             return NOT_COMPARABLE
-        if found[Verdict.INCONCLUSIVE] or found[Verdict.NOT_IDENTIFIABLE]:
+        if found[Verdict.INCONCLUSIVE] or found[Verdict.UNATTRIBUTABLE]:
             return INCONCLUSIVE
         if any(left.failed for against in self.against for left in against.uncompared):
             return INCONCLUSIVE

@@ -31,7 +31,7 @@ class Verdict(str, Enum):
     FASTER = "faster"
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"
-    NOT_IDENTIFIABLE = "kernel effect not identifiable"
+    UNATTRIBUTABLE = "cannot be attributed"
     NOT_DELIVERED = "not delivered"
     NOT_COMPARABLE = "not comparable"
 
@@ -295,7 +295,7 @@ def _within_units(
     base: Observed, new: Observed, rules: Rules, blank: Judgement, reason: str
 ) -> Judgement:
     """The difference between these boots, from their runs, or from the samples of a single run."""
-    blank = replace(blank, verdict=Verdict.NOT_IDENTIFIABLE, reason=reason)
+    blank = replace(blank, verdict=Verdict.UNATTRIBUTABLE, reason=reason)
     centres = [mean(_means(side)) for side in (base, new)]
     blank = replace(blank, ratio=math.exp(centres[1] - centres[0]))
     squares = [_run_level(side) for side in (base, new)]

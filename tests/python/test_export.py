@@ -227,7 +227,7 @@ def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
         "slower": label(session_writer, "slow", 1.2, **RT),
         "same": label(session_writer, "like", **RT),
         "faster": label(session_writer, "fast", 0.8, **RT),
-        "kernel effect not identifiable": label(session_writer, "one", 1.2, boots=1, **RT),
+        "cannot be attributed": label(session_writer, "one", 1.2, boots=1, **RT),
         "not comparable": label(session_writer, "other", 1.2, cpu_model="Another"),
     }
     for verdict, path in others.items():
@@ -247,7 +247,7 @@ def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
         "slower": "failure",
         "same": "system-out",
         "faster": "system-out",
-        "kernel effect not identifiable": "skipped",
+        "cannot be attributed": "skipped",
         "not comparable": "skipped",
     }
 

@@ -121,7 +121,7 @@ def test_no_evidence_is_not_sameness() -> None:
 def test_runs_of_one_boot_are_never_evidence_on_the_kernel() -> None:
     for sides in ((1, 1), (1, 6), (6, 1)):
         (found,) = judge([(side(1, sides[0], 500), side(2, sides[1], 500, 1.5))], RULES)
-        assert found.verdict is Verdict.NOT_IDENTIFIABLE
+        assert found.verdict is Verdict.UNATTRIBUTABLE
         assert (found.p, found.p_adjusted) == (None, None)
         assert found.ratio and found.interval and found.method is Method.RUNS
         assert "one boot" in found.reason
@@ -151,7 +151,7 @@ def test_one_run_each_has_the_interval_of_its_samples_and_no_verdict() -> None:
     base = Observed((Unit("a", (math.log(100),)),), sampled=(math.log(98), math.log(103)))
     new = Observed((Unit("b", (math.log(120),)),), sampled=(math.log(117), math.log(122)))
     (found,) = judge([(base, new)], RULES)
-    assert found.verdict is Verdict.NOT_IDENTIFIABLE and found.method is Method.SAMPLES
+    assert found.verdict is Verdict.UNATTRIBUTABLE and found.method is Method.SAMPLES
     assert found.interval and found.interval[0] < 1.2 < found.interval[1]
     (bare,) = judge([(replace(base, sampled=None), new)], RULES)
     assert bare.interval is None and bare.ratio == pytest.approx(1.2)

@@ -20,8 +20,8 @@ or a label, whose sessions are its boots. Each NEW is compared with BASE.
 
 _EPILOG = """\
 The boot is the unit: runs of a boot are averaged, and boots are compared. With
-one boot on a side, the verdict is that the kernel's effect is not identifiable.
-Sessions that share their boot are one boot.
+one boot on a side, a difference cannot be attributed to the kernel. Sessions
+that share their boot are one boot.
 
 verdicts:
   same          shown to differ by less than the margin
@@ -29,9 +29,9 @@ verdicts:
   slower        over all tests
   inconclusive  none of these is shown, or a side has no figure; with the
                 reason, and the boots or runs that would settle it
-  kernel effect not identifiable    one boot on a side
-  not delivered                     a kernel delivered none of the events
-  not comparable                    a condition differs; each is named
+  cannot be attributed  to the kernel: one boot on a side
+  not delivered         a kernel delivered none of the events
+  not comparable        a condition differs; each is named
 
 Conditions that somebody sets must agree. --allow KEY accepts a difference:
 {keys}

@@ -22,7 +22,7 @@ SYMBOLS = {
     Verdict.FASTER: ("▼", "faster"),
     Verdict.SLOWER: ("▲", "slower"),
     Verdict.INCONCLUSIVE: ("?", "open"),
-    Verdict.NOT_IDENTIFIABLE: ("?", "open"),
+    Verdict.UNATTRIBUTABLE: ("?", "open"),
     Verdict.NOT_DELIVERED: ("–", "refused"),
     Verdict.NOT_COMPARABLE: ("×", "refused"),
 }

@@ -17,7 +17,7 @@ _COLOURS = {
     Verdict.FASTER: "32",
     Verdict.SLOWER: "31",
     Verdict.INCONCLUSIVE: "33",
-    Verdict.NOT_IDENTIFIABLE: "33",
+    Verdict.UNATTRIBUTABLE: "33",
     Verdict.NOT_DELIVERED: "35",
     Verdict.NOT_COMPARABLE: "35",
 }

@@ -142,7 +142,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     """Sentences below a result: why it is not settled, and what would settle it."""
     j = result.judgement
     noun = against.unit_noun
-    if j.verdict is Verdict.NOT_IDENTIFIABLE:
+    if j.verdict is Verdict.UNATTRIBUTABLE:
         yield j.reason
         if j.ratio is not None:
             what, within = f"these {noun}s", f"the {noun}s"
