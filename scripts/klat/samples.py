@@ -47,7 +47,7 @@ class SampleFiles:
         """So many samples from a place, counted from the row's first. SessionError as read()."""
         if not count:
             return np.empty(0, dtype=np.uint64)
-        assert row.first_sample is not None  # klat.runs_csv refuses such rows
+        assert row.first_sample is not None  # klat.rows refuses such rows
         path = self._path(row.benchmark)
         first = row.first_sample + start
         try:

@@ -15,7 +15,8 @@ from typing import Any
 
 from klat.errors import SessionError, printable
 from klat.record_files import SESSION_FILE, TIMED_MODES, read_session_json
-from klat.runs_csv import COLUMNS, FIGURES, STATUSES, USABLE, Faults, Row, parse_pairs, read_rows
+from klat.rows import COLUMNS, FIGURES, STATUSES, USABLE, Row, parse_pairs
+from klat.runs_csv import Faults, read_rows
 
 __all__ = [
     "COLUMNS",
