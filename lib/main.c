@@ -631,8 +631,11 @@ static int print(struct klat_run *run)
 		klat_output_text(run, stdout);
 	}
 	if (!is_written(stdout)) {
-		klat_warn(run, "cannot write the result: %s",
-			  errno ? strerror(errno) : "the output took only a part");
+		const char *record = library->common.record;
+
+		klat_warn(run, "%s%s%sstandard output: %s", record ? "recorded in " : "",
+			  record ? record : "", record ? "; " : "",
+			  errno ? strerror(errno) : "it took only a part");
 		return -EIO;
 	}
 	return 0;

@@ -242,3 +242,13 @@ def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
 
 def test_samples_are_little_endian() -> None:
     assert sys.byteorder == "little", "the tests read samples as the programs write them"
+
+
+def test_output_that_cannot_be_written_is_told_apart_from_the_record(tmp_path: Path) -> None:
+    record = tmp_path / "r"
+    with open("/dev/full", "w") as full:
+        done = command([path_of("timer"), "--iterations", "9", "--record", record], stdout=full)
+    assert done.status == FAILED
+    told = f"timer: recorded in {record}; standard output: No space left on device"
+    assert done.err.splitlines()[-1] == told
+    assert {row["n"] for row in Session(record).rows} == {"9"}
