@@ -667,9 +667,7 @@ def test_a_reason_that_all_figures_share_is_given_once_and_above_them(
     stock, rt = lab("stock", boots=1, prefix="x"), lab("rt", 1.5, boots=1, prefix="x")
     _, out, _ = klat_compare(capsys, stock, rt, "--quantile", "median", "--quantile", "p90")
     above, _, below = words(out).partition("median of ")
-    assert (
-        below.count("cannot be attributed") == 4
-    )  # p90 of the overview, 2 of the cell, tally
+    assert below.count("cannot be attributed") == 4  # p90 of the overview, 2 of the cell, tally
     assert "in one boot and declare no blocks" in above and "compare settings by klat ab" in above
     assert "declare no blocks" not in below and "other boots" not in below
     assert "over 0 tests" not in out
