@@ -305,6 +305,17 @@ def test_a_link_that_only_root_can_have_made_is_followed(secret: Path) -> None:
     (secret.parent / "way").unlink()
 
 
+@pytest.mark.parametrize("bits", [0o1777, 0o775])
+def test_a_link_in_a_directory_of_roots_that_others_can_write_is_refused(
+    theirs: Path, secret: Path, bits: int
+) -> None:
+    os.chown(theirs, 0, GROUP)
+    theirs.chmod(bits)
+    (theirs / "file").symlink_to(secret)
+    with pytest.raises(KlatError, match="symbolic link"):
+        put_out(theirs / "file")
+
+
 def test_an_ordinary_user_writes_through_links(theirs: Path) -> None:
     (theirs / "real").mkdir()
     os.chown(theirs / "real", NOBODY, GROUP)

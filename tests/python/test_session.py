@@ -321,6 +321,7 @@ def test_a_path_without_sessions_is_refused_in_one_sentence(tmp_path: Path, name
 
 def test_text_for_the_terminal_holds_no_control_bytes() -> None:
     assert printable("a\x1b[31m\n\udcff€") == "a\\x1b[31m\\n\\udcff€"
+    assert printable("a\u202eb\u2066\u200f\u061c") == "a\\u202eb\\u2066\\u200f\\u061c"
 
 
 def test_reading_a_session_needs_the_standard_library_only(session_writer: SessionWriter) -> None:
