@@ -80,6 +80,7 @@ def test_capabilities_of_the_other_programs(
         (("network",), ["sys_admin", "net_admin"], SKIPPED),
         (("transport", "--transport=udp", "--peer=netns"), ["sys_admin", "net_admin"], SKIPPED),
         (("pipes", "--dma-latency=0"), ["dac_override"], FAILED),
+        (("semaphore", "--primitive=sysv"), ["sys_admin"], FAILED),
     ],
     ids=str,
 )
