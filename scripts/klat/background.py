@@ -16,7 +16,7 @@ from klat.reading import open_to_read
 
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
-_LOG_TAIL = 1000  # bytes of load.log, which a load can make as long as it likes
+_LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
 # Nobody holds the other end of its standard input but the runner: when that is gone, by SIGKILL
 # too, the load is to go.
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"

@@ -120,7 +120,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     add(
         "--trust",
         action="store_true",
-        help="run the commands of a session that another user owns or can write",
+        help="with --resume: accept a session that another user owns or can write",
     )
 
 

@@ -118,7 +118,7 @@ def _say(command: str, line: str) -> None:
 
 
 def _status(arguments: Sequence[str]) -> int:
-    """What was typed is done, and all of its output is written."""
+    """Run the command and flush its output. The exit status."""
     try:
         status = _dispatch(arguments)
     except SystemExit as end:  # argparse: after --help, --version and a usage error
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if explained is None:
             raise
         streams.discard_output()
-        if streams.broke(error):  # the reader has what it wanted
+        if streams.broke(error):  # the reader closed the pipe, as head(1) does
             return 128 + signal.SIGPIPE
         _say(command, explained[0])
         return explained[1]

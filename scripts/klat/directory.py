@@ -26,7 +26,7 @@ from klat.record_files import LARGEST_PLAN, LARGEST_RUN, parse_resumable
 PLAN = "plan.csv"
 LOAD_LOG = "load.log"
 _NAME_MAX = 255
-# Marks, embeddings, overrides and isolates: they make a line read otherwise than it is.
+# Marks, embeddings, overrides and isolates: with them, a line can display as another text.
 _BIDIRECTIONAL = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
@@ -93,8 +93,8 @@ def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
 
 
 def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
-    """The whole file. OSError; SessionError where it is larger; KlatError where another user can have
-    written it and `trust` is not given."""
+    """The whole file. OSError; SessionError if it is larger than `largest`; KlatError if another user can
+    have written it and `trust` is False."""
     with files.directory(session) as held:
         with open(files.open_regular(held, name, os.O_RDONLY), "rb", buffering=0) as file:
             if not trust:
@@ -107,14 +107,14 @@ def _check_owner(descriptor: int, path: Path) -> None:
     doubt = owners.doubt(os.fstat(descriptor))
     if doubt:
         raise KlatError(
-            f"{path} {doubt}, and klat would run the commands that {FACTS} holds: read its load,"
-            " setup, prefix and restore, then give --trust"
+            f"{path} {doubt}, and --resume runs the commands in {FACTS}: read its load, setup,"
+            " prefix and restore first, then give --trust"
         )
 
 
 def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
-    """run.json of a session that was begun here. KlatError where there is none, it is not one, or
-    another user can have written it and `trust` is not given."""
+    """run.json of a session that klat run or klat ab began. KlatError if it is missing or damaged, or if
+    another user can have written it and `trust` is False."""
     if not session.is_dir():
         raise KlatError(f"{session}: no such session directory")
     path = session / FACTS
@@ -162,7 +162,7 @@ def is_empty(session: Path) -> bool:
 
 
 def remove_unused(session: Path) -> None:
-    """Take away a session in which nothing was recorded, with the files that klat run made."""
+    """Remove a session in which nothing was recorded, and the files that klat run made in it."""
     with suppress(OSError, KlatError):
         with files.directory(session) as held:
             for name in (PLAN, FACTS, LOAD_LOG):

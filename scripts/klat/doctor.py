@@ -429,7 +429,7 @@ def watchdog(facts: Facts, _: Attempts) -> Finding | None:
         "watchdog",
         Severity.NOTE,
         f"the soft-lockup watchdog runs on each CPU every {facts.watchdog_s:g} s",
-        "It preempts a thread of any real-time priority for some 20 us. The run is then disturbed.",
+        "It preempts a thread of any real-time priority for about 20 us. The run is then disturbed.",
         "sysctl kernel.watchdog=0 for the session",
     )
 

@@ -1,15 +1,14 @@
 """Writes files and directories where other users may write, also as root.
 
-- In a session directory no symbolic link is followed, and klat appends only to a regular file that has
-  one name.
-- In a path that the user gives, root follows a symbolic link only where root alone can have made it:
-  the directory that holds the link belongs to root, and nobody else may write it. An ordinary user
-  follows every link.
-- What klat makes belongs to the caller of sudo. What it replaces keeps its owner and its mode.
-- A file is replaced as a whole: a draft with a name that cannot be guessed is written and renamed.
+- In a session directory, klat follows no symbolic link, and appends only to regular files without hard
+  links.
+- In a path that the user gives, root follows a symbolic link only if the directory that holds the link
+  belongs to root and nobody else can write that directory. An ordinary user follows every link.
+- A new file belongs to the caller of sudo. A replaced file keeps its owner and its mode.
+- A file is replaced as a whole: klat writes a draft under an unpredictable name, then renames it.
 
-A path is opened directory by directory. A directory that somebody replaces by a link in the meantime is
-an error, not another place.
+A path is opened directory by directory. If somebody replaces a directory by a link in the meantime, the
+open fails.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from klat.errors import KlatError
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LINKS_MAX = 40  # as the kernel
+_LINKS_MAX = 40  # the kernel's limit
 _OWN_STREAM = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})", re.ASCII)
 _STREAMS = {"stdout": 1, "stderr": 2}
 
@@ -43,9 +42,9 @@ _STREAMS = {"stdout": 1, "stderr": 2}
 
 @contextmanager
 def directory(path: Path, make: bool = False) -> Iterator[int]:
-    """A descriptor of the directory, for `dir_fd` only; with `make`, what is missing is made.
+    """A descriptor of the directory, for `dir_fd` only. `make` makes missing directories.
 
-    OSError, or KlatError where a link on the way is not to be followed.
+    OSError, or KlatError for a link on the way that root must not follow.
     """
     descriptor = _walk(path, make)
     try:
@@ -61,13 +60,13 @@ def make_directories(path: Path) -> None:
 
 
 def make_directory(parent: int, name: str, mode: int = 0o777) -> None:
-    """A new directory, the caller's. OSError, FileExistsError among them."""
+    """Make a directory that belongs to the caller of sudo. OSError."""
     os.mkdir(name, mode, dir_fd=parent)
     if owners.caller() is None:
         return
     made = os.open(name, os.O_RDONLY | _DIRECTORY, dir_fd=parent)
     try:
-        # Whoever may write `parent` can have put another of root's directories in its place.
+        # A user who can write `parent` can have put another directory of root in its place.
         if os.fstat(made).st_uid == os.geteuid() and not os.listdir(made):
             owners.give(made)
     finally:
@@ -75,7 +74,7 @@ def make_directory(parent: int, name: str, mode: int = 0o777) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """A directory with all it holds, as far as that can be removed."""
+    """Remove a directory and its contents, as far as possible."""
     with suppress(OSError, KlatError), directory(path.parent) as parent:
         shutil.rmtree(path.name, ignore_errors=True, dir_fd=parent)
 
@@ -102,8 +101,7 @@ def private_directory() -> Iterator[int]:
 
 
 def _walk(path: Path, make: bool = False, start: int | None = None) -> int:
-    """A descriptor of the directory that `path` leads to, from the directory `start` or from the
-    current one."""
+    """A descriptor of the directory `path`, which is relative to `start` or to the current directory."""
     parts = deque(path.parts)
     links = 0
     here = os.open("/" if path.is_absolute() else ".", os.O_PATH | _DIRECTORY, dir_fd=start)
@@ -133,7 +131,7 @@ def _walk(path: Path, make: bool = False, start: int | None = None) -> int:
 
 
 def _find(path: Path) -> tuple[int, str]:
-    """A descriptor of the directory that holds what `path` leads to, and its name there."""
+    """Follow the links of `path`: a descriptor of the final directory, and the file's name in it."""
     parent = _walk(path.parent)
     try:
         name = path.name or "."
@@ -151,7 +149,7 @@ def _find(path: Path) -> tuple[int, str]:
 
 
 def _link(parent: int, name: str) -> str | None:
-    """Where a symbolic link leads; None where there is none of that name."""
+    """The target of a symbolic link; None if `name` is not one."""
     try:
         return os.readlink(name, dir_fd=parent)
     except OSError:
@@ -193,7 +191,7 @@ def explained(what: str, path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file holds all of `data`, or is as before; also after a crash. KlatError."""
+    """Replace the file by `data`, or leave it unchanged, also after a crash. KlatError."""
     with explained("write", path), directory(path.parent) as parent:
         with _draft(parent, path.name, 0o644) as file:
             file.write(data)
@@ -207,14 +205,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """A new file. OSError, FileExistsError among them, or KlatError as directory()."""
+    """Write a new file. OSError, or KlatError as directory()."""
     with directory(path.parent) as parent:
         with open(_create(parent, path.name, 0o644), "wb") as file:
             file.write(data)
 
 
 def append(path: Path) -> int:
-    """A descriptor that appends to the file, which is made if it is not there. KlatError."""
+    """A descriptor that appends to the file. A missing file is made. KlatError."""
     with explained("write", path), directory(path.parent) as parent:
         try:
             return _create(parent, path.name, 0o644, os.O_APPEND)
@@ -223,8 +221,8 @@ def append(path: Path) -> int:
 
 
 def open_regular(parent: int, name: str, flags: int) -> int:
-    """A descriptor of an existing regular file, which has no other name if it is opened for writing.
-    OSError, or KlatError where it is anything else."""
+    """A descriptor of an existing regular file. For writing, the file must have no hard links. OSError, or
+    KlatError for any other file."""
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=parent)
@@ -272,7 +270,7 @@ def _create(parent: int, name: str, mode: int, more: int = 0) -> int:
 
 @contextmanager
 def _draft(parent: int, name: str, mode: int) -> Iterator[BinaryIO]:
-    """Becomes `name` when all is written; until then, and after an error, what was there stays."""
+    """A draft that replaces `name` when it is complete. After an error, `name` is unchanged."""
     found = _status(parent, name)
     if found and not stat.S_ISREG(found.st_mode):
         raise _refused(parent, name)
@@ -297,11 +295,11 @@ def _draft(parent: int, name: str, mode: int) -> Iterator[BinaryIO]:
 
 @contextmanager
 def output(path: Path | None, streams: bool = True) -> Iterator[BinaryIO]:
-    """A stream into the file that -o or --html names, which is there when all was written and as
-    before if not. None, /dev/stdout and /dev/fd/N are streams that klat was started with.
+    """A stream into the file that -o or --html names. The file changes only when all was written.
+    None, /dev/stdout and /dev/fd/N are streams that klat was started with.
 
-    A pipe or a character device is written as it is, unless `streams` is False. As root, klat refuses
-    another user's pipe. KlatError where it cannot be written.
+    A pipe or a character device is written directly, unless `streams` is False. As root, klat refuses
+    another user's pipe. KlatError if the file cannot be written.
     """
     number = _own_stream(path)
     if path is None or number == 1:
@@ -341,7 +339,7 @@ def _open_stream(parent: int, name: str, found: os.stat_result) -> int:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=parent)
     try:
-        _check_stream(os.fstat(descriptor), parent, name)  # it can have been replaced since
+        _check_stream(os.fstat(descriptor), parent, name)  # somebody can have replaced it
     except BaseException:
         os.close(descriptor)
         raise

@@ -17,8 +17,8 @@ def try_take(descriptor: int) -> bool:
 
 
 def holder(descriptor: int) -> int | None:
-    """The process that took the lock of a file, by /proc/locks. It can have ended and left the lock to
-    its children. None where that is not known."""
+    """The pid that took the lock of a file, from /proc/locks. That process can have ended while its
+    children keep the lock. None if it is unknown."""
     status = os.fstat(descriptor)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     try:
@@ -26,7 +26,7 @@ def holder(descriptor: int) -> int | None:
     except (OSError, ValueError):
         return None
     for line in lines:
-        # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"; who waits has "->" before FLOCK.
+        # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"; a waiting process has "->" before FLOCK.
         words = line.split()
         if words[1:2] == ["FLOCK"] and words[5:6] == [f"{device}:{status.st_ino}"]:
             return int(words[4]) if words[4].isdecimal() and int(words[4]) else None

@@ -27,21 +27,21 @@ def caller() -> tuple[int, int] | None:
 
 
 def give(descriptor: int) -> None:
-    """To the caller of sudo. Only for what this process has just made."""
+    """Make the caller of sudo the owner. Only for a file that this process has just made."""
     owner = caller()
     if owner:
         os.fchown(descriptor, *owner)
 
 
 def trusted(user: int) -> bool:
-    """Whether it is root, the user of this process, or the caller of sudo."""
+    """Whether the user is root, the user of this process, or the caller of sudo."""
     sudo = caller()
     return user in (0, os.geteuid()) or (sudo is not None and user == sudo[0])
 
 
 def doubt(status: os.stat_result) -> str:
-    """Why another user can have written what has this status; empty where only root, this user and
-    the caller of sudo can. A group with the number of the owner is taken for the owner's own."""
+    """Why an untrusted user can have written the file with this status; empty if none can. A group with
+    the owner's number is assumed to have no other member."""
     if not trusted(status.st_uid):
         return f"belongs to {user_name(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:

@@ -134,7 +134,7 @@ class Recording:
         self._lock = directory.Lock(self.path)
         if self._lock.try_take():
             return
-        # A run in flight inherited the lock from its runner, so who took it is gone.
+        # A run in flight inherited the lock from its runner; that runner has ended.
         holder = self._lock.holder()
         at_work = self.facts["runner"] if holder is None else holder
         if _alive(at_work):
@@ -148,8 +148,8 @@ class Recording:
         while not self._lock.try_take():
             if time.monotonic() > deadline:
                 raise KlatError(
-                    f"{self.path}: its lock was not free within {limit} s, held by"
-                    f" {locks.name_of(holder)}; end what still records into it"
+                    f"{self.path}: timed out after {limit} s waiting for its lock, which"
+                    f" {locks.name_of(holder)} holds; end that process"
                 )
             signals.sleep(0.1)
 

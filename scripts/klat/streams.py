@@ -1,4 +1,4 @@
-"""Standard streams, made so that they never decide over a record."""
+"""Standard streams whose failure never affects a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OUTPUT = "standard output"
 
 
 class _Output(io.FileIO):
-    """Its errors name it, as the errors of other files name them."""
+    """Sets `filename` in its errors, as the errors of other files have it."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -34,17 +34,17 @@ class _Error(io.FileIO):
 
 
 def secure() -> None:
-    """To be called before klat opens a file. A closed standard descriptor is opened on /dev/null, so
-    that no file of a record gets its number."""
+    """Call this before klat opens a file. It opens each closed standard descriptor on /dev/null, so that
+    no file of a record gets that number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It gets the lowest free number, and all numbers below it are taken.
+            # open() returns the lowest free number, which is `descriptor`.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is sys.__stdout__:
         utf8 = sys.stdout is None or sys.stdout.encoding.lower() == "utf-8"
-        # Paths are printed as they are, also those that are no valid text.
+        # Print paths byte for byte, also those that are not valid text.
         errors = "surrogateescape" if utf8 else "backslashreplace"
         sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout, errors)
     if sys.stderr is sys.__stderr__:
@@ -61,7 +61,7 @@ def _text(raw: io.FileIO, before: TextIO | None, errors: str) -> TextIO:
 
 
 def announce(records: Sequence[Path], say: Callable[[str], None]) -> None:
-    """Print the paths of whole records on standard output. Where that fails, `say` them."""
+    """Print the paths of the records on standard output, or `say` them if that fails."""
     try:
         for path in records:
             print(path)
@@ -73,12 +73,12 @@ def announce(records: Sequence[Path], say: Callable[[str], None]) -> None:
 
 
 def broke(error: Exception) -> bool:
-    """Whether the reader of standard output has gone."""
+    """Whether the reader of standard output has closed it."""
     return isinstance(error, BrokenPipeError) and error.filename == _OUTPUT
 
 
 def discard_output() -> None:
-    """Drop what standard output cannot write, so that klat ends without another message."""
+    """Drop buffered output that cannot be written, so that Python prints no message at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -35,15 +35,15 @@ The order: SEED decides each block's order. Each turn holds every parameter set
 
 Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
 --resume with either path completes both, and repeats and loses nothing.
-It runs the commands that run.json of both sessions holds. So it refuses a
-session that somebody else than root, you and the caller of sudo owns or can
-write, unless --trust is given.
+It runs the commands in run.json of both sessions. So it refuses a session that
+another user owns or can write. Root, you and the caller of sudo are trusted.
+--trust overrides this.
 
 Exit status: 0 every run measured, but for skipped ones; 1 a run, a set-up
 command or --restore failed, or the load ended; 2 usage, input or output, disk
 full; 3 some runs are invalid; 4 every run was skipped; 130, 143, 129 stopped by
-SIGINT, SIGTERM, SIGHUP. A standard stream that is closed or full changes no
-status.
+SIGINT, SIGTERM, SIGHUP. A closed or full standard stream does not
+affect the status.
 
 examples:
   klat ab --a aslr --b fixed --b-prefix 'setarch -R' pipes cv

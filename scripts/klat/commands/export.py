@@ -119,7 +119,7 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
     if directory:
         from klat.export import hgrm
 
-        distributions = list(hgrm.files(material))  # all of them before the first is written
+        distributions = list(hgrm.files(material))  # compute all before writing the first
         with files.explained("make the directory", Path(args.output)):
             files.make_directories(Path(args.output))
         for name, content in distributions:

@@ -49,8 +49,8 @@ repeats it and those that are missing, and no other.
 
 Exit status: 0 every run measured, but for skipped ones; 1 a boot or a run
 failed; 2 usage, input or output; 3 some runs are invalid; 4 every run was
-skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A standard stream
-that is closed or full changes no status.
+skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
+standard stream does not affect the status.
 
 examples:
   klat lab run --kernel debian:stock --kernel debian:rt

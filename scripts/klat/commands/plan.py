@@ -84,7 +84,7 @@ def _took_turns(path: Path) -> list[Path]:
             f"{printable(str(path))}: {len(turns)} of its {len(sessions)} sessions took turns with"
             f" another setting; name one of them, such as {printable(str(turns[-1]))}"
         )
-    # Nothing of it is run.
+    # klat plan runs no command of the session.
     return both(turns[0], trust=True) if turns else []
 
 

@@ -22,9 +22,9 @@ Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
 Whatever was killed, nothing that was recorded is repeated or lost, runs that
 were recorded as failed or skipped included. A session is one boot, one build.
 
---resume runs the load that run.json of the session names. So it refuses a
-session that somebody else than root, you and the caller of sudo owns or can
-write, unless --trust is given.
+--resume runs the load that is in run.json of the session. So it refuses a
+session that another user owns or can write. Root, you and the caller of sudo
+are trusted. --trust overrides this.
 
 The order: the runs of all parameter sets are put in one list, shuffled by
 Fisher and Yates's method over Python's random.Random(SEED).random(). The same
@@ -33,8 +33,8 @@ seed and options give the same plan.csv, byte for byte.
 Exit status: 0 every run measured, but for skipped ones; 1 a run failed, or the
 load ended; 2 usage, input or output, disk full; 3 some runs are invalid: the
 evidence says that they did not time what they should; 4 every run was skipped;
-130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A standard stream that is
-closed or full changes no status.
+130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
+standard stream does not affect the status.
 
 examples:
   klat run

@@ -19,9 +19,10 @@ Sessions of one label are pooled where klat compare would take them for
 one side; the others are shown apart, with what differs."""
 
 _EPILOG = """\
-Runs that their samples refute are left out; standard error says so.
+Runs whose rows contradict their samples are left out, with a warning on
+standard error.
 
-Exit status: 0 done; 1 --verify found a row that its samples do not bear out;
+Exit status: 0 done; 1 --verify found a bad row (see --verify);
 2 usage, or something could not be read."""
 
 
@@ -47,7 +48,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="list each row that its samples refute, and end with status 1",
+        help="list each row that contradicts its samples, is damaged or cannot be "
+        "checked; if there is one, end with status 1",
     )
     parser.set_defaults(func=run)
 
@@ -96,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(paths: Sequence[Path]) -> bool:
-    """Whether every row says what its samples say; says so, or what failed."""
+    """Whether every row agrees with its samples. Prints the result, or each failure."""
     from klat.session import find_sessions, read_session
     from klat.verification import failures
 
@@ -111,5 +113,5 @@ def _verify(paths: Sequence[Path]) -> bool:
     if len(said) > _SHOWN:
         _say(f"and {len(said) - _SHOWN:,} more")
     if not said:
-        _say(f"verified {rows:,} rows: each says what its samples say, digit for digit")
+        _say(f"verified {rows:,} rows: each agrees with its samples in every digit")
     return not said

@@ -32,8 +32,8 @@ def root() -> Path:
 
 
 def folder(*names: str) -> Path:
-    """A directory of the cache, made where it is not there. KlatError where that fails, or where klat
-    runs as root and another user can write the cache: apt runs what its configuration there says.
+    """A directory of the cache; a missing one is made. KlatError if that fails, or if klat runs as root
+    and another user can write the cache: apt executes commands of its configuration there.
     """
     path = root().joinpath(*names)
     with files.explained("make", path):
@@ -89,8 +89,8 @@ def _sweep(base: Path) -> None:
 def exclusive(
     name: str, seconds: float = _WAIT_SECONDS, say: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """One process at a time, in what it does to a part of the cache; others wait, and `say` so.
-    KlatError after `seconds`."""
+    """Lock a part of the cache. A process that has to wait says so with `say`. KlatError after
+    `seconds`."""
     descriptor = _wait_for(name, seconds, say)
     try:
         yield
@@ -107,13 +107,16 @@ def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> i
         except FileNotFoundError:
             continue
         try:
-            # The same directory until its lock is free: who clears the cache holds it meanwhile.
+            # Keep this descriptor until the lock is free: `klat lab clear` holds the lock while it
+            # removes the directory.
             while not locks.try_take(descriptor):
                 holder = locks.name_of(locks.holder(descriptor))
                 if time.monotonic() > deadline:
-                    raise KlatError(f"{path} was locked for {seconds:g} s by {holder}; end it")
+                    raise KlatError(
+                        f"timed out after {seconds:g} s waiting for {holder}, which has locked {path}; end it"
+                    )
                 if say:
-                    say(f"waiting for {holder}, which works in {path}")
+                    say(f"waiting for {holder}, which has locked {path}")
                     say = None
                 time.sleep(_POLL_SECONDS)
             if _is_still(descriptor, path):

@@ -118,7 +118,7 @@ class Experiment:
 
     @staticmethod
     def of(facts: Any) -> Experiment:
-        """ValueError or TypeError where that was not written by facts()."""
+        """ValueError or TypeError if facts() did not write it."""
         _FACTS.check("lab.experiment", facts)
         held = dict(facts)
         held["shape"] = Shape(**held["shape"])

@@ -10,7 +10,7 @@ _LONGEST = 1000  # characters that a guest can put into a message
 
 class BootFailure(KlatError):
     """`kind` is a word for run.json; `console` the last lines that the guest wrote. The message may
-    hold words of the guest."""
+    contain text from the guest."""
 
     kind = "failed"
 

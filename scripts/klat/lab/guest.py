@@ -26,7 +26,7 @@ HEADER = 512
 OFFSET = 4096
 _MAGIC = "klat-lab"
 _VERSION = "1"
-# A record has some thousand files; the longest path has 80 characters and 10 parts.
+# A record has about a thousand files. Its longest path has 80 characters and 10 parts.
 _MEMBERS = 1 << 16
 _PATH = 255
 _DEPTH = 16
@@ -38,8 +38,8 @@ _NAMES_FAULTS = frozenset(
 
 @contextmanager
 def delivered() -> Iterator[None]:
-    """Makes ResultsIncomplete of whatever goes wrong where the results of a guest are read. An
-    OSError is the host's trouble."""
+    """Turn any error in the results of a guest into ResultsIncomplete. An OSError is an error of the host
+    and passes."""
     try:
         yield
     except (KlatError, OSError):
@@ -114,7 +114,7 @@ def unpack(tar: bytes, into: Path) -> None:
                 continue
             strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
             if strange or ".." in parts or name.startswith("/"):
-                raise ResultsIncomplete(f"the results hold the path {name[:200]!r}")
+                raise ResultsIncomplete(f"the results hold the forbidden path {name[:200]!r}")
             _place(archive, member, into.joinpath(*parts))
 
 

@@ -189,7 +189,7 @@ class Guest:
     """QEMU at work. It ends with klat, however that ends."""
 
     def __init__(self, words: Sequence[str], stderr: Path, file_bytes: int) -> None:
-        """QEMU is killed by SIGXFSZ where a file that it writes would pass `file_bytes`."""
+        """SIGXFSZ kills QEMU when a file that it writes would exceed `file_bytes`."""
         parent = os.getpid()
         library = ctypes.CDLL(None, use_errno=True)
 

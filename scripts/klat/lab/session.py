@@ -90,7 +90,7 @@ def keep_failed(
 
 
 def _draft(parent: Path) -> Path:
-    """A directory that becomes a session when it is renamed."""
+    """Make a directory that a rename turns into a session."""
     name = f".boot-{secrets.token_hex(8)}"
     with files.directory(parent, make=True) as held:
         files.make_directory(held, name, 0o755)
