@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The record directory, found by the path that the user gave. Missing directories are made. Another
- * user can make a symbolic link that leads root elsewhere. So root follows a link only where root
- * alone can have made it: in a directory that belongs to root and that nobody else can write. For
- * other users the kernel follows links by its own rules.
+ * Opens the record directory by the path that the user gave, and makes missing directories. Another
+ * user can make a symbolic link that leads root to another place. So root follows a link only if
+ * only root can have made it: the directory that holds the link belongs to root, and nobody else
+ * can write that directory. For other users, the kernel's rules decide.
  */
 #include "internal.h"
 
@@ -31,7 +31,7 @@ static int refuse(struct klat_run *run, int directory, const char *name, const c
 			  run->library->common.record, where, name, target);
 }
 
-/* The directory in which the target of the link `name` begins; `target` is malloc'ed. */
+/* Open the directory where the path `*target` of the link `name` starts. `*target` is malloc'ed. */
 static int follow(struct klat_run *run, int directory, const char *name, char **target)
 {
 	char text[PATH_MAX];
@@ -52,7 +52,7 @@ static int follow(struct klat_run *run, int directory, const char *name, char **
 	return fd < 0 ? -errno : fd;
 }
 
-/* As the kernel does it. */
+/* The kernel follows the link. */
 static int follow_as_user(int directory, const char *name)
 {
 	int fd = openat(directory, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -60,7 +60,7 @@ static int follow_as_user(int directory, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Enter the first component of `*rest` and take it off; a link puts its target there. */
+/* Open the first component of `*rest` and remove it there. A link is replaced by its target. */
 static int step(struct klat_run *run, int directory, char **rest, int *links)
 {
 	char *name = *rest + strspn(*rest, "/"), *target = NULL, *whole = NULL;

@@ -5,8 +5,8 @@
  * Therefore:
  *
  * - Below the record directory no symbolic link is followed.
- * - Only a regular file with one name is read or written.
- * - What exists keeps its owner and mode. The user who called sudo gets only what klat made.
+ * - Only a regular file without hard links is read or written.
+ * - An existing file keeps its owner and mode. The caller of sudo gets only what klat made.
  */
 #include "internal.h"
 
@@ -51,7 +51,7 @@ static void give_to_caller(int descriptor)
 	uid_t uid;
 	gid_t gid;
 
-	/* Where that is refused, the file stays root's. */
+	/* If the kernel refuses, the file still belongs to root. */
 	if (find_caller(&uid, &gid) && fchown(descriptor, uid, gid))
 		return;
 }
@@ -63,7 +63,7 @@ const char *klat_file_error(int error)
 		return "it is, or is below, a symbolic link, which klat does not follow in a "
 		       "record; remove the link";
 	case EMLINK:
-		return "it has another name (a hard link), under which klat would change it too; "
+		return "it has hard links, and klat would change the file under each name; "
 		       "replace it by a copy, or remove it";
 	case ENXIO:
 		return "it is not a regular file; remove it";
@@ -74,7 +74,7 @@ const char *klat_file_error(int error)
 	}
 }
 
-/* One name in a directory. -ELOOP for a link, also with O_DIRECTORY. */
+/* Open `name` in the directory. -ELOOP for a link, also with O_DIRECTORY. */
 static int open_one(int directory, const char *name, int flags, mode_t mode)
 {
 	int fd = openat(directory, name, flags | O_NOFOLLOW | O_CLOEXEC, mode), error = errno;
@@ -110,9 +110,9 @@ static bool is_empty(int directory)
 }
 
 /*
- * Whether this can be the directory that was just made in `parent`. Who can write there can put
- * another one in its place before it is opened. An empty directory of our own in a directory that
- * he can write is nothing that he could not remove and make himself.
+ * Whether this can be the directory that was just made in `parent`. A user who can write `parent`
+ * can exchange it before klat opens it. If the directory is empty and belongs to klat's user, it is
+ * safe to give away: that user could also remove it and make a new one.
  */
 static bool is_new(int parent, int directory)
 {
@@ -135,7 +135,7 @@ int klat_directory_make(int directory, const char *name)
 	return fd;
 }
 
-/* Open `path` below `directory`, through directories that `step` opens, one after the other. */
+/* Open `path` below `directory`. `step` opens each directory on the way. */
 static int open_through(int directory, const char *path,
 			int (*step)(int directory, const char *name), int flags, mode_t mode)
 {
@@ -266,7 +266,7 @@ static uint64_t unguessable(void)
 
 	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == sizeof(number))
 		return number;
-	/* Early in a boot, where nobody else is there to guess. */
+	/* Early in the boot: no other user can guess yet. */
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_nsec;
 }

@@ -292,8 +292,8 @@ void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
 void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
 
 /* files.c */
-/* A directory in another one, which make() makes if it is missing. A descriptor, or -errno: -ELOOP
- * for a link. */
+/* Open a directory in another one. make() makes a missing one. A descriptor, or -errno: -ELOOP for
+ * a link. */
 int klat_directory_enter(int directory, const char *name);
 int klat_directory_make(int directory, const char *name);
 /*
@@ -305,18 +305,18 @@ int klat_file_open(int directory, const char *path, int flags);
 const char *klat_file_error(int error);
 /* The whole file, malloc'ed; -EFBIG if it is larger than `limit` bytes. */
 int klat_file_read(int directory, const char *path, size_t limit, char **text, size_t *size);
-/* Whole or not at all: a draft, synced, then renamed. Owner and mode of an old file are kept. */
+/* Write a draft, sync it, rename it. An existing file keeps its owner and mode. */
 int klat_file_replace(int directory, const char *name, const void *data, size_t size);
 int klat_write_whole(int descriptor, const void *data, size_t size);
 
 /* directory.c */
-/* Open the directory of --record, making what is missing. -errno after klat_error(). */
+/* Open the directory of --record; make missing directories. -errno after klat_error(). */
 int klat_record_directory(struct klat_run *run);
 
 /* lock.c */
-/* flock(), -EWOULDBLOCK after the limit. */
+/* flock() with a time limit. -EWOULDBLOCK after the limit. */
 int klat_lock(int file, int limit_ms);
-/* "process 1234 (name)", or "another process" where the kernel does not say. */
+/* "process 1234 (name)", or "another process" if it is unknown. */
 void klat_lock_holder(int file, char *text, size_t size);
 
 /* record.c, session.c, environment.c */
@@ -325,15 +325,15 @@ void klat_lock_holder(int file, char *text, size_t size);
  * give it the calibration. Returns a directory descriptor, or -errno after klat_error().
  */
 int klat_session_join(struct klat_run *run);
-/* Wait a few seconds for the session's lock, in which a signal ends the program. 0, or -errno after
- * klat_error(). */
+/* Wait up to LOCK_LIMIT_MS for the session's lock. A signal during the wait ends the program. 0, or
+ * -errno after klat_error(). */
 int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */
 int klat_record_append(struct klat_run *run, int session);
 /* The rows of the run as in runs.csv, malloc'ed. `first` is where its samples begin in the file. */
 char *klat_record_rows(struct klat_run *run, int64_t first);
 extern const char klat_record_header[];
-/* 0, or -errno after klat_error() where a copy cannot be written. */
+/* 0, or -errno after klat_error() if a copy cannot be written. */
 int klat_environment_capture(struct klat_run *run, int session);
 
 /* output.c */

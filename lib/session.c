@@ -17,7 +17,7 @@
 #define MOST_SESSION_BYTES (1 << 20)
 
 enum {
-	/* Honest holders have it for as long as their last write takes to reach the disk. */
+	/* A program holds the lock until its writes are on the disk. */
 	LOCK_LIMIT_MS = 5000,
 	LOCK_LIMIT_EMULATED_MS = 50000
 };
@@ -190,8 +190,8 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method ? method : "");
 	return is_sane(tsc) ? 0
 			    : klat_error(run, EINVAL,
-					 "%s/" SESSION_FILE " holds no calibration that a counter "
-					 "can have: record into another directory",
+					 "%s/" SESSION_FILE " holds an impossible calibration: "
+					 "record into another directory",
 					 run->library->common.record);
 }
 
@@ -312,8 +312,8 @@ int klat_session_lock(struct klat_run *run, int session)
 	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
 }
 
-/* Whether it holds a character that changes the direction of text, and so reads as another label:
- * U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, in UTF-8. */
+/* Whether the label holds a character that changes the direction of text. It could then look like
+ * another label. U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, in UTF-8. */
 static bool changes_direction(const char *label)
 {
 	for (const unsigned char *c = (const unsigned char *)label; *c; c++) {

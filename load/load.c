@@ -136,7 +136,7 @@ static int pipe_traffic(const char **failed)
 	return errno ? errno : EPIPE;
 }
 
-/* By this name nobody keeps a file, so what is removed is ours in any directory. */
+/* Nobody else uses these names. So to remove them is safe in any directory. */
 static void file_name(char *name, size_t size, int number)
 {
 	snprintf(name, size, "klat-load-%d", number);
@@ -206,8 +206,7 @@ static int make_files(int directory)
 	return 0;
 }
 
-/* By descriptor: another user, to whom the parent belongs, can put a link in the directory's place.
- */
+/* Use a descriptor: the owner of the parent can replace the directory by a link. */
 static int open_own(const char *directory)
 {
 	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -18,11 +18,11 @@ class KlatError(Exception):
 
 
 class SessionError(Exception):
-    """A session, or a path said to be one, that cannot be read. The message is one sentence."""
+    """A session, or a path given as one, that cannot be read. The message is one sentence."""
 
 
 def printable(text: str) -> str:
-    """The text without anything that could disturb a terminal or a table."""
+    """The text with escapes for characters that could disturb a terminal or a table."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

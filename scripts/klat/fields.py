@@ -1,6 +1,6 @@
 """What a field of a JSON file may hold: its type, its range, its length and its characters.
 
-A kind checks one value and raises Wrong with what the value is not. docs/record.md names the fields; the
+A kind checks one value. It raises Wrong with the value and the expected kind. docs/record.md names the fields; the
 tables of klat.record_files say which kind each of them is.
 """
 
@@ -22,7 +22,7 @@ class Wrong(ValueError):
 
 class Kind(Protocol):
     def check(self, name: str, value: Any) -> None:
-        """Wrong where the field `name` cannot hold the value."""
+        """Raise Wrong if the field `name` cannot hold the value."""
 
 
 def _wrong(name: str, value: Any, what: str) -> Wrong:
@@ -44,7 +44,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """Of any characters but NUL, or all of `pattern`, which `what` describes."""
+    """Text without NUL. It matches `pattern`, if there is one; `what` describes the pattern."""
 
     longest: int = 4096
     pattern: str = ""
@@ -82,7 +82,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """Finite, with decimals or without."""
+    """A finite number, with or without decimals."""
 
     low: float
     high: float
@@ -102,7 +102,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Maybe:
-    """Of that kind, or null."""
+    """A value of that kind, or null."""
 
     kind: Kind
 
@@ -113,7 +113,7 @@ class Maybe:
 
 @dataclass(frozen=True)
 class Either:
-    """Of one of these kinds. The message is that of the last."""
+    """A value of one of these kinds. An error has the message of the last kind."""
 
     kinds: tuple[Kind, ...]
 
@@ -162,8 +162,8 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Object:
-    """Fields by name. Those of `needed` are there; others may be missing. A key without a kind holds
-    anything, or what `others` says."""
+    """Fields by name. The fields in `needed` must be there. A key that is not in `fields` holds a value of
+    the kind `others`, or any value."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()

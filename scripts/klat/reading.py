@@ -1,7 +1,7 @@
-"""Reads files that somebody else may have written: regular files only, never more than a limit.
+"""Reads files that somebody else may have written: only regular files, and at most a limit of bytes.
 
-A FIFO would block, and a device may do anything. As root, a file that is a symbolic link is refused,
-because its target may be a file that only root can read.
+To open a FIFO would block, and to open a device may be an action. Root refuses symbolic links, because
+the target may be a file that only root can read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, BinaryIO
 from klat.errors import SessionError, printable
 from klat.fields import Kind, Wrong
 
-# Of lists and objects in each other. klat writes four.
+# Levels of lists and objects. klat writes four.
 _DEEPEST = 32
 _MOST_DIGITS = 1000
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """FileNotFoundError where nothing is there; SessionError, in one sentence, where it cannot be
-    read or is not a regular file."""
+    """Open a regular file. FileNotFoundError if it is missing. SessionError, in one sentence, if it is
+    not a regular file or cannot be read."""
     name = printable(str(path))
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
@@ -32,7 +32,7 @@ def open_to_read(path: Path) -> BinaryIO:
                 raise SessionError(
                     f"{name}: is a symbolic link, which klat does not follow as root"
                 )
-        # To open a device may be an action, so the kind of file is looked at before and after.
+        # Check the kind of file before and after open(): to open a device may be an action.
         _require_regular(name, os.stat(path))
         file = open(os.open(path, flags), "rb", buffering=0)
         try:
@@ -53,13 +53,13 @@ def _require_regular(name: str, status: os.stat_result) -> None:
 
 
 def read_regular(path: Path, largest: int) -> bytes:
-    """All of a file of at most so many bytes. Errors as open_to_read()."""
+    """The whole file, of at most `largest` bytes. Errors as open_to_read()."""
     with open_to_read(path) as file:
         return read_open(file, path, largest)
 
 
 def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
-    """The same of a file that is open, without a buffer. SessionError."""
+    """The whole of an open, unbuffered file, of at most `largest` bytes. SessionError."""
     name = printable(str(path))
     try:
         size = os.fstat(file.fileno()).st_size
@@ -67,7 +67,7 @@ def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
     except OSError as error:
         raise SessionError(f"{name}: {error.strerror or error}") from error
     if max(size, len(data)) > largest:
-        raise SessionError(f"{name}: is larger than {largest:,} bytes, which klat never writes")
+        raise SessionError(f"{name}: is larger than {largest:,} bytes, more than klat ever writes")
     return data
 
 
@@ -80,13 +80,13 @@ def _all(file: BinaryIO, at_once: int, most: int) -> bytes:
 
 
 def read_json(path: Path, kind: Kind, largest: int) -> Any:
-    """The value in a JSON file of at most so many bytes, of that kind. Errors as open_to_read()."""
+    """The value in a JSON file of at most `largest` bytes, checked by `kind`. Errors as open_to_read()."""
     return parse_json(path, read_regular(path, largest), kind)
 
 
 def parse_json(path: Path, data: bytes, kind: Kind) -> Any:
-    """The value in the bytes of a JSON file. Text that is no valid Unicode is read with escapes.
-    SessionError where it is not of that kind."""
+    """The value in the bytes of a JSON file, with escapes for text that is not valid Unicode.
+    SessionError if `kind` refuses the value."""
     name = printable(str(path))
     try:
         value = plain(json.loads(data.decode("utf-8"), parse_int=_whole))
@@ -98,13 +98,13 @@ def parse_json(path: Path, data: bytes, kind: Kind) -> Any:
 
 
 def _whole(text: str) -> int:
-    if len(text) > _MOST_DIGITS:  # Python's limit has a message for programmers
+    if len(text) > _MOST_DIGITS:  # Python's own error for this is no message for users
         raise Wrong(f"it has a number of {len(text):,} digits")
     return int(text)
 
 
 def checked(path: Path, kind: Kind, value: Any) -> Any:
-    """The value of that file. SessionError where it is not of that kind."""
+    """The value, checked. SessionError names the file `path` if `kind` refuses the value."""
     try:
         kind.check("", value)
     except Wrong as wrong:
@@ -114,7 +114,7 @@ def checked(path: Path, kind: Kind, value: Any) -> Any:
 
 
 def plain(value: Any, depth: int = _DEEPEST) -> Any:
-    """The same with escapes for text that is no valid Unicode. Wrong where it is too deep."""
+    """The value with escapes for text that is not valid Unicode. Wrong if it has too many levels."""
     if isinstance(value, str):
         if value.isascii():
             return value

@@ -89,7 +89,7 @@ _SESSION = Object(
     },
     needed=frozenset({"label", "boot_id", "mode", "unit", "tsc"}),
 )
-# Without which no tick is a time.
+# Needed to convert ticks to time.
 _TIMED = Object(
     {"tsc": Object({"khz": Number(1, _LARGEST_KHZ)}, frozenset({"khz"}))}, frozenset({"tsc"})
 )
@@ -128,7 +128,7 @@ _RUN_FIELDS: dict[str, Kind] = {
     "boot_id": Text(64),
     "plan_sha256": _HASH,
     "load": Maybe(_LONG),
-    "setup": Maybe(_LONG),  # these three only where klat ab began it
+    "setup": Maybe(_LONG),  # these three only in sessions of klat ab
     "prefix": Maybe(_LONG),
     "restore": Maybe(_LONG),
     "pause_ms": Whole(0, MOST_PAUSE_MS),
@@ -172,15 +172,13 @@ _MACHINE = Object(
 
 
 def read_session_json(path: Path) -> dict[str, Any]:
-    """session.json of a session. SessionError says in one sentence why it cannot be read."""
+    """session.json of a session. SessionError if it cannot be read."""
     file = path / SESSION_FILE
     try:
         info: dict[str, Any] = read_json(file, Object(), _LARGEST_SESSION)
     except FileNotFoundError:
         name = printable(str(path))
-        raise SessionError(
-            f"{name}: has no {SESSION_FILE}, so it is not a session of klat"
-        ) from None
+        raise SessionError(f"{name}: has no {SESSION_FILE}, so it is not a klat session") from None
     _check_schema(file, info.get("schema"))
     checked(file, _SESSION, info)
     if info["unit"] == "ticks" and info["mode"] in TIMED_MODES:
@@ -203,7 +201,7 @@ def _check_schema(file: Path, schema: object) -> None:
 
 
 def read_run_json(path: Path) -> dict[str, Any]:
-    """run.json of a session; empty where there is none. SessionError where it cannot be read."""
+    """run.json of a session; empty if it is missing. SessionError if it cannot be read."""
     try:
         facts: dict[str, Any] = read_json(path / FACTS, _RUN, LARGEST_RUN)
     except FileNotFoundError:
@@ -212,7 +210,7 @@ def read_run_json(path: Path) -> dict[str, Any]:
 
 
 def parse_resumable(file: Path, data: bytes) -> dict[str, Any]:
-    """What run.json holds of a session that can be resumed. SessionError where it does not."""
+    """run.json of a session that can be resumed. SessionError if a field for this is missing."""
     facts: dict[str, Any] = parse_json(file, data, Object())
     if facts.get("schema") != SCHEMA:
         where = printable(str(file))
@@ -222,8 +220,8 @@ def parse_resumable(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def read_machine_json(path: Path) -> dict[str, Any]:
-    """What the lab recorded of the guest's machine; empty outside of the lab. SessionError where it
-    cannot be read."""
+    """The lab's record of the guest's machine; empty outside the lab. SessionError if it cannot be
+    read."""
     try:
         facts: dict[str, Any] = read_json(path / MACHINE_FILE, _MACHINE, LARGEST_RUN)
     except FileNotFoundError:

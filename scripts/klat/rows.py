@@ -83,7 +83,7 @@ class Row:
 
 
 COLUMNS = tuple(f.name for f in fields(Row) if f.name != "line")
-# Of samples, and empty without any. Samples support the quantiles among them only if they are enough.
+# Empty if the row has no samples. A quantile is also empty if the samples are too few for it.
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 
@@ -95,8 +95,8 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What a column of numbers holds: from 0 to `high`, with `decimals` behind it, or nothing where it
-    is not needed."""
+    """A column of numbers from 0 to `high`. `decimals` is the pattern of the decimals. The field may be
+    empty unless `needed`."""
 
     high: int
     needed: bool = False
@@ -108,8 +108,8 @@ class _Numbers:
 
     @property
     def quick(self) -> str:
-        """The pattern of numbers that need no comparison with `high`: fewer digits, or as many and a
-        lower first one."""
+        """The pattern of numbers that are below `high` by their digits alone: they have fewer digits, or as
+        many and a lower first digit."""
         digits = str(self.high)
         first = f"[0-{int(digits[0]) - 1}]?[0-9]{{1,{len(digits) - 1}}}"
         return f"{first}{self.decimals}" if self.needed else f"(?:{first}{self.decimals})?"
@@ -131,8 +131,8 @@ _THOUSANDTHS = r"\.[0-9]{3}"
 _NUMBERS = {
     "order": _Numbers(LARGEST_INTEGER, needed=True),
     "run": _Numbers(LARGEST_INTEGER, needed=True),
-    "first_sample": _Numbers(2**59),  # so that its place in bytes is a file's
-    "n": _Numbers(2**32 - 1),  # so that the sum of squares stays exact
+    "first_sample": _Numbers(2**59),  # its offset in bytes fits a file
+    "n": _Numbers(2**32 - 1),  # the sum of squares stays exact
     "mean": _Numbers(_SAMPLE, decimals=_THOUSANDTHS),
     "stddev": _Numbers(_SAMPLE, decimals=_THOUSANDTHS),
     "min": _Numbers(_SAMPLE),
@@ -147,13 +147,13 @@ _NUMBERS = {
     "elapsed_ns": _Numbers(LARGEST_INTEGER),
     "rows": _Numbers(4096, needed=True),
 }
-# Names, which files and figures are called after: their characters. A benchmark names a file.
+# The characters of names. Files and figures are named after them.
 _NAMES = {
     "benchmark": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII),
     "metric": re.compile(r"[^\x00-\x1f\x7f]{0,255}"),
     "placement": re.compile(r"[^\x00-\x1f\x7f]{0,255}"),
 }
-# Every other text: how long it may be. Most rows are shorter as a whole.
+# The maximum length of every other text. Most whole rows are shorter.
 _LONGEST = {"params": 1 << 13, "reason": 1 << 13}
 _LONGEST_LIST = 1 << 18  # a value for each CPU
 _SHORT_LINE = 1 << 12
@@ -161,7 +161,7 @@ _SHORT_LINE = 1 << 12
 _MOST_DIGITS = 20
 _DIGITS = bytes(0x30 if chr(byte).isdigit() else 0x20 for byte in range(128)) + b" " * 128
 
-# The numbers of a row in one go. Where they do not match, each is read for itself and told what is wrong with it.
+# All numbers of a row at once. If they do not match, each is checked alone, for a message.
 _QUICK = re.compile(",".join(numbers.quick for numbers in _NUMBERS.values()), re.ASCII)
 _numbers_of = itemgetter(*map(COLUMNS.index, _NUMBERS))
 _names_of = itemgetter(*_NAMES)
@@ -170,7 +170,7 @@ _CONVERT = tuple(numbers.convert for numbers in _NUMBERS.values())
 
 
 def has_odd_bytes(data: bytes) -> bool:
-    """Whether there is a NUL or a very long number anywhere, so that each row has to be searched."""
+    """Whether `data` holds a NUL or a very long number. Then each row has to be searched."""
     return b"\0" in data or b"0" * (_MOST_DIGITS + 1) in data.translate(_DIGITS)
 
 
@@ -179,7 +179,7 @@ class BadRow(Exception):
 
 
 class Parser:
-    """Of the rows of one session."""
+    """Turns the lines of one session into rows."""
 
     def __init__(self, header: Sequence[str], info: Mapping[str, Any], careful: bool) -> None:
         self._header = header
@@ -189,7 +189,7 @@ class Parser:
         self._known: set[tuple[str, ...]] = set()  # names that were checked
 
     def row(self, line: bytes, number: int) -> Row:
-        """BadRow says why the line cannot be believed."""
+        """The row of a line. BadRow if a check fails."""
         body, _, check = line.rpartition(b",")
         if hashlib.sha256(body).hexdigest()[:16].encode() != check:
             raise BadRow(
@@ -201,7 +201,7 @@ class Parser:
             _check_texts(typed)
         self._check(typed)
         typed["line"] = number
-        # Past the constructor of a frozen class, which costs as much as all the rest of the parsing.
+        # Bypass the constructor of the frozen class. It takes as long as the rest of the parsing.
         row = object.__new__(Row)
         object.__setattr__(row, "__dict__", typed)
         return row
@@ -232,7 +232,7 @@ class Parser:
         return {name: typed[name] for name in COLUMNS}
 
     def _check(self, typed: dict[str, Any]) -> None:
-        """What the columns must say of each other and of the session."""
+        """Check that the columns agree with each other and with the session."""
         names = _names_of(typed)
         if names not in self._known:
             for name, pattern in _NAMES.items():
@@ -242,12 +242,12 @@ class Parser:
         if typed["status"] not in STATUSES:
             raise BadRow(f"status is '{printable(typed['status'])[:20]}', which is not known")
         if typed["boot"] != self._boot:
-            raise BadRow("was recorded in another boot than the session")
+            raise BadRow("has another boot than the session")
         if typed["unit"] != self._unit:
             raise BadRow(f"unit is not '{self._unit}', the session's")
         n = typed["n"]
         if n and typed["first_sample"] is None:
-            raise BadRow("has samples and does not say where")
+            raise BadRow("has samples, but no first_sample")
         if typed["status"] in USABLE and (
             not typed["metric"] or (not n and (self._timed or n is None))
         ):

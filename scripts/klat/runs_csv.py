@@ -1,7 +1,6 @@
-"""Reads runs.csv as docs/record.md defines it: each row is checked, by its checksum and column by column.
+"""Reads runs.csv as docs/record.md defines it: it checks each row by its checksum and by column.
 
-A row that cannot be believed is left out and told among the problems. It never stops the reading of the
-rest. Needs the standard library only.
+A row that fails a check is left out and listed among the problems. The other rows are still read. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _FAULTS_SHOWN = 8
 
 
 class Faults:
-    """Collects the lines that cannot be believed, by what is wrong with them."""
+    """Collects the lines that fail a check, by fault."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[int]] = defaultdict(list)
@@ -46,8 +45,8 @@ class Faults:
 def read_rows(
     file: Path, info: Mapping[str, Any], problems: list[str], faults: Faults
 ) -> list[Row]:
-    """The rows of all whole runs. `info` is session.json; `problems` and `faults` take what was left
-    out. SessionError where the file cannot be understood at all."""
+    """The rows of all complete runs. `info` is session.json. Adds what was left out to `problems` and
+    `faults`. SessionError if the header cannot be read."""
     try:
         data = read_regular(file, _LARGEST_FILE)
     except FileNotFoundError:
@@ -94,7 +93,7 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
         raise SessionError(f"{where}: its first line is no CSV header ({error})") from error
     known = ",".join(COLUMNS)
     if text != known and known.startswith(text):
-        # The first run was killed while recording; later rows have their checksums to prove them.
+        # The first run was killed while recording. The checksums still prove the later rows.
         problems.append("the header of runs.csv is torn: its rows are read as those of schema 1")
         return COLUMNS
     missing = [name for name in COLUMNS if name not in header]
@@ -116,7 +115,7 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
 
 
 def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
-    """Only the rows of runs that are whole, and each place of the plan once."""
+    """The rows of complete runs, with each place of the plan once."""
     batches: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
         batches.setdefault(row.batch, []).append(row)
@@ -134,7 +133,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         if not whole:
             incomplete += 1
         elif batch[0].order and batch[0].order in orders:
-            # The first stays: choosing among repetitions would be choosing the result.
+            # Keep the first: to choose among repetitions would be to choose the result.
             repeated += 1
         else:
             orders.add(batch[0].order)
@@ -142,12 +141,12 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
     if incomplete:
         problems.append(
             f"ignored {incomplete} incomplete run{'s' if incomplete > 1 else ''} (some of the"
-            " rows are missing or cannot be believed); resume the session to repeat"
+            " rows are missing or failed a check); resume the session to repeat"
             f" {'them' if incomplete > 1 else 'it'}"
         )
     if repeated:
         problems.append(
-            f"ignored {repeated} run{'s' if repeated > 1 else ''} of a place in the plan that"
-            " was already complete"
+            f"ignored {repeated} run{'s' if repeated > 1 else ''}: an earlier run of the same place in"
+            " the plan is complete"
         )
     return kept

@@ -21,15 +21,15 @@ PART = 1 << 21
 
 
 class SampleFiles:
-    """The files below samples/ of one session. A file is open only while it is read, for a session may
-    have more of them than a process may open."""
+    """The files below samples/ of one session. A file is open only while it is read, because a
+    session may have more files than a process may open."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._tally: tuple[Row, Tally] | None = None
 
     def read(self, row: Row) -> Samples:
-        """The samples that a row points to. SessionError where they are not all there."""
+        """The samples that a row points to. SessionError if some are missing."""
         return self.span(row, 0, row.n or 0)
 
     def parts(self, row: Row) -> Iterator[Samples]:
@@ -44,7 +44,7 @@ class SampleFiles:
         return self._tally[1]
 
     def span(self, row: Row, start: int, count: int) -> Samples:
-        """So many samples from a place, counted from the row's first. SessionError as read()."""
+        """`count` samples from `start` on, counted from the row's first. SessionError as read()."""
         if not count:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.rows refuses such rows
@@ -63,7 +63,7 @@ class SampleFiles:
             ) from error
         raise SessionError(
             f"{printable(str(path))}: holds {held:,} samples where line {row.line} of runs.csv"
-            f" points up to {row.first_sample + (row.n or 0):,}; the file was cut, copy the session"
+            f" needs {row.first_sample + (row.n or 0):,}; the file was cut off: copy the session"
             " again"
         )
 
@@ -72,7 +72,7 @@ class SampleFiles:
 
 
 def _fill(descriptor: int, buffer: memoryview, place: int) -> bool:
-    """From that place of the file on; whether there was enough."""
+    """Fill the buffer from that offset of the file. False if the file is too short."""
     while buffer:
         read = os.preadv(descriptor, [buffer], place)
         if not read:

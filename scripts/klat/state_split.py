@@ -13,14 +13,13 @@ from klat.wakeups import STRAY, state_of
 
 
 ANY = "any"
-# p below which the sides differ in how often sleepers were woken in a way, over all ways.
+# Level of the test whether the shares of the states differ between the sides.
 _ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class Part:
-    """Runs of both sides. `state` is empty where there are no others to tell them from, and `ANY` for
-    the runs of all states."""
+    """Runs of both sides. `state` is empty if there is only one, and `ANY` for the runs of all states."""
 
     state: str
     base: CellRuns
@@ -31,12 +30,12 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
     like with like.
 
-    States that both sides are often in make a pair each. Where the sides differ, from unit to unit
-    and beyond chance, in how often they are in a state, all runs make a pair as well, the last: a
-    kernel that more often wakes in the slow way is slower, although each way takes as long as before.
-    Otherwise a state that one side alone is often in has no partner and stays open. Where no state is
-    common, the sides' most frequent states are compared: then the kernel, or the setting, changed the
-    way.
+    Each state that is frequent on both sides makes a pair. If the share of a state differs between the
+    sides beyond chance, with units as observations, all runs make one more pair, the last. A kernel
+    that wakes in the slow way more often is slower, although each way takes as long as before.
+    Otherwise a state that is frequent on one side only has no partner and stays open. If no state is
+    frequent on both sides, the most frequent states of the sides are compared: then the kernel, or the
+    setting, changed the way.
     """
     if not (base.units and new.units):
         return [Part("", base, new)], []
@@ -59,9 +58,9 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
             found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
         if mixed or len(common) > 1:
             shares = (_shares(parts, every, cell) for parts, cell in zip(sides, (base, new)))
-            also = "all runs are compared together as well (woken=any)"
+            also = "all runs are also compared together (woken=any)"
             if not mixed:
-                also = "how often each occurs does not differ beyond chance"
+                also = "their shares do not differ beyond chance"
             said.append(
                 "sleepers were woken {} in BASE, and {} in NEW; each way is compared by itself, and"
                 " {}".format(*shares, also)
@@ -71,7 +70,7 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
         (one,), (two,) = kept
         found = [Part("", sides[0][one], sides[1][two])]
         said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
-    left_out = "count in woken=any alone" if mixed else "are left out"
+    left_out = "count only in woken=any" if mixed else "are left out"
     for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
         left = {way: len(part.runs) for way, part in parts.items() if way not in states}
         said += [

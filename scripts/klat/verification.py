@@ -1,8 +1,9 @@
-"""Holds the rows of a session to their samples, digit for digit.
+"""Checks the rows of a session against their samples, in every digit.
 
-Whoever edits a row can compute its checksum anew, so a checksum shows damage and no intent. The samples
-show both. All statistics of a row are checked in one pass over its samples, a cacheful at a time: a sum,
-a sum of squares, and for each quantile how many samples are below it and how many are not above it.
+A checksum detects damage. It does not detect an edit, because whoever edits a row can also compute its
+checksum. The samples detect both. One pass over the samples checks all statistics of a row, one cacheful
+at a time. It needs a sum, a sum of squares, and for each quantile two counts: the samples below it, and
+the samples up to it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from klat.samples import SampleFiles, Samples
 from klat.session import FIGURES, Row, Session, SessionError, printable
 from klat.statistics import P50, P90, P99, exact_row, exact_sums, rank, supports
 
-# Samples looked at together. Rows that have fewer are checked several at a time.
+# Samples in one step. Rows with fewer samples are checked several at a time.
 PIECE = 1 << 17
-# Of longer rows no other figures are told, for these need all samples in memory.
+# For longer rows the message has no correct figures: they need all samples in memory.
 _TOLD = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
@@ -31,8 +32,8 @@ _place_of = attrgetter("first_sample", "line")
 
 @dataclass
 class Verification:
-    """The rows that were held to their samples; by line of runs.csv, what the samples say otherwise; and
-    the rows whose samples could not be read, with the reason."""
+    """`rows`: the number of rows checked. `refuted`: the differences, by line of runs.csv. `unread`: why the
+    samples of a row cannot be read, by line of runs.csv."""
 
     rows: int = 0
     refuted: dict[int, list[str]] = field(default_factory=dict)
@@ -55,14 +56,14 @@ def verify(session: Session) -> Verification:
 
 
 def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
-    """Of rows in the order of their samples, those that share none with another. Of two that do, one is a
-    copy of the other."""
+    """The rows without those that share samples with an earlier row. `rows` is in the order of samples. If
+    two rows share samples, one is a copy of the other."""
     kept: list[Row] = []
     end = 0
     for row in rows:
         first = row.first_sample or 0
         if first < end:
-            result.refuted[row.line] = [f"its samples are those of line {kept[-1].line} too"]
+            result.refuted[row.line] = [f"it shares samples with line {kept[-1].line}"]
         else:
             kept.append(row)
             end = first + (row.n or 0)
@@ -70,8 +71,8 @@ def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
 
 
 def believed(session: Session) -> Session:
-    """The session without the runs that have a row which its samples refute. Its problems say so, and
-    which rows could not be checked."""
+    """The session without the runs of refuted rows. Its problems list what was left out, and the rows
+    that could not be checked."""
     result = verify(session)
     bad = {row.batch for row in session.rows if row.line in result.refuted}
     kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
@@ -79,22 +80,22 @@ def believed(session: Session) -> Session:
     if bad:
         line = min(result.refuted)
         problems.append(
-            f"left out {len(bad)} run{'s' if len(bad) > 1 else ''} that the samples refute, so the"
-            f" rows were edited or the samples damaged (line {line}: {result.refuted[line][0]}); klat summary"
-            " --verify lists all"
+            f"left out {len(bad)} run{'s' if len(bad) > 1 else ''} whose rows contradict their samples:"
+            " the rows were edited or the samples are damaged"
+            f" (line {line}: {result.refuted[line][0]}); klat summary --verify lists all"
         )
     if result.unread:
         count = len(result.unread)
         reasons = list(dict.fromkeys(result.unread.values()))
         problems.append(
-            f"not verified: {count:,} row{'s' if count > 1 else ''}, whose samples cannot be read"
+            f"not verified: the samples of {count:,} row{'s' if count > 1 else ''} cannot be read"
             f" ({reasons[0]})"
         )
     return replace(session, rows=kept, problems=problems)
 
 
 def failures(session: Session) -> tuple[int, list[str]]:
-    """How many rows were held to their samples, and a sentence for all that did not stand the test."""
+    """The number of rows checked, and a sentence for each failure."""
     result = verify(session)
     where = printable(str(session.path / "runs.csv"))
     found = []
@@ -109,7 +110,7 @@ def failures(session: Session) -> tuple[int, list[str]]:
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows that have as many samples, one behind the other in the file, together no more than a piece."""
+    """Groups of adjacent rows with equal numbers of samples, each group at most one piece."""
     group: list[Row] = []
     size = end = 0
     for row in rows:
@@ -132,7 +133,7 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
             piece = files.span(group[0], start, min(PIECE, whole - start))
             seen.add(piece.reshape(len(group), -1))
     except SessionError as error:
-        if len(group) > 1:  # some of them may be there
+        if len(group) > 1:  # the samples of some rows may be there
             for row in group:
                 _check(files, [row], result)
         else:
@@ -145,7 +146,7 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
 
 
 class _Seen:
-    """What was seen of the samples of some rows, each of which has as many."""
+    """Sums and counts over the samples of rows with equal numbers of samples."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -156,8 +157,8 @@ class _Seen:
         self._high = np.zeros(len(rows), dtype=np.uint64)
         self._totals = [0] * len(rows)
         self._squares = [0] * len(rows)
-        # Of each quantile that n supports: what the rows say, and how many samples are below that and not
-        # above it.
+        # For each quantile that n supports: the values in the rows, and how many samples are below each
+        # value, and how many up to it.
         self._quantiles = [
             (rank, self._whole(name)[:, None], np.zeros((2, len(rows)), dtype=np.int64))
             for name, rank in self._ranks.items()
@@ -165,16 +166,16 @@ class _Seen:
         ]
 
     def _whole(self, name: str) -> Samples:
-        """What the rows say; 0 where they say nothing."""
+        """The values in the rows; 0 for an empty field."""
         return np.array([value or 0 for value in self._said[name]], dtype=np.uint64)
 
     def add(self, piece: Samples) -> None:
-        """Samples of all rows, a line for each."""
+        """Add samples of all rows, one line per row."""
         low, high = piece.min(axis=1), piece.max(axis=1)
         np.minimum(self._low, low, out=self._low)
         np.maximum(self._high, high, out=self._high)
         count = piece.shape[1]
-        if int(high.max()) <= math.isqrt((2**64 - 1) // count):  # no sum leaves 64 bits
+        if int(high.max()) <= math.isqrt((2**64 - 1) // count):  # each sum fits 64 bits
             totals = piece.sum(axis=1, dtype=np.uint64).tolist()
             squares = np.einsum("ij,ij->i", piece, piece).tolist()
         else:
@@ -186,7 +187,7 @@ class _Seen:
             counts[1] += np.count_nonzero(piece <= said, axis=1)
 
     def refuted(self) -> list[Row]:
-        """The rows that do not say what was seen."""
+        """The rows that contradict the samples."""
         stands = (self._whole("min") == self._low) & (self._whole("max") == self._high)
         for rank, _, (below, up_to) in self._quantiles:
             # A sample is the quantile if its rank is among those of the samples that equal it.
@@ -214,13 +215,13 @@ def _has_mean(
 
 @lru_cache(maxsize=64)
 def _ranks(n: int) -> dict[str, int]:
-    """Of each quantile that a row can hold, the rank from 1; 0 where n does not support it."""
+    """The rank, from 1, of each quantile that a row can hold; 0 if n does not support it."""
     return {name: rank(n, q) if supports(n, q) else 0 for name, q in _QUANTILES.items()}
 
 
 def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
     if (row.n or 0) > _TOLD:
-        yield "its figures are not those of its samples"
+        yield "its figures contradict its samples"
         return
     exact = exact_row(files.read(row))
     for column in FIGURES:

@@ -217,7 +217,7 @@ def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
 ) -> None:
     stock, rt = lab("stock"), lab("rt", 1.2, **RT)
     (rt / "0" / "samples" / "pipes.u64").unlink()
-    status, page = made(capsys, tmp_path, stock, rt, said="not verified: 4 rows")
+    status, page = made(capsys, tmp_path, stock, rt, said="not verified: the samples of 4 rows")
     assert status == 1
     assert "slower" in page.text and "no curves: " in page.text
     assert page.count("figure") == 1

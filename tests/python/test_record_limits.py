@@ -345,7 +345,7 @@ def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
     file = writer.samples_file("pipes")
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
-    for user, said in ((1000, ""), (0, "not verified: 2 rows")):
+    for user, said in ((1000, ""), (0, "not verified: the samples of 2 rows")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         _, problems = read_labels([writer.path])
         assert [said in problem for problem in problems] == ([True] if said else [])

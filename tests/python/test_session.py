@@ -147,7 +147,7 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
     started = writer.start_ns
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     assert [row.start_ns for row in read_session(writer.path).rows] == [started]
-    assert "already complete" in problems(writer)
+    assert "is complete" in problems(writer)
 
 
 def test_runs_without_a_plan_are_all_kept_and_complete_no_place(
@@ -219,7 +219,7 @@ def test_carriage_returns_of_rfc_4180_are_accepted(session_writer: SessionWriter
         ({"unit": "instructions"}, "unit is not"),
         ({"status": "good"}, "not known"),
         ({"n": ""}, "without a metric or samples"),
-        ({"first_sample": ""}, "does not say where"),
+        ({"first_sample": ""}, "no first_sample"),
     ],
 )
 def test_a_row_that_contradicts_its_session_is_ignored_and_said(

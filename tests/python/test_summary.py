@@ -453,7 +453,7 @@ def test_a_cut_samples_file_spares_what_is_whole(
     writer.samples_file("pipes").write_bytes(b"\x00" * 80)
     status, out, err = summary(capsys, writer.path)
     assert status == 2
-    assert "not verified: 4 rows" in err and "pipes.u64: holds 10 samples" in err
+    assert "not verified: the samples of 4 rows" in err and "pipes.u64: holds 10 samples" in err
     assert figures(out, "round_trip", "ticks") == ["n/a"] * 5
     assert figures(out, "handoff", "ticks")[2] == "8,000"
 

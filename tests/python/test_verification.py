@@ -78,7 +78,7 @@ def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
     (source,) = by_label["stock"]
     assert source.session.completed_orders() == {1, 2, 4} and len(source.session.rows) == 6
     (problem,) = problems
-    assert "left out 1 run that the samples refute" in problem
+    assert "left out 1 run whose rows contradict their samples" in problem
     assert "line 7: p50 is 26000 in the row and" in problem and "--verify" in problem
 
 
@@ -93,8 +93,8 @@ def test_a_copy_of_a_run_does_not_count_as_another_run(session_writer: SessionWr
         file.write_bytes(kept)
     by_label, problems = read_sources(writer.path)
     assert by_label["stock"][0].session.completed_orders() == {1, 2}
-    assert "left out 2 runs that the samples refute" in problems[0]
-    assert "line 4: its samples are those of line 3 too" in problems[0]
+    assert "left out 2 runs whose rows contradict their samples" in problems[0]
+    assert "line 4: it shares samples with line 3" in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_every_command_that_uses_rows_says_that_one_is_refuted(
     other.run({"round_trip": SAMPLES})
     command, *rest = words
     main([command, path, *(str(other.path) if word == "OTHER" else word for word in rest)])
-    assert "left out 1 run that the samples refute" in capsys.readouterr().err
+    assert "left out 1 run whose rows contradict their samples" in capsys.readouterr().err
 
 
 def test_nothing_is_shown_where_all_rows_are_refuted(
@@ -126,7 +126,7 @@ def test_nothing_is_shown_where_all_rows_are_refuted(
 ) -> None:
     writer = session_writer()
     writer.run({"m": SAMPLES}, mean="1.000")
-    with pytest.raises(SessionError, match="the samples refute.*nothing to show or compare"):
+    with pytest.raises(SessionError, match="contradict their samples.*nothing to show or compare"):
         read_sources(writer.path)
     assert main(["summary", "--verify", str(writer.path)]) == 1
     assert "mean is 1.000 in the row" in capsys.readouterr().err
@@ -147,7 +147,7 @@ def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
     by_label, (problem,) = read_sources(writer.path)
     assert len(by_label["stock"][0].session.rows) == 2
     count = "2 rows" if keep is None else "1 row"
-    assert f"not verified: {count}, whose samples cannot be read" in problem
+    assert f"not verified: the samples of {count} cannot be read" in problem
 
 
 def test_a_row_of_many_samples_is_told_without_reading_them_at_once(
@@ -156,6 +156,4 @@ def test_a_row_of_many_samples_is_told_without_reading_them_at_once(
     monkeypatch.setattr(verification, "_TOLD", 500)
     writer = session_writer()
     writer.run({"m": SAMPLES}, mean="1.000")
-    assert verify(read_session(writer.path)).refuted == {
-        2: ["its figures are not those of its samples"]
-    }
+    assert verify(read_session(writer.path)).refuted == {2: ["its figures contradict its samples"]}

@@ -51,8 +51,7 @@ def common_axis(labels: Sequence[Label]) -> Axis:
 
 
 def apart(low: float, high: float) -> tuple[float, float]:
-    """The ends of an axis; further apart where the ten digits that gnuplot gets would not tell them
-    apart."""
+    """The ends of an axis. If both are equal in the ten digits that gnuplot gets, they are moved apart."""
     largest = max(abs(low), abs(high))
     room = 0.0 if high - low > 1e-8 * largest else 0.1 * largest or 1.0
     return low - room, high + room

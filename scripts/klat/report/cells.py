@@ -13,11 +13,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.AS
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row for csv.DictWriter, its text as text() gives it. Numbers stay as they are."""
+    """The row for csv.DictWriter, with text() applied to its text. Numbers stay unchanged."""
     return {name: text(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
 
 def text(cell: str) -> str:
-    """Printable, and behind an apostrophe where a spreadsheet would compute it as a formula."""
+    """Printable text, with an apostrophe in front if a spreadsheet would take it for a formula."""
     shown = printable(cell)
     return f"'{shown}" if _FORMULA.match(shown) and not _NUMBER.fullmatch(shown) else shown

@@ -161,8 +161,8 @@ def tics(places: Iterable[tuple[float, str]]) -> str:
 
 
 def draw(figures: Sequence[Figure], directory: Path) -> None:
-    """Write every figure into the directory, which is made if need be. KlatError where that, or
-    gnuplot, fails."""
+    """Write every figure into the directory, which is made if missing. KlatError if that or gnuplot
+    fails."""
     require()
     with files.explained("make the directory", directory):
         files.make_directories(directory)
@@ -174,10 +174,10 @@ def draw(figures: Sequence[Figure], directory: Path) -> None:
 def _drawn(
     figures: Sequence[Figure], kinds: Sequence[str], background: str = "#FFFFFF"
 ) -> dict[str, bytes]:
-    """Every figure as each kind of file, by the name of the file. KlatError where gnuplot can't."""
+    """Every figure as each kind of file, by file name. KlatError if gnuplot fails."""
     program = require()
     with files.private_directory() as directory:
-        # One process for each kind of file, side by side, for drawing is most of the time.
+        # One process per kind of file, in parallel, because drawing takes most of the time.
         with ExitStack() as stack:
             scripts = [stack.enter_context(_script(figures, kind, background)) for kind in kinds]
             jobs = [_start(program, script, directory) for script in scripts]
