@@ -154,7 +154,7 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 
 # Modes and topologies that this machine does not have.
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
-# An older kernel, and another user who is quick.
+# Simulates an older kernel, and another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=syscall,--wrap=mkdirat
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
 

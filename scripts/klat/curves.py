@@ -58,7 +58,7 @@ def granularity(ordered: Tally) -> int:
 def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120) -> Values:
     """Edges of at most `bins` bins from low to high, half a step beside the values samples can
     take."""
-    # Floating point would not tell smaller steps apart at that height.
+    # Floating point cannot represent smaller steps at that height.
     step = max(step, math.ceil(2 * math.ulp(high)))
     if high <= low:
         low, high = low - step, high + step

@@ -68,7 +68,7 @@ def iso(moment: datetime) -> str:
 
 
 def create(output: Path, label: str) -> Path:
-    """A new session directory, `output/label/<UTC time>`, which no other user may write."""
+    """Make a session directory, `output/label/<UTC time>`, that no other user can write."""
     parent = output / label
     stamp = now().strftime("%Y%m%dT%H%M%SZ")
     with files.explained("make a session in", parent), files.directory(parent, make=True) as held:
@@ -121,9 +121,9 @@ def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
     try:
         return parse_resumable(path, _read(session, FACTS, LARGEST_RUN, trust))
     except FileNotFoundError:
-        below = sorted(session.glob(f"*/{FACTS}"))
+        below = sorted((*session.glob(f"*/{FACTS}"), *session.glob(f"*/*/{FACTS}")))
         why = (
-            f"holds sessions and is none: name one, such as {below[-1].parent}"
+            f"is not a session but holds sessions; name one, for example {below[-1].parent}"
             if below
             else f"has no {FACTS}, so klat run did not begin it"
         )

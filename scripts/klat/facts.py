@@ -66,7 +66,7 @@ class Facts:
     throttled: int  # how often a CPU has slowed down to cool, since boot
     huge_pages: str  # always, madvise or never
     numa_balancing: bool
-    watchdog_s: float  # how often the soft-lockup watchdog runs on each CPU; 0 where it is off
+    watchdog_s: float  # period of the soft-lockup watchdog on each CPU; 0 if it is off
     nodes: int
     swap_total_kib: int
     swap_used_kib: int
@@ -99,7 +99,7 @@ def cpu_list(text: str) -> tuple[int, ...]:
 
 
 def _watchdog_s(kernel: Path) -> float:
-    """A fifth of twice watchdog_thresh: kernel/watchdog.c, set_sample_period()."""
+    """2/5 of watchdog_thresh: kernel/watchdog.c, set_sample_period()."""
     if _text(kernel / "watchdog") in ("", "0"):
         return 0.0
     threshold = _text(kernel / "watchdog_thresh")

@@ -280,7 +280,7 @@ def from_csv(text: str) -> list[PlannedRun]:
 
 
 def _words(arguments: str) -> tuple[str, ...]:
-    """ValueError where they are none that to_csv() writes."""
+    """ValueError if to_csv() cannot have written them."""
     if len(arguments) > _LONGEST or not arguments.isprintable():
         raise ValueError
     return tuple(shlex.split(arguments))

@@ -90,7 +90,7 @@ def _is_benchmark(path: Path) -> bool:
 
 
 def _check_limits(path: Path, error: OSError) -> None:
-    """KlatError where a limit of this process, and not the path, is the cause."""
+    """KlatError if a limit of this process is the cause, not the path."""
     if error.errno == errno.EMFILE:
         raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     if error.errno == errno.EAGAIN:

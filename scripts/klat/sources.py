@@ -143,8 +143,8 @@ class Run:
 
     @property
     def place(self) -> tuple[int, int]:
-        """By which runs of one boot are in the order taken. Rows are appended as runs end; within a
-        session the clock may have been set."""
+        """The key that sorts the runs of one boot in the order taken. Rows are in this order within a
+        session, even if the clock was set."""
         return self.source.session.rows[0].start_ns, self.row.line
 
     def value(self, estimand: Estimand) -> float | None:

@@ -75,7 +75,7 @@ def begin(
 
 
 def both(session: Path, trust: bool) -> list[Path]:
-    """The two sessions of which this is one, A first. `trust` is that of directory.read_facts()."""
+    """This session and its partner, A first. `trust` is that of directory.read_facts()."""
     facts = directory.read_facts(session, trust)
     partner = Partner.of(session, facts)
     if partner is None:

@@ -354,7 +354,7 @@ def test_a_mix_that_differs_by_chance_is_not_compared(
         session.run({"round_trip": samples(10_000)}, run=run, order=run, evidence=woken(0))
     against = compared(capsys, base, new)
     assert ways(against) == ["interrupt", "polling"]
-    assert "does not differ beyond chance" in " ".join(against["cautions"])
+    assert "do not differ beyond chance" in " ".join(against["cautions"])
 
 
 def test_a_few_runs_of_another_state_are_left_out_and_counted(

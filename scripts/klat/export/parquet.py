@@ -82,7 +82,7 @@ def _tables(pyarrow: Any, schema: Any, series: Series) -> Iterator[Any]:
 def _table(
     pyarrow: Any, schema: Any, series: Series, run: Run, samples: Samples, first: int
 ) -> Any:
-    """Samples of one run, from number `first` on. Text is as recorded, without what is no Unicode."""
+    """Samples of one run, from number `first` on. Text is as recorded, without invalid Unicode."""
     row, session = run.row, run.source.session
     n = len(samples)
     texts = {

@@ -122,8 +122,8 @@ def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
             f"The CPUs were {100 * busy:.0f} % busy with other work, so they were hardly idle; no claim"
             " on idle states is tested"
         )
-    # By the programs' own options, which settle the idle states before and after a run. A file that
-    # a shell writes leaves limits behind, with which the next run polls.
+    # The programs' own options settle the idle states before and after a run. If a shell wrote these
+    # files instead, the governor's limits would remain, and the next run would poll.
     kinds = (
         (DMA_LATENCY, "pipes.dma-latency", "", "0", "idle states as they are", "kept out of idle states"),
         (HALT_POLL, "pipes.guest-halt-poll", "0", "200000", "guest_halt_poll_ns 0", "guest_halt_poll_ns 200,000"),
