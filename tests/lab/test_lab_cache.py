@@ -89,7 +89,9 @@ def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
 def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
     said: list[str] = []
     with cache.exclusive("apt"):
-        with pytest.raises(KlatError, match=rf"locked for 0.2 s by .*\(pid {os.getpid()}\)"):
+        with pytest.raises(
+            KlatError, match=rf"timed out after 0.2 s waiting for .*\(pid {os.getpid()}\)"
+        ):
             with cache.exclusive("apt", 0.2, said.append):
                 pass
     assert len(said) == 1 and f"(pid {os.getpid()})" in said[0]

@@ -113,7 +113,8 @@ def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> i
                 holder = locks.name_of(locks.holder(descriptor))
                 if time.monotonic() > deadline:
                     raise KlatError(
-                        f"timed out after {seconds:g} s waiting for {holder}, which has locked {path}; end it"
+                        f"timed out after {seconds:g} s waiting for {holder}, which has locked"
+                        f" {path}; end it"
                     )
                 if say:
                     say(f"waiting for {holder}, which has locked {path}")
