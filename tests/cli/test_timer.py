@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from harness import UNTRUSTED, json_of, run, works
 
-# Each second sample takes longer than a period.
-LATE = ("--mode", "periodic", "--period", "100", "--period", "100", "--inject", "150000", "--json")
+# Each second sample takes one and a half periods. Half a period then remains to sleep, which has to
+# be longer than what a busy host adds to a wakeup.
+LATE = ("--mode", "periodic", "--period", "1000", "--inject", "1500000", "--json")
 
 
 @pytest.mark.parametrize("method", ["nanosleep", "timerfd"])
