@@ -52,7 +52,7 @@ compile = $(CC) $(CPPFLAGS) $(CFLAGS) -DKLAT_VERSION='"$(VERSION)"' -DKLAT_COMMI
 link = $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MT $@ -MF $(BUILD)/depend/$(subst /,-,$<).d $(LDFLAGS)
 
 LIBRARY := $(BUILD)/libklat.a
-LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*.c)))
+LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*/*.c)))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
 
 # What root builds in someone's tree is that one's, who could not rebuild or delete it otherwise.
@@ -127,11 +127,11 @@ $(BUILD)/flags $(BUILD)/commit: FORCE
 	@mkdir -p $(@D)
 	@echo '$(text)' | cmp -s - $@ || echo '$(text)' > $@
 # These print it.
-$(BUILD)/lib/main.o $(BUILD)/lib/session.o: $(BUILD)/commit
+$(BUILD)/lib/cli/main.o $(BUILD)/lib/record/session.o: $(BUILD)/commit
 .PHONY: FORCE
 FORCE:
 
--include $(wildcard $(BUILD)/lib/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
+-include $(wildcard $(BUILD)/lib/*/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
 
 .PHONY: deps test-deps
 deps:
@@ -210,23 +210,23 @@ VALIDATE ?=
 .PHONY: validate
 validate:
 	$(Q)CC='$(CC)' scripts/deps run validate
-	$(Q)PYTHONPATH=scripts OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m klat.validation $(VALIDATE)
+	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation $(VALIDATE)
 
 .PHONY: validate-real
 validate-real:
 	$(Q)CC='$(CC)' scripts/deps build run validate
 	$(Q)$(MAKE) all $(BUILD)/seccomp-delay
-	$(Q)PYTHONPATH=scripts OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m klat.validation.real \
+	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.real \
 		--seccomp-delay $(BUILD)/seccomp-delay $(VALIDATE)
 
-$(BUILD)/seccomp-delay: tests/validate/seccomp-delay.c $(BUILD)/flags
+$(BUILD)/seccomp-delay: tests/validation/seccomp-delay.c $(BUILD)/flags
 	@mkdir -p $(BUILD)/depend
 	$(say) CC $@
 	$(Q)$(link) -o $@ $<
 
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validate/*.c load/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

@@ -321,11 +321,11 @@ static int low(struct klat_worker *worker)
 			klat_rest(worker);
 		if (primitive->enter && becomes_contended(run, turn) && klat_is_sample(run, i))
 			state->contended++;
-		start1 = klat_tsc_begin();
+		start1 = klat_stamp_begin();
 		klat_inject(run, i);
 		primitive->give(run, TO_HIGH, turn);
 		primitive->take(run, TO_LOW, turn);
-		end2 = klat_tsc_end(worker);
+		end2 = klat_stamp_end(worker);
 		end1 = state->end1;
 		start2 = state->start2;
 		round_trip[i] = end2 - start1;
@@ -358,9 +358,9 @@ static int high(struct klat_worker *worker)
 			worker->rests++;
 		}
 		primitive->take(run, TO_HIGH, turn);
-		state->end1 = klat_tsc_end(worker);
+		state->end1 = klat_stamp_end(worker);
 		state->turn = turn - behind;
-		state->start2 = klat_tsc_begin();
+		state->start2 = klat_stamp_begin();
 		klat_inject(run, i);
 		primitive->give(run, TO_LOW, turn);
 	}
@@ -378,11 +378,11 @@ static int locker(struct klat_worker *worker)
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		pthread_mutex_lock(lock);
 		klat_inject(run, i);
 		pthread_mutex_unlock(lock);
-		lock_unlock[i] = klat_tsc_end(worker) - begin;
+		lock_unlock[i] = klat_stamp_end(worker) - begin;
 	}
 	return 0;
 }

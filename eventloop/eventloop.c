@@ -255,28 +255,28 @@ static int play_round(struct klat_worker *worker, struct state *state, int64_t i
 	loop->error = 0;
 
 	state->phase = REGISTERING;
-	began = klat_tsc_begin();
+	began = klat_stamp_begin();
 	err = loop->backend->watch(loop);
 	if (!err)
 		err = loop->backend->pass(loop);
-	samples[REGISTRATION] = klat_tsc_end(worker) - began;
+	samples[REGISTRATION] = klat_stamp_end(worker) - began;
 	state->phase = PHASES;
 	if (err)
 		return err;
 	send_first(run, loop, i);
 	state->phase = LOOPING;
-	started = klat_tsc_begin();
+	started = klat_stamp_begin();
 	klat_inject(run, i);
 	err = run_chain(loop, o->writes);
-	samples[TOTAL] = klat_tsc_end(worker);
+	samples[TOTAL] = klat_stamp_end(worker);
 	state->phase = TEARING_DOWN;
 	samples[LOOP] = samples[TOTAL] - started;
 	samples[TOTAL] -= began;
 	if (err)
 		return err;
-	started = klat_tsc_begin();
+	started = klat_stamp_begin();
 	err = loop->backend->unwatch(loop);
-	samples[TEARDOWN] = klat_tsc_end(worker) - started;
+	samples[TEARDOWN] = klat_stamp_end(worker) - started;
 	state->phase = PHASES;
 	loop->tally.wrong_pairs = pairs_off_plan(loop);
 	return err;

@@ -85,7 +85,7 @@ bool klat_cpu_is_forbidden(int cpu);
 void klat_cpus_allow(const klat_cpu_set *set);
 
 /* tsc.c */
-struct klat_tsc {
+struct klat_counter {
 	double khz, uncertainty_ppm;
 	double second_khz, difference_ppm; /* second_khz is 0 where there is no second method */
 	char second_method[32];
@@ -95,15 +95,15 @@ struct klat_tsc {
 };
 
 /* Whether there is RDTSCP, without which nothing here can be timed. */
-bool klat_tsc_usable(void);
+bool klat_counter_usable(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
-bool klat_tsc_invariant(void);
+bool klat_counter_invariant(void);
 /* The smallest of many empty brackets on the calling CPU. */
-uint64_t klat_tsc_floor(struct klat_worker *worker);
+uint64_t klat_counter_floor(struct klat_worker *worker);
 /* By how much klat_spin() lasts longer than it is asked to, mean, seen from outside. */
 uint64_t klat_spin_excess(void);
 /* Greatest common divisor of many counter increments. */
-int64_t klat_tsc_quantum(void);
+int64_t klat_counter_quantum(void);
 /* How far a CPU's counter is ahead of another's: from `low` to `high` ticks. */
 struct klat_offset {
 	int64_t low, high;
@@ -116,18 +116,18 @@ struct klat_offset {
  * out. Nothing may be left: then low > high.
  */
 struct klat_policy;
-int klat_tsc_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
-			   struct klat_offset *offset);
+int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
+			       struct klat_offset *offset);
 /*
  * The largest |offset| between any two of these counters, each of which is so far ahead of the same
  * other; UINT64_MAX where no offset is possible, because one of them did not keep its own.
  */
-uint64_t klat_tsc_offset_bound(const struct klat_offset *offsets, int count);
+uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count);
 
 /* frequency.c */
 /* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is, independent ones
  * first. */
-void klat_tsc_calibrate(struct klat_tsc *tsc);
+void klat_counter_calibrate(struct klat_counter *tsc);
 /* From two readings of the ACPI PM timer, less than a turn apart; 0 where it stands still. */
 double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last);
 /* From the raw clock's figure and what NTP makes of that clock; 0 where it is not synchronised. */
@@ -363,7 +363,7 @@ struct klat_count {
 struct klat_library {
 	struct klat_common common;
 	struct klat_policy policy;
-	struct klat_tsc tsc;
+	struct klat_counter counter;
 	struct klat_series metrics[KLAT_MAX_METRICS];
 	struct klat_summary summaries[KLAT_MAX_METRICS];
 	uint64_t *samples; /* the mapping behind all series */

@@ -102,10 +102,11 @@ struct klat_run {
 	int low_priority;
 	int most_workers; /* configure() may raise it above its default of one a place and one more
 			   */
-	int patience;   /* seconds without an iteration after which the run is given up; configure()
-			   may raise it */
-	double tsc_khz; /* known to verify(), and to the workers where the benchmark needs_frequency
-			 */
+	int patience; /* seconds without an iteration after which the run is given up; configure()
+			 may raise it */
+	double counter_khz; /* known to verify(), and to the workers where the benchmark
+			     * needs_frequency
+			     */
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
@@ -250,12 +251,18 @@ void klat_rest(struct klat_worker *worker);
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
+/* The counter, unfenced: for spins and limits, not for stamps. */
+static inline uint64_t klat_ticks(void)
+{
+	return __rdtsc();
+}
+
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)
 {
-	uint64_t begin = __rdtsc();
+	uint64_t begin = klat_ticks();
 
-	while (__rdtsc() - begin < ticks)
+	while (klat_ticks() - begin < ticks)
 		;
 }
 
@@ -266,7 +273,7 @@ static inline void klat_spin(uint64_t ticks)
  * both vendors: nothing measured starts before the first stamp or is still executing at the second.
  * CPUID as the fence would trap in a virtual machine.
  */
-static inline uint64_t klat_tsc_begin(void)
+static inline uint64_t klat_stamp_begin(void)
 {
 	uint32_t low, high;
 
@@ -276,7 +283,7 @@ static inline uint64_t klat_tsc_begin(void)
 
 /* RDTSCP also tells the CPU it ran on, which proves for every sample that the thread is where it
  * was pinned. */
-static inline uint64_t klat_tsc_end(struct klat_worker *worker)
+static inline uint64_t klat_stamp_end(struct klat_worker *worker)
 {
 	uint32_t low, high, aux;
 

@@ -184,7 +184,7 @@ static int loner(struct klat_worker *worker)
 		if (klat_iteration(worker, i))
 			before = cpu_time();
 		klat_rest(worker);
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		message = message_make(&state->costs, &state->message);
 		if (!message)
@@ -197,7 +197,7 @@ static int loner(struct klat_worker *worker)
 		if (!err && o->mode == PASS_EPOLL)
 			err = owner_wait(owner);
 		message_free(&state->costs, queue_take(&owner->queue));
-		hop[i] = klat_tsc_end(worker) - begin;
+		hop[i] = klat_stamp_end(worker) - begin;
 		state->ticks += klat_is_sample(run, i) ? hop[i] : 0;
 		state->handled += i >= -run->lead;
 		owner->handled++;
@@ -214,7 +214,7 @@ static int loner(struct klat_worker *worker)
 static int bounce(struct klat_worker *worker, struct spoke *spoke)
 {
 	struct state *state = worker->state;
-	uint64_t sent = klat_tsc_begin();
+	uint64_t sent = klat_stamp_begin();
 	struct message *message = message_make(&state->costs, &spoke->message);
 
 	if (!message)
@@ -257,7 +257,7 @@ static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64
 		return err;
 	answer = *message;
 	message_free(&state->costs, message);
-	*got = klat_tsc_end(worker);
+	*got = klat_stamp_end(worker);
 	*from = &spokes[answer.thread];
 	state->mismatches += answer.round != (*from)->round;
 	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
@@ -274,9 +274,9 @@ static int hub(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
-	const uint64_t rest_every = REST_EVERY_MS * run->tsc_khz;
+	const uint64_t rest_every = REST_EVERY_MS * run->counter_khz;
 	/* When it had the last answer of the warm-up, of the timed part, and of all. */
-	uint64_t got[3] = { 0 }, awake_since = klat_tsc_begin(), rested = 0;
+	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
 	const int64_t timed = run->iterations * o->threads;
 	int64_t held = 0, left = o->threads, handled = klat_first(run) * o->threads;
 	int err = 0;
@@ -298,17 +298,17 @@ static int hub(struct klat_worker *worker)
 			left--;
 		} else {
 			spoke->round++;
-			spoke->held = klat_tsc_begin() - awake_since > rest_every;
+			spoke->held = klat_stamp_begin() - awake_since > rest_every;
 			held += spoke->held;
 			if (!spoke->held)
 				err = bounce(worker, spoke);
 		}
 		if (held && held == left && !err) {
-			uint64_t since = klat_tsc_begin();
+			uint64_t since = klat_stamp_begin();
 
 			err = rest_and_release(worker);
 			held = 0;
-			awake_since = klat_tsc_begin();
+			awake_since = klat_stamp_begin();
 			rested +=
 				klat_is_sample(run, handled / o->threads) ? awake_since - since : 0;
 		}
@@ -337,8 +337,8 @@ static int spoke_thread(struct klat_worker *worker)
 			break;
 		answer = *message;
 		message_free(&state->costs, message);
-		answer.taken = klat_tsc_end(worker);
-		answer.answered = klat_tsc_begin();
+		answer.taken = klat_stamp_end(worker);
+		answer.answered = klat_stamp_begin();
 		klat_inject(run, i);
 		message = message_make(&state->costs, &spoke->message);
 		if (!message)
@@ -491,8 +491,8 @@ static int verify(struct klat_run *run)
 	klat_count(run, "messages", state->handled);
 	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
-		   state->ticks ? timed * run->tsc_khz * 1e3 / state->ticks : 0);
-	klat_count(run, "cpu_ticks", state->cpu_ns * run->tsc_khz / 1e6 / handled);
+		   state->ticks ? timed * run->counter_khz * 1e3 / state->ticks : 0);
+	klat_count(run, "cpu_ticks", state->cpu_ns * run->counter_khz / 1e6 / handled);
 	klat_count(run, "waits", state->waited);
 	if (!is_alone(o))
 		klat_count(run, "sleeps_per_1000_messages", slept(run) * 1000 / handled);

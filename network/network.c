@@ -504,7 +504,7 @@ static int high(struct klat_worker *worker)
 			if (size < 0)
 				return -errno;
 			klat_inject(run, i);
-			end = klat_tsc_end(worker);
+			end = klat_stamp_end(worker);
 			last = __atomic_load_n(&state->last, __ATOMIC_RELAXED);
 			spun = low_spun(state, generation, last);
 		} while (!accept_packet(run, generation, packet, size, spun, &datagram));
@@ -574,7 +574,7 @@ static void rest_while_waiting(struct klat_worker *worker)
 
 	__atomic_store_n(&state->resting, true, __ATOMIC_RELAXED);
 	klat_rest(worker);
-	__atomic_store_n(&state->last, klat_tsc_begin(), __ATOMIC_RELAXED);
+	__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
 	__atomic_store_n(&state->resting, false, __ATOMIC_RELAXED);
 }
 
@@ -591,7 +591,7 @@ static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool
 
 	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation;
 	     turn++) {
-		__atomic_store_n(&state->last, klat_tsc_begin(), __ATOMIC_RELAXED);
+		__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
 		if (__builtin_expect(yields, 0))
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 		if (!o->remote || turn % TURNS)
@@ -617,10 +617,10 @@ static int low(struct klat_worker *worker)
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		switches = involuntary_switches();
-		__atomic_store_n(&state->last, klat_tsc_begin(), __ATOMIC_RELAXED);
+		__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
 		__atomic_store_n(&state->announced, generation, __ATOMIC_RELEASE);
 		err = spin_until_read(worker, generation, yields);
-		klat_tsc_end(worker); /* for its proof of the CPU */
+		klat_stamp_end(worker); /* for its proof of the CPU */
 		switches = involuntary_switches() - switches;
 		/* On one CPU the client preempts L, too; from afar a packet may be long in coming.
 		 */
@@ -635,10 +635,10 @@ static int low(struct klat_worker *worker)
 
 static bool is_read(const struct state *state, uint32_t generation)
 {
-	uint64_t begin = __rdtsc();
+	uint64_t begin = klat_ticks();
 
 	while (__atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation)
-		if (__rdtsc() - begin > LOST_TICKS)
+		if (klat_ticks() - begin > LOST_TICKS)
 			return false;
 	return true;
 }
@@ -653,7 +653,7 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 
 	datagram->sequence = htonl(generation);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-		datagram->start = klat_tsc_begin();
+		datagram->start = klat_stamp_begin();
 		if (send(state->socket_fd, datagram, sizeof(*datagram), 0) < 0 && errno != ENOBUFS)
 			return -errno;
 		if (is_read(state, generation))
@@ -707,10 +707,10 @@ static int client_between(struct klat_worker *worker)
 		if (err)
 			break;
 		datagram.sequence = htonl(generation);
-		datagram.start = klat_tsc_begin();
+		datagram.start = klat_stamp_begin();
 		if (send(state->socket_fd, &datagram, sizeof(datagram), 0) < 0)
 			return -errno;
-		sent = klat_tsc_end(worker);
+		sent = klat_stamp_end(worker);
 		if (klat_is_sample(run, i) &&
 		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
 		    datagram.start < state->end && state->end < sent)
@@ -738,7 +738,7 @@ static int client(struct klat_worker *worker)
 			break;
 		klat_spin(SETTLE_TICKS + draw(&random, SETTLE_RANDOM_BITS));
 		err = send_until_read(worker, &datagram, generation);
-		klat_tsc_end(worker); /* for its proof of the CPU */
+		klat_stamp_end(worker); /* for its proof of the CPU */
 	}
 	return err;
 }

@@ -160,14 +160,14 @@ static int writer(struct klat_worker *worker)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &gap, NULL);
 			worker->rests++;
 		}
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		state->start = begin;
 		err = send_message(state->there[1], state->bytes[0], o->bytes);
 		if (!err)
 			err = receive_message(state->back[0], epoll_fd, state->bytes[0],
 					      o->mode == 1 ? 1 : o->bytes);
 		if (round_trip)
-			round_trip[i] = klat_tsc_end(worker) - begin;
+			round_trip[i] = klat_stamp_end(worker) - begin;
 	}
 	return err;
 }
@@ -185,7 +185,7 @@ static int reader(struct klat_worker *worker)
 		err = receive_message(state->there[0], epoll_fd, state->bytes[1], o->bytes);
 		klat_inject(run, i);
 		if (one_way)
-			one_way[i] = klat_tsc_end(worker) - state->start;
+			one_way[i] = klat_stamp_end(worker) - state->start;
 		if (!err)
 			err = send_message(state->back[1], state->bytes[1],
 					   o->mode == 1 ? 1 : o->bytes);

@@ -159,14 +159,14 @@ static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
 	uint64_t quickest = UINT64_MAX;
 
 	for (int i = 0; i < 50; i++) {
-		uint64_t begin = klat_tsc_begin(), ticks;
+		uint64_t begin = klat_stamp_begin(), ticks;
 		uint64_t result = burn(rounds, i);
 
-		ticks = klat_tsc_end(worker) - begin;
+		ticks = klat_stamp_end(worker) - begin;
 		__atomic_store_n(&state->sink, result, __ATOMIC_RELAXED);
 		quickest = ticks < quickest ? ticks : quickest;
 	}
-	return ns * worker->run->tsc_khz / 1e6 * rounds / quickest;
+	return ns * worker->run->counter_khz / 1e6 * rounds / quickest;
 }
 
 static int64_t cpu_time(void)
@@ -196,7 +196,7 @@ static inline int take(struct klat_worker *worker, const struct primitive *primi
 {
 	struct state *state = worker->state;
 	int err = primitive->wait(&state->semaphores, ITEMS);
-	uint64_t end = klat_tsc_end(worker);
+	uint64_t end = klat_stamp_end(worker);
 
 	*wake = end - __atomic_load_n(&state->slots[number % SLOT_COUNT], __ATOMIC_ACQUIRE);
 	if (!err)
@@ -216,7 +216,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	struct state *state = worker->state;
 	const struct primitive *primitive = alone ? &no_primitive : state->primitive;
 	uint32_t *produced = alone ? &state->made : &state->produced;
-	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_tsc_begin(),
+	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_stamp_begin(),
 		 seed = last, unused;
 	int err = 0;
 
@@ -233,7 +233,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		seed = burn(rounds, seed);
 		err = primitive->wait(&state->semaphores, SLOTS);
 		/* The semaphore orders this; that is for those who cannot know. */
-		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_tsc_begin(),
+		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_stamp_begin(),
 				 __ATOMIC_RELEASE);
 		if (!alone && !early)
 			klat_inject(run, i);
@@ -242,7 +242,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		__atomic_store_n(produced, number + 1, __ATOMIC_RELEASE);
 		if (alone && run->one_cpu)
 			err = take(worker, primitive, number, taking, &unused, &seed);
-		end = klat_tsc_end(worker);
+		end = klat_stamp_end(worker);
 		*(early ? &unused : &samples[i]) = end - last;
 		last = end;
 	}
@@ -301,10 +301,10 @@ static int producer(struct klat_worker *worker)
 /* Whether the item was seen before the time was over. No PAUSE: see klat_spin_until(). */
 static void look_for(const struct state *state, uint32_t number, uint64_t ticks)
 {
-	uint64_t begin = __rdtsc();
+	uint64_t begin = klat_ticks();
 
 	while ((int32_t)(__atomic_load_n(&state->produced, __ATOMIC_ACQUIRE) - number) <= 0 &&
-	       __rdtsc() - begin < ticks)
+	       klat_ticks() - begin < ticks)
 		;
 }
 
@@ -406,7 +406,7 @@ static int setup(struct klat_run *run)
 	if (err)
 		return klat_error(run, -err, "cannot make a %s semaphore: %s",
 				  primitive_names[o->primitive], strerror(-err));
-	state->spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->tsc_khz / 1e6;
+	state->spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->counter_khz / 1e6;
 	state->primitive = klat_planted(run, "free") ? &no_primitive : &primitives[o->primitive];
 	state->stretch = o->items;
 	if (state->stretch > STRETCH_NS / period)
@@ -443,7 +443,7 @@ static void count_figures(struct klat_run *run)
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
 	klat_count(run, "net_ticks", net / run->iterations);
-	klat_count(run, "cpu_net_ticks", cpu * run->tsc_khz / 1e6 / state->items);
+	klat_count(run, "cpu_net_ticks", cpu * run->counter_khz / 1e6 / state->items);
 	klat_count(run, "sleeps_per_1000_items",
 		   consumer->voluntary * 1000 / (klat_observed(run) + consumer->unsampled));
 	if (reschedules >= 0)

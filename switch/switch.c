@@ -121,7 +121,7 @@ static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t 
 			wake(state);
 			wait_for_turn(state, leaver->alone ? own + 1 : own);
 		}
-		end = klat_tsc_end(leaver->worker);
+		end = klat_stamp_end(leaver->worker);
 		if (turn_of(state) != own || leaver->alone)
 			return end;
 		if (leaver->by == FUTEX)
@@ -181,7 +181,7 @@ static void take_turns(struct klat_worker *worker, uint32_t side)
 		if (side == FIRST)
 			rest(worker);
 		worker->expected_switches += i >= -run->lead && leaver.by == YIELD;
-		state->start = klat_tsc_begin();
+		state->start = klat_stamp_begin();
 		klat_inject(run, i);
 		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
 		end = leave(&leaver, number + 1, i);

@@ -230,12 +230,12 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		first = request(&call->requests[0], cached);
 		if (pair)
 			second = request(&call->requests[1], cached);
-		samples[i] = klat_tsc_end(worker) - begin;
+		samples[i] = klat_stamp_end(worker) - begin;
 		state->wrong += first != call->requests[0].expected;
 		state->wrong += pair && second != call->requests[1].expected;
 	}
@@ -261,12 +261,12 @@ static void call_in_batches(struct klat_worker *worker,
 			const bool twice = turn ? !first : first;
 			const int64_t count = twice ? 2 * o->batch : o->batch;
 			const uint64_t spin = twice && __builtin_parityll(i) ? run->inject : 0;
-			uint64_t begin = klat_tsc_begin();
+			uint64_t begin = klat_stamp_begin();
 
 			if (__builtin_expect(spin != 0, 0))
 				klat_spin(spin);
 			state->wrong += repeat(&state->call, count);
-			series[twice][i] = klat_tsc_end(worker) - begin;
+			series[twice][i] = klat_stamp_end(worker) - begin;
 		}
 	}
 }

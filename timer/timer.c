@@ -180,12 +180,12 @@ static int64_t now_ns(void)
 
 static int64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
 {
-	return ns * run->tsc_khz / 1e6;
+	return ns * run->counter_khz / 1e6;
 }
 
 static int64_t ticks_to_ns(const struct klat_run *run, int64_t ticks)
 {
-	return ticks * 1e6 / run->tsc_khz;
+	return ticks * 1e6 / run->counter_khz;
 }
 
 /* A handler has no other way to its state; set before the first timer is. */
@@ -199,7 +199,7 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 
 	(void)info;
 	klat_inject(handler->worker->run, handler->worker->iteration);
-	handler->to = klat_tsc_end(handler->worker);
+	handler->to = klat_stamp_end(handler->worker);
 	handler->early = !handler->last_spin;
 	handler->from = handler->last_spin ? handler->last_spin : handler->set;
 	handler->fired = 1;
@@ -219,9 +219,9 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
 	const struct klat_run *run = work->worker->run;
-	uint64_t before = klat_tsc_begin();
+	uint64_t before = klat_stamp_begin();
 	int64_t ns = now_ns(), late;
-	uint64_t after = klat_tsc_begin(), since = before + (after - before) / 2 - at;
+	uint64_t after = klat_stamp_begin(), since = before + (after - before) / 2 - at;
 
 	if (work->options->method == ITIMER && work->options->mode == PERIODIC &&
 	    ns - ticks_to_ns(run, since) < work->next) {
@@ -317,7 +317,7 @@ static int begin_stretch(struct clockwork *work)
 	work->next = work->begun + work->period;
 	work->handler->last_spin = 0;
 	work->handler->fired = 0;
-	work->handler->set = klat_tsc_begin();
+	work->handler->set = klat_stamp_begin();
 	err = set_timer(work);
 	if (work->options->method == ITIMER)
 		anchor_itimer(work);
@@ -401,7 +401,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 	for (uint32_t turns = 1; !handler->fired; turns++) {
 		const struct timespec moment = { .tv_nsec = 20000 };
 
-		handler->last_spin = klat_tsc_begin();
+		handler->last_spin = klat_stamp_begin();
 		if (work->yields)
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
 		if (!(turns & 0xffff) && now_ns() > limit) {
@@ -412,7 +412,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 			limit = now_ns() + STARVED_NS;
 		}
 	}
-	*end = klat_tsc_end(work->worker);
+	*end = klat_stamp_end(work->worker);
 	return 0;
 }
 
@@ -483,7 +483,7 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 	work->next += (1 + missed) * work->period;
 	handler->last_spin = 0;
 	handler->fired = 0;
-	handler->set = klat_tsc_begin();
+	handler->set = klat_stamp_begin();
 	if (!rested(work))
 		return 0;
 	/* The rest is the program's own: what it slept through is neither served nor missed. */
@@ -552,7 +552,7 @@ static int sleeper_sample(struct clockwork *work, int64_t i)
 	int err = block(work, &count);
 
 	klat_inject(run, i);
-	at = klat_tsc_end(work->worker);
+	at = klat_stamp_end(work->worker);
 	if (err)
 		return err;
 	late = lateness(work, at);

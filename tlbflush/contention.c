@@ -89,10 +89,10 @@ int contender(struct klat_worker *worker)
 					      all_at(run, i, STARTING) + worker->index);
 		if (err)
 			break;
-		own->begin = klat_tsc_begin();
+		own->begin = klat_stamp_begin();
 		klat_inject(run, i);
 		err = operate(o, pages);
-		own->end = klat_tsc_end(worker);
+		own->end = klat_stamp_end(worker);
 		samples[i] = own->end - own->begin;
 		own->operations += !err;
 		if (!err)

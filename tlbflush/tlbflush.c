@@ -168,10 +168,10 @@ static int initiator(struct klat_worker *worker)
 		} else {
 			klat_spin(2000);
 		}
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		err = operate(o, pages);
-		samples[i] = klat_tsc_end(worker) - begin;
+		samples[i] = klat_stamp_end(worker) - begin;
 		/* Restoring may flush as well: sleepers must not be awake for it, watchers must not
 		 * have it in their gap. */
 		if (sleeping && !err)
@@ -195,14 +195,14 @@ static bool is_finished(struct state *state, uint32_t generation)
  * for one that ends with it. */
 static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t generation)
 {
-	uint64_t last = klat_tsc_end(worker), longest = 0;
+	uint64_t last = klat_stamp_end(worker), longest = 0;
 	bool finished;
 
 	do {
 		uint64_t now;
 
 		finished = is_finished(state, generation);
-		now = klat_tsc_end(worker);
+		now = klat_stamp_end(worker);
 		if (now - last > longest)
 			longest = now - last;
 		last = now;
@@ -236,7 +236,7 @@ static bool watch_mark(struct klat_worker *worker, struct state *state, uint32_t
 {
 	while (!is_finished(state, generation))
 		;
-	klat_tsc_end(worker); /* for its proof of the CPU */
+	klat_stamp_end(worker); /* for its proof of the CPU */
 	return lost_mark();
 }
 

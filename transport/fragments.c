@@ -46,7 +46,7 @@ static bool comes_up(struct side *side, int64_t every)
 
 int fragment_send_failed(struct side *side, uint64_t *since)
 {
-	const uint64_t now = __rdtsc();
+	const uint64_t now = klat_ticks();
 
 	switch (errno) {
 	case ENOBUFS:
@@ -247,13 +247,13 @@ bool falls_silent(struct side *side, struct patience *patience)
 
 	if (spins && ++patience->turns & 0xff)
 		return false;
-	now = __rdtsc();
+	now = klat_ticks();
 	if (!patience->since)
 		patience->since = patience->spun = now;
 	if (spins && now - patience->spun >= side->turn) {
 		side->tally.pauses += !side->lingers;
 		pause_ms(side->worker, PAUSE_MS);
-		patience->spun = __rdtsc();
+		patience->spun = klat_ticks();
 		return false;
 	}
 	if (now - patience->since < patience->limit)
@@ -266,7 +266,7 @@ bool falls_silent(struct side *side, struct patience *patience)
 
 int64_t silent_for_ms(const struct side *side, const struct patience *patience)
 {
-	return (__rdtsc() - patience->quiet) / side->run->tsc_khz;
+	return (klat_ticks() - patience->quiet) / side->run->counter_khz;
 }
 
 bool has_left(const struct side *side)

@@ -143,7 +143,7 @@ static int on_nothing(struct side *side, struct patience *patience)
 
 static int receive_multicast(struct side *side, struct message *message)
 {
-	struct patience patience = { .limit = side->run->tsc_khz * STATUS_MS };
+	struct patience patience = { .limit = side->run->counter_khz * STATUS_MS };
 	int err = 0;
 
 	fragments_begin(side, side->index == RESPONDER ? 0 : side->sent_word);

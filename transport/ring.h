@@ -58,7 +58,7 @@ struct ring {
  */
 static inline void ring_begin(struct ring *ring)
 {
-	uint64_t now = __rdtsc();
+	uint64_t now = klat_ticks();
 
 	ring->produced = ring->consumed = ring->freed = RING_SLOTS + now / RING_SLOTS % RING_SLOTS;
 	ring->known_freed = ring->freed - now / (RING_SLOTS * RING_SLOTS) % RING_SLOTS;

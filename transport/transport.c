@@ -152,7 +152,7 @@ static const struct transport *transport_of(const struct klat_run *run)
 
 static uint64_t ms_to_ticks(const struct klat_run *run, int64_t ms)
 {
-	return ms * run->tsc_khz;
+	return ms * run->counter_khz;
 }
 
 /* Configuration */
@@ -389,12 +389,12 @@ struct schedule {
 /* By the clock: a beat ends a sleep, and does not tell of its own way out what is left. */
 static void await_due(struct side *side, struct schedule *schedule)
 {
-	const double ns = 1e6 / side->run->tsc_khz, wake_early_ns = 100000;
+	const double ns = 1e6 / side->run->counter_khz, wake_early_ns = 100000;
 	double left_ns;
 
 	if (!schedule->due)
-		schedule->due = __rdtsc();
-	while ((left_ns = (schedule->due - __rdtsc()) * ns) > 2 * wake_early_ns) {
+		schedule->due = klat_ticks();
+	while ((left_ns = (schedule->due - klat_ticks()) * ns) > 2 * wake_early_ns) {
 		int64_t sleep_ns = left_ns - wake_early_ns;
 		struct timespec pause = { sleep_ns / 1000000000, sleep_ns % 1000000000 };
 
@@ -403,7 +403,7 @@ static void await_due(struct side *side, struct schedule *schedule)
 		/* It was a rest; another one would lower the rate. */
 		side->worker->spin_began = 0;
 	}
-	while (__rdtsc() < schedule->due)
+	while (klat_ticks() < schedule->due)
 		;
 }
 
@@ -413,7 +413,7 @@ static void await_due(struct side *side, struct schedule *schedule)
  */
 static void rest(struct side *side, struct schedule *schedule, bool agreed)
 {
-	const uint64_t before = __rdtsc();
+	const uint64_t before = klat_ticks();
 	const int64_t rests = side->worker->rests;
 
 	if (side->options->wait == BLOCK)
@@ -422,14 +422,14 @@ static void rest(struct side *side, struct schedule *schedule, bool agreed)
 		pause_ms(side->worker, PAUSE_MS + 1);
 	if (side->worker->rests == rests)
 		return;
-	side->spun_since = __rdtsc();
+	side->spun_since = klat_ticks();
 	/* The pause is the program's own: it makes no message late. */
 	schedule->due += schedule->due ? side->spun_since - before : 0;
 }
 
 static bool wants_rest(const struct side *side)
 {
-	return side->options->wait == SPIN && __rdtsc() - side->spun_since > side->turn;
+	return side->options->wait == SPIN && klat_ticks() - side->spun_since > side->turn;
 }
 
 static int initiator(struct klat_worker *worker)
@@ -438,13 +438,13 @@ static int initiator(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct side *side = &state->sides[INITIATOR];
-	struct schedule schedule = { .interval = o->rate ? run->tsc_khz * 1e3 / o->rate : 0 };
+	struct schedule schedule = { .interval = o->rate ? run->counter_khz * 1e3 / o->rate : 0 };
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0), *half = klat_series(run, HALF, 0),
 		 *response = klat_series(run, RESPONSE, 0);
 	struct message answer = { 0 };
 	int err = begin_body(worker, side);
 
-	side->spun_since = __rdtsc();
+	side->spun_since = klat_ticks();
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1, begin, end;
 		bool resting = wants_rest(side);
@@ -452,11 +452,11 @@ static int initiator(struct klat_worker *worker)
 		begin_iteration(side, i);
 		if (response)
 			await_due(side, &schedule);
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		err = send_message(side, number | (resting ? WORD_REST : 0), INITIATOR);
 		if (!err)
 			err = receive_message(side, &answer, number, INITIATOR);
-		end = klat_tsc_end(worker);
+		end = klat_stamp_end(worker);
 		round_trip[i] = end - begin;
 		half[i] = round_trip[i] / 2;
 		if (response) {
@@ -511,12 +511,12 @@ static int responder(struct klat_worker *worker)
 		side->spoils = corrupts && i == klat_end(run) - 1;
 		err = receive_message(side, &message, number, RESPONDER);
 		if (turnaround)
-			begin = klat_tsc_begin();
+			begin = klat_stamp_begin();
 		klat_inject(run, i);
 		if (!err)
 			err = send_message(side, message.word, RESPONDER);
 		if (turnaround)
-			turnaround[i] = klat_tsc_end(worker) - begin;
+			turnaround[i] = klat_stamp_end(worker) - begin;
 		if (!err && message.word & WORD_REST)
 			pause_ms(worker, PAUSE_MS);
 	}
@@ -631,7 +631,7 @@ static int64_t megabytes_a_second(const struct klat_run *run)
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		ticks += round_trip[i];
-	return 2.0 * o->bytes * run->iterations / 1e6 / (ticks / run->tsc_khz / 1e3);
+	return 2.0 * o->bytes * run->iterations / 1e6 / (ticks / run->counter_khz / 1e3);
 }
 
 static void verify_waits(struct klat_run *run)

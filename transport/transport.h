@@ -184,8 +184,8 @@ static inline bool is_over(uint64_t limit, uint32_t *turns, uint64_t *since)
 	if (++*turns & 0xff)
 		return false;
 	if (!*since)
-		*since = __rdtsc();
-	return __rdtsc() - *since > limit;
+		*since = klat_ticks();
+	return klat_ticks() - *since > limit;
 }
 
 static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *since)

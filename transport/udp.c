@@ -28,7 +28,7 @@ static int64_t loss_ms(const struct options *o)
 
 static uint64_t least_limit(const struct side *side)
 {
-	return side->run->tsc_khz * loss_ms(side->options);
+	return side->run->counter_khz * loss_ms(side->options);
 }
 
 /* No more than a third of all the time that there is, so that a message is sent more than once. */
@@ -53,7 +53,7 @@ static int send_again(struct side *side)
 	side->tally.lost++;
 	side->sent_word += WORD_AGAIN;
 	fragments_begin(side, side->sent_word);
-	side->resent = __rdtsc();
+	side->resent = klat_ticks();
 	return fragment_send_all(side, side->sent_word);
 }
 
@@ -97,7 +97,7 @@ static void note_late_answer(struct side *side, const struct fragment *header,
 	if (header->word == side->sent_word ||
 	    (header->word & WORD_NUMBER) != (side->sent_word & WORD_NUMBER))
 		return;
-	allow(side, __rdtsc() - patience->quiet + least_limit(side));
+	allow(side, klat_ticks() - patience->quiet + least_limit(side));
 	patience->limit = side->loss_limit;
 }
 
@@ -118,7 +118,7 @@ static int on_datagram(struct side *side, const struct fragment *header, ssize_t
 static int receive_udp(struct side *side, struct message *message)
 {
 	/* Without the stamp where no answer has ever come late: it would be in the sample. */
-	const uint64_t began = side->loss_limit ? __rdtsc() : 0;
+	const uint64_t began = side->loss_limit ? klat_ticks() : 0;
 	struct patience patience = { .limit = began ? side->loss_limit : least_limit(side) };
 	int err = 0;
 
@@ -138,7 +138,7 @@ static int receive_udp(struct side *side, struct message *message)
 		}
 	}
 	if (began)
-		allow(side, 3 * (__rdtsc() - (side->resent ? side->resent : began)));
+		allow(side, 3 * (klat_ticks() - (side->resent ? side->resent : began)));
 	message->word = side->gathered_word;
 	message->data = side->incoming;
 	side->tally.bytes_received += err ? 0 : side->options->bytes;

@@ -9,8 +9,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import NoReturn
 
-from klat import __version__, commands, programs, streams
-from klat.errors import KlatError, SessionError, did_you_mean
+from klat import __version__, commands
+from klat.base import programs, streams
+from klat.base.errors import KlatError, SessionError, did_you_mean
 
 _USAGE = 2
 _INTERRUPTED = 128 + signal.SIGINT

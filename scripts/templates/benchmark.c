@@ -52,11 +52,11 @@ static int caller(struct klat_worker *worker)
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		begin = klat_tsc_begin();
+		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		for (int64_t r = 0; r < o->repeat; r++)
 			syscall(SYS_getppid);
-		samples[i] = klat_tsc_end(worker) - begin;
+		samples[i] = klat_stamp_end(worker) - begin;
 	}
 	return 0;
 }

@@ -1,6 +1,6 @@
 """No sample is long or short because of its place in the run: not the first, not the last, no other.
 
-By the tests of klat.inference.positions over many short runs, each command with a false alarm in a
+By the tests of klat.stats.positions over many short runs, each command with a false alarm in a
 million. The fault "edges" puts klat's work back where it once was: to the beginning of the timed
 part, and right behind its last stamp.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness import MEASURED, UNTRUSTED, Session, run
 
-from klat.inference.positions import Order, standouts
+from klat.stats.positions import Order, standouts
 
 RUNS, ITERATIONS = 24, 150
 ONE_CPU = ("--cpus", "1,1")

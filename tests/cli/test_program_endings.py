@@ -133,7 +133,7 @@ def interrupted_while_it_waits(process: subprocess.Popen[bytes], program: str) -
 
 
 def waits_for_a_lock(pid: int) -> bool:
-    """Nothing is measured, and it sleeps between two tries: see lib/lock.c."""
+    """Nothing is measured, and it sleeps between two tries: see lib/base/lock.c."""
     return not harness.children(pid) and "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
 
 

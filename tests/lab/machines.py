@@ -13,7 +13,7 @@ import harness
 import pytest
 from labs import static_program
 
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.lab import cache, guest, image, initramfs, kernels, qemu
 from klat.lab.apt import Archive
 

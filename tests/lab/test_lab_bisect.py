@@ -14,9 +14,9 @@ import planted
 import pytest
 from labs import ROOT, Lab, experiment, hash_of, write_session
 
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.lab import bisect
-from klat.lab.attempt import Request
+from klat.lab.execution import Request
 from klat.lab.bisect import BAD, GOOD, UNTESTABLE, Figures, verdict
 from klat.lab.experiment import Experiment
 from klat.lab.initramfs import recorded_machine_id

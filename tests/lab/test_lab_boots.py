@@ -19,7 +19,7 @@ import pytest
 from labs import ROOT
 
 from klat.lab.modules import Tree
-from klat.session import read_session
+from klat.record.session import read_session
 
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network")
 LABELS = ("lab-stock", "lab-rt")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from labs import ROOT
 
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.lab import cache
 
 ANOTHER = "from klat.lab import cache\nwith cache.work(): pass"

@@ -19,13 +19,13 @@ import pytest
 from labs import experiment
 from written_sessions import SyntheticSession
 
-from klat import lab_record, plan
-from klat.errors import KlatError
-from klat.lab import cpio, guest, initramfs, session
+from klat.record import lab_files, plan_csv
+from klat.base.errors import KlatError
+from klat.lab import collect, cpio, guest, initramfs
 from klat.lab.experiment import Experiment, check_labels, parse_clock
-from klat.lab.failures import ProgramsFailed, ResultsIncomplete
+from klat.lab.boot_failures import ProgramsFailed, ResultsIncomplete
 from klat.lab.modules import Module
-from klat.sides import read_side
+from klat.compare.sides import read_side
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,7 +141,7 @@ def follow(
     (guest_root / "init").chmod(0o755)
     (guest_root / "klat/modules").write_text("")
     (guest_root / "klat/modules.last").write_text("")
-    planned = plan.to_csv(plan.make([(name, arguments) for name in statuses], runs, 1))
+    planned = plan_csv.to_csv(plan_csv.make([(name, arguments) for name in statuses], runs, 1))
     settings = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
     for name, (_, data) in entries(initramfs.of_boot(planned, settings)).items():
         if data:
@@ -215,7 +215,7 @@ def orders(planned: Experiment, benchmark: str) -> list[int]:
     return [run.order for run in planned.plan(planned.schedule()[0]) if run.benchmark == benchmark]
 
 
-EVIDENCE = session.Evidence({}, {}, ["klat"])
+EVIDENCE = collect.Evidence({}, {}, ["klat"])
 
 
 def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     boot, crashed = planned.schedule()[0], orders(planned, "cv")
     log = f"{crashed[0]} 139 cv: ended with status 139\n"
     delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok ok")
-    path = session.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
-    (left,) = lab_record.unrecorded(path)
+    path = collect.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
+    (left,) = lab_files.unrecorded(path)
     assert (left.benchmark, list(left.orders)) == ("cv", crashed)
     assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
     assert read_side(path).problems == [f"{path}: {left.sentence()}"]
-    session.check_whole(path, planned.plan(boot))
-    (line,) = lab_record.failures([path, path])
+    collect.check_whole(path, planned.plan(boot))
+    (line,) = lab_files.failures([path, path])
     assert line == f"{path} and 1 other session: {left.sentence().replace('5 runs', '10 runs')}"
 
 
@@ -240,7 +240,7 @@ def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> 
     with pytest.raises(
         ResultsIncomplete, match="1 of 10 runs are missing, the first of them pipes"
     ):
-        session.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
+        collect.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
 def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:
     log = "1 1 pipes: cannot\n2 1 cv: neither\n"
     delivery = delivered(tmp_path, planned, log, pipes="error", cv="error")
     with pytest.raises(ProgramsFailed, match="every run failed: cv: neither"):
-        session.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
+        collect.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
 @pytest.fixture
@@ -265,9 +265,9 @@ def theirs(tmp_path: Path, root: None, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_a_boot_leaves_belongs_to_the_caller_of_sudo(tmp_path: Path, theirs: Path) -> None:
     planned = experiment(boots=1, runs=1)
     boot, delivery = planned.schedule()[0], delivered(tmp_path, planned, "", pipes="ok", cv="ok")
-    evidence = session.Evidence({"console.log": b"x"}, {}, ["klat"])
-    session.store(theirs, planned, boot, delivery, evidence)
-    session.keep_failed(theirs, planned, boot, None, evidence, ProgramsFailed("why"))
+    evidence = collect.Evidence({"console.log": b"x"}, {}, ["klat"])
+    collect.store(theirs, planned, boot, delivery, evidence)
+    collect.keep_failed(theirs, planned, boot, None, evidence, ProgramsFailed("why"))
     found = list(theirs.rglob("*"))
     assert {path.name for path in found} >= {"run.json", "console.log", "pipes.u64", ".failed"}
     assert {(path.stat().st_uid, path.stat().st_gid) for path in found} == {
@@ -283,9 +283,9 @@ def test_a_boot_is_not_stored_through_another_users_link(tmp_path: Path, theirs:
     boot, delivery = planned.schedule()[0], delivered(tmp_path, planned, "", pipes="ok", cv="ok")
     (theirs / boot.label).symlink_to(target)
     with pytest.raises(KlatError, match="symbolic link"):
-        session.store(theirs, planned, boot, delivery, EVIDENCE)
+        collect.store(theirs, planned, boot, delivery, EVIDENCE)
     with pytest.raises(KlatError, match="symbolic link"):
-        session.keep_failed(theirs, planned, boot, delivery, EVIDENCE, ProgramsFailed("why"))
+        collect.keep_failed(theirs, planned, boot, delivery, EVIDENCE, ProgramsFailed("why"))
     assert list(target.iterdir()) == []
 
 
@@ -451,12 +451,12 @@ def test_words_of_one_kernel_alone_follow_those_of_all_and_are_declared_by_every
     first, second = made.schedule()
     assert made.append_of(first.condition) == "quiet"
     assert made.append_of(second.condition) == "quiet mitigations=off"
-    declared = [session.under_test(made, boot)["under_test"] for boot in (first, second)]
+    declared = [collect.under_test(made, boot)["under_test"] for boot in (first, second)]
     assert declared == [
         {"experiment": made.identity, "append": ""},
         {"experiment": made.identity, "append": "mitigations=off"},
     ]
-    assert session.under_test(experiment(), first) == {}, "kernels alone need no declaration"
+    assert collect.under_test(experiment(), first) == {}, "kernels alone need no declaration"
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ import pytest
 from labs import Lab, experiment
 from written_sessions import SyntheticSession
 
-from klat.lab import guest, session
-from klat.lab.failures import BootFailure, ResultsIncomplete
-from klat.session import read_session
+from klat.lab import collect, guest
+from klat.lab.boot_failures import BootFailure, ResultsIncomplete
+from klat.record.session import read_session
 
-EVIDENCE = session.Evidence({"console.log": b"said"}, {}, ["klat"])
+EVIDENCE = collect.Evidence({"console.log": b"said"}, {}, ["klat"])
 
 
 def member(name: str, data: bytes = b"", **fields: object) -> tarfile.TarInfo:
@@ -91,10 +91,10 @@ def test_a_hostile_delivery_is_one_failed_boot_and_is_kept(tmp_path: Path, name:
     boot, data = planned.schedule()[0], HOSTILE[name]()
     delivery = guest.Delivery("complete", data)
     with pytest.raises(BootFailure) as raised:
-        session.store(tmp_path, planned, boot, delivery, EVIDENCE)
+        collect.store(tmp_path, planned, boot, delivery, EVIDENCE)
     failure = raised.value
     assert str(failure).isprintable() and len(str(failure)) < 2000
-    kept = session.keep_failed(tmp_path, planned, boot, delivery, EVIDENCE, failure)
+    kept = collect.keep_failed(tmp_path, planned, boot, delivery, EVIDENCE, failure)
     assert json.loads((kept / "run.json").read_text())["lab"]["reason"] == str(failure)
     assert (kept / "lab/console.log").read_bytes() == b"said"
     raw = kept / "lab/results.tar"

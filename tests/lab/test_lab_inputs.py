@@ -17,10 +17,10 @@ import planted
 import pytest
 from labs import Lab
 
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.lab import apt, image, kernels, qemu
 from klat.lab.apt import Archive, Package
-from klat.lab.failures import ModuleMissing
+from klat.lab.boot_failures import ModuleMissing
 from klat.lab.modules import Tree
 
 RELEASE = "6.6.6-planted"

@@ -9,7 +9,7 @@ import harness
 import pytest
 from test_lab_boots import ARCHIVE, SHORT, klat, session_of
 
-from klat.session import Row, read_session
+from klat.record.session import Row, read_session
 
 FAMILY = ("pipes", "cv", "network", "tlbflush", "semaphore", "messages", "transport", "eventloop")
 METHODS = ("signal", "signal-below", "nanosleep")

@@ -11,11 +11,11 @@ import planted
 import pytest
 from labs import Lab, static_program
 
-from klat.errors import KlatError
-from klat.lab import image, options, suite
+from klat.base.errors import KlatError
+from klat.lab import image, kernel_config, suite
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL = [*options.GUEST, "TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK"]
+ALL = [*kernel_config.GUEST, "TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK"]
 
 
 def config(*without: str) -> bytes:
@@ -24,25 +24,25 @@ def config(*without: str) -> bytes:
 
 
 def test_a_kernel_that_has_all_lacks_nothing() -> None:
-    assert options.lacking(config(), ["timer", "network"]) == []
-    assert options.lacking(config().replace(b"BLK=y", b"BLK=m"), []) == []
-    assert options.lacking(b"", []) == [], "nothing is known of it"
+    assert kernel_config.lacking(config(), ["timer", "network"]) == []
+    assert kernel_config.lacking(config().replace(b"BLK=y", b"BLK=m"), []) == []
+    assert kernel_config.lacking(b"", []) == [], "nothing is known of it"
 
 
-@pytest.mark.parametrize("option", options.GUEST)
+@pytest.mark.parametrize("option", kernel_config.GUEST)
 def test_what_a_guest_needs_is_named(option: str) -> None:
-    (line,) = options.lacking(config(option), [])
+    (line,) = kernel_config.lacking(config(option), [])
     assert f"CONFIG_{option}:" in line
 
 
 def test_what_one_program_needs_is_named_where_it_runs() -> None:
-    assert options.lacking(config("TUN"), ["pipes"]) == []
-    (line,) = options.lacking(config("TUN"), ["pipes", "network"])
+    assert kernel_config.lacking(config("TUN"), ["pipes"]) == []
+    (line,) = kernel_config.lacking(config("TUN"), ["pipes", "network"])
     assert "CONFIG_TUN" in line
 
 
 def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:
-    (line,) = options.lacking(config("VIRTIO_BLK"), [])
+    (line,) = kernel_config.lacking(config("VIRTIO_BLK"), [])
     assert "CONFIG_VIRTIO_BLK: results come by" in line
 
 
@@ -103,5 +103,5 @@ def test_the_answer_is_that_of_the_guest_and_not_of_this_machine() -> None:
 def test_the_documentation_has_the_same_list() -> None:
     text = (ROOT / "docs/lab.md").read_text().partition("**Your own kernel**")[2]
     told = set(re.findall(r"`([A-Z0-9_]+)`", text.partition("\n## ")[0]))
-    assert set(options.GUEST) <= told
-    assert {o for needed in options.PROGRAMS.values() for o in needed} <= told
+    assert set(kernel_config.GUEST) <= told
+    assert {o for needed in kernel_config.PROGRAMS.values() for o in needed} <= told

@@ -8,7 +8,7 @@ import pytest
 from labs import Lab, experiment, write_session
 
 from klat.commands import lab as command
-from klat.lab import attempt, shootdown
+from klat.lab import execution, shootdown
 from klat.lab.qemu import Shape
 
 RESPONDERS, ITERATIONS, EXPECTED = 3, 20, 25
@@ -101,7 +101,7 @@ def test_the_status_is_0_1_2_or_a_signals(
         def begin(self, *_: object) -> int:
             return attempted
 
-    monkeypatch.setattr(attempt, "Attempt", Attempt)
+    monkeypatch.setattr(execution, "Attempt", Attempt)
     monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
     assert run(["shootdown", "--cpus", "4"]) == status
 

@@ -18,8 +18,8 @@ import pytest
 from fakes import Klat, is_running, wait_for
 from test_runner import each_once, kill_children, processes_of, recorded_orders
 
-from klat import plan
-from klat.session import read_session
+from klat.record import plan_csv
+from klat.record.session import read_session
 
 TWO = ("ab", "--a", "left", "--b", "right")
 SLOW = ("--option", "all.ms=30")
@@ -71,7 +71,7 @@ def test_each_block_is_abba_or_baab_and_the_plan_is_what_is_run(klat: Klat) -> N
 
 
 def test_either_setting_begins_about_half_of_the_blocks() -> None:
-    (_, a), _ = plan.take_turns([[("pipes", ())]] * 2, 1_000, 1, 7)
+    (_, a), _ = plan_csv.take_turns([[("pipes", ())]] * 2, 1_000, 1, 7)
     # 500 expected, standard deviation 16.
     assert 420 < sum(turn.place % 4 == 1 for turn in a) < 580
 
@@ -96,7 +96,7 @@ def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
 
 
 def test_a_steady_drift_cancels_in_a_block() -> None:
-    (_, a), (_, b) = plan.take_turns([[("pipes", ()), ("cv", ())]] * 2, 5, 3, 1)
+    (_, a), (_, b) = plan_csv.take_turns([[("pipes", ()), ("cv", ())]] * 2, 5, 3, 1)
     for block in range(1, 6):
         moments = [[turn.place for turn in side if turn.block == block] for side in (a, b)]
         assert sum(moments[0]) == sum(moments[1]) and len(moments[0]) == len(moments[1]) == 2

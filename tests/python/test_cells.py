@@ -11,7 +11,7 @@ from test_export import RT, label
 from written_sessions import SessionWriter
 
 from klat.cli import main
-from klat.report.cells import cells, text
+from klat.report.tables.cells import cells, text
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from written_sessions import SessionWriter, SyntheticSession
 
-from klat import sweeps
+from klat.compare import sweeps
 from klat.cli import main
-from klat.measurements import read_labels
-from klat.published import Published
-from klat.report.axis import common_axis
-from klat.report.gnuplot import Figure
-from klat.report.series import curve_names
-from klat.report.sweep_figures import sweep_figures
-from klat.statistics import mean_interval
-from klat.sweeps import Sweep
+from klat.compare.measurements import read_labels
+from klat.compare.published import Published
+from klat.report.plot.axis import common_axis
+from klat.report.plot.gnuplot import Figure
+from klat.report.plot.series import curve_names
+from klat.report.plot.sweep_figures import sweep_figures
+from klat.stats.descriptive import mean_interval
+from klat.compare.sweeps import Sweep
 
 needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 

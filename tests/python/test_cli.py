@@ -12,8 +12,9 @@ import fakes
 import pytest
 from fakes import ROOT, Klat
 
-from klat import cli, commands, programs
-from klat.errors import KlatError
+from klat import cli, commands
+from klat.base import programs
+from klat.base.errors import KlatError
 
 
 @pytest.fixture
@@ -231,7 +232,7 @@ def test_what_a_user_can_mend_is_one_line_and_a_status(
 def test_an_unreadable_session_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from klat.session import SessionError
+    from klat.record.session import SessionError
 
     command_that(monkeypatch, SessionError("x: has no session.json"))
     assert cli.main(["summary"]) == 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from written_sessions import SessionWriter
 
-from klat.measurements import read_labels
-from klat.sides import read_side
+from klat.compare.measurements import read_labels
+from klat.compare.sides import read_side
 
 HOUR_NS = 3600 * 10**9
 BEGUN_NS = 1_700_000_000_000_000_000

@@ -1353,7 +1353,7 @@ def test_a_long_run_is_read_piece_by_piece_with_the_same_outcome(
     asked = [lab("stock", boots=3, runs=runs), lab("rt", 1.1, boots=3, runs=runs, **RT)]
     asked += ["--quantile", "p98.5", "--within-runs", "--threshold", "60us"]
     whole = klat_compare(capsys, *asked)
-    for module in ("samples", "sources"):
+    for module in ("record.samples", "compare.sources"):
         monkeypatch.setattr(f"klat.{module}.PART", 64)
     assert klat_compare(capsys, *asked) == whole
     assert "p98.5 of a single run" in whole[1] and "above 60,000 ns" in whole[1]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from written_sessions import SyntheticSession
 
-from klat.comparability import Condition, Values, conditions, disagreements, words_under_test
-from klat.session import read_session
+from klat.compare.conditions import Condition, Values, conditions, disagreements, words_under_test
+from klat.record.session import read_session
 
 MACHINES = {
     path.stem: json.loads(path.read_text())

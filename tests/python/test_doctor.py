@@ -18,9 +18,10 @@ from pathlib import Path
 import fakes
 import pytest
 
-from klat import attempts, cli, doctor, facts
-from klat.attempts import Attempts, Gap
-from klat.doctor import Severity
+from klat import cli
+from klat.machine import checks, privileges, system
+from klat.machine.privileges import Attempts, Gap
+from klat.machine.checks import Severity
 
 CPU = "sys/devices/system/cpu"
 CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -88,10 +89,10 @@ def plant(root: Path, files: dict[str, str | bytes]) -> None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def gather(root: Path, later: dict[str, str | bytes] | None = None) -> facts.Facts:
+def gather(root: Path, later: dict[str, str | bytes] | None = None) -> system.Facts:
     """The facts of a planted machine on which `later` changes while it is watched."""
     watched: dict[str, str | bytes] = {"proc/stat": "cpu  1000 0 1000 100400 0 0 0 0 0 0\n"}
-    return facts.gather(root, 1.0, lambda _: plant(root, watched | (later or {})))
+    return system.gather(root, 1.0, lambda _: plant(root, watched | (later or {})))
 
 
 @pytest.fixture
@@ -101,11 +102,11 @@ def machine(tmp_path: Path) -> Path:
 
 
 def test_a_healthy_machine_has_no_findings(machine: Path) -> None:
-    assert doctor.examine(gather(machine), GRANTED) == []
+    assert checks.examine(gather(machine), GRANTED) == []
 
 
 def test_a_machine_that_tells_nothing_is_not_accused(tmp_path: Path) -> None:
-    findings = doctor.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED)
+    findings = checks.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED)
     # Without /proc/cpuinfo there is no counter to rely on.
     assert [finding.check for finding in findings] == ["counter"]
 
@@ -255,7 +256,7 @@ def test_what_is_planted_is_found_and_nothing_else(
     machine: Path, check: str, severity: Severity, files: Files, later: Files
 ) -> None:
     plant(machine, files)
-    findings = doctor.examine(gather(machine, later), GRANTED)
+    findings = checks.examine(gather(machine, later), GRANTED)
     assert [(finding.check, finding.severity) for finding in findings] == [(check, severity)]
 
 
@@ -263,26 +264,26 @@ def test_what_is_planted_is_found_and_nothing_else(
 def test_what_is_refused_is_found_and_nothing_else(
     machine: Path, check: str, severity: Severity, tried: Attempts
 ) -> None:
-    findings = doctor.examine(gather(machine), tried)
+    findings = checks.examine(gather(machine), tried)
     assert [(finding.check, finding.severity) for finding in findings] == [(check, severity)]
 
 
 def test_no_check_is_without_a_test() -> None:
     checked = {check for check, *_ in PLANTED} | {check for check, *_ in TRIED}
-    assert len(checked) == len(doctor.CHECKS)
+    assert len(checked) == len(checks.CHECKS)
 
 
-def everything(root: Path) -> list[doctor.Finding]:
+def everything(root: Path) -> list[checks.Finding]:
     """The findings of all planted machines."""
     found = []
     for number, (_, _, files, later) in enumerate(PLANTED):
         machine = root / str(number)
         plant(machine, dict(HEALTHY) | files)
-        found += doctor.examine(gather(machine, later), GRANTED)
+        found += checks.examine(gather(machine, later), GRANTED)
     healthy = root / "healthy"
     plant(healthy, dict(HEALTHY))
     for _, _, tried in TRIED:
-        found += doctor.examine(gather(healthy), tried)
+        found += checks.examine(gather(healthy), tried)
     return found
 
 
@@ -297,7 +298,7 @@ def test_findings_are_in_order_of_harm(machine: Path) -> None:
         plant(machine, files)
     plant(machine, {"proc/cpuinfo": TCG})
     tried = replace(GRANTED, realtime="no", missing=("gnuplot",), memory_lock="no")
-    findings = doctor.examine(gather(machine), tried)
+    findings = checks.examine(gather(machine), tried)
     ranks = [list(Severity).index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)
     assert set(ranks) == {0, 1, 2}
@@ -318,7 +319,7 @@ def test_the_busiest_neighbours_are_named_without_klat_itself(machine: Path) -> 
     known = gather(machine, later | {"proc/stat": f"cpu  {busy} 0 1000 {idle} 0 0 0 0\n"})
     assert [(c.name, c.pid) for c in known.consumers] == [("cc1 (x) y", 7)]
     assert known.busy_cpus == pytest.approx(0.9)
-    (finding,) = doctor.examine(known, GRANTED)
+    (finding,) = checks.examine(known, GRANTED)
     assert "cc1 (x) y (7) 90%" in finding.detail
 
 
@@ -329,7 +330,7 @@ def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
     with open(path, "wb") as file:
         file.seek(0x40000000)
         file.write(b"\x01\x00\x00\x40TCGTCGTCGTCG")
-    assert [f.check for f in doctor.examine(gather(machine), GRANTED)] == ["emulated"]
+    assert [f.check for f in checks.examine(gather(machine), GRANTED)] == ["emulated"]
 
 
 @pytest.mark.parametrize(
@@ -337,14 +338,14 @@ def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
     [("", ()), ("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("\n", ()), ("2,4-5", (2, 4, 5))],
 )
 def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...]) -> None:
-    assert facts.cpu_list(text) == cpus
+    assert system.cpu_list(text) == cpus
 
 
 # What is printed ----------------------------------------------------------------------------------
 
 
 def test_the_text_fits_80_columns(tmp_path: Path) -> None:
-    text = doctor.to_text(everything(tmp_path))
+    text = checks.to_text(everything(tmp_path))
     assert max(map(len, text.splitlines())) <= 80
     for severity in Severity:
         assert f"\n{severity.value}" in f"\n{text}"
@@ -352,14 +353,14 @@ def test_the_text_fits_80_columns(tmp_path: Path) -> None:
 
 def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
     findings = everything(tmp_path)
-    coloured = doctor.to_text(findings, colour=True)
-    assert coloured != doctor.to_text(findings)
-    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == doctor.to_text(findings)
+    coloured = checks.to_text(findings, colour=True)
+    assert coloured != checks.to_text(findings)
+    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == checks.to_text(findings)
 
 
 def test_json_holds_what_the_text_says(tmp_path: Path) -> None:
     findings = everything(tmp_path)
-    document = json.loads(doctor.to_json(findings))
+    document = json.loads(checks.to_json(findings))
     assert document["spoiled"] is True
     assert [f["title"] for f in document["findings"]] == [f.title for f in findings]
     assert {f["severity"] for f in document["findings"]} == {"spoils", "distorts", "note"}
@@ -383,8 +384,8 @@ def test_the_exit_status_tells_whether_something_spoils(
     form: str,
 ) -> None:
     known = gather(machine)
-    monkeypatch.setattr(facts, "gather", lambda: known)
-    monkeypatch.setattr(attempts, "attempt", lambda results, cpus: tried)
+    monkeypatch.setattr(system, "gather", lambda: known)
+    monkeypatch.setattr(privileges, "attempt", lambda results, cpus: tried)
     assert cli.main(["doctor", "--format", form]) == status
     assert capsys.readouterr().out
 
@@ -402,7 +403,7 @@ def scheduling() -> tuple[object, ...]:
 
 def test_trying_changes_nothing_and_leaves_nobody_behind(tmp_path: Path) -> None:
     before = scheduling()
-    attempts.attempt(tmp_path, sorted(os.sched_getaffinity(0)))
+    privileges.attempt(tmp_path, sorted(os.sched_getaffinity(0)))
     assert scheduling() == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -420,8 +421,8 @@ def test_what_the_kernel_refuses_is_told_in_its_words(
 ) -> None:
     refuse = refusing(PermissionError(1, "Operation not permitted"))
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    monkeypatch.setattr(attempts, "_call", refuse)
-    tried = attempts.attempt(tmp_path, ())
+    monkeypatch.setattr(privileges, "_call", refuse)
+    tried = privileges.attempt(tmp_path, ())
     reasons = (tried.realtime, tried.memory_lock, tried.namespace)
     assert reasons == ("Operation not permitted",) * 3
 
@@ -431,21 +432,21 @@ def test_a_policy_that_is_granted_and_not_obtained_is_refused(
 ) -> None:
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
-    assert "obtained" in attempts.attempt(tmp_path, ()).realtime
+    assert "obtained" in privileges.attempt(tmp_path, ()).realtime
 
 
 def test_a_cpu_that_stands_still_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = min(os.sched_getaffinity(0))
     ticks = iter([0, 1000, 2000, 5_002_000, 5_003_000, 5_303_000, 200_000_000])
-    monkeypatch.setattr(attempts.time, "perf_counter_ns", lambda: next(ticks))
-    assert attempts.find_gaps([cpu]) == (Gap(cpu, 3, 194697.0),)
+    monkeypatch.setattr(privileges.time, "perf_counter_ns", lambda: next(ticks))
+    assert privileges.find_gaps([cpu]) == (Gap(cpu, 3, 194697.0),)
 
 
 def test_results_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    below = attempts.attempt(tmp_path / "file/below", ()).results_refused
+    below = privileges.attempt(tmp_path / "file/below", ()).results_refused
     assert below == "Not a directory"
-    fine = attempts.attempt(tmp_path / "new/below", ())
+    fine = privileges.attempt(tmp_path / "new/below", ())
     assert fine.results_refused == ""
     assert fine.results_free
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from written_sessions import SessionWriter
 
-from klat.environment import ABSENT, Difference, differences, recorded_differences
+from klat.record.environment import ABSENT, Difference, differences, recorded_differences
 
 
 def write(root: Path, **files: str | bytes) -> Path:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from klat import files, locks, owners
-from klat.errors import KlatError
+from klat.base import files, locks, owners
+from klat.base.errors import KlatError
 
 NOBODY, GROUP, STRANGER = 65534, 65533, 4242
 BEFORE = b"only root reads this"

@@ -25,17 +25,17 @@ import fuzzed
 import pytest
 from written_sessions import COLUMNS, SyntheticSession, run_facts
 
-from klat import directory, lab_record, plan
+from klat.record import lab_files, plan_csv, session_directory
 from klat.cli import main
-from klat.errors import KlatError, SessionError
+from klat.base.errors import KlatError, SessionError
 from klat.export import RUNS
 from klat.lab import experiment, guest
 from klat.lab.qemu import Shape
-from klat.other_work import other_work
-from klat.session import read_session
-from klat.sources import Source
-from klat.turns import Partner
-from klat.verification import believed
+from klat.record.other_work import other_work
+from klat.record.session import read_session
+from klat.compare.sources import Source
+from klat.running.alternation import Partner
+from klat.record.verification import believed
 
 # Of a million: how many are of each kind.
 SHARES = {
@@ -81,8 +81,8 @@ class Bench:
         for boot in ("boot-3", "boot-4"):
             _session(self.other / boot, boot, "rt")
         self.path = self.victim.path
-        schedule = plan.make([("pipes", ("--bytes=1",)), ("tlbflush", ("--x='a b'",))], 3, 1)
-        self.plan = plan.to_csv(schedule)
+        schedule = plan_csv.make([("pipes", ("--bytes=1",)), ("tlbflush", ("--x='a b'",))], 3, 1)
+        self.plan = plan_csv.to_csv(schedule)
         self.facts: dict[str, Any] = run_facts() | {"lab": _lab_facts()}
         lines = self.victim.lines()
         self.rows = [dict(zip(COLUMNS, line.split(","))) for line in lines]
@@ -158,8 +158,8 @@ def _session_json(bench: Bench, draw: random.Random) -> None:
 def _run_json(bench: Bench, draw: random.Random) -> None:
     (bench.path / "run.json").write_bytes(fuzzed.changed_json(draw, bench.facts))
     for read in (
-        lambda: lab_record.failures([bench.path]),
-        lambda: Partner.of(bench.path, directory.read_facts(bench.path)),
+        lambda: lab_files.failures([bench.path]),
+        lambda: Partner.of(bench.path, session_directory.read_facts(bench.path)),
         lambda: experiment.of_session(bench.path),
         lambda: _read_all(bench) if draw.random() < 0.1 else None,
     ):
@@ -171,7 +171,7 @@ def _plan_csv(bench: Bench, draw: random.Random) -> None:
     data = fuzzed.changed_plan(draw, bench.plan)
     (bench.path / "plan.csv").write_bytes(data)
     facts = {"plan_sha256": hashlib.sha256(data).hexdigest()}
-    for run in plan.from_csv(directory.read_plan(bench.path, facts)):
+    for run in plan_csv.from_csv(session_directory.read_plan(bench.path, facts)):
         assert run.order > 0 and "\0" not in "".join(run.arguments) and "/" not in run.benchmark
 
 
@@ -245,7 +245,7 @@ def _end(*_: object) -> None:
 @contextlib.contextmanager
 def _without_gnuplot() -> Iterator[None]:
     """Figures are made and not drawn, which takes longest and reads nothing of a record."""
-    from klat.report import gnuplot
+    from klat.report.plot import gnuplot
 
     drawn = gnuplot.draw
     gnuplot.draw = lambda figures, directory: None  # type: ignore[assignment]

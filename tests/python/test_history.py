@@ -15,7 +15,7 @@ from written_sessions import SessionWriter
 from scipy.stats import binom
 
 from klat.cli import main
-from klat.inference.changes import changes, drift, is_line, needed, needed_beside
+from klat.stats.change_points import changes, drift, is_line, needed, needed_beside
 
 Level = Callable[[int], float]
 
@@ -100,7 +100,7 @@ def test_constants_neither_change_nor_drift() -> None:
 
 
 def test_the_statistic_is_that_of_the_paper_term_by_term() -> None:
-    from klat.inference.changes import _statistics
+    from klat.stats.change_points import _statistics
 
     values = np.random.default_rng(4).normal(size=9)
     (found,) = _statistics(values[None, :])

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from klat.inference import lineup, multiplicity, power, proportion, within
-from klat.inference.means import Difference, from_intervals, paired, welch
-from klat.inference.nested import branch_means, mean, variance, variance_components
+from klat.stats import autocorrelation, enough_units, multiplicity, power, proportion
+from klat.stats.means import Difference, from_intervals, paired, welch
+from klat.stats.hierarchy import branch_means, mean, variance, variance_components
 
 EXACT = pytest.approx
 A = [1.31, 0.92, 1.77, 1.04, 1.58, 0.87, 1.12]
@@ -219,28 +219,32 @@ def test_the_critical_value_lies_between_the_two_sided_and_the_one_sided_one() -
 
 
 def test_the_fewest_units_that_chance_does_not_line_up() -> None:
-    assert (lineup.fewest(0.05), lineup.fewest(0.05, pairs=True)) == (4, 6)
-    assert lineup.by_arrangement(4, 4) == 2 / 70 and lineup.by_arrangement(2, 9) == 2 / 55
-    assert lineup.by_arrangement(6, 6, pairs=True) == 2 / 64
+    assert (enough_units.fewest(0.05), enough_units.fewest(0.05, pairs=True)) == (4, 6)
+    assert (
+        enough_units.by_arrangement(4, 4) == 2 / 70 and enough_units.by_arrangement(2, 9) == 2 / 55
+    )
+    assert enough_units.by_arrangement(6, 6, pairs=True) == 2 / 64
 
 
 def test_units_in_two_states_are_tested_exactly() -> None:
-    assert lineup.by_states(4, 4, 0, 4) == approx(2 / 4**4)
-    assert lineup.by_paired_states(6, 6, 0) == approx(2 / 4**6)
+    assert enough_units.by_states(4, 4, 0, 4) == approx(2 / 4**4)
+    assert enough_units.by_paired_states(6, 6, 0) == approx(2 / 4**6)
     # For the worst share of states, whatever it is.
     for a, b in ((4, 4), (2, 9), (5, 6)):
         worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 101))
-        assert lineup.by_states(a, b, 0, b) == approx(worst)
+        assert enough_units.by_states(a, b, 0, b) == approx(worst)
     for share in (0.05, 0.2, 0.37, 0.5):
         chances = [stats.binom.pmf(range(n + 1), n, share) for n in (7, 9)]
         rejected = sum(
             p * q
             for i, p in enumerate(chances[0])
             for j, q in enumerate(chances[1])
-            if lineup.by_states(7, 9, i, j) <= 0.05
+            if enough_units.by_states(7, 9, i, j) <= 0.05
         )
         assert rejected <= 0.0501
-    assert lineup.by_states(7, 9, 3, 4) > 0.5 and lineup.by_paired_states(9, 3, 3) == approx(1)
+    assert enough_units.by_states(7, 9, 3, 4) > 0.5 and enough_units.by_paired_states(
+        9, 3, 3
+    ) == approx(1)
 
 
 def test_power_of_equivalence_is_what_a_simulation_finds() -> None:
@@ -277,7 +281,7 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(
     for _ in range(300):
         noise = draw.standard_normal(3_000)
         series = lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise)[1_000:]
-        found = within.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
+        found = autocorrelation.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
         assert found is not None and found.interval is not None
         covered += found.interval[0] <= truth <= found.interval[1] + 1
     assert covered / 300 >= 0.91
@@ -287,19 +291,19 @@ def test_the_ranks_of_an_interval_are_those_of_the_binomial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples = np.random.default_rng(1).permutation(np.arange(1, 101, dtype=np.uint64))
-    monkeypatch.setattr(within, "correlation_time", lambda _: 1.0)
-    found = within.run_quantile(samples, Fraction(1, 2))
+    monkeypatch.setattr(autocorrelation, "correlation_time", lambda _: 1.0)
+    found = autocorrelation.run_quantile(samples, Fraction(1, 2))
     # For n = 100 the 95 % interval of the median is from the 40th to the 61st.
-    assert found == within.RunQuantile(50, (40, 61), 100, 100.0)
-    monkeypatch.setattr(within, "correlation_time", lambda _: 4.0)
-    found = within.run_quantile(samples, Fraction(1, 2))
+    assert found == autocorrelation.RunQuantile(50, (40, 61), 100, 100.0)
+    monkeypatch.setattr(autocorrelation, "correlation_time", lambda _: 4.0)
+    found = autocorrelation.run_quantile(samples, Fraction(1, 2))
     # For 25, from the 8th to the 18th, which are these of 100.
-    assert found == within.RunQuantile(50, (29, 72), 100, 25.0)
-    assert within.run_quantile(samples[:9], Fraction(1, 2)) is None
+    assert found == autocorrelation.RunQuantile(50, (29, 72), 100, 25.0)
+    assert autocorrelation.run_quantile(samples[:9], Fraction(1, 2)) is None
 
 
 def test_a_constant_run_has_no_memory() -> None:
-    found = within.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
+    found = autocorrelation.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
     assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from written_sessions import SessionWriter, SyntheticSession
 from klat import cli
-from klat.session import read_session
+from klat.record.session import read_session
 
 COUNTED = {"mode": "counted", "unit": "instructions"}
 EMULATED = {"mode": "emulated"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klat.report.numbers import ratio_digits
+from klat.report.text.numbers import ratio_digits
 
 
 @pytest.mark.parametrize(

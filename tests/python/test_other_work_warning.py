@@ -9,8 +9,8 @@ import pytest
 from written_sessions import SyntheticSession
 
 from klat.cli import main
-from klat.other_work import other_work
-from klat.session import Session, read_session
+from klat.record.other_work import other_work
+from klat.record.session import Session, read_session
 
 
 def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "") -> Session:

@@ -13,7 +13,7 @@ import pytest
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
-from klat.verdicts import Observed, Rules, Unit, Verdict, judge
+from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
 
 def pilot(

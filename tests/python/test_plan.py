@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from klat import plan
-from klat.errors import KlatError
+from klat.record import plan_csv
+from klat.base.errors import KlatError
 
 SETS = [("pipes", ("--bytes=1",)), ("cv", ())]
 
@@ -20,7 +20,7 @@ SETS = [("pipes", ("--bytes=1",)), ("cv", ())]
 def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None:
     # Written down once: it fails when the shuffle changes, which would make recorded seeds
     # worthless.
-    assert plan.to_csv(plan.make(SETS, 3, 42)) == (
+    assert plan_csv.to_csv(plan_csv.make(SETS, 3, 42)) == (
         "order,benchmark,run,arguments\n"
         '1,pipes,1,"--bytes=1"\n'
         '2,cv,1,""\n'
@@ -32,13 +32,13 @@ def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None
 
 
 def test_another_seed_gives_another_order() -> None:
-    orders = {plan.to_csv(plan.make(SETS, 20, seed)) for seed in range(50)}
+    orders = {plan_csv.to_csv(plan_csv.make(SETS, 20, seed)) for seed in range(50)}
     assert len(orders) == 50
 
 
 def test_every_order_is_equally_likely() -> None:
     sets = [("pipes", ()), ("cv", ()), ("timer", ())]
-    seen = Counter(tuple(r.benchmark for r in plan.make(sets, 1, seed)) for seed in range(6000))
+    seen = Counter(tuple(r.benchmark for r in plan_csv.make(sets, 1, seed)) for seed in range(6000))
     assert len(seen) == 6
     # 1000 expected of each, standard deviation 29; swapping with any place instead of an earlier
     # one gives 889 and 1111.
@@ -46,7 +46,7 @@ def test_every_order_is_equally_likely() -> None:
 
 
 def test_every_parameter_set_has_all_its_runs_numbered_as_they_come() -> None:
-    schedule = plan.make(SETS, 25, 7)
+    schedule = plan_csv.make(SETS, 25, 7)
     assert [run.order for run in schedule] == list(range(1, 51))
     for benchmark, arguments in SETS:
         runs = [r.run for r in schedule if (r.benchmark, r.arguments) == (benchmark, arguments)]
@@ -54,7 +54,7 @@ def test_every_parameter_set_has_all_its_runs_numbered_as_they_come() -> None:
 
 
 def test_benchmarks_are_mixed_over_the_whole_session() -> None:
-    schedule = plan.make(SETS, 500, 1)
+    schedule = plan_csv.make(SETS, 500, 1)
     halves = Counter(run.benchmark for run in schedule[:500])
     assert 200 < halves["pipes"] < 300
     changes = sum(a.benchmark != b.benchmark for a, b in itertools.pairwise(schedule))
@@ -65,12 +65,12 @@ ODD = ("--cpus=0,1", "--name=two words", "--quote=it's", "--dollar=$HOME;`id`", 
 
 
 def test_a_plan_read_back_is_the_plan_written() -> None:
-    schedule = plan.make([("pipes", ODD), ("cv", ())], 4, 3)
-    assert plan.from_csv(plan.to_csv(schedule)) == schedule
+    schedule = plan_csv.make([("pipes", ODD), ("cv", ())], 4, 3)
+    assert plan_csv.from_csv(plan_csv.to_csv(schedule)) == schedule
 
 
 def test_plan_csv_is_csv_to_others() -> None:
-    text = plan.to_csv(plan.make([("pipes", ("--cpus=0,1",))], 1, 0))
+    text = plan_csv.to_csv(plan_csv.make([("pipes", ("--cpus=0,1",))], 1, 0))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert rows == [
         {"order": "1", "benchmark": "pipes", "run": "1", "arguments": "--cpus=0,1"},
@@ -78,8 +78,8 @@ def test_plan_csv_is_csv_to_others() -> None:
 
 
 def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
-    (tmp_path / "plan.csv").write_text(plan.to_csv(plan.make([("pipes", ODD)], 2, 0)))
-    loop = plan.__doc__ or ""
+    (tmp_path / "plan.csv").write_text(plan_csv.to_csv(plan_csv.make([("pipes", ODD)], 2, 0)))
+    loop = plan_csv.__doc__ or ""
     commands = loop[loop.index("    tail") : loop.index("    done") + len("    done")]
     program = tmp_path / "pipes"
     program.write_text("#!/bin/sh\nprintf '<%s>' \"$@\" >> said\necho >> said\n")
@@ -103,10 +103,10 @@ def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_plan_is_refused(damage) -> None:  # type: ignore[no-untyped-def]
-    text = plan.to_csv(plan.make(SETS, 3, 42))
-    plan.from_csv(text)
+    text = plan_csv.to_csv(plan_csv.make(SETS, 3, 42))
+    plan_csv.from_csv(text)
     with pytest.raises(KlatError, match="damaged or was edited"):
-        plan.from_csv(damage(text))
+        plan_csv.from_csv(damage(text))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_damaged_plan_is_refused(damage) -> None:  # type: ignore[no-untyped-d
     ],
 )
 def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> None:
-    assert plan.parse_sweep(text).values == values
+    assert plan_csv.parse_sweep(text).values == values
 
 
 @pytest.mark.parametrize(
@@ -144,19 +144,22 @@ def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> N
 )
 def test_a_sweep_that_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="."):
-        plan.parse_sweep(text)
+        plan_csv.parse_sweep(text)
 
 
 @pytest.mark.parametrize("text", ["timer", "timer.period=", "timer.quiet", "x y.z=1"])
 def test_an_option_that_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="."):
-        plan.parse_option(text)
+        plan_csv.parse_option(text)
 
 
 def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own() -> None:
-    sweeps = [plan.parse_sweep("tlbflush.responders=0,1"), plan.parse_sweep("tlbflush.pages=1,8")]
-    options = [plan.parse_option("tlbflush.keep"), plan.parse_option("pipes.bytes=64")]
-    sets = plan.parameter_sets(["pipes", "tlbflush"], {"iterations": "100"}, options, sweeps)
+    sweeps = [
+        plan_csv.parse_sweep("tlbflush.responders=0,1"),
+        plan_csv.parse_sweep("tlbflush.pages=1,8"),
+    ]
+    options = [plan_csv.parse_option("tlbflush.keep"), plan_csv.parse_option("pipes.bytes=64")]
+    sets = plan_csv.parameter_sets(["pipes", "tlbflush"], {"iterations": "100"}, options, sweeps)
     assert sets == [
         ("pipes", ("--iterations=100", "--bytes=64")),
         ("tlbflush", ("--iterations=100", "--keep", "--responders=0", "--pages=1")),
@@ -167,8 +170,8 @@ def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own() -> Non
 
 
 def test_what_is_said_of_one_benchmark_comes_before_what_is_said_of_all() -> None:
-    options = [plan.parse_option("timer.iterations=9"), plan.parse_option("all.policy=rr")]
-    sets = plan.parameter_sets(["pipes", "timer"], {"iterations": "100"}, options)
+    options = [plan_csv.parse_option("timer.iterations=9"), plan_csv.parse_option("all.policy=rr")]
+    sets = plan_csv.parameter_sets(["pipes", "timer"], {"iterations": "100"}, options)
     assert sets == [
         ("pipes", ("--iterations=100", "--policy=rr")),
         ("timer", ("--iterations=9", "--policy=rr")),
@@ -189,14 +192,14 @@ def test_settings_that_contradict_each_other_are_refused(
     options: list[str], sweeps: list[str]
 ) -> None:
     with pytest.raises(KlatError):
-        plan.parameter_sets(
+        plan_csv.parameter_sets(
             ["pipes", "timer"],
             {},
-            [plan.parse_option(text) for text in options],
-            [plan.parse_sweep(text) for text in sweeps],
+            [plan_csv.parse_option(text) for text in options],
+            [plan_csv.parse_sweep(text) for text in sweeps],
         )
 
 
 def test_a_plan_too_long_to_hold_is_refused() -> None:
     with pytest.raises(KlatError, match="more than one session can hold"):
-        plan.make(SETS, plan.MAX_RUNS, 1)
+        plan_csv.make(SETS, plan_csv.MAX_RUNS, 1)

@@ -10,14 +10,22 @@ import pytest
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
-from klat.curves import Band, cumulative, edges, granularity, shares, spread_out, thinned
-from klat.measurements import by_session, read_labels
-from klat.report.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
-from klat.report.distribution import distribution
-from klat.report.gnuplot import Figure, quoted
-from klat.report.runs import run_series
-from klat.report.series import overlays
-from klat.tally import Tally
+from klat.report.plot.reduction import (
+    Band,
+    cumulative,
+    edges,
+    granularity,
+    shares,
+    spread_out,
+    thinned,
+)
+from klat.compare.measurements import by_session, read_labels
+from klat.report.plot.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
+from klat.report.plot.distribution import distribution
+from klat.report.plot.gnuplot import Figure, quoted
+from klat.report.plot.run_order import run_series
+from klat.report.plot.series import overlays
+from klat.stats.histogram import Tally
 
 needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 FLUSH = "responders={};pages=1"

@@ -15,9 +15,9 @@ from test_compare import again
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
-from klat.measurements import read_labels
-from klat.session import read_session
-from klat.wakeups import state_of
+from klat.compare.measurements import read_labels
+from klat.record.session import read_session
+from klat.record.wakeups import state_of
 
 CPU = "sys/devices/system/cpu"
 

@@ -10,7 +10,7 @@ import pytest
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main
-from klat.inference.positions import Order, standouts
+from klat.stats.positions import Order, standouts
 
 Samples = npt.NDArray[np.uint64]
 

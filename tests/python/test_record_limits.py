@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from written_sessions import SessionWriter, SyntheticSession, run_facts
 
-from klat import directory, lab_record, plan
+from klat.record import lab_files, plan_csv, session_directory
 from klat.cli import main
-from klat.errors import KlatError
-from klat.measurements import read_labels
-from klat.record_files import read_run_json
-from klat.session import SessionError, read_session
+from klat.base.errors import KlatError
+from klat.compare.measurements import read_labels
+from klat.record.json_files import read_run_json
+from klat.record.session import SessionError, read_session
 
 SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
 
@@ -144,7 +144,7 @@ def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
 ) -> None:
     writer = session_writer()
     facts = run_facts()
-    assert (written(writer, facts), lab_record.unrecorded(writer.path)[0].orders) == (facts, (3,))
+    assert (written(writer, facts), lab_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
     inner: Any = facts
     *above, last = field.split(".")
     for name in above:
@@ -154,7 +154,7 @@ def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
         written(writer, facts)
     assert (above or [last])[0] in str(raised.value)
     with pytest.raises(KlatError, match="run.json is damaged or was edited: "):
-        directory.read_facts(writer.path)
+        session_directory.read_facts(writer.path)
 
 
 def written(writer: SyntheticSession, facts: dict[str, Any]) -> dict[str, Any]:
@@ -267,10 +267,10 @@ def test_many_kinds_of_damage_are_told_in_few_lines(session_writer: SessionWrite
     ],
 )
 def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
-    text = plan.to_csv(plan.make([("pipes", ())], 2, 0))
-    assert len(plan.from_csv(text + '3,pipes,3,""\n')) == 3
+    text = plan_csv.to_csv(plan_csv.make([("pipes", ())], 2, 0))
+    assert len(plan_csv.from_csv(text + '3,pipes,3,""\n')) == 3
     with pytest.raises(KlatError, match=r"plan.csv is damaged or was edited \(line 4\)"):
-        plan.from_csv(f"{text}{line}\n")
+        plan_csv.from_csv(f"{text}{line}\n")
 
 
 def test_a_plan_that_is_no_text_is_refused(session_writer: SessionWriter) -> None:
@@ -279,7 +279,9 @@ def test_a_plan_that_is_no_text_is_refused(session_writer: SessionWriter) -> Non
     writer = session_writer()
     (writer.path / "plan.csv").write_bytes(b"\xff")
     with pytest.raises(KlatError, match="plan.csv is damaged or was edited"):
-        directory.read_plan(writer.path, {"plan_sha256": hashlib.sha256(b"\xff").hexdigest()})
+        session_directory.read_plan(
+            writer.path, {"plan_sha256": hashlib.sha256(b"\xff").hexdigest()}
+        )
 
 
 @contextmanager

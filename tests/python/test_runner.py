@@ -23,8 +23,9 @@ import fakes
 import pytest
 from fakes import Klat, is_running, wait_for
 
-from klat import process, progress
-from klat.session import read_session
+from klat.base import process
+from klat.running import progress
+from klat.record.session import read_session
 
 
 SLOW = ("--option", "all.ms=30")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from written_sessions import SessionWriter, SyntheticSession, statistics_of
 
-from klat.session import SessionError, find_sessions, parse_pairs, printable, read_session
+from klat.record.session import SessionError, find_sessions, parse_pairs, printable, read_session
 
 SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
 
@@ -329,7 +329,7 @@ def test_reading_a_session_needs_the_standard_library_only(session_writer: Sessi
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     scripts = Path(__file__).resolve().parents[2] / "scripts"
     code = (
-        "import sys, json; sys.path.insert(0, sys.argv[1]); from klat.session import read_session;"
+        "import sys, json; sys.path.insert(0, sys.argv[1]); from klat.record.session import read_session;"
         "s = read_session(sys.argv[2]);"
         "print(json.dumps([len(s.rows), [m for m in ('numpy', 'scipy') if m in sys.modules]]))"
     )

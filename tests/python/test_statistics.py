@@ -9,9 +9,9 @@ import pytest
 from written_sessions import SessionWriter, statistics_of
 from scipy import stats
 
-from klat.samples import SampleFiles
-from klat.session import SessionError, read_session
-from klat.statistics import (
+from klat.record.samples import SampleFiles
+from klat.record.session import SessionError, read_session
+from klat.stats.descriptive import (
     P50,
     P99,
     effective_size,

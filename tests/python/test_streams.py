@@ -16,8 +16,8 @@ import pytest
 from fakes import Klat
 from written_sessions import SessionWriter
 
-from klat import directory
-from klat.session import read_session
+from klat.record import session_directory
+from klat.record.session import read_session
 
 # In a shell's words. A broken pipe is descriptor 9.
 INPUTS = {"open": "", "closed": "0<&-"}
@@ -87,7 +87,7 @@ def assert_whole(session: Path, runs: int) -> None:
     record = read_session(session)
     assert not record.problems
     assert record.completed_orders() == set(range(1, runs + 1))
-    directory.read_plan(session, directory.read_facts(session))
+    session_directory.read_plan(session, session_directory.read_facts(session))
 
 
 def check_run(klat: Klat, streams: Streams) -> None:

@@ -13,8 +13,8 @@ import pytest
 from written_sessions import PIPES, SessionWriter, SyntheticSession, statistics_of
 
 from klat.cli import main
-from klat.measurements import read_labels
-from klat.settings import Setting
+from klat.compare.measurements import read_labels
+from klat.compare.settings import Setting
 
 FLUSH = "responders={};pages=1;operation=munmap"
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from written_sessions import PIPES, SessionWriter, SyntheticSession
 
-from klat import published, sweeps
+from klat.compare import published, sweeps
 from klat.cli import main
-from klat.measurements import read_labels
-from klat.published import Published
-from klat.report.axis import common_axis
-from klat.report.gnuplot import Figure
-from klat.report.series import curve_names
-from klat.report.sweep_figures import sweep_figures
-from klat.sweeps import Sweep, crossings
+from klat.compare.measurements import read_labels
+from klat.compare.published import Published
+from klat.report.plot.axis import common_axis
+from klat.report.plot.gnuplot import Figure
+from klat.report.plot.series import curve_names
+from klat.report.plot.sweep_figures import sweep_figures
+from klat.compare.sweeps import Sweep, crossings
 
 needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from klat.statistics import quantiles
-from klat.tally import Tally
+from klat.stats.descriptive import quantiles
+from klat.stats.histogram import Tally
 
 RNG = np.random.default_rng(5)
 # Within the table, far above it, below the first part's smallest, at both ends of what 64 bits hold.
@@ -42,7 +42,7 @@ def test_a_tally_answers_as_the_sorted_samples_do(name: str) -> None:
 
 def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [np.array(part, dtype=np.uint64) for part in ([2**64 - 1], [0, 5], [2**64 - 1, 5])]
-    monkeypatch.setattr("klat.tally._TOGETHER", 1)
+    monkeypatch.setattr("klat.stats.histogram._TOGETHER", 1)
     tally = Tally.of(parts)
     assert tally.values.tolist() == [0, 5, 2**64 - 1] and tally.counts.tolist() == [1, 2, 2]
     assert tally.sample(Fraction(1, 2)) is None

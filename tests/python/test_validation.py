@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from klat.validation import simulation
-from klat.validation.__main__ import markdown, states_markdown
-from klat.validation.kernels import SHAPES, Size
+from validation import simulation
+from validation.__main__ import markdown, states_markdown
+from validation.kernels import SHAPES, Size
 
-from klat.validation.simulation import Judged, Plan, Rate, estimates, judged, looks, quick, read, row, validate  # fmt: skip
-from klat.validation.states import outcomes, states
-from klat.verdicts import Observed, Rules, Unit, Verdict, judge
+from validation.simulation import Judged, Plan, Rate, estimates, judged, looks, quick, read, row, validate  # fmt: skip
+from validation.states import outcomes, states
+from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
 SMALL = replace(quick(Plan()), repetitions=60, samples=50, boots=(8,))
 RULES = Rules()
@@ -119,11 +119,11 @@ def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs: 
 
 
 def test_two_states_are_refuted_without_their_condition(monkeypatch: pytest.MonkeyPatch) -> None:
-    from klat.inference import lineup
-    from klat.validation.states import p_values
+    from klat.stats import enough_units
+    from validation.states import p_values
 
-    monkeypatch.setattr(lineup, "by_arrangement", lambda *_: 0.0)
-    monkeypatch.setattr(lineup, "by_states", lambda *_: 0.0)
+    monkeypatch.setattr(enough_units, "by_arrangement", lambda *_: 0.0)
+    monkeypatch.setattr(enough_units, "by_states", lambda *_: 0.0)
     p_values.cache_clear()
     assert states(2, False, RULES).one == pytest.approx(1 / 8, abs=0.001)
     assert states(4, False, RULES).suite > 0.05

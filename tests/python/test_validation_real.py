@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from written_sessions import SessionWriter
 
-from klat.errors import KlatError
-from klat.sides import Side, read_side
-from klat.validation.outcome import Found, Itself, Outcome, Plan, markdown
-from klat.validation.real import quick, too_few
-from klat.validation.turns import Comparison, Experiment, Setting, Taker, cut
-from klat.verdicts import Rules
+from klat.base.errors import KlatError
+from klat.compare.sides import Side, read_side
+from validation.outcome import Found, Itself, Outcome, Plan, markdown
+from validation.real import quick, too_few
+from validation.turns import Comparison, Experiment, Setting, Taker, cut
+from klat.compare.verdicts import Rules
 
 RULES = Rules()
-HELPER = fakes.ROOT / "tests/validate/seccomp-delay.c"
+HELPER = fakes.ROOT / "tests/validation/seccomp-delay.c"
 
 
 def sides(writer: SessionWriter, blocks: int, ratio: float = 1.0) -> tuple[Side, Side]:

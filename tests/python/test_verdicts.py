@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from klat.settling import settled
-from klat.verdicts import (
+from klat.compare.settling import settled
+from klat.compare.verdicts import (
     GRANULAR,
     Judgement,
     Method,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from written_sessions import SessionWriter, SyntheticSession, statistics_of
 
-from klat import verification
+from klat.record import verification
 from klat.cli import main
-from klat.session import SessionError, read_session
-from klat.sources import read_sources
-from klat.verification import verify
+from klat.record.session import SessionError, read_session
+from klat.compare.sources import read_sources
+from klat.record.verification import verify
 
 SAMPLES = [52_000 + 26 * (i % 40) for i in range(600)]
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")

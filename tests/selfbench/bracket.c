@@ -34,9 +34,9 @@ static double mean_of_middle(void)
 static double klat_bracket(struct klat_worker *worker)
 {
 	for (int i = 0; i < COUNT; i++) {
-		uint64_t begin = klat_tsc_begin();
+		uint64_t begin = klat_stamp_begin();
 
-		samples[i] = klat_tsc_end(worker) - begin;
+		samples[i] = klat_stamp_end(worker) - begin;
 	}
 	return mean_of_middle();
 }
@@ -76,8 +76,8 @@ static double recorded(struct klat_worker *worker)
 		uint64_t begin;
 
 		klat_iteration(worker, i);
-		begin = klat_tsc_begin();
-		samples[i] = klat_tsc_end(worker) - begin;
+		begin = klat_stamp_begin();
+		samples[i] = klat_stamp_end(worker) - begin;
 	}
 	return (double)(bare_end() - start) / COUNT;
 }
@@ -97,13 +97,13 @@ static double unrecorded(void)
 int main(int argc, char **argv)
 {
 	struct klat_worker worker = { 0 };
-	struct klat_tsc tsc;
+	struct klat_counter tsc;
 
 	if (argc != 3 || klat_cpu_pin(atoi(argv[1]))) {
 		fputs("usage: bracket CPU ROUNDS\n", stderr);
 		return 2;
 	}
-	klat_tsc_calibrate(&tsc);
+	klat_counter_calibrate(&tsc);
 	__rdtscp(&worker.aux);
 	memset(samples, 1, sizeof(samples));
 	printf("%.3f\n", tsc.khz);

@@ -17,8 +17,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from klat.session import COLUMNS  # noqa: E402
-from klat.statistics import Samples, exact_row  # noqa: E402
+from klat.record.session import COLUMNS  # noqa: E402
+from klat.stats.descriptive import Samples, exact_row  # noqa: E402
 
 QUANTUM = 26
 PARAMS = "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=1000;warmup=100"

@@ -11,8 +11,8 @@ static int set_up(void **state)
 {
 	(void)state;
 	run = test_run();
-	run->tsc_khz = 2000000;
-	run->library->tsc.invariant = true;
+	run->counter_khz = 2000000;
+	run->library->counter.invariant = true;
 	return 0;
 }
 

@@ -68,9 +68,9 @@ TEST(ntp_tells_by_how_much_the_kernel_is_off)
 
 TEST(a_second_method_comes_with_its_name_and_difference)
 {
-	struct klat_tsc tsc;
+	struct klat_counter tsc;
 
-	klat_tsc_calibrate(&tsc);
+	klat_counter_calibrate(&tsc);
 	if (!tsc.second_khz) {
 		assert_string_equal(tsc.second_method, "");
 		assert_false(tsc.independent);

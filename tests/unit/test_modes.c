@@ -40,9 +40,9 @@ static int set_up(void **state)
 {
 	(void)state;
 	run = test_run();
-	run->tsc_khz = 1000000;
+	run->counter_khz = 1000000;
 	run->one_cpu = true;
-	run->library->tsc.invariant = true;
+	run->library->counter.invariant = true;
 	mode = "counted";
 	cpus_online = 1;
 	return 0;
@@ -282,7 +282,7 @@ static void assert_judged(enum klat_status status)
 
 TEST(no_emulated_counter_has_to_be_invariant)
 {
-	run->library->tsc.invariant = false;
+	run->library->counter.invariant = false;
 	assert_judged(KLAT_OK);
 	mode = "emulated";
 	assert_judged(KLAT_OK);

@@ -144,9 +144,9 @@ TEST(joining_takes_over_the_calibration)
 	json_object_set_new(json_object_get(json, "tsc"), "independent", json_true());
 	save(json);
 	assert_int_equal(join(), 0);
-	assert_true(run->library->tsc.khz == 1234567.5);
-	assert_false(run->library->tsc.invariant);
-	assert_true(run->library->tsc.independent);
+	assert_true(run->library->counter.khz == 1234567.5);
+	assert_false(run->library->counter.invariant);
+	assert_true(run->library->counter.independent);
 }
 
 TEST(another_program_adds_its_hash_and_keeps_the_rest)

@@ -8,8 +8,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from klat import beginning
-from klat.errors import KlatError
+from klat.commands import _session_options
+from klat.base.errors import KlatError
 
 _ABORT = 255  # ends `git bisect run`
 
@@ -77,14 +77,14 @@ def add_parser(actions: Any) -> None:
         help="default: arch/x86/boot/bzImage",
     )
     add("--modules", type=Path, metavar="DIR", help="of that kernel")
-    add("--boots", type=beginning.number(1, 10_000, "number"), default=1, help="default: 1")
-    add("--time-limit", type=beginning.number(1, 86_400, "number of seconds"), metavar="S")
+    add("--boots", type=_session_options.number(1, 10_000, "number"), default=1, help="default: 1")
+    add("--time-limit", type=_session_options.number(1, 86_400, "number of seconds"), metavar="S")
     parser.set_defaults(func=_bisect_check)
 
 
 def _bisect_check(arguments: argparse.Namespace) -> int:
     from klat.lab import bisect
-    from klat.session import SessionError
+    from klat.record.session import SessionError
 
     try:
         return bisect.check(arguments, sys.argv)

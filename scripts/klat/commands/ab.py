@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat import beginning, plan
-from klat.errors import KlatError
+from klat.commands import _session_options
+from klat.record import plan_csv
+from klat.base.errors import KlatError
 
 _DESCRIPTION = """\
 Alternates two settings of this machine, A and B, within one boot, each with
@@ -67,35 +68,40 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    beginning.add_benchmarks(parser)
+    _session_options.add_benchmarks(parser)
     add = parser.add_argument
     for side in ("a", "b"):
         name = side.upper()
-        add(f"--{side}", type=beginning.label, metavar="LABEL", help=f"name of setting {name}")
+        add(
+            f"--{side}",
+            type=_session_options.label,
+            metavar="LABEL",
+            help=f"name of setting {name}",
+        )
         add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
         add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
         add(
             f"--{side}-option",
             action="append",
             default=[],
-            type=beginning.checked(plan.parse_option),
+            type=_session_options.checked(plan_csv.parse_option),
             metavar="BENCHMARK.OPTION[=VALUE]",
             help=f"as --option, of {name} alone: what is compared, then",
         )
     add(
         "--blocks",
-        type=beginning.number(1, plan.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
         metavar="N",
         help="of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
     )
     add(
         "--runs-per-block",
-        type=beginning.number(1, plan.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
         metavar="N",
         help="of each parameter set in each turn (default: 5)",
     )
     add("--restore", metavar="COMMAND", help="run last, whatever the end, to undo the set-ups")
-    beginning.add_shared(parser)
+    _session_options.add_shared(parser)
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)
 
@@ -105,16 +111,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    from klat.turns import TurnsRunner, both
+    from klat.running.alternation import TurnsRunner, both
 
-    beginning.refuse_with_resume(arguments, "trust")
+    _session_options.refuse_with_resume(arguments, "trust")
     sessions = both(arguments.resume, arguments.trust)
     return TurnsRunner(sessions, arguments.trust).run(resumed=True)
 
 
 def _begin(arguments: argparse.Namespace) -> int:
-    from klat.recording import Settings
-    from klat.turns import TurnsRunner, begin
+    from klat.running.recording import Settings
+    from klat.running.alternation import TurnsRunner, begin
 
     given = vars(arguments)
     if None in (arguments.a, arguments.b):
@@ -125,9 +131,9 @@ def _begin(arguments: argparse.Namespace) -> int:
     for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
         if given[name] is not None and not given[name].strip():
             raise KlatError(f"--{name.replace('_', '-')} is empty")
-    benchmarks = beginning.benchmarks(beginning.named(arguments))
-    seed = beginning.seed(arguments)
-    shared = beginning.common(arguments) | {"restore": arguments.restore}
+    benchmarks = _session_options.benchmarks(_session_options.named(arguments))
+    seed = _session_options.seed(arguments)
+    shared = _session_options.common(arguments) | {"restore": arguments.restore}
     settings = [
         Settings(
             given[side],
@@ -139,13 +145,13 @@ def _begin(arguments: argparse.Namespace) -> int:
         for side in ("a", "b")
     ]
     own = [given[f"{side}_option"] for side in ("a", "b")]
-    sets = [beginning.parameter_sets(arguments, benchmarks, options) for options in own]
+    sets = [_session_options.parameter_sets(arguments, benchmarks, options) for options in own]
     if len(sets[0]) != len(sets[1]):
         raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
-    plans = plan.take_turns(sets, blocks, runs, seed)
+    plans = plan_csv.take_turns(sets, blocks, runs, seed)
     told = [[option.text() for option in options] for options in own]
-    sessions = begin(beginning.output(arguments), settings, plans, told, sys.argv)
+    sessions = begin(_session_options.output(arguments), settings, plans, told, sys.argv)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
         f" {blocks} blocks, labels {arguments.a} and {arguments.b}, seed {seed},"

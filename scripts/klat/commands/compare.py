@@ -101,7 +101,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _keys() -> str:
     import textwrap
 
-    from klat.comparability import ALLOWABLE
+    from klat.compare.conditions import ALLOWABLE
 
     return textwrap.fill(" ".join(ALLOWABLE), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)  # fmt: skip
 
@@ -134,11 +134,11 @@ def _time(text: str) -> tuple[float, bool]:
 
 
 def options(args: argparse.Namespace) -> Any:
-    from klat.comparability import ALLOWABLE, is_allowable
-    from klat.comparison import Options
-    from klat.errors import KlatError
-    from klat.estimands import parse
-    from klat.verdicts import Rules
+    from klat.compare.conditions import ALLOWABLE, is_allowable
+    from klat.compare.comparison import Options
+    from klat.base.errors import KlatError
+    from klat.compare.estimands import parse
+    from klat.compare.verdicts import Rules
 
     for key in args.allow:
         if not is_allowable(key):
@@ -159,13 +159,13 @@ def options(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.comparison import compare
-    from klat.sides import read_side
+    from klat.compare.comparison import compare
+    from klat.compare.sides import read_side
 
     chosen = options(args)
     environment = None
     if args.html:
-        from klat.report import page
+        from klat.report.html import page
 
         environment = page.require()
     # Rows by the ten thousand, and no cycles among them: looking for some costs a tenth of the time.
@@ -180,23 +180,23 @@ def run(args: argparse.Namespace) -> int:
     for problem in found.problems:
         print(f"klat compare: {problem}", file=sys.stderr)
     if args.format == "text":
-        from klat.report.verdicts import verdicts
+        from klat.report.text.comparison_text import verdicts
 
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         for line in verdicts(found, colour):
             print(line)
     elif args.format == "markdown":
-        from klat.report.verdict_tables import markdown
+        from klat.report.tables.comparison_tables import markdown
 
         for line in markdown(found):
             print(line)
     else:
-        from klat.report.verdict_tables import write_csv, write_json
+        from klat.report.tables.comparison_tables import write_csv, write_json
 
         (write_csv if args.format == "csv" else write_json)(found, sys.stdout)
     sys.stdout.flush()
     if environment:
-        from klat.report.comparison_page import comparison_page
+        from klat.report.html.comparison_page import comparison_page
 
         page.write(args.html, comparison_page(environment, found, base, news))
     return found.status

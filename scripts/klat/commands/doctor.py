@@ -46,14 +46,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from klat import attempts, doctor, facts
+    from klat.machine import checks, privileges, system
 
-    known = facts.gather()
-    findings = doctor.examine(known, attempts.attempt(arguments.output, known.cpus_allowed))
+    known = system.gather()
+    findings = checks.examine(known, privileges.attempt(arguments.output, known.cpus_allowed))
     if arguments.format == "json":
-        print(doctor.to_json(findings))
+        print(checks.to_json(findings))
     else:
         width = max(40, min(80, shutil.get_terminal_size().columns))
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print(doctor.to_text(findings, width, colour))
-    return 1 if doctor.spoiled(findings) else 0
+        print(checks.to_text(findings, width, colour))
+    return 1 if checks.spoiled(findings) else 0

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klat import files
+from klat.base import files
 from klat.commands import compare
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
-    from klat.comparison import Options
+    from klat.compare.comparison import Options
     from klat.export.material import Material
 
 _DESCRIPTION = """\
@@ -82,7 +82,7 @@ def _say(line: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.errors import KlatError
+    from klat.base.errors import KlatError
 
     output: str | None = args.output
     if output == "":
@@ -108,7 +108,7 @@ _JUDGING = ("margin", "alpha", "quantile", "correction", "allow")
 
 def _runs(args: argparse.Namespace, directory: bool) -> None:
     from klat import export
-    from klat.errors import KlatError
+    from klat.base.errors import KlatError
     from klat.export.material import read_material
 
     for name in _JUDGING:
@@ -153,9 +153,9 @@ def _tell(material: Material) -> None:
 
 def _verdicts(args: argparse.Namespace) -> None:
     from klat import export
-    from klat import comparison
-    from klat.errors import KlatError
-    from klat.sides import read_side
+    from klat.compare import comparison
+    from klat.base.errors import KlatError
+    from klat.compare.sides import read_side
 
     if args.benchmark:
         raise KlatError(f"--benchmark is of runs and samples; {args.format} takes --metric")

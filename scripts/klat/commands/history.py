@@ -55,11 +55,11 @@ def _seed(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.errors import KlatError
-    from klat.estimands import parse
-    from klat.history import HistoryOptions, history
-    from klat.report.history_text import history_lines
-    from klat.sides import read_side
+    from klat.base.errors import KlatError
+    from klat.compare.estimands import parse
+    from klat.compare.trend import HistoryOptions, history
+    from klat.report.text.history_text import history_lines
+    from klat.compare.sides import read_side
 
     try:
         estimand = parse(args.quantile)
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise KlatError(f"--quantile: {error}") from None
     environment = None
     if args.html:
-        from klat.report import page
+        from klat.report.html import page
 
         environment = page.require()
     options = HistoryOptions(args.alpha, estimand, tuple(dict.fromkeys(args.metric)), args.seed)
@@ -80,14 +80,14 @@ def run(args: argparse.Namespace) -> int:
         print(line)
     sys.stdout.flush()
     if args.output:
-        from klat.report.gnuplot import draw
-        from klat.report.history_figures import file_name, series_figure
+        from klat.report.plot.gnuplot import draw
+        from klat.report.plot.history_figures import file_name, series_figure
 
         taken: set[str] = set()
         shown = [series_figure(file_name(s, taken), s, found, True) for s in found.series]
         draw([one.figure for one in shown if one], args.output)
     if environment:
-        from klat.report.history_page import history_page
+        from klat.report.html.history_page import history_page
 
         page.write(args.html, history_page(environment, found))
     return 0 if found.telling else _TOO_FEW

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat import beginning, plan
+from klat.commands import _session_options
+from klat.record import plan_csv
 from klat.commands import _lab_bisect
-from klat.errors import KlatError, did_you_mean
+from klat.base.errors import KlatError, did_you_mean
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for
@@ -114,7 +115,7 @@ def _add_run(actions: Any) -> None:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    number = beginning.number
+    number = _session_options.number
     add(
         "benchmarks",
         nargs="*",
@@ -125,7 +126,7 @@ def _add_run(actions: Any) -> None:
         "--kernel",
         action="append",
         default=[],
-        type=beginning.checked(_kernel),
+        type=_session_options.checked(_kernel),
         metavar="SPEC",
         help="debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; may be repeated",
     )
@@ -137,7 +138,7 @@ def _add_run(actions: Any) -> None:
     )
     add(
         "--runs",
-        type=number(1, plan.MAX_RUNS, "number"),
+        type=number(1, plan_csv.MAX_RUNS, "number"),
         metavar="N",
         help="of each parameter set in each boot (default: 25)",
     )
@@ -157,7 +158,7 @@ def _add_run(actions: Any) -> None:
         metavar="NAME",
         help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
     )
-    beginning.add_plan(parser)
+    _session_options.add_plan(parser)
     add("--append", metavar="WORDS", help="added to the command line of every kernel")
     add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
@@ -174,7 +175,7 @@ def _add_run(actions: Any) -> None:
     )
     add(
         "--clock",
-        type=beginning.checked(_clock),
+        type=_session_options.checked(_clock),
         metavar="TIME",
         help="that the first guest shows, UTC (default: now)",
     )
@@ -183,12 +184,12 @@ def _add_run(actions: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from klat import loads as klat_loads
+    from klat.running import loads as klat_loads
     from klat.lab import experiment, suite
-    from klat.lab.attempt import Attempt, Request
+    from klat.lab.execution import Attempt, Request
 
     if arguments.resume:
-        beginning.refuse_with_resume(arguments, "action", "jobs")
+        _session_options.refuse_with_resume(arguments, "action", "jobs")
         begun = experiment.find(arguments.resume)
         suite.use_static_programs(list(begun.experiment.programs))
         return Attempt(sys.argv).resume(begun, arguments.jobs)
@@ -216,14 +217,16 @@ def _run(arguments: argparse.Namespace) -> int:
         shape=_shape(cpus, arguments.numa, arguments.memory),
         sets=_sets(arguments, named, cpus),
         loads=loads,
-        append=beginning.plain("append", arguments.append) if arguments.append is not None else "",
+        append=_session_options.plain("append", arguments.append)
+        if arguments.append is not None
+        else "",
         boots=arguments.boots or 20,
         runs=arguments.runs or 25,
-        seed=beginning.seed(arguments),
+        seed=_session_options.seed(arguments),
         clock=arguments.clock or experiment.now(),
         time_limit_s=arguments.time_limit or 3600,
     )
-    return Attempt(sys.argv).begin(request, beginning.output(arguments), arguments.jobs)
+    return Attempt(sys.argv).begin(request, _session_options.output(arguments), arguments.jobs)
 
 
 def _sets(
@@ -231,15 +234,15 @@ def _sets(
 ) -> list[tuple[str, tuple[str, ...]]]:
     from klat.lab import suite
 
-    chosen = beginning.benchmarks(named)
+    chosen = _session_options.benchmarks(named)
     given = [*arguments.option, *arguments.sweep]
     own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
     common = {}
     if arguments.iterations is not None:
         common["iterations"] = str(arguments.iterations)
     if arguments.policy is not None:
-        common["policy"] = beginning.plain("policy", arguments.policy)
-    return plan.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
+        common["policy"] = _session_options.plain("policy", arguments.policy)
+    return plan_csv.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
 
 
 _SHOOTDOWN_DESCRIPTION = """\
@@ -265,12 +268,12 @@ def _add_shootdown(actions: Any) -> None:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    number = beginning.number
+    number = _session_options.number
     add(
         "--kernel",
         action="append",
         default=[],
-        type=beginning.checked(_kernel),
+        type=_session_options.checked(_kernel),
         metavar="SPEC",
         help="as for run (default: debian:stock and debian:rt)",
     )
@@ -292,7 +295,7 @@ def _add_shootdown(actions: Any) -> None:
 
 def _shootdown(arguments: argparse.Namespace) -> int:
     from klat.lab import experiment, kernels, shootdown, suite
-    from klat.lab.attempt import Attempt, Request
+    from klat.lab.execution import Attempt, Request
 
     suite.use_static_programs([shootdown.PROGRAM])
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in ("stock", "rt")]
@@ -306,12 +309,12 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         append=shootdown.command_line(cpus),
         boots=1,
         runs=1,
-        seed=beginning.seed(arguments),
+        seed=_session_options.seed(arguments),
         clock=experiment.now(),
         time_limit_s=arguments.time_limit,
     )
     attempt = Attempt(sys.argv, resumable=False)
-    status = attempt.begin(request, beginning.output(arguments), None)
+    status = attempt.begin(request, _session_options.output(arguments), None)
     reached = [shootdown.tell(session) for session in attempt.recorded]
     if status == 2 or status > 128:
         return status

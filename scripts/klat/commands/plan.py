@@ -72,10 +72,10 @@ def _seconds(text: str) -> float:
 def _took_turns(path: Path) -> list[Path]:
     """Both sessions, A's first, where the one there is was written by klat ab. KlatError where one of
     several was: blocks of several are no pilot of one."""
-    from klat.errors import KlatError
-    from klat.record_files import read_run_json
-    from klat.session import find_sessions, printable
-    from klat.turns import both
+    from klat.base.errors import KlatError
+    from klat.record.json_files import read_run_json
+    from klat.record.session import find_sessions, printable
+    from klat.running.alternation import both
 
     sessions = find_sessions(path)
     turns = [s for s in sessions if read_run_json(s).get("partner") is not None]
@@ -89,10 +89,10 @@ def _took_turns(path: Path) -> list[Path]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.errors import KlatError
-    from klat.estimands import parse
-    from klat.pilot import Pilot, Target, plan_path
-    from klat.pilot_turns import TurnsPilot, plan_turns
+    from klat.base.errors import KlatError
+    from klat.compare.estimands import parse
+    from klat.compare.pilot import Pilot, Target, plan_path
+    from klat.compare.pilot_blocks import TurnsPilot, plan_turns
 
     try:
         estimands = (parse(args.quantile),) if args.quantile else ()
@@ -116,12 +116,12 @@ def run(args: argparse.Namespace) -> int:
     for problem in found.problems:
         print(f"klat plan: {problem}", file=sys.stderr)
     if args.format == "json":
-        from klat.report.verdict_tables import plain
+        from klat.report.tables.comparison_tables import plain
 
         json.dump(plain(found), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        from klat.report.planning import planning, planning_turns
+        from klat.report.text.plan_text import planning, planning_turns
 
         lines = planning(found) if isinstance(found, Pilot) else planning_turns(found)
         for line in lines:

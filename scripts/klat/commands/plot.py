@@ -52,17 +52,17 @@ def _say(line: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.errors import KlatError
-    from klat.measurements import by_session, read_labels, unmeasurable_lines
-    from klat.report.axis import common_axis
-    from klat.report.distribution import distribution
-    from klat.report.gnuplot import draw
-    from klat.report.numbers import plural
-    from klat.report.runs import run_series
-    from klat.report.scaling import scaling
-    from klat.report.series import overlays
-    from klat.report.sweep_figures import sweep_figures
-    from klat.session import SessionError, printable
+    from klat.base.errors import KlatError
+    from klat.compare.measurements import by_session, read_labels, unmeasurable_lines
+    from klat.report.plot.axis import common_axis
+    from klat.report.plot.distribution import distribution
+    from klat.report.plot.gnuplot import draw
+    from klat.report.text.numbers import plural
+    from klat.report.plot.run_order import run_series
+    from klat.report.plot.responder_figures import scaling
+    from klat.report.plot.series import overlays
+    from klat.report.plot.sweep_figures import sweep_figures
+    from klat.record.session import SessionError, printable
 
     labels, problems = read_labels(args.paths)
     for problem in problems:

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat import beginning, directory, plan
-from klat.errors import KlatError
+from klat.commands import _session_options
+from klat.record import plan_csv, session_directory
+from klat.base.errors import KlatError
 
 _DESCRIPTION = """\
 Runs each benchmark many times, each run in a process of its own, in an order
@@ -63,21 +64,21 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    beginning.add_benchmarks(parser)
+    _session_options.add_benchmarks(parser)
     add = parser.add_argument
     add(
         "--label",
-        type=beginning.label,
+        type=_session_options.label,
         help="name of what is measured (default: the kernel's release, with -LOAD under a load and"
         " -BENCHMARK.OPTION for a sweep)",
     )
     add(
         "--runs",
-        type=beginning.number(1, plan.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
         metavar="N",
         help="runs of each parameter set (default: 500)",
     )
-    beginning.add_shared(parser)
+    _session_options.add_shared(parser)
     add("--resume", type=Path, metavar="SESSION", help="complete this session, by its own plan")
     parser.set_defaults(func=_run)
 
@@ -87,12 +88,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    from klat.runner import Runner
-    from klat.turns import Partner
+    from klat.running.runner import Runner
+    from klat.running.alternation import Partner
 
-    beginning.refuse_with_resume(arguments, "trust")
+    _session_options.refuse_with_resume(arguments, "trust")
     session = arguments.resume
-    if Partner.of(session, directory.read_facts(session, arguments.trust)):
+    if Partner.of(session, session_directory.read_facts(session, arguments.trust)):
         raise KlatError(f"{session}: takes turns with another; klat ab --resume completes both")
     return Runner([session], arguments.trust).run(resumed=True)
 
@@ -104,22 +105,22 @@ def _default_label(arguments: argparse.Namespace) -> str:
     swept = [f"{sweep.benchmark}.{sweep.option}" for sweep in arguments.sweep]
     parts = [os.uname().release, *(os.path.basename(word) for word in load), *swept]
     try:
-        return directory.check_label("-".join(filter(None, parts)))
+        return session_directory.check_label("-".join(filter(None, parts)))
     except ValueError as error:
         raise KlatError(f"the default label: {error}; give a --label") from None
 
 
 def _begin(arguments: argparse.Namespace) -> int:
-    from klat.recording import Settings, write
-    from klat.runner import Runner
+    from klat.running.recording import Settings, write
+    from klat.running.runner import Runner
 
-    benchmarks = beginning.benchmarks(beginning.named(arguments))
+    benchmarks = _session_options.benchmarks(_session_options.named(arguments))
     label = _default_label(arguments) if arguments.label is None else arguments.label
-    seed = beginning.seed(arguments)
-    settings = Settings(label, seed, **beginning.common(arguments))
-    sets = beginning.parameter_sets(arguments, benchmarks)
-    schedule = plan.make(sets, 500 if arguments.runs is None else arguments.runs, seed)
-    session = directory.create(beginning.output(arguments), label)
+    seed = _session_options.seed(arguments)
+    settings = Settings(label, seed, **_session_options.common(arguments))
+    sets = _session_options.parameter_sets(arguments, benchmarks)
+    schedule = plan_csv.make(sets, 500 if arguments.runs is None else arguments.runs, seed)
+    session = session_directory.create(_session_options.output(arguments), label)
     write(session, settings, schedule, sys.argv)
     print(
         f"{len(schedule)} runs ({', '.join(benchmarks)}), label {label}, seed {seed},"

@@ -59,8 +59,8 @@ def _say(line: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.measurements import read_labels
-    from klat.session import SessionError
+    from klat.compare.measurements import read_labels
+    from klat.record.session import SessionError
 
     verified = not args.verify or _verify(args.paths)
     try:
@@ -78,12 +78,12 @@ def run(args: argparse.Namespace) -> int:
         failures.setdefault(reason)
 
     if args.format == "text":
-        from klat.report.text import summary
+        from klat.report.text.summary_text import summary
 
         for line in summary(labels, failed):
             print(line)
     else:
-        from klat.report.tabular import write_csv, write_json
+        from klat.report.tables.summary_tables import write_csv, write_json
 
         if args.format == "csv":
             write_csv(labels, sys.stdout, failed)
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _verify(paths: Sequence[Path]) -> bool:
     """Whether every row agrees with its samples. Prints the result, or each failure."""
-    from klat.session import find_sessions, read_session
-    from klat.verification import failures
+    from klat.record.session import find_sessions, read_session
+    from klat.record.verification import failures
 
     rows = 0
     said: list[str] = []

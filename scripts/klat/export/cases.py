@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from klat.comparison import Against, Cell, Comparison, Result
-from klat.report import wording
-from klat.report.uncompared import reason
-from klat.session import NOT_MEASURABLE, printable
-from klat.sides import Key
-from klat.verdicts import Verdict
+from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.report.text import wording
+from klat.report.text.uncompared import reason
+from klat.record.session import NOT_MEASURABLE, printable
+from klat.compare.sides import Key
+from klat.compare.verdicts import Verdict
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _REFUSED = (Verdict.NOT_COMPARABLE.value,) * 2

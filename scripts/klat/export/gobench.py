@@ -16,9 +16,9 @@ from typing import BinaryIO
 
 from klat import __version__
 from klat.export.material import FIGURES, Material, Series, escaped, figure, info, mean, unit
-from klat.measurements import Label
-from klat.report.numbers import boots
-from klat.sources import Run
+from klat.compare.measurements import Label
+from klat.report.text.numbers import boots
+from klat.compare.sources import Run
 
 # What the Go project calls them.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

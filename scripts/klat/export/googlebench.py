@@ -24,8 +24,8 @@ from klat.export.material import (
     only_label,
     require_time,
 )
-from klat.measurements import Label
-from klat.report.numbers import boots
+from klat.compare.measurements import Label
+from klat.report.text.numbers import boots
 
 _NAME = "googlebench"
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from klat import __version__
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.export.material import Material, Series
-from klat.report.numbers import plural
-from klat.report.series import file_name
-from klat.session import printable
-from klat.tally import Tally
+from klat.report.text.numbers import plural
+from klat.report.plot.series import file_name
+from klat.record.session import printable
+from klat.stats.histogram import Tally
 
 _TICKS = 5
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from klat.comparison import Against, Comparison
+from klat.compare.comparison import Against, Comparison
 from klat.export.cases import FAILED, PASSED, SKIPPED, Case, cases, heading, title
-from klat.session import printable
+from klat.record.session import printable
 
 
 def write(comparison: Comparison, out: BinaryIO) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.comparison import Comparison
+from klat.compare.comparison import Comparison
 from klat.export.cases import FAILED, SKIPPED, cases, heading, title
-from klat.session import printable
+from klat.record.session import printable
 
 
 def write(comparison: Comparison, out: BinaryIO) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.errors import KlatError
-from klat.measurements import Label, read_labels, unmeasurable_lines
-from klat.session import STATUSES, USABLE, printable
-from klat.settings import Measurement, Setting
-from klat.sources import Run
-from klat.tally import Tally
+from klat.base.errors import KlatError
+from klat.compare.measurements import Label, read_labels, unmeasurable_lines
+from klat.record.session import STATUSES, USABLE, printable
+from klat.compare.settings import Measurement, Setting
+from klat.compare.sources import Run
+from klat.stats.histogram import Tally
 
 # Recorded by a run beside its mean.
 FIGURES = ("p50", "p90", "p99", "max")

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from klat.export.material import Material, Series, info, unit
-from klat.measurements import Label
-from klat.session import STATUSES, printable
-from klat.settings import P999
-from klat.statistics import P50, P90, P99
+from klat.compare.measurements import Label
+from klat.record.session import STATUSES, printable
+from klat.compare.settings import P999
+from klat.stats.descriptive import P50, P90, P99
 
 _QUANTILES = (P50, P90, P99, P999)
 _UNITS = {"ns": "seconds"}

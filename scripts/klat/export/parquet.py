@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from klat import __version__
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.export.material import Material, Series
-from klat.samples import Samples
-from klat.sources import Run
+from klat.record.samples import Samples
+from klat.compare.sources import Run
 
 # A row group is written when it has so many rows: of a size that readers like, and memory bears.
 _ROWS = 1 << 20

@@ -13,11 +13,11 @@ from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from klat import __version__
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.export.material import FIGURES, Material, Series, figure, info, mean, only_label
-from klat.measurements import Label
-from klat.session import printable
-from klat.sources import Run
+from klat.compare.measurements import Label
+from klat.record.session import printable
+from klat.compare.sources import Run
 
 _SECONDS = 1e-9
 

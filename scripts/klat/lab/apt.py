@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat import files
-from klat.errors import KlatError
+from klat.base import files
+from klat.base.errors import KlatError
 from klat.lab import cache
 
 _MIRROR = "http://deb.debian.org"

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from klat.errors import KlatError
+from klat.base.errors import KlatError
 from klat.lab import cache, experiment, initramfs, qemu, suite
-from klat.lab.attempt import Attempt, Request
-from klat.lab.contents import host
+from klat.lab.execution import Attempt, Request
+from klat.lab.guest_contents import host
 from klat.lab.experiment import Experiment
-from klat.lab.failures import BootFailure, EmulatorFailed
+from klat.lab.boot_failures import BootFailure, EmulatorFailed
 from klat.lab.kernels import Spec
 from klat.lab.qemu import Machine
-from klat.session import Session, find_sessions, read_session
+from klat.record.session import Session, find_sessions, read_session
 
 GOOD, BAD, UNTESTABLE = 0, 1, 125
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat import lab_record, plan
-from klat.errors import KlatError
-from klat.lab import guest, initramfs, qemu, session
+from klat.record import lab_files, plan_csv
+from klat.base.errors import KlatError
+from klat.lab import collect, guest, initramfs, qemu
 from klat.lab.experiment import IDLE, Experiment, PlannedBoot
-from klat.lab.failures import (
+from klat.lab.boot_failures import (
     BootFailure,
     EmulatorFailed,
     ModuleMissing,
@@ -26,9 +26,9 @@ from klat.lab.failures import (
 )
 from klat.lab.guest import Delivery
 from klat.lab.qemu import Guest, Machine
-from klat.process import Signals
-from klat.progress import Progress, duration
-from klat.session import printable
+from klat.base.process import Signals
+from klat.running.progress import Progress, duration
+from klat.record.session import printable
 
 _POLL_SECONDS = 0.2
 _READY = b"klat-lab: ready"
@@ -87,7 +87,7 @@ class Booting:
             "LOAD": "" if boot.condition.load == IDLE else f"load {boot.condition.load}",
             "NETWORK": int(any(run.benchmark == "network" for run in schedule)),
         }
-        own = initramfs.of_boot(plan.to_csv(schedule), settings)
+        own = initramfs.of_boot(plan_csv.to_csv(schedule), settings)
         files = qemu.Boot(
             kernel=ready.kernel,
             initrd=work / "initrd",
@@ -199,7 +199,7 @@ class Booting:
         except OSError:
             return ""
 
-    def evidence(self, command: Sequence[str]) -> session.Evidence:
+    def evidence(self, command: Sequence[str]) -> collect.Evidence:
         machine = self._machine
         facts = {
             "qemu": machine.emulator.text,
@@ -219,7 +219,7 @@ class Booting:
         complaint = self._work / "stderr"
         if complaint.exists() and complaint.stat().st_size:
             files["qemu.log"] = complaint.read_bytes()
-        return session.Evidence(files, facts, command)
+        return collect.Evidence(files, facts, command)
 
 
 def _silence(console: str) -> str:
@@ -228,7 +228,7 @@ def _silence(console: str) -> str:
     return ", and wrote nothing to the serial console (CONFIG_SERIAL_8250_CONSOLE)"
 
 
-def disk_size(schedule: Sequence[plan.PlannedRun]) -> int:
+def disk_size(schedule: Sequence[plan_csv.PlannedRun]) -> int:
     """Room for all samples of the schedule, and then some."""
     size = _DISK_BYTES
     for run in schedule:
@@ -327,7 +327,7 @@ class Boots:
         if failure is None:
             assert delivery
             try:
-                place = session.store(self._output, self._experiment, boot, delivery, evidence)
+                place = collect.store(self._output, self._experiment, boot, delivery, evidence)
             except BootFailure as refused:
                 failure = refused
         name = f"boot {boot.number} of {len(self._experiment.schedule())}, {boot.label}"
@@ -340,11 +340,11 @@ class Boots:
                 f"{name}: {booting.runs} runs in {booting.seconds:.1f} s, of which the boot took"
                 f" {booting.ready_s or 0:.1f} s"
             )
-            for left in lab_record.unrecorded(place):
+            for left in lab_files.unrecorded(place):
                 self._progress.say(f"{name}: {left.sentence()}")
             return
         self.tally.failures.append(failure)
-        kept = session.keep_failed(
+        kept = collect.keep_failed(
             self._output, self._experiment, boot, delivery, evidence, failure
         )
         where = f"; kept in {kept}" if self._lasting else ""

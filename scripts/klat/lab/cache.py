@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from klat import files, locks, owners
-from klat.errors import KlatError
+from klat.base import files, locks, owners
+from klat.base.errors import KlatError
 
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from klat import directory, plan
-from klat.errors import KlatError
-from klat.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
+from klat.record import plan_csv, session_directory
+from klat.base.errors import KlatError
+from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
 from klat.lab.qemu import MODES, Shape
-from klat.plan import PlannedRun
-from klat.record_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
+from klat.record.plan_csv import PlannedRun
+from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
 IDLE = "none"
 FAILED = ".failed"  # the directory of a label with the boots that gave no session
@@ -103,7 +103,7 @@ class Experiment:
         )
 
     def plan(self, boot: PlannedBoot) -> list[PlannedRun]:
-        return plan.make(self.sets, self.runs, boot.seed)
+        return plan_csv.make(self.sets, self.runs, boot.seed)
 
     @property
     def runs_of_boot(self) -> int:
@@ -131,7 +131,7 @@ class Experiment:
         if len({len(each) for each in kernels}) > 1 or found.number_of_boots > MOST_BOOTS:
             raise ValueError
         for label in found.labels:
-            directory.check_label(label)
+            session_directory.check_label(label)
         parse_clock(found.clock)
         return found
 
@@ -150,11 +150,11 @@ _FIELDS: dict[str, Kind] = {
     "mode": OneOf(MODES),
     "why": _TEXT,
     "shape": Object(_SHAPE, frozenset(_SHAPE)),
-    "sets": ListOf(Tuple((_TEXT, ListOf(_TEXT, 4096))), plan.MAX_RUNS, 1),
+    "sets": ListOf(Tuple((_TEXT, ListOf(_TEXT, 4096))), plan_csv.MAX_RUNS, 1),
     "append": _TEXT,
     "clock": _TEXT,
     "boots": Whole(1, MOST_BOOTS),
-    "runs": Whole(1, plan.MAX_RUNS),
+    "runs": Whole(1, plan_csv.MAX_RUNS),
     "seed": Whole(0, LARGEST_INTEGER),
     "time_limit_s": Whole(1, MOST_SECONDS),
 }
@@ -176,7 +176,7 @@ def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
                 " one another name"
             )
         try:
-            directory.check_label(label)
+            session_directory.check_label(label)
         except ValueError as error:
             raise KlatError(f"{label[:40]!r}: {error}") from None
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from klat import files
-from klat.errors import KlatError
-from klat.lab.failures import ResultsIncomplete
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.lab.boot_failures import ResultsIncomplete
 
 HEADER = 512
 OFFSET = 4096

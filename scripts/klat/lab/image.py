@@ -18,8 +18,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat import files
-from klat.errors import KlatError
+from klat.base import files
+from klat.base.errors import KlatError
 
 _SETUP_SECTORS = 0x1F1
 _MAGIC = (0x202, b"HdrS")

@@ -59,7 +59,7 @@ def _identity(machine: str) -> str:
 
 def recorded_machine_id(machine: str) -> str:
     """As session.json tells of a guest that was made with this description (machine_id() of
-    lib/session.c)."""
+    lib/record/session.c)."""
     return hashlib.sha256(f"klat:{_identity(machine)}".encode()).hexdigest()[:32]
 
 

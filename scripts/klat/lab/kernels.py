@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat import directory
-from klat.errors import KlatError, did_you_mean
+from klat.record import session_directory
+from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
 from klat.lab.apt import Archive, Package
 from klat.lab.image import Image
@@ -78,7 +78,7 @@ def parse(text: str) -> Spec:
     if not equals or not rest:
         meant = did_you_mean(f"debian:{text}", [f"debian:{name}" for name in NAMED])
         raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage{meant}")
-    directory.check_label(label)
+    session_directory.check_label(label)
     kernel, options = _options(text, rest)
     append = options.get("append", "")
     modules = options.get("modules")

@@ -11,10 +11,11 @@ import json
 import os
 from pathlib import Path
 
-from klat import directory, files
+from klat.base import files
+from klat.record import session_directory
 from klat.lab import cache, cpio, qemu
 from klat.lab.qemu import Boot, Emulator, Guest, Machine, Shape
-from klat.process import Signals
+from klat.base.process import Signals
 
 _DEVICE = Path("/dev/kvm")
 _LIMIT_SECONDS = 10
@@ -29,7 +30,7 @@ def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -
         return "counted", f"there is no {_DEVICE}"
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         return "counted", f"{_DEVICE} is there and not for this user (group kvm)"
-    key = f"{directory.boot_id()} {emulator.text} {kernel.stat().st_size} {kernel}"
+    key = f"{session_directory.boot_id()} {emulator.text} {kernel.stat().st_size} {kernel}"
     kept = cache.folder() / "kvm.json"
     try:
         known = json.loads(kept.read_text())

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.errors import KlatError
-from klat.lab.failures import ModuleMissing
+from klat.base.errors import KlatError
+from klat.lab.boot_failures import ModuleMissing
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 _ELF_SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.errors import KlatError
-from klat.lab.failures import EmulatorFailed
+from klat.base.errors import KlatError
+from klat.lab.boot_failures import EmulatorFailed
 
 PROGRAM = "qemu-system-x86_64"
 MODES = ("kvm", "counted", "emulated")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from klat.lab.guest import delivered
 from klat.lab.kernels import Spec
-from klat.session import parse_pairs, printable, read_session
+from klat.record.session import parse_pairs, printable, read_session
 
 PROGRAM = "tlbflush"
 _WARMUP = 5

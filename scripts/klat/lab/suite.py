@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from klat import programs
-from klat.errors import KlatError
-from klat.plan import Setting
+from klat.base import programs
+from klat.base.errors import KlatError
+from klat.record.plan_csv import Setting
 
 # On one CPU.
 _DEFAULT = ("pipes", "cv", "timer", "network", "tlbflush", "syscall", "switch")

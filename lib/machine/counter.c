@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* The time-stamp counter: invariance, floor, granularity, offsets between CPUs. */
+#include "internal.h"
+
+#include <cpuid.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool klat_counter_usable(void)
+{
+	unsigned int a, b, c, d;
+
+	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27);
+}
+
+/* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */
+bool klat_counter_invariant(void)
+{
+	unsigned int a, b, c, d;
+
+	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
+}
+
+int64_t klat_counter_quantum(void)
+{
+	uint64_t divisor = 0;
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t a = klat_stamp_begin(), b = klat_stamp_begin() - a;
+
+		while (b) {
+			uint64_t rest = divisor % b;
+
+			divisor = b;
+			b = rest;
+		}
+	}
+	return divisor ? divisor : 1;
+}
+
+uint64_t klat_counter_floor(struct klat_worker *worker)
+{
+	uint64_t floor = UINT64_MAX;
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t begin = klat_stamp_begin(), bracket = klat_stamp_end(worker) - begin;
+
+		if (bracket < floor)
+			floor = bracket;
+	}
+	return floor;
+}
+
+uint64_t klat_spin_excess(void)
+{
+	uint64_t floor = UINT64_MAX, excess = 0;
+	const int lengths = 64;
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t begin = klat_stamp_begin(), bracket = klat_stamp_begin() - begin;
+
+		floor = bracket < floor ? bracket : floor;
+	}
+	/* A spin ends at one of its own readings, anywhere within a turn: the mean over lengths
+	 * that differ by a tick. */
+	for (int length = 0; length < lengths; length++) {
+		uint64_t shortest = UINT64_MAX;
+
+		for (int i = 0; i < 20; i++) {
+			uint64_t begin = klat_stamp_begin(), bracket;
+
+			klat_spin(1000 + length);
+			bracket = klat_stamp_begin() - begin;
+			shortest = bracket < shortest ? bracket : shortest;
+		}
+		shortest -= 1000 + length;
+		excess += shortest > floor ? shortest - floor : 0;
+	}
+	return excess / lengths;
+}
+
+/*
+ * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real
+ * time, so that the offset o = (ponger's counter - pinger's) lies in [q - p2, q - p1]; every round
+ * narrows the interval.
+ */
+struct ping_pong {
+	pthread_barrier_t both_there;
+	uint32_t turn KLAT_ALIGNED;
+	uint64_t stamp;
+	int cpu;
+	int result;
+	int rounds;
+} KLAT_ALIGNED;
+
+static void *pong(void *argument)
+{
+	struct ping_pong *shared = argument;
+
+	shared->result = klat_cpu_pin(shared->cpu);
+	pthread_barrier_wait(&shared->both_there);
+	for (int round = 0; round < shared->rounds && !shared->result; round++) {
+		shared->result = klat_spin_until(NULL, &shared->turn, 2 * round + 1);
+		if (shared->result)
+			break;
+		shared->stamp = klat_stamp_begin();
+		__atomic_store_n(&shared->turn, 2 * round + 2, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+struct ping {
+	struct ping_pong *shared;
+	int cpu, result;
+	struct klat_offset *offset;
+};
+
+static void *ping(void *argument)
+{
+	struct ping *own = argument;
+	struct ping_pong *shared = own->shared;
+
+	own->result = klat_cpu_pin(own->cpu);
+	pthread_barrier_wait(&shared->both_there);
+	for (int round = 0; round < shared->rounds && !own->result; round++) {
+		uint64_t before = klat_stamp_begin(), after;
+
+		__atomic_store_n(&shared->turn, 2 * round + 1, __ATOMIC_RELEASE);
+		own->result = klat_spin_until(NULL, &shared->turn, 2 * round + 2);
+		if (own->result)
+			break;
+		after = klat_stamp_begin();
+		if ((int64_t)(shared->stamp - after) > own->offset->low)
+			own->offset->low = shared->stamp - after;
+		if ((int64_t)(shared->stamp - before) < own->offset->high)
+			own->offset->high = shared->stamp - before;
+	}
+	return NULL;
+}
+
+int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
+			       struct klat_offset *offset)
+{
+	const struct sched_param param = { .sched_priority = policy->priority };
+	struct ping_pong shared = { .cpu = cpu_b, .rounds = 200 };
+	struct ping own = { .shared = &shared, .cpu = cpu_a, .offset = offset };
+	pthread_t ping_thread, pong_thread;
+	pthread_attr_t attributes;
+	int err;
+
+	if (cpu_a == cpu_b) {
+		*offset = (struct klat_offset){ 0, 0 };
+		return 0;
+	}
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	/* Under load, threads that share the CPUs' time might never run at once, and each round
+	 * would hold a context switch. */
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, policy->policy);
+	pthread_attr_setschedparam(&attributes, &param);
+	/* One that spins for the other on the only CPU of the caller's mask would keep it from ever
+	 * being started. */
+	pthread_barrier_init(&shared.both_there, NULL, 2);
+	err = pthread_create(&pong_thread, &attributes, pong, &shared);
+	if (err)
+		goto out;
+	err = pthread_create(&ping_thread, &attributes, ping, &own);
+	if (err)
+		pthread_barrier_wait(&shared.both_there);
+	else
+		pthread_join(ping_thread, NULL);
+	pthread_join(pong_thread, NULL);
+out:
+	pthread_barrier_destroy(&shared.both_there);
+	pthread_attr_destroy(&attributes);
+	return err ? -err : own.result ? own.result : shared.result;
+}
+
+uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count)
+{
+	int64_t bound = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (offsets[i].low > offsets[i].high)
+			return UINT64_MAX;
+		for (int j = 0; j < count; j++)
+			if (i != j && offsets[i].high - offsets[j].low > bound)
+				bound = offsets[i].high - offsets[j].low;
+	}
+	return bound;
+}

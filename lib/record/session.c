@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* session.json: who begins a session describes it; who joins it checks that it is still the same
+ * machine, boot and program. */
+#include "internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sha256.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SESSION_FILE "session.json"
+#define MOST_SESSION_BYTES (1 << 20)
+
+enum {
+	/* A program holds the lock until its writes are on the disk. */
+	LOCK_LIMIT_MS = 5000,
+	LOCK_LIMIT_EMULATED_MS = 50000
+};
+
+/* First line of a file, empty where there is none. */
+static void first_line(const char *path, char *line, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	line[0] = 0;
+	if (!file)
+		return;
+	if (!fgets(line, size, file))
+		line[0] = 0;
+	fclose(file);
+	line[strcspn(line, "\n")] = 0;
+}
+
+static json_t *own_hash(void)
+{
+	char hash[SHA256_DIGEST_STRING_LENGTH];
+
+	return SHA256File("/proc/self/exe", hash) ? json_string(hash) : NULL;
+}
+
+/* machine-id(5) asks not to publish the id itself. */
+static json_t *machine_id(void)
+{
+	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
+
+	first_line("/etc/machine-id", line, sizeof(line));
+	if (!line[0])
+		return json_null();
+	snprintf(salted, sizeof(salted), "klat:%s", line);
+	SHA256Data((const uint8_t *)salted, strlen(salted), hash);
+	hash[32] = 0;
+	return json_string(hash);
+}
+
+static json_t *cpu_model(void)
+{
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	json_t *model = NULL;
+	char line[512];
+
+	while (file && !model && fgets(line, sizeof(line), file))
+		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+			line[strcspn(line, "\n")] = 0;
+			model = json_string(strchr(line, ':') + 2);
+		}
+	if (file)
+		fclose(file);
+	return model ? model : json_null();
+}
+
+/* The model in effect: a dynamic kernel tells it in debugfs only, the chosen word in parentheses,
+ * and at boot by preempt=. */
+static const char *preemption(const struct utsname *names)
+{
+	static const char *const models[] = { "full", "lazy", "voluntary", "none" };
+	char line[4096], word[32];
+
+	if (strstr(names->version, "PREEMPT_RT"))
+		return "rt";
+	first_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+		snprintf(word, sizeof(word), "(%s)", models[i]);
+		if (strstr(line, word))
+			return models[i];
+	}
+	first_line("/proc/cmdline", line, sizeof(line));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+		snprintf(word, sizeof(word), "preempt=%s", models[i]);
+		if (strstr(line, word))
+			return models[i];
+	}
+	if (strstr(names->version, "PREEMPT_DYNAMIC"))
+		return "unknown";
+	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
+}
+
+static json_t *tsc_object(const struct klat_counter *tsc)
+{
+	json_t *second = tsc->second_khz ? json_real(tsc->second_khz) : json_null();
+	json_t *method = tsc->second_khz ? json_string(tsc->second_method) : json_null();
+	json_t *difference = tsc->second_khz ? json_real(tsc->difference_ppm) : json_null();
+
+	json_t *independent = tsc->second_khz ? json_boolean(tsc->independent) : json_null();
+
+	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
+			 "clock_monotonic_raw", "uncertainty_ppm", tsc->uncertainty_ppm,
+			 "second_khz", second, "second_method", method, "difference_ppm",
+			 difference, "independent", independent, "invariant", tsc->invariant,
+			 "quantum", (json_int_t)tsc->quantum);
+}
+
+static void boot_id(char *line, size_t size)
+{
+	first_line("/proc/sys/kernel/random/boot_id", line, size);
+}
+
+static json_t *describe(struct klat_run *run)
+{
+	const struct klat_common *common = &run->library->common;
+	struct utsname names;
+	char created[32], boot[64];
+	time_t now = time(NULL);
+	struct tm utc;
+	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null();
+
+	uname(&names);
+	boot_id(boot, sizeof(boot));
+	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+	klat_counter_calibrate(&run->library->counter);
+	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
+			 "s:s, s:s, s:o, s:{}}",
+			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
+			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
+			 "seed", seed, "created", created, "machine_id", machine_id(), "boot_id",
+			 boot, "kernel_release", names.release, "kernel_version", names.version,
+			 "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
+			 (int)sysconf(_SC_NPROCESSORS_ONLN), "preemption", preemption(&names),
+			 "mode", klat_mode(), "unit", klat_unit(), "tsc",
+			 tsc_object(&run->library->counter), "programs");
+}
+
+static int write_session(struct klat_run *run, int session, json_t *json)
+{
+	char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12)), *line;
+	int err = -ENOMEM;
+
+	if (text && asprintf(&line, "%s\n", text) >= 0) {
+		err = klat_file_replace(session, SESSION_FILE, line, strlen(line));
+		free(line);
+	}
+	free(text);
+	return err ? klat_error(run, -err, "cannot write " SESSION_FILE " in %s: %s",
+				run->library->common.record, klat_file_error(-err))
+		   : 0;
+}
+
+/* From 1 kHz to 10^15 Hz, wider than any counter's. */
+static bool is_frequency(double khz)
+{
+	return khz >= 1 && khz <= 1e12;
+}
+
+static bool is_sane(const struct klat_counter *tsc)
+{
+	return is_frequency(tsc->khz) && tsc->quantum >= 1 && tsc->quantum <= INT64_C(1) << 40 &&
+	       fabs(tsc->uncertainty_ppm) <= 1e18 && fabs(tsc->difference_ppm) <= 1e18 &&
+	       (!tsc->second_khz || is_frequency(tsc->second_khz)) &&
+	       !tsc->second_method[strspn(tsc->second_method,
+					  "abcdefghijklmnopqrstuvwxyz0123456789_")];
+}
+
+static int read_tsc(struct klat_run *run, const json_t *json)
+{
+	struct klat_counter *tsc = &run->library->counter;
+	const json_t *object = json_object_get(json, "tsc");
+	const char *method = json_string_value(json_object_get(object, "second_method"));
+
+	tsc->khz = json_number_value(json_object_get(object, "khz"));
+	tsc->uncertainty_ppm = json_number_value(json_object_get(object, "uncertainty_ppm"));
+	tsc->second_khz = json_number_value(json_object_get(object, "second_khz"));
+	tsc->difference_ppm = json_number_value(json_object_get(object, "difference_ppm"));
+	tsc->independent = json_is_true(json_object_get(object, "independent"));
+	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
+	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
+	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method ? method : "");
+	return is_sane(tsc) ? 0
+			    : klat_error(run, EINVAL,
+					 "%s/" SESSION_FILE " holds an impossible calibration: "
+					 "record into another directory",
+					 run->library->common.record);
+}
+
+static int check_same(struct klat_run *run, const json_t *json)
+{
+	const char *path = run->library->common.record;
+	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
+	const char *label_then = json_string_value(json_object_get(json, "label"));
+	const char *label = run->library->common.label;
+	char boot[64];
+
+	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
+		return klat_error(run, EINVAL,
+				  "%s/" SESSION_FILE
+				  " is not of schema %d: record into another directory",
+				  path, KLAT_SCHEMA);
+	boot_id(boot, sizeof(boot));
+	if (!boot_then || strcmp(boot_then, boot))
+		return klat_error(run, EINVAL,
+				  "%s belongs to another boot, and a session is one boot: record "
+				  "into another directory",
+				  path);
+	if (label && (!label_then || strcmp(label, label_then)))
+		return klat_error(run, EINVAL, "%s is labelled '%s', not '%s'", path,
+				  label_then ? label_then : "", label);
+	return 0;
+}
+
+/* The session's word of this program's hash: the same, none yet (then it is added), or another
+ * build. */
+static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
+{
+	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
+	bool same;
+
+	if (!hash || !json_is_object(programs)) {
+		json_decref(hash);
+		return klat_error(run, EIO, "cannot hash /proc/self/exe for %s",
+				  run->library->common.record);
+	}
+	known = json_object_get(programs, run->benchmark->name);
+	same = known && json_equal(known, hash);
+	if (known && !same) {
+		json_decref(hash);
+		return klat_error(
+			run, EINVAL,
+			"%s was begun with another build of %s: record into another directory",
+			run->library->common.record, run->benchmark->name);
+	}
+	json_object_set_new(programs, run->benchmark->name, hash);
+	return fresh || !same ? write_session(run, session, json) : 0;
+}
+
+static json_t *load(struct klat_run *run, int session, bool *missing)
+{
+	char *text;
+	size_t size;
+	int err = klat_file_read(session, SESSION_FILE, MOST_SESSION_BYTES, &text, &size);
+	json_error_t error;
+	json_t *json = NULL;
+
+	*missing = err == -ENOENT;
+	if (*missing)
+		return NULL;
+	if (!err) {
+		json = json_loadb(text, size, 0, &error);
+		free(text);
+	}
+	if (!json)
+		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s",
+			   run->library->common.record, err ? klat_file_error(-err) : error.text);
+	return json;
+}
+
+static int join_locked(struct klat_run *run, int session)
+{
+	bool missing;
+	json_t *json = load(run, session, &missing);
+	int err;
+
+	if (!json && !missing)
+		return -EINVAL;
+	if (missing) {
+		err = klat_environment_capture(run, session);
+		if (err)
+			return err;
+		json = describe(run);
+		if (!json)
+			return klat_error(run, EINVAL, "the label is not valid UTF-8");
+	} else {
+		err = check_same(run, json);
+		if (!err)
+			err = read_tsc(run, json);
+	}
+	if (!err)
+		err = join_programs(run, session, json, missing);
+	json_decref(json);
+	return err;
+}
+
+int klat_session_lock(struct klat_run *run, int session)
+{
+	const int limit_ms = klat_emulated() ? LOCK_LIMIT_EMULATED_MS : LOCK_LIMIT_MS;
+	const char *path = run->library->common.record;
+	char holder[64];
+	int err;
+
+	klat_signals_open();
+	err = klat_lock(session, limit_ms);
+	klat_signals_close();
+	if (err == -EWOULDBLOCK) {
+		klat_lock_holder(session, holder, sizeof(holder));
+		return klat_error(run, -err,
+				  "cannot record into %s: %s has held its lock for %d s; end that "
+				  "process, or record into another directory",
+				  path, holder, limit_ms / 1000);
+	}
+	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
+}
+
+/* Whether the label holds a character that changes the direction of text. It could then look like
+ * another label. U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, in UTF-8. */
+static bool changes_direction(const char *label)
+{
+	for (const unsigned char *c = (const unsigned char *)label; *c; c++) {
+		if (c[0] == 0xd8 && c[1] == 0x9c)
+			return true;
+		if (c[0] == 0xe2 && c[1] == 0x80 &&
+		    (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xaa && c[2] <= 0xae)))
+			return true;
+		if (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9)
+			return true;
+	}
+	return false;
+}
+
+int klat_session_join(struct klat_run *run)
+{
+	const char *label = run->library->common.label;
+	int session, err;
+
+	if (label && changes_direction(label))
+		return klat_error(run, EINVAL,
+				  "the label holds a character that changes the "
+				  "direction of text");
+	session = klat_record_directory(run);
+	if (session < 0)
+		return session;
+	err = klat_session_lock(run, session);
+	if (!err) {
+		err = join_locked(run, session);
+		flock(session, LOCK_UN);
+	}
+	if (err) {
+		close(session);
+		return err;
+	}
+	return session;
+}

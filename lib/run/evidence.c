@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT */
+/* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict
+ * that every program shares. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define MSR_SMI_COUNT 0x34
+
+const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
+
+char *klat_read_file(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t size = 0, capacity = 1 << 16;
+	char *text = NULL;
+
+	if (fd < 0)
+		return NULL;
+	for (;;) {
+		char *grown = realloc(text, capacity);
+		ssize_t got;
+
+		if (!grown)
+			break;
+		text = grown;
+		got = read(fd, text + size, capacity - size - 1);
+		if (got <= 0) {
+			close(fd);
+			text[size] = 0;
+			return text;
+		}
+		size += got;
+		if (size + 1 == capacity)
+			capacity *= 2;
+	}
+	close(fd);
+	free(text);
+	return NULL;
+}
+
+/* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them.
+ */
+static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
+{
+	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
+	char *save, *line = strtok_r(text, "\n", &save);
+
+	if (!cpus)
+		return;
+	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
+		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
+			cpus[cpu_count++] = atoi(word + 3);
+	while ((line = strtok_r(NULL, "\n", &save))) {
+		line += strspn(line, " ");
+		for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
+			char *number = line + 4;
+
+			if (strncmp(line, klat_irq_names[row], 3) || line[3] != ':')
+				continue;
+			snapshot->irq_present[row] = true;
+			for (int i = 0; i < cpu_count; i++)
+				snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
+		}
+	}
+	for (int i = 0; i < cpu_count; i++)
+		if (cpus[i] > snapshot->highest_cpu)
+			snapshot->highest_cpu = cpus[i];
+	free(cpus);
+}
+
+/* "cpu3 user nice system idle iowait irq softirq steal …" */
+static void parse_steal(struct klat_snapshot *snapshot, char *text)
+{
+	char *save;
+
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		long long steal;
+		int cpu;
+
+		if (sscanf(line, "cpu%d %*s %*s %*s %*s %*s %*s %*s %lld", &cpu, &steal) == 2 &&
+		    cpu >= 0 && cpu < KLAT_MAX_CPU)
+			snapshot->steal[cpu] = steal;
+	}
+}
+
+static int64_t read_smi(int cpu)
+{
+	char path[64];
+	uint64_t count;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	got = pread(fd, &count, sizeof(count), MSR_SMI_COUNT);
+	close(fd);
+	return got == sizeof(count) ? (int64_t)count : -1;
+}
+
+static bool is_repeated(const struct klat_run *run, int place)
+{
+	for (int i = 0; i < place; i++)
+		if (run->cpus[i] == run->cpus[place])
+			return true;
+	return false;
+}
+
+/* Over the CPUs of the run, each once. */
+static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run *run)
+{
+	snapshot->halt_poll_ns = klat_halt_poll_ns();
+	snapshot->polls = snapshot->halts = 0;
+	for (int i = 0; i < run->cpu_count; i++) {
+		int64_t polls, halts;
+
+		if (is_repeated(run, i))
+			continue;
+		if (!klat_idle_entries(run->cpus[i], &polls, &halts)) {
+			snapshot->polls = -1;
+			return;
+		}
+		snapshot->polls += polls;
+		snapshot->halts += halts;
+	}
+}
+
+void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
+{
+	char *text = klat_read_file("/proc/interrupts");
+
+	if (text)
+		parse_interrupts(snapshot, text);
+	free(text);
+	text = klat_read_file("/proc/stat");
+	if (text)
+		parse_steal(snapshot, text);
+	free(text);
+	/* SMIs stop every CPU at once, so one CPU's count speaks for all. */
+	snapshot->smi = read_smi(run->cpus[0]);
+	if (run->library->common.guest_halt_poll >= 0)
+		take_halt_poll(snapshot, run);
+}
+
+/* Called on workers' small stacks, so no stdio. */
+ssize_t klat_read_small(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got;
+
+	if (fd < 0)
+		return -1;
+	got = read(fd, text, size - 1);
+	close(fd);
+	if (got >= 0)
+		text[got] = 0;
+	return got;
+}
+
+void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
+{
+	char text[4096], *at;
+
+	*migrations = *wait_ns = -1;
+	if (klat_read_small("/proc/thread-self/sched", text, sizeof(text)) > 0) {
+		at = strstr(text, "nr_migrations");
+		at = at ? strchr(at, ':') : NULL;
+		if (at)
+			*migrations = strtoll(at + 1, NULL, 10);
+	}
+	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0) {
+		at = strchr(text, ' ');
+		if (at)
+			*wait_ns = strtoll(at, NULL, 10);
+	}
+}
+
+static int row_of(const char *name)
+{
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
+		if (!strcmp(klat_irq_names[row], name))
+			return row;
+	abort();
+}
+
+int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
+{
+	const struct klat_library *library = run->library;
+	int r = row_of(row);
+
+	if (!library->after.irq_present[r])
+		return -1;
+	/* The kernel counts in 32 bits, which a thousand ticks a second fill in 50 days. */
+	return (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
+}
+
+int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
+{
+	int64_t total = 0;
+
+	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
+		bool used = false;
+
+		for (int i = 0; i < run->cpu_count && !used; i++)
+			used = run->cpus[i] == cpu;
+		if (!used)
+			total += klat_interrupts(run, row, cpu);
+	}
+	return total;
+}
+
+void klat_verify_slept(struct klat_run *run, const char *role)
+{
+	int64_t least = INT64_MAX;
+
+	/* Each by itself: one that slept twice makes up for none that did not sleep. */
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
+				worker->unsampled;
+
+		if (!strcmp(worker->role, role) && slept < least)
+			least = slept;
+	}
+	/* At either edge a wait may be counted outside. No sample is there. */
+	if (!klat_is_enough(least + 1, klat_observed(run)))
+		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
+			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
+			     role);
+}
+
+/* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs
+ * as long as a quantum of SCHED_RR. */
+static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].cpu == worker->cpu &&
+		    run->workers[i].priority > worker->priority)
+			return true;
+	return false;
+}
+
+/*
+ * Real-time threads wait for their CPU only until it has left its idle state. More than 10 us for
+ * each iteration and a tick's length in all is somebody else's doing, as when the kernel's
+ * deadline server runs ordinary tasks before it lets a real-time one on.
+ */
+static bool was_kept_waiting(const struct klat_run *run, const struct klat_worker *worker)
+{
+	/* Nothing is in a guest of an emulator that is not under test, and its instructions are
+	 * nanoseconds of its own. */
+	if (!klat_timed())
+		return false;
+	for (int i = 0; i < run->worker_count; i++)
+		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
+			return false;
+	return worker->wait_ns > 4000000 + 10000 * klat_made(run);
+}
+
+static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
+{
+	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
+	int policy = run->library->policy.policy;
+
+	if (worker->strayed)
+		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role,
+			     worker->cpu);
+	if (!worker->pinned)
+		klat_invalid(run, "the %s was not held to CPU %d", worker->role, worker->cpu);
+	/* Only end stamps prove the CPU, and not every role takes one in every iteration. */
+	if (worker->migrations > 0)
+		klat_invalid(run, "the %s was moved between CPUs", worker->role);
+	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
+		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
+			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
+			     klat_policy_name(policy), worker->priority);
+	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
+	 * sample holds the time that took. */
+	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
+	    !has_superior(run, worker) && !klat_emulated())
+		klat_disturbed(run, "the %s was preempted", worker->role);
+	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
+		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->role);
+	if (faults > 0)
+		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
+			     worker->role);
+}
+
+/* Microseconds from /proc/sys/kernel; -1 where there is no such file. */
+static int64_t sysctl_us(const char *name)
+{
+	char path[128], text[64];
+
+	snprintf(path, sizeof(path), "/proc/sys/kernel/%s", name);
+	return klat_read_small(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : -1;
+}
+
+/*
+ * A throttled real-time thread waits for the rest of the period: the longest sample then lasts
+ * about period - runtime, 50 ms by default, more than the shortest. Nothing else comes near it.
+ */
+static void judge_throttling(struct klat_run *run)
+{
+	int64_t period = sysctl_us("sched_rt_period_us"),
+		runtime = sysctl_us("sched_rt_runtime_us");
+	uint64_t longest = 0;
+	double us;
+
+	/* A runtime of the whole period throttles nobody, as -1 does. */
+	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
+	    runtime >= period)
+		return;
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		const struct klat_summary *summary = &run->library->summaries[m];
+
+		if (klat_samples_kept(run, m) && summary->max - summary->min > longest)
+			longest = summary->max - summary->min;
+	}
+	us = longest * 1e3 / run->counter_khz;
+	if (us > 0.8 * (period - runtime))
+		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
+}
+
+static void judge_machine(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	int64_t stolen = 0;
+
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!is_repeated(run, i))
+			stolen += library->after.steal[run->cpus[i]] -
+				  library->before.steal[run->cpus[i]];
+	if (stolen > 0)
+		klat_disturbed(run, "CPU time stolen by the hypervisor");
+	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
+		klat_disturbed(run, "system-management interrupts");
+}
+
+static void judge_halt_poll(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	int64_t held = library->common.guest_halt_poll, polls, halts;
+
+	if (held < 0)
+		return;
+	if (library->before.halt_poll_ns != held || library->after.halt_poll_ns != held)
+		klat_invalid(run,
+			     "guest_halt_poll_ns was %lld at the start and %lld at the end instead "
+			     "of %lld: another program set it",
+			     (long long)library->before.halt_poll_ns,
+			     (long long)library->after.halt_poll_ns, (long long)held);
+	if (library->before.polls < 0 || library->after.polls < 0)
+		return;
+	polls = library->after.polls - library->before.polls;
+	halts = library->after.halts - library->before.halts;
+	klat_count(run, "idle_polls", polls);
+	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
+	if (!held && !klat_is_rare(polls, klat_made(run)))
+		klat_invalid(run,
+			     "idle CPUs polled %lld times despite --guest-halt-poll 0: another "
+			     "program requests a latency of 0, or set limits before",
+			     (long long)polls);
+}
+
+void klat_evidence_judge(struct klat_run *run)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		judge_worker(run, &run->workers[i]);
+	/* An emulator's counter follows the host's clock or its count of instructions, whatever it
+	 * promises of it. */
+	if (klat_timed() && !run->library->counter.invariant)
+		klat_invalid(run, "the time-stamp counter is not invariant");
+	judge_throttling(run);
+	judge_machine(run);
+	judge_halt_poll(run);
+	klat_wakeups_count(run);
+	klat_busy_count(run);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT */
+/* Workers: started pinned and at their priority, released together, their evidence taken on their
+ * own thread. */
+#include "internal.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
+				    enum klat_priority priority,
+				    int (*body)(struct klat_worker *worker))
+{
+	struct klat_library *library = run->library;
+	struct klat_worker *worker;
+	int index = 0;
+
+	for (int i = 0; i < run->worker_count; i++)
+		index += !strcmp(run->workers[i].role, role);
+	if (run->worker_count == library->worker_capacity)
+		abort();
+	worker = &run->workers[run->worker_count++];
+	*worker = (struct klat_worker){ .run = run,
+					.state = run->state,
+					.role = role,
+					.index = index,
+					.cpu = run->cpus[place],
+					.body = body,
+					.observed_from = -run->lead,
+					.migrations = -1,
+					.wait_ns = -1 };
+	if (library->policy.policy != SCHED_OTHER)
+		worker->priority =
+			priority == KLAT_HIGH ? library->policy.priority : run->low_priority;
+	return worker;
+}
+
+struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (!strcmp(run->workers[i].role, role) && run->workers[i].index == index)
+			return &run->workers[i];
+	return NULL;
+}
+
+static void take_fault(void)
+{
+	volatile char *page =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page != MAP_FAILED)
+		*page = 1;
+}
+
+/* The fault "edges": some 50 us of klat's other work at both edges of the timed part. */
+static void be_at_work(const struct klat_run *run)
+{
+	int64_t migrations, wait_ns;
+
+	for (int i = 0; run->end == run->iterations && i < 3; i++)
+		klat_thread_self(&migrations, &wait_ns);
+}
+
+void klat_observed_part_begins(struct klat_worker *worker)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	worker->start_voluntary = usage.ru_nvcsw;
+	worker->start_involuntary = usage.ru_nivcsw;
+	worker->start_minor = usage.ru_minflt;
+	worker->start_major = usage.ru_majflt;
+	worker->start_rests = worker->rests;
+	be_at_work(worker->run);
+	if (worker == worker->run->workers && klat_planted(worker->run, "fault"))
+		take_fault();
+}
+
+static void observed_part_ends(struct klat_worker *worker)
+{
+	const int64_t rests = worker->rests - worker->start_rests;
+	struct rusage usage;
+
+	be_at_work(worker->run);
+	getrusage(RUSAGE_THREAD, &usage);
+	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
+	/* A rest that was over before it slept was no switch. */
+	if (worker->voluntary < 0)
+		worker->voluntary = 0;
+	worker->wakeups += usage.ru_nvcsw - worker->rests;
+	worker->involuntary = usage.ru_nivcsw - worker->start_involuntary;
+	worker->minor_faults = usage.ru_minflt - worker->start_minor;
+	worker->major_faults = usage.ru_majflt - worker->start_major;
+}
+
+/* Touch the stack that the body and its calls will use. */
+static __attribute__((noinline)) void prefault_stack(void)
+{
+	volatile char stack[16 << 10];
+
+	for (size_t i = 0; i < sizeof(stack); i += 1024)
+		stack[i] = 0;
+}
+
+static bool pinned_to(int cpu)
+{
+	klat_cpu_set set;
+
+	return !klat_cpus_allowed(&set) && klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, cpu);
+}
+
+static void read_back(struct klat_worker *worker)
+{
+	struct sched_param param = { 0 };
+
+	worker->policy_obtained = sched_getscheduler(0);
+	sched_getparam(0, &param);
+	worker->priority_obtained = param.sched_priority;
+}
+
+/* The others may be waiting for this one, in a spin, a read or at the barrier: the run ends here,
+ * not when patience does. */
+static void fail(const struct klat_worker *worker)
+{
+	if (klat_has_result(worker->run))
+		klat_error(worker->run, -worker->result,
+			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
+			   worker->cpu, (long long)worker->iteration,
+			   worker->result == -ETIMEDOUT ? "timed out waiting for another thread "
+							  "of the run; is another real-time task "
+							  "on these CPUs?"
+							: strerror(-worker->result));
+	_exit(1);
+}
+
+static void *worker_main(void *argument)
+{
+	struct klat_worker *worker = argument;
+	struct klat_library *library = worker->run->library;
+	int64_t migrations, wait_ns;
+	struct rusage usage;
+	bool pinned_first;
+
+	worker->tid = gettid();
+	prefault_stack();
+	__rdtscp(&worker->aux);
+	/* No floor of time, and a crowd that reads the counter at once is slow in an emulator. */
+	worker->floor = klat_emulated() ? 0 : klat_counter_floor(worker);
+	worker->strayed = 0;
+	pinned_first = pinned_to(worker->cpu);
+	klat_thread_self(&migrations, &wait_ns);
+
+	pthread_barrier_wait(&library->barrier); /* ready */
+	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
+	getrusage(RUSAGE_THREAD, &usage);
+	worker->wakeups = -usage.ru_nvcsw;
+	worker->result = worker->body(worker);
+	if (worker->result)
+		fail(worker);
+	/* Before the barrier, whose sleep is none of the body's. */
+	observed_part_ends(worker);
+	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
+	klat_thread_self(&worker->migrations, &worker->wait_ns);
+	if (worker->migrations >= 0 && migrations >= 0)
+		worker->migrations -= migrations;
+	if (worker->wait_ns >= 0 && wait_ns >= 0)
+		worker->wait_ns -= wait_ns;
+	worker->pinned = pinned_first && pinned_to(worker->cpu);
+	read_back(worker);
+	pthread_barrier_wait(&library->barrier); /* done */
+	return NULL;
+}
+
+static bool is_first(const struct klat_worker *worker)
+{
+	return worker == worker->run->workers;
+}
+
+static int policy_of(const struct klat_worker *worker)
+{
+	bool planted = is_first(worker) && klat_planted(worker->run, "policy");
+
+	return planted ? SCHED_OTHER : worker->run->library->policy.policy;
+}
+
+static int priority_of(const struct klat_worker *worker)
+{
+	return policy_of(worker) == SCHED_OTHER ? 0 : worker->priority;
+}
+
+static bool pins(const struct klat_worker *worker)
+{
+	return !(is_first(worker) && klat_planted(worker->run, "unpinned"));
+}
+
+static int start_failed(struct klat_worker *worker, int error)
+{
+	if (error == EAGAIN)
+		return klat_skip(worker->run,
+				 "needs %d threads or processes, and no more than %d could be "
+				 "started: a limit (ulimit -u, pids.max, kernel.threads-max) or "
+				 "memory is exhausted",
+				 worker->run->worker_count, (int)(worker - worker->run->workers));
+	return klat_error(
+		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->role,
+		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
+		strerror(error),
+		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
+}
+
+static int start_thread(struct klat_worker *worker)
+{
+	struct sched_param param = { .sched_priority = priority_of(worker) };
+	klat_cpu_set set = { 0 };
+	pthread_attr_t attributes;
+	int err;
+
+	set.bits[worker->cpu / (8 * sizeof(long))] |= 1UL << worker->cpu % (8 * sizeof(long));
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, policy_of(worker));
+	pthread_attr_setschedparam(&attributes, &param);
+	if (pins(worker)) {
+		pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
+	} else {
+		klat_cpus_online(&set);
+		pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
+	}
+	err = pthread_create(&worker->thread, &attributes, worker_main, worker);
+	pthread_attr_destroy(&attributes);
+	return err ? start_failed(worker, err) : 0;
+}
+
+/* The body's process dies with the measured one, and a crash of it ends that one: see on_child().
+ */
+static int start_process(struct klat_worker *worker)
+{
+	pid_t parent = getpid(), pid = fork();
+	int err;
+
+	if (pid < 0)
+		return start_failed(worker, errno);
+	if (!pid) {
+		struct sched_param param = { .sched_priority = priority_of(worker) };
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+		if (pins(worker)) {
+			err = -klat_cpu_pin(worker->cpu);
+		} else {
+			klat_cpu_set online = { 0 };
+
+			/* The measured process is pinned. */
+			err = -klat_cpus_online(&online);
+			klat_cpus_allow(&online);
+		}
+		if (!err && sched_setscheduler(0, policy_of(worker), &param))
+			err = errno;
+		if (err) {
+			start_failed(worker, err);
+			_exit(1);
+		}
+		if (worker->run->library->memory_locked)
+			klat_memory_lock();
+		klat_samples_prefault(worker->run);
+		worker_main(worker);
+		_exit(0);
+	}
+	worker->tid = pid;
+	return 0;
+}
+
+/* For on_child(). */
+static struct klat_library *watching;
+
+/* A worker that is killed or cannot start would leave the others at a barrier for ever. */
+static void on_child(int signal, siginfo_t *info, void *context)
+{
+	(void)signal;
+	(void)context;
+	if (info->si_code == CLD_EXITED && !info->si_status)
+		return;
+	watching->ended_pid = info->si_pid;
+	watching->ended_signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
+	_exit(1);
+}
+
+static void watch_children(struct klat_run *run)
+{
+	/* One that is stopped has not ended. */
+	struct sigaction action = { .sa_sigaction = on_child,
+				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP };
+	sigset_t set;
+
+	watching = run->library;
+	sigaction(SIGCHLD, &action, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static int init_barrier(struct klat_run *run)
+{
+	pthread_barrierattr_t attributes;
+	int err;
+
+	pthread_barrierattr_init(&attributes);
+	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	err = pthread_barrier_init(&run->library->barrier, &attributes, run->worker_count + 1);
+	pthread_barrierattr_destroy(&attributes);
+	return err ? klat_error(run, err, "cannot make a barrier: %s", strerror(err)) : 0;
+}
+
+/* Processes first: a fork copies only the calling thread. */
+static int start_all(struct klat_run *run)
+{
+	int err = 0;
+
+	watch_children(run);
+	for (int i = 0; i < run->worker_count && !err; i++)
+		if (run->workers[i].process)
+			err = start_process(&run->workers[i]);
+	for (int i = 0; i < run->worker_count && !err; i++)
+		if (!run->workers[i].process)
+			err = start_thread(&run->workers[i]);
+	return err;
+}
+
+int klat_workers_run(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	int err;
+
+	err = init_barrier(run);
+	if (err)
+		return err;
+	klat_samples_prefault(run);
+	/* A failure leaves workers at the barrier; they end with this process, which has nothing
+	 * left to do. */
+	err = start_all(run);
+	if (err)
+		return err;
+	pthread_barrier_wait(&library->barrier);
+	/* Now that every stack exists. What the measured operation maps must not be locked, so
+	 * nothing later is. */
+	if (library->memory_locked)
+		klat_memory_lock();
+	klat_snapshot_take(&library->before, run);
+	klat_busy_take(&library->busy_before, run);
+	pthread_barrier_wait(&library->barrier);
+	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
+	klat_busy_take(&library->busy_after, run);
+	klat_snapshot_take(&library->after, run);
+	pthread_barrier_wait(&library->barrier); /* done */
+	for (int i = 0; i < run->worker_count; i++) {
+		if (run->workers[i].process)
+			waitpid(run->workers[i].tid, NULL, 0);
+		else
+			pthread_join(run->workers[i].thread, NULL);
+	}
+	return 0;
+}

@@ -1,0 +1,1 @@
+"""What every other package uses: errors, files, processes, streams. Knows nothing of records."""

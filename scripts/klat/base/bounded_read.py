@@ -1,0 +1,128 @@
+"""Reads files that somebody else may have written: only regular files, and at most a limit of bytes.
+
+To open a FIFO would block, and to open a device may be an action. Root refuses symbolic links, because
+the target may be a file that only root can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from klat.base.errors import SessionError, printable
+from klat.base.fields import Kind, Wrong
+
+# Levels of lists and objects. klat writes four.
+_DEEPEST = 32
+_MOST_DIGITS = 1000
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a regular file. FileNotFoundError if it is missing. SessionError, in one sentence, if it is
+    not a regular file or cannot be read."""
+    name = printable(str(path))
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        if os.geteuid() == 0:
+            flags |= os.O_NOFOLLOW
+            if path.is_symlink():
+                raise SessionError(
+                    f"{name}: is a symbolic link, which klat does not follow as root"
+                )
+        # Check the kind of file before and after open(): to open a device may be an action.
+        _require_regular(name, os.stat(path))
+        file = open(os.open(path, flags), "rb", buffering=0)
+        try:
+            _require_regular(name, os.fstat(file.fileno()))
+        except SessionError:
+            file.close()
+            raise
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SessionError(f"{name}: {error.strerror or error}") from error
+    return file
+
+
+def _require_regular(name: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SessionError(f"{name}: is not a regular file")
+
+
+def read_regular(path: Path, largest: int) -> bytes:
+    """The whole file, of at most `largest` bytes. Errors as open_to_read()."""
+    with open_to_read(path) as file:
+        return read_open(file, path, largest)
+
+
+def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
+    """The whole of an open, unbuffered file, of at most `largest` bytes. SessionError."""
+    name = printable(str(path))
+    try:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > largest else _all(file, max(size + 1, 1 << 16), largest + 1)
+    except OSError as error:
+        raise SessionError(f"{name}: {error.strerror or error}") from error
+    if max(size, len(data)) > largest:
+        raise SessionError(f"{name}: is larger than {largest:,} bytes, more than klat ever writes")
+    return data
+
+
+def _all(file: BinaryIO, at_once: int, most: int) -> bytes:
+    """Up to `most` bytes. The file may grow, and one read() gives 2 GiB at most."""
+    data = file.read(min(at_once, most))
+    while len(data) < most and (more := file.read(min(at_once, most - len(data)))):
+        data += more
+    return data
+
+
+def read_json(path: Path, kind: Kind, largest: int) -> Any:
+    """The value in a JSON file of at most `largest` bytes, checked by `kind`. Errors as open_to_read()."""
+    return parse_json(path, read_regular(path, largest), kind)
+
+
+def parse_json(path: Path, data: bytes, kind: Kind) -> Any:
+    """The value in the bytes of a JSON file, with escapes for text that is not valid Unicode.
+    SessionError if `kind` refuses the value."""
+    name = printable(str(path))
+    try:
+        value = plain(json.loads(data.decode("utf-8"), parse_int=_whole))
+    except Wrong as wrong:
+        raise SessionError(f"{name} is damaged or was edited: {wrong}") from None
+    except (ValueError, RecursionError) as error:
+        raise SessionError(f"{name} is damaged or was edited: not valid JSON ({error})") from None
+    return checked(path, kind, value)
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:  # Python's own error for this is no message for users
+        raise Wrong(f"it has a number of {len(text):,} digits")
+    return int(text)
+
+
+def checked(path: Path, kind: Kind, value: Any) -> Any:
+    """The value, checked. SessionError names the file `path` if `kind` refuses the value."""
+    try:
+        kind.check("", value)
+    except Wrong as wrong:
+        said = str(wrong).lstrip()
+        raise SessionError(f"{printable(str(path))} is damaged or was edited: {said}") from None
+    return value
+
+
+def plain(value: Any, depth: int = _DEEPEST) -> Any:
+    """The value with escapes for text that is not valid Unicode. Wrong if it has too many levels."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        return value.encode("utf-8", "backslashreplace").decode()
+    if not isinstance(value, (list, dict)):
+        return value
+    if not depth:
+        raise Wrong(f"it has more than {_DEEPEST} levels")
+    if isinstance(value, list):
+        return [plain(entry, depth - 1) for entry in value]
+    return {plain(key): plain(held, depth - 1) for key, held in value.items()}

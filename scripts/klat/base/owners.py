@@ -1,0 +1,59 @@
+"""Who owns what klat writes, and whose files klat may trust."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+
+from klat.base.errors import KlatError
+
+_ID = re.compile("[0-9]{1,10}", re.ASCII)
+_ID_MAX = 2**32 - 2
+
+
+def caller() -> tuple[int, int] | None:
+    """User and group of the caller of sudo; None without sudo."""
+    texts = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
+    if os.geteuid() != 0 or not all(texts):
+        return None
+    if not all(_ID.fullmatch(text) and int(text) <= _ID_MAX for text in texts):
+        raise KlatError(
+            "SUDO_UID and SUDO_GID must be the numbers of a user and a group; start klat by sudo, or"
+            " unset them"
+        )
+    return int(texts[0]), int(texts[1])
+
+
+def give(descriptor: int) -> None:
+    """Make the caller of sudo the owner. Only for a file that this process has just made."""
+    owner = caller()
+    if owner:
+        os.fchown(descriptor, *owner)
+
+
+def trusted(user: int) -> bool:
+    """Whether the user is root, the user of this process, or the caller of sudo."""
+    sudo = caller()
+    return user in (0, os.geteuid()) or (sudo is not None and user == sudo[0])
+
+
+def doubt(status: os.stat_result) -> str:
+    """Why an untrusted user can have written the file with this status; empty if none can. A group with
+    the owner's number is assumed to have no other member."""
+    if not trusted(status.st_uid):
+        return f"belongs to {user_name(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by every user"
+    if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, status.st_uid):
+        return f"can be written by group {status.st_gid}"
+    return ""
+
+
+def user_name(number: int) -> str:
+    """`user alice`, for messages."""
+    try:
+        return f"user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"user {number}"

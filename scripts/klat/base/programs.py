@@ -1,0 +1,152 @@
+"""Finds the benchmark programs and says where this klat was started from.
+
+A program is `<root>/<name>/<name>` in a source tree and `<prefix>/libexec/klat/<name>` when
+installed. KLAT_PROGRAMS names another directory that holds them in either form.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from klat.base.errors import KlatError, did_you_mean
+
+# What the project exists for, in the order in which it is always shown; a session runs these unless
+# it is told otherwise.
+CORE = ("pipes", "cv", "tlbflush", "timer", "network")
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_PROBE_SECONDS = 5
+
+
+def root() -> Path:
+    """The source tree, or the prefix klat was installed under."""
+    package = Path(__file__).resolve().parents[1]
+    return package.parents[1] if package.parent.name == "scripts" else package.parents[2]
+
+
+def in_tree() -> bool:
+    return Path(__file__).resolve().parents[2].name == "scripts"
+
+
+def directory() -> Path:
+    """Where the programs are looked for."""
+    chosen = os.environ.get("KLAT_PROGRAMS")
+    if chosen:
+        return Path(chosen).absolute()
+    return root() if in_tree() else root() / "libexec" / "klat"
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and os.access(path, os.X_OK)
+
+
+def locate(name: str) -> Path | None:
+    """An executable of that name in the place of programs; `find` tells whether it is a benchmark."""
+    if not name or not set(name) <= _NAME_CHARACTERS:
+        return None
+    for candidate in _places(name):
+        if _is_program(candidate):
+            return candidate
+    return None
+
+
+def _places(name: str) -> tuple[Path, ...]:
+    nested, flat = directory() / name / name, directory() / name
+    if os.environ.get("KLAT_PROGRAMS"):
+        return nested, flat
+    # In a tree a flat one would be this launcher itself.
+    return (nested,) if in_tree() else (flat,)
+
+
+def _is_benchmark(path: Path) -> bool:
+    """Whether the executable is one of klat's: its help speaks of the record.
+
+    Other executables can stand in the same places (a background load, the client of `network`).
+    """
+    try:
+        answer = subprocess.run(
+            [str(path), "--help"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        _check_limits(path, error)
+        return False
+    except subprocess.TimeoutExpired:
+        return False
+    return answer.returncode == 0 and b"--record" in answer.stdout
+
+
+def _check_limits(path: Path, error: OSError) -> None:
+    """KlatError if a limit of this process is the cause, not the path."""
+    if error.errno == errno.EMFILE:
+        raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
+    if error.errno == errno.EAGAIN:
+        raise KlatError(f"cannot start {path}: {error.strerror}; raise the limit (ulimit -u)")
+
+
+def core() -> list[str]:
+    """Those of the core five that are there."""
+    return [name for name in CORE if locate(name)]
+
+
+def available() -> list[str]:
+    """Every program that is there: the core five first, then the others by name."""
+    try:
+        names = sorted(entry.name for entry in directory().iterdir())
+    except OSError as error:
+        _check_limits(directory(), error)
+        names = []
+    others = []
+    for name in names:
+        path = None if name in CORE else locate(name)
+        if path and _is_benchmark(path):
+            others.append(name)
+    return core() + others
+
+
+def find(name: str) -> Path | None:
+    """The program of that name, or None."""
+    path = locate(name)
+    if path is None or (name not in CORE and not _is_benchmark(path)):
+        return None
+    return path
+
+
+def require(name: str) -> Path:
+    """The program of that name. KlatError says whether it is unknown or not built."""
+    path = find(name)
+    if path:
+        return path
+    if name in CORE:
+        cure = "run 'make' first" if in_tree() else "install klat again"
+        raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {cure}")
+    raise unknown(name, available())
+
+
+def unknown(name: str, known: Sequence[str]) -> KlatError:
+    """What to say of a benchmark that is not there."""
+    there = ", ".join(known) or "none is built"
+    return KlatError(
+        f"there is no benchmark {name!r}{did_you_mean(name, known) or f' (there are: {there})'}"
+    )
+
+
+def execute(path: Path, arguments: list[str]) -> int:
+    """Become that program. Returns only where that failed."""
+    try:
+        os.execv(path, [str(path), *arguments])
+    except OSError as error:
+        raise KlatError(f"{path}: {error.strerror}", status=1) from error

@@ -1,0 +1,195 @@
+"""The options that the commands which begin sessions share, and what they make of them."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from klat.base import programs
+from klat.record import plan_csv, session_directory
+from klat.running import loads
+from klat.base.errors import KlatError
+from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
+
+
+def number(minimum: int, maximum: int, what: str) -> Any:
+    def convert(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {minimum} to {maximum}")
+        return int(text)
+
+    return convert
+
+
+def checked(convert: Any) -> Any:
+    def wrapper(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return wrapper
+
+
+label = checked(session_directory.check_label)
+
+
+def add_benchmarks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "benchmarks",
+        nargs="*",
+        metavar="benchmark",
+        help=f"any of klat's programs, or 'all' (default: {' '.join(programs.CORE)})",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="every program there is, as the word 'all'",
+    )
+
+
+def named(arguments: argparse.Namespace) -> list[str]:
+    """The benchmarks as typed: by name, or by --all."""
+    typed: list[str] = arguments.benchmarks
+    if not hasattr(arguments, "all"):
+        return typed
+    if typed:
+        raise KlatError(f"--all runs every program; name none besides, as {typed[0]}")
+    return ["all"]
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """What decides the plan, for a session on this machine and in a guest."""
+    add = parser.add_argument
+    add(
+        "--seed",
+        type=number(0, 2**63 - 1, "number"),
+        metavar="N",
+        help="of the order (default: drawn, printed and recorded)",
+    )
+    add(
+        "--sweep",
+        action="append",
+        default=[],
+        type=checked(plan_csv.parse_sweep),
+        metavar="BENCHMARK.OPTION=VALUES",
+        help="--runs runs for each value: 0,1,2,4 or 0..79 or both; by ';' if values hold commas",
+    )
+    add(
+        "--option",
+        action="append",
+        default=[],
+        type=checked(plan_csv.parse_option),
+        metavar="BENCHMARK.OPTION[=VALUE]",
+        help="give a program an option, or every program where BENCHMARK is 'all'",
+    )
+    add(
+        "--iterations",
+        type=number(1, 10**9, "number"),
+        metavar="N",
+        help="samples of a run (default: the program's)",
+    )
+    add("--policy", metavar="POLICY", help="fifo, rr or other, with :PRIORITY, for every program")
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    add = parser.add_argument
+    add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
+    add(
+        "--load",
+        metavar="NAME|COMMAND",
+        help="run beside the whole session; recorded, ended with it; the names are those of"
+        " load/load --list",
+    )
+    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
+    add(
+        "--pause",
+        type=number(0, MOST_PAUSE_MS, "number of milliseconds"),
+        metavar="MS",
+        help="between runs (default: 0)",
+    )
+    add(
+        "--time-limit",
+        type=number(1, MOST_SECONDS, "number of seconds"),
+        metavar="S",
+        help="after which a run is ended and counted as failed (default: 120)",
+    )
+    add(
+        "--trust",
+        action="store_true",
+        help="with --resume: accept a session that another user owns or can write",
+    )
+
+
+def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:
+    given = [
+        f"--{name.replace('_', '-')}" if name != "benchmarks" else "benchmarks"
+        for name, value in vars(arguments).items()
+        if name not in ("command", "func", "resume", *allowed) and value not in (None, [])
+    ]
+    if given:
+        raise KlatError(f"--resume follows the session's own plan, without {', '.join(given)}")
+
+
+def seed(arguments: argparse.Namespace) -> int:
+    return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
+
+
+def output(arguments: argparse.Namespace) -> Path:
+    return Path("results") if arguments.output is None else Path(arguments.output)
+
+
+def common(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the settings of every session hold, but for label and seed."""
+    for name in ("load", "restore", "prefix", "setup"):
+        value = getattr(arguments, name, None)
+        if value is not None and not value.strip():
+            raise KlatError(f"--{name} is empty")
+    if arguments.load is not None:
+        loads.check(arguments.load)
+    return {
+        "load": arguments.load,
+        "pause_ms": arguments.pause or 0,
+        "time_limit_s": arguments.time_limit or 120,
+    }
+
+
+def plain(name: str, value: str) -> str:
+    """The value of an option, as a plan can hold it."""
+    if not value or '"' in value or not value.isprintable():
+        raise KlatError(f"--{name} cannot be {value!r}")
+    return value
+
+
+def parameter_sets(
+    arguments: argparse.Namespace, benchmarks: list[str], own: Sequence[plan_csv.Setting] = ()
+) -> list[tuple[str, tuple[str, ...]]]:
+    given = {
+        name: str(value)
+        for name in ("iterations", "cpus", "policy")
+        if (value := getattr(arguments, name)) is not None
+    }
+    for name, value in given.items():
+        plain(name, value)
+    return plan_csv.parameter_sets(benchmarks, given, [*arguments.option, *own], arguments.sweep)
+
+
+def benchmarks(named: list[str]) -> list[str]:
+    """Those of the session, in klat's order whatever the order typed: the plan is the same."""
+    if not named:
+        chosen = list(programs.CORE)
+    elif named == ["all"]:
+        chosen = programs.available() or list(programs.CORE)
+    else:
+        chosen = named
+    for name in chosen:
+        if chosen.count(name) > 1:
+            raise KlatError(f"{name} is named twice")
+        programs.require(name)
+    core = [name for name in programs.CORE if name in chosen]
+    return core + sorted(set(chosen).difference(core))

@@ -1,0 +1,1 @@
+"""One dataset of runs by unit; conditions, matching and verdicts; trends; planning."""

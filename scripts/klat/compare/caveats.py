@@ -1,0 +1,131 @@
+"""Warnings about two sides, for the head of a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+
+from klat.compare.conditions import is_captured, words_under_test
+from klat.stats.proportion import fisher
+from klat.record.other_work import other_work
+from klat.record.session import printable
+from klat.compare.sides import Side
+
+_NAMES = ("BASE", "NEW")
+# The modes in which the machine can drift.
+_TIMED = ("hardware", "virtual")
+_UNUSABLE = ("invalid", "error")
+
+
+def cautions(
+    base: Side, new: Side, subject: str, took_turns: bool, compared: Set[str], alpha: float
+) -> Iterator[str]:
+    """`compared` are the benchmarks that have a verdict."""
+    if subject == "kernel":
+        yield from _kernels(base, new)
+    if subject == "kernel" and not took_turns:
+        yield from _one_after_the_other(base, new)
+    yield from _unusable(base, new, compared, alpha)
+    for name, side in zip(_NAMES, (base, new)):
+        if disturbance := other_work(side.sessions):
+            yield f"{name}: {disturbance}"
+    bare = [
+        name
+        for name, side in zip(_NAMES, (base, new))
+        if not all(is_captured(source.values) for source in side.sources)
+    ]
+    if bare:
+        yield (
+            f"the environment of {' and '.join(bare)} was not captured, so governor, idle states,"
+            " mitigations and so on were not compared"
+        )
+
+
+# 6.1.0-56 of 6.1.0-56-rt-amd64, 6.12.117 of 6.12.117+deb13-amd64.
+_VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
+
+
+def _kernels(base: Side, new: Side) -> Iterator[str]:
+    """What is under test, and a warning where it is more than one thing."""
+    values = [[source.values for source in side.sources] for side in (base, new)]
+    words = words_under_test(*values)
+    if words:
+        told = [printable(side) or "nothing" for side in words]
+        yield f"under test: the kernel's command line, with {told[0]} in BASE and {told[1]} in NEW"
+    infos = [side.sessions[0].info for side in (base, new)]
+    names = ("kernel_release", "kernel_version", "preemption")
+    one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
+    if one == two and not words:
+        yield "both sides ran the same kernel: release, version and preemption agree"
+    matches = [_VERSION.match(side[0]) for side in (one, two)]
+    old, current = (match[0] if match else "" for match in matches)
+    told = ["version"] if old and current and old != current else []
+    if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
+        told.append("preemption model")
+    changed = [*told, "command line"] if words else told
+    if len(changed) < 2:
+        return
+    cure = "compare sides that differ in only one of them"
+    if len(told) > 1:
+        cure = f"compare BASE with a {current} kernel of preemption {one[2]}, then that kernel with NEW"
+    yield (
+        f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
+        f" from either. To separate them, {cure}"
+    )
+
+
+def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
+    """A warning where drift over time looks like a difference of the kernels."""
+    if min(len(base.boots), len(new.boots)) < 2 or base.sessions[0].mode not in _TIMED:
+        return
+    moments = [[(s.begun, s.boot_number) for s in side.sources] for side in (base, new)]
+    for first, second in ((0, 1), (1, 0)):
+        if max(moments[first]) < min(moments[second]):
+            yield (
+                f"all boots of {_NAMES[first]} precede all of {_NAMES[second]}, so a change of the"
+                " machine over time looks like one of the kernel; alternate the kernels from boot to"
+                " boot (klat lab run with several --kernel does)"
+            )
+
+
+def _unusable(base: Side, new: Side, compared: Set[str], alpha: float) -> Iterator[str]:
+    """A warning where one side has more unusable runs, in more than one boot."""
+    sides = [_by_boot(side) for side in (base, new)]
+    shared = sorted(compared & sides[0].keys() & sides[1].keys())
+    for benchmark in shared:
+        held = [list(side[benchmark].values()) for side in sides]
+        sums = [_sum(boots) for boots in held]
+        worse = max((0, 1), key=lambda i: sums[i][0] / sums[i][1])
+        kept = [boots if i != worse else _without_worst(boots) for i, boots in enumerate(held)]
+        (x, n), (y, m) = map(_sum, kept)
+        still = worse == int(y * n > x * m)
+        if still and fisher(x, n, y, m) <= alpha / len(shared):
+            told = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
+            yield (
+                f"invalid or failed runs of {benchmark}: {' and '.join(told)}, more than chance; find"
+                " out why before you trust its verdicts"
+            )
+
+
+Counts = tuple[int, int]  # unusable runs, and all
+
+
+def _sum(boots: Sequence[Counts]) -> Counts:
+    return sum(bad for bad, _ in boots), sum(n for _, n in boots)
+
+
+def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
+    """One bad boot is not evidence against its side."""
+    return sorted(boots, key=lambda boot: boot[0] / boot[1])[:-1] or boots
+
+
+def _by_boot(side: Side) -> dict[str, dict[str, Counts]]:
+    """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
+    found: dict[str, dict[str, Counts]] = {}
+    for session in side.sessions:
+        for rows in session.runs():
+            if rows[0].status != "skipped":
+                boots = found.setdefault(rows[0].benchmark, {})
+                bad, n = boots.get(session.boot_id, (0, 0))
+                boots[session.boot_id] = (bad + (rows[0].status in _UNUSABLE), n + 1)
+    return found

@@ -1,0 +1,281 @@
+"""The conditions that two sides must agree in before their figures are compared.
+
+A condition is a key with a value in each session. A difference that somebody or something set is
+refused. What the kernel brings (release, version, configuration, preemption model, defaults, its own
+texts) is under test: within one side it must agree, between two sides it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from os.path import commonprefix
+from typing import Any
+
+from klat.record.environment import ABSENT, captured, short
+from klat.compare.environment_conditions import (
+    FAMILIES,
+    KERNEL,
+    RULES,
+    WORDS,
+    Alike,
+    Rule,
+    Values,
+    meaning,
+    of_files,
+)
+from klat.record.session import Session, printable
+
+# Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
+RECORDED = {
+    "machine": "machine_id",
+    "architecture": "architecture",
+    "cpu": "cpu_model",
+    "cpus-online": "cpus_online",
+    "mode": "mode",
+    "unit": "unit",
+}
+# Whether files of the environment are there at all.
+CAPTURE = ("environment", "the environment")
+NONE = "none"
+RUN = {
+    "load": "the background load",
+    "setup": "the set-up command",
+    "prefix": "the prefix",
+    "options": "the options of one setting alone",
+}
+ROWS = ("program", "cpus", "policy", "placement")
+# Conditions of a run that no option alone decides.
+OBTAINED = ("policy", "cpus", "program", "woken")
+# Params that set the conditions of a measurement, not what is measured.
+PARAMS = {
+    "dma-latency": "not held",
+    "guest-halt-poll": "not held",
+    "iterations": ABSENT,
+    "warmup": ABSENT,
+}
+WITHIN_SIDE = {
+    "kernel-release": "kernel_release",
+    "kernel-version": "kernel_version",
+    "preemption": "preemption",
+}
+_NOT_ALLOWABLE = {"unit", *FAMILIES, *(key for key, rule in RULES.items() if rule is Rule.NEVER)}
+ALLOWABLE = tuple(
+    sorted(
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - _NOT_ALLOWABLE
+        | {f"{family}.NAME" for family in FAMILIES}
+    )
+)
+# What a set-up command, a prefix or the command line can change in the environment.
+_SETTABLE = frozenset(RULES) - {"microcode", "cmdline"}
+# What may differ between turns or boots of one experiment: it is under test.
+UNDER_TEST = _SETTABLE | {"cpus-online"}
+SETTINGS = UNDER_TEST | set(RUN)
+
+
+def is_allowable(key: str) -> bool:
+    family, dot, name = key.partition(".")
+    return bool(name) and family in FAMILIES if dot else key in ALLOWABLE
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A key that does not agree. `name` is the file or field. `base` and `new` are short texts with
+    every value of their side. `why` replaces them where the values agree but are not usable.
+    """
+
+    key: str
+    name: str
+    base: str
+    new: str
+    why: str = ""
+
+    def sentence(self) -> str:
+        if self.why:
+            return f"{self.key}: {self.why}"
+        if self.base == self.new:
+            return f"{self.key}: the boots of a side differ in {self.name}: {self.base}"
+        return f"{self.key}: {self.name} is {self.base} in BASE and {self.new} in NEW"
+
+    def refusal(self) -> str:
+        """The sentence with what to do."""
+        if self.key == "unit":
+            return f"{self.sentence()}; measure both in one mode"
+        return f"{self.sentence()}; measure both alike, or --allow {self.key}"
+
+    @property
+    def family(self) -> str:
+        return self.key.partition(".")[0]
+
+
+# Keys of conditions, each with its value.
+Distinctions = tuple[tuple[str, str], ...]
+
+
+def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
+    """Of one session, by (key, name). `facts` is run.json, or empty."""
+    found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
+    # That of the figures: ticks become nanoseconds where they tell time, and stay ticks elsewhere.
+    found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
+    for key, name in RUN.items():
+        told = facts.get(key)
+        found[key, name] = " ".join(told) if told and isinstance(told, list) else told or NONE
+    files = captured(session.path / "environment", configuration=False)
+    found |= of_files(files)
+    found[CAPTURE] = "captured" if files else ABSENT
+    found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
+    declared = facts.get("under_test") or {}
+    if declared.get("experiment"):
+        found[WORDS, declared["experiment"]] = declared.get("append") or ""
+    return found
+
+
+@dataclass(frozen=True)
+class RunConditions:
+    """What a run obtained besides its params and placement. All runs of a figure agree in these."""
+
+    policy: str
+    cpus: str
+    program: str  # the start of its SHA-256
+    woken: str  # how its sleepers were woken; empty where that was not counted
+
+    def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
+        """The conditions that differ from any of the others."""
+        held = [asdict(other) for other in others]
+        return tuple(
+            (name, value or NONE)
+            for name, value in asdict(self).items()
+            if any(other[name] != value for other in held)
+        )
+
+    def values(self, benchmark: str) -> Values:
+        """What one side must agree in. How sleepers are woken depends on the kernel."""
+        return {
+            ("cpus", "the CPUs used"): self.cpus,
+            ("policy", "the policy obtained"): self.policy,
+            ("program", f"the build of {benchmark}"): self.program,
+        }
+
+
+# The words that only BASE's kernel got, and those that only NEW's got.
+Words = tuple[str, str]
+
+
+def words_under_test(base: Sequence[Values], new: Sequence[Values]) -> Words | None:
+    """None unless all sessions are of one experiment that gave the two sides' kernels different words
+    on the command line."""
+    held = [
+        {(name, text) for values in side for (key, name), text in _declared(values)}
+        for side in (base, new)
+    ]
+    if [len(side) for side in held] != [1, 1]:
+        return None
+    (one,), (two,) = held
+    return (one[1], two[1]) if one[0] == two[0] and one[1] != two[1] else None
+
+
+def _declared(values: Values) -> list[tuple[tuple[str, str], str]]:
+    return [item for item in values.items() if item[0][0] == WORDS] or [((WORDS, ""), "")]
+
+
+# Benchmark, or "all", and option.
+Declared = frozenset[tuple[str, str]]
+
+
+def declared_options(facts: Mapping[str, Any]) -> Declared:
+    """The options in run.json that only one of two alternating settings got."""
+    pairs = [text.partition("=")[0].partition(".") for text in facts.get("options") or ()]
+    return frozenset((benchmark, option) for benchmark, _, option in pairs if option)
+
+
+def is_captured(values: Values) -> bool:
+    """Whether the session holds its environment."""
+    return values.get(CAPTURE) != ABSENT
+
+
+def of_kernel(session: Session) -> Values:
+    """What makes the kernel under test, by (key, name)."""
+    return {(key, name): _text(session.info.get(name)) for key, name in WITHIN_SIDE.items()}
+
+
+def _text(value: object) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
+    """What was not set the same in all sessions of both sides."""
+    found = []
+    every = [*base, *new]
+    common = Alike.of(every)
+    captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
+    for key, name in dict.fromkeys(name for values in every for name in values):
+        rule = RULES.get(key.partition(".")[0])
+        # A session without its environment is reported once, not for each file.
+        sides = captured_only if rule else (base, new)
+        brought = rule is Rule.NEVER or (rule is Rule.OWN and not common.kernel)
+        if brought or not all(sides):
+            continue
+        held = [[_said(values, key, name, common) for values in side] for side in sides]
+        if rule is Rule.SHARED or (rule is Rule.SET and not common.kernel):
+            held = [[said for said in side if said != _NOTHING] for side in held]
+        if all(held) and len({counts_as for side in held for _, counts_as in side}) > 1:
+            texts = [_several(text for text, _ in side) for side in held]
+            if texts[0] == texts[1] and all(len(set(side)) == 1 for side in held):
+                texts = _told_apart(*(side[0] for side in held))
+            found.append(Condition(key, printable(name), *texts))
+    return sorted(found, key=lambda condition: condition.key)
+
+
+_NOTHING = (ABSENT, ABSENT)
+
+
+def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:
+    """The text, and what it counts as."""
+    text = values.get((key, name), ABSENT)
+    counts_as = ABSENT if text == ABSENT else meaning(key, text, values, common)
+    return _NOTHING if counts_as is None or counts_as == ABSENT else (text, counts_as)
+
+
+def alike(sessions: Sequence[Values]) -> list[list[int]]:
+    """The indexes of the sessions, in groups without disagreements. A session joins the first group
+    that it agrees with."""
+    groups: list[tuple[list[Values], list[int]]] = []  # of each group, what is not the same twice
+    for place, values in enumerate(sessions):
+        for held, places in groups:
+            known = values in held
+            if known or not disagreements(held, [values]):
+                places.append(place)
+                held += [] if known else [values]
+                break
+        else:
+            groups.append(([values], [place]))
+    return [places for _, places in groups]
+
+
+def distinctions(groups: Sequence[Sequence[Values]], number: int) -> Distinctions:
+    """How one of several groups differs from the others."""
+    others = [values for place, group in enumerate(groups) if place != number for values in group]
+    found = disagreements(groups[number], others) if others else []
+    return tuple((condition.key, condition.base) for condition in found)
+
+
+def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
+    """The conditions in which the kernels of one side differ."""
+    values = [of_kernel(session) for session in sessions]
+    return [
+        replace(found, why=f"the boots of {label} differ in {found.name}: {found.base}")
+        for found in disagreements(values, values)
+    ]
+
+
+def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
+    """Two texts that are the same where they are shown: with what they count as, or from where they
+    differ."""
+    if one[0] == two[0]:
+        return [short(f"{text} ({counts_as})") for text, counts_as in (one, two)]
+    place = max(0, len(commonprefix([one[0], two[0]])) - 10)
+    return [short(f"...{text[place:]}") for text, _ in (one, two)]
+
+
+def _several(values: Iterable[str]) -> str:
+    return " | ".join(short(value) for value in dict.fromkeys(values))

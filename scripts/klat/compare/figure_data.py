@@ -1,0 +1,131 @@
+"""What lies behind the verdict on a metric, for figures: its samples, its runs by unit, and how far
+the sides are apart at every quantile. The verdict rests on none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from klat.compare.comparison import Cell
+from klat.compare.estimands import MEDIAN
+from klat.stats.hierarchy import mean
+from klat.compare.units import SideUnits
+from klat.compare.sides import CellRuns, NoLogarithm, Units, gather
+from klat.compare.sources import Run
+from klat.stats.descriptive import Values
+from klat.stats.histogram import Tally
+from klat.compare.verdicts import Interval, Rules, describe
+
+# Every twentieth of the samples, and the end that latencies are read for.
+SHARES = (*(Fraction(n, 20) for n in range(1, 20)), Fraction(99, 100))
+
+
+@dataclass(frozen=True)
+class UnitRuns:
+    """A boot or a block: the medians of its runs in order of start. `pair` is empty without one."""
+
+    pair: str
+    medians: tuple[float, ...]
+    centre: float  # their geometric mean
+
+
+@dataclass(frozen=True)
+class SideDetail:
+    """`samples` are all that count, in ticks or instructions; times `scale` they are in the side's
+    unit, like all other figures here."""
+
+    samples: Tally
+    scale: float
+    quantum: int
+    units: tuple[UnitRuns, ...]
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far apart the sides are at one quantile: NEW/BASE, found as the ratio of medians is. The
+    interval is of this one quantile."""
+
+    share: float
+    ratio: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Detail:
+    base: SideDetail
+    new: SideDetail
+    shifts: tuple[Shift, ...]
+
+
+def detail(
+    cell: Cell, base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules
+) -> Detail | None:
+    """Reads every sample. None where nothing is to be compared; SessionError where samples are
+    missing."""
+    if cell.refused or not base.runs or not new.runs:
+        return None
+    return Detail(
+        _side(base, units.base), _side(new, units.new), tuple(_shifts(base, new, units, rules))
+    )
+
+
+def _side(cell: CellRuns, units: Units) -> SideDetail:
+    runs = cell.runs
+    scale = mean([run.source.scale for run in runs])
+    found = []
+    for key, members in units.of(cell).items():
+        medians = [m for run in members if (m := run.value(MEDIAN)) is not None]
+        if medians and min(medians) > 0:
+            centre = float(np.exp(np.log(medians).mean()))
+            found.append(UnitRuns(units.pairs.get(key, ""), tuple(medians), centre))
+    return SideDetail(
+        samples=_tally(runs, scale),
+        scale=scale,
+        quantum=max(run.source.session.step for run in runs),
+        units=tuple(found),
+    )
+
+
+def _tally(runs: Sequence[Run], scale: float) -> Tally:
+    """In ticks of the common length, where some boots' were calibrated to be of another."""
+    by_scale: dict[float, list[Run]] = {}
+    for run in runs:
+        own = run.source.scale / scale
+        by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
+    tallies = []
+    for own, members in by_scale.items():
+        found = Tally.of(part for run in members for part in run.parts())
+        if own != 1.0:
+            found = Tally(np.rint(found.values * own).astype(np.uint64), found.counts)
+        tallies.append(found)
+    return Tally.joined(tallies)
+
+
+def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
+    known: dict[int, list[int | None]] = {}
+    for run in (*base.runs, *new.runs):
+        known[id(run)] = run.quantiles(SHARES)
+    found = []
+    for place, share in enumerate(SHARES):
+
+        def value(run: Run, place: int = place) -> float | None:
+            tick = known[id(run)][place]
+            return None if tick is None else tick * run.source.scale
+
+        try:
+            a = gather(base, units.base, value, True)
+            b = gather(new, units.new, value, True)
+        except NoLogarithm:
+            continue
+        told = describe(a, b, rules, units.obstacle)
+        if told.ratio is not None:
+            found.append(Shift(float(share), told.ratio, told.interval))
+    return found
+
+
+def medians_of(units: Sequence[UnitRuns]) -> Values:
+    """Of all runs, unit by unit."""
+    return np.array([median for unit in units for median in unit.medians], dtype=np.float64)

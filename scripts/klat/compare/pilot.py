@@ -1,0 +1,360 @@
+"""From a pilot: how much runs and boots vary, and how many of each find a given change in the least
+time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from klat.base.errors import KlatError
+from klat.compare.estimands import Estimand, tested_by_default
+from klat.stats import enough_units
+from klat.stats.power import (
+    MOST_UNITS,
+    Design,
+    power_of_change,
+    power_of_equivalence,
+    smallest,
+)
+from klat.record.session import SessionError, printable
+from klat.compare.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Side,
+    Units,
+    observe,
+    read_side,
+    unmeasurable_lines,
+)
+from klat.compare.sources import pools
+from klat.compare.verdicts import spread
+
+# Runs in a boot that are tried: more of them, in larger steps.
+RUNS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500)
+# Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
+ASSUMED = (0.002, 0.005, 0.01, 0.02)
+# Why nothing is planned for a metric.
+ONE_BOOT = "one boot"
+TOO_COARSE = "too coarse"
+# With this probability the pilot's boots do not understate the variance more than allowed for.
+CAUTION = 0.8
+
+
+@dataclass(frozen=True)
+class Target:
+    """The change to find, the power and alpha to find it with, and the cost of a boot. Without
+    `estimands`, the plan is for those that compare tests by default."""
+
+    change: float = 0.04
+    power: float = 0.9
+    alpha: float = 0.05
+    margin: float = 0.02
+    boot_seconds: float = 60.0
+    estimands: tuple[Estimand, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """So many boots for each kernel, so many runs of each benchmark in a boot."""
+
+    boots: int
+    runs: int
+    seconds: float  # for one kernel
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Variances of the logs: `run` within a boot, `boot` between boots (Kalibera and Jones's T^2; a
+    negative estimate is told as 0), `boot_bound` its upper limit at the stated caution. None where
+    the pilot cannot tell. `alone` is what this metric by itself would need. `resolution` is how much
+    of a change, as a log, the counter's granularity can hide."""
+
+    key: Key
+    estimand: str
+    boots: int
+    runs: int
+    run: float | None
+    boot: float | None
+    boot_bound: float | None
+    run_seconds: float
+    alone: Effort | None = None
+    reason: str = ""
+    resolution: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """`effort` is to find the change, for all metrics together, and `same` to show that all are the
+    same where nothing has changed, which is exit status 0; None with a margin of 0. The `cautious`
+    ones are these at the bound. `assumed` gives `effort` for boot-to-boot variations that a pilot of
+    one boot cannot tell."""
+
+    label: str
+    target: Target
+    metrics: tuple[Metric, ...]
+    tests: int
+    round_seconds: float  # one run of every benchmark
+    effort: Effort | None
+    cautious: Effort | None
+    same: Effort | None
+    cautious_same: Effort | None
+    assumed: tuple[tuple[float, Effort | None], ...]
+    cannot_know: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def boots_of_metrics(self) -> list[int]:
+        """In how many boots each metric was measured, for every number that occurs."""
+        return sorted({metric.boots for metric in self.metrics} - {0})
+
+    @property
+    def planned(self) -> list[Metric]:
+        """Those that a number of boots is told for, if only for assumed variations."""
+        return [m for m in self.metrics if not m.reason or (m.reason == ONE_BOOT and self.assumed)]
+
+
+def plan_path(path: Path, target: Target) -> Pilot:
+    """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
+    side = read_side(path)
+    _require_one_pool(side)
+    cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
+    if not cells:
+        if unmeasurable := unmeasurable_lines(side, target.metrics):
+            where = printable(str(path))
+            raise SessionError(f"{where}: {'; '.join(unmeasurable)}, so nothing can be planned")
+        if known := ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells)):
+            raise KlatError(f"no metric of that name; there are {known}")
+    cells = {key: cell for key, cell in cells.items() if cell.units}
+    if not cells:
+        raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
+    cells, left_out = _of_one_kind(cells)
+    costs = _run_costs(side)
+    found = [
+        _metric(key, estimand, cell, costs, target)
+        for key, cell in cells.items()
+        for estimand in target.estimands or tested_by_default(run.row for run in cell.runs)
+    ]
+    tests = sum(metric.boots > 0 for metric in found)
+    usable = [metric for metric in found if metric.reason == ""]
+    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    return Pilot(
+        label=side.name,
+        target=target,
+        metrics=tuple(_with_alone(metric, target) for metric in found),
+        tests=max(1, tests),
+        round_seconds=round_seconds,
+        effort=_effort(usable, target, tests, round_seconds, False),
+        cautious=_effort(usable, target, tests, round_seconds, True),
+        same=_effort(usable, target, tests, round_seconds, False, True),
+        cautious_same=_effort(usable, target, tests, round_seconds, True, True),
+        assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
+        cannot_know=(
+            *_cannot_know(found),
+            *left_out,
+            *unmeasurable_lines(side, target.metrics),
+        ),
+        problems=tuple(side.problems),
+    )
+
+
+def _require_one_pool(side: Side) -> None:
+    """What boots of several kinds vary by is not what boots of one kernel vary by."""
+    found = pools(side.sources)
+    if len(found) > 1:
+        kinds = " | ".join(", ".join(f"{k}: {v}" for k, v in pool.apart) for pool in found)
+        raise KlatError(
+            f"{printable(str(side.path))}: its sessions are of {len(found)} kinds that compare does"
+            f" not pool ({printable(kinds)}); plan from a session, or give each kind a label"
+        )
+
+
+def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
+    """Of each metric the runs that are in a figure together, the most there are, and sentences on
+    the others."""
+    kept: dict[Key, CellRuns] = {}
+    left_out: dict[str, None] = {}  # once for all metrics of a program
+    for key, cell in cells.items():
+        kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+        first, *others = kinds
+        kept[key] = kinds[first]
+        for other in others:
+            differs = ", ".join(f"{k}: {v}" for k, v in other.differs_from([first]))
+            count = f"{len(kinds[other].runs):,} of {len(cell.runs):,} runs of {key[0]}"
+            left_out[printable(f"left out: {count}, which are of another kind ({differs})")] = None
+    return kept, list(left_out)
+
+
+def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
+    """Seconds of a run by benchmark, params and placement: from its start to the next one's, which
+    holds starting and ending the process; the median, as a session may have been interrupted."""
+    cells: dict[tuple[str, str, str], list[float]] = {}
+    for source in side.sources:
+        starts = sorted({row.start_ns for row in source.session.rows})
+        following = dict(zip(starts, starts[1:]))
+        for key, cell in side.cells.items():
+            for run in (run for run in cell.runs if run.source is source):
+                after = following.get(run.row.start_ns)
+                taken = (run.row.elapsed_ns or 0) if after is None else after - run.row.start_ns
+                cells.setdefault(key[:3], []).append(taken / 1e9)
+    return {key: median(values) for key, values in cells.items()}
+
+
+def _metric(
+    key: Key,
+    estimand: Estimand,
+    cell: CellRuns,
+    costs: dict[tuple[str, str, str], float],
+    target: Target,
+) -> Metric:
+    seconds = costs.get(key[:3], 0.0)
+    blank = Metric(key, estimand.name, 0, len(cell.runs), None, None, None, seconds)
+    try:
+        observed_runs = observe(cell, estimand, Units())
+    except NoLogarithm:
+        return replace(blank, reason=f"the {estimand.name} of a run is 0")
+    found = spread(observed_runs)
+    if found.run is None or found.unit is None:
+        return replace(blank, runs=0, reason=f"no run has its {estimand.name}")
+    # The other kernel's figures have steps of their own, taken to be as large.
+    known = replace(
+        blank, boots=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
+    )
+    run, observed = found.run.own, found.unit.observed
+    if reason := coarse(known.resolution, target):
+        return replace(known, run=run, reason=reason)
+    if observed is None:
+        return replace(known, run=run, reason=ONE_BOOT if run is not None else "one run")
+    limit = bound(observed, found.units)
+    if run is None:
+        # One run in each boot: what varies is told apart no further.
+        return replace(known, run=0.0, boot=observed, boot_bound=limit)
+    own = found.unit.own or 0.0
+    runs_share = observed - own
+    return replace(known, run=run, boot=max(0.0, own), boot_bound=max(0.0, limit - runs_share))
+
+
+def bound(observed: float, boots: int) -> float:
+    """Upper limit of a variance with boots - 1 degrees of freedom, from the chi-square
+    distribution."""
+    from scipy.special import chdtri
+
+    return float(observed * (boots - 1) / chdtri(boots - 1, CAUTION))
+
+
+def _with_alone(metric: Metric, target: Target) -> Metric:
+    if metric.reason:
+        return metric
+    return replace(metric, alone=_effort([metric], target, 1, metric.run_seconds, False))
+
+
+def _effort(
+    metrics: Sequence[Metric],
+    target: Target,
+    tests: int,
+    round_seconds: float,
+    cautious: bool,
+    same: bool = False,
+) -> Effort | None:
+    """The least time in which every metric is likely enough to show the change, each by itself; or,
+    with `same`, in which all of them together are likely enough to be shown to be the same.
+
+    For one metric and many boots this is Kalibera and Jones's r = sqrt(c2 / c1 x T1^2 / T2^2); here
+    every r is tried, as boots are few and the metrics differ.
+    """
+    best: Effort | None = None
+    if not metrics:
+        return None
+    for runs in RUNS:
+        boots = enough_units.fewest(target.alpha)
+        for metric in metrics:
+            own = metric.boot_bound if cautious else metric.boot
+            assert own is not None and metric.run is not None
+            varies = own + metric.run / runs
+            design = Design(boots, varies, varies, resolution=metric.resolution)
+            needed = fewest_units(design, target, tests, same)
+            if needed is None:
+                break
+            boots = max(boots, needed)
+        else:
+            seconds = boots * (target.boot_seconds + runs * round_seconds)
+            if best is None or seconds < best.seconds:
+                best = Effort(boots, runs, seconds)
+    return best
+
+
+def coarse(resolution: float, target: Target) -> str:
+    """Why no number of units shows the change, or empty."""
+    if resolution < math.log1p(target.change) - math.log1p(target.margin):
+        return ""
+    hidden = 100 * math.expm1(resolution)
+    return (
+        f"{TOO_COARSE}: the counter's steps may hide a change of up to {hidden:.2g} %, however many"
+        " runs there are; plan for the mean (--quantile mean), or time several operations at once"
+        " where the program can (--batch)"
+    )
+
+
+def fewest_units(design: Design, target: Target, tests: int, same: bool) -> int | None:
+    """From those of the design on. None where no number would do."""
+    margin = math.log1p(target.margin)
+
+    def likely(units: int) -> bool:
+        chosen = replace(design, units=units)
+        if same:  # as all of them have to be
+            missed = (1 - target.power) / max(1, tests)
+            return power_of_equivalence(chosen, 0.0, margin, target.alpha) >= 1 - missed
+        hardest = target.alpha / max(1, tests)  # of Holm's correction
+        effect = math.log1p(target.change)
+        return power_of_change(chosen, effect, margin, hardest) >= target.power
+
+    return smallest(likely, design.units, MOST_UNITS)
+
+
+def _assumed(
+    metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float
+) -> tuple[tuple[float, Effort | None], ...]:
+    known = [m for m in metrics if m.run is not None and not coarse(m.resolution, target)]
+    if not known:
+        return ()
+    return tuple(
+        (
+            deviation,
+            _effort(
+                [replace(metric, boot=deviation**2) for metric in known],
+                target,
+                tests,
+                round_seconds,
+                False,
+            ),
+        )
+        for deviation in ASSUMED
+    )
+
+
+def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
+    found = []
+    counts = sorted({metric.boots for metric in metrics if metric.runs} - {0})
+    if counts == [1]:
+        found.append(
+            "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
+            " not either; record the same benchmarks in 2 more boots at least"
+        )
+    few = [count for count in counts if 1 < count < 5]
+    if few:
+        told = " or ".join(map(str, few))
+        found.append(
+            f"{told} boots tell their own variation only roughly; the cautious figure allows for"
+            f" that, with a chance of {100 * CAUTION:.0f} %"
+        )
+    if any(metric.boots > 1 and metric.runs == metric.boots for metric in metrics):
+        found.append(
+            "boots of one run do not tell the runs' variation from the boots'; all of it is taken"
+            " for the boots'"
+        )
+    found.append("the other kernel may vary more than the pilot's; it is taken to vary alike")
+    return found

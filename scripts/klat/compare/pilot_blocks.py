@@ -1,0 +1,280 @@
+"""From a pilot of two settings that took turns in one boot: how much runs and blocks vary, and how
+many of each find a given change in the least time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from klat.compare.conditions import Declared
+from klat.compare.comparison import declared_of, matched
+from klat.base.errors import KlatError
+from klat.compare.estimands import Estimand, tested_by_default
+from klat.stats.hierarchy import mean, variance
+from klat.stats import enough_units
+from klat.stats.power import Design
+from klat.compare.pilot import (
+    RUNS,
+    Target,
+    bound,
+    coarse,
+    fewest_units,
+)
+from klat.record.session import SessionError, printable
+from klat.compare.units import SideUnits, side_units
+from klat.compare.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
+from klat.compare.wakeup_split import split
+from klat.compare.verdicts import paired_means, spread
+
+# Of A and of B in a block.
+TURNS = 2
+
+
+@dataclass(frozen=True)
+class BlockEffort:
+    """So many blocks, with so many runs of each benchmark in each of their four turns."""
+
+    blocks: int
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BlockMetric:
+    """Variances of the logs: `run` of a run of A and one of B within a block, added up; `block` of
+    B - A between blocks, without what the runs contribute (an estimate below 0 is told as 0);
+    `block_bound` its upper limit at the stated caution. None where the pilot cannot tell.
+    `resolution` is how much of a change, as a log, the counter's granularity can hide."""
+
+    key: Key
+    estimand: str
+    blocks: int
+    runs: int
+    run: float | None
+    block: float | None
+    block_bound: float | None
+    run_seconds: float
+    alone: BlockEffort | None = None
+    reason: str = ""
+    resolution: float = 0.0
+
+
+@dataclass(frozen=True)
+class TurnsPilot:
+    """`effort` and `same` as those of klat.compare.pilot.Pilot."""
+
+    labels: tuple[str, str]
+    blocks: int
+    target: Target
+    metrics: tuple[BlockMetric, ...]
+    tests: int
+    round_seconds: float  # one run of every benchmark
+    turn_seconds: float  # before the first run of a turn: the set-up
+    effort: BlockEffort | None
+    cautious: BlockEffort | None
+    same: BlockEffort | None
+    cautious_same: BlockEffort | None
+    cannot_know: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def planned(self) -> list[BlockMetric]:
+        """Those that a number of blocks is told for."""
+        return [metric for metric in self.metrics if not metric.reason]
+
+
+def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
+    """KlatError or SessionError where the sessions cannot be read or have no run that counts."""
+    a, b = (read_side(path) for path in both)
+    units = side_units(a, b)
+    if not units.base.by_pair or units.subject != "setting":
+        raise KlatError(f"{printable(str(both[0]))}: its blocks and those of its partner differ")
+    pairs = [
+        pair
+        for pair in matched(list(a.cells), list(b.cells), units.declared)
+        if _wanted(pair, target) and _comparable(pair, units.declared)
+    ]
+    if not a.cells or not b.cells:
+        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
+    if not pairs:
+        known = ", ".join(dict.fromkeys(printable(key[3]) for key in a.cells))
+        raise KlatError(f"no metric of that name on both sides; there are {known}")
+    seconds, turn_seconds = _costs(a, b)
+    held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
+    found = []
+    unlike: dict[str, None] = {}  # once for all metrics of a program
+    for one, two in held:
+        parts, said = split(a.cells[one], b.cells[two])
+        base, new = parts[0].base, parts[0].new  # the most there are
+        rows = (run.row for run in (*base.runs, *new.runs))
+        took = seconds.get(one[:3], 0.0)
+        for estimand in target.estimands or tested_by_default(rows):
+            found.append(_metric(one, estimand, base, new, units, took, target))
+        unlike |= {f"{printable(one[0])}: {sentence}": None for sentence in said}
+    if not found:
+        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
+    usable = [metric for metric in found if not metric.reason]
+    tests = sum(metric.blocks > 1 for metric in found)
+    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    costs = (turn_seconds, round_seconds)
+    return TurnsPilot(
+        labels=(a.name, b.name),
+        blocks=max(_complete(a.cells[one], b.cells[two], units) for one, two in held),
+        target=target,
+        metrics=tuple(
+            m
+            if m.reason
+            else replace(m, alone=_effort([m], target, 1, (turn_seconds, m.run_seconds), False))
+            for m in found
+        ),
+        tests=max(1, tests),
+        round_seconds=round_seconds,
+        turn_seconds=turn_seconds,
+        effort=_effort(usable, target, tests, costs, False),
+        cautious=_effort(usable, target, tests, costs, True),
+        same=_effort(usable, target, tests, costs, False, True),
+        cautious_same=_effort(usable, target, tests, costs, True, True),
+        cannot_know=(*_left_out(a, b, held, target), *unlike, *_cannot_know(found)),
+        problems=(*a.problems, *b.problems),
+    )
+
+
+def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
+    return not target.metrics or pair[0][3] in target.metrics
+
+
+def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:
+    """Whether the placement is alike, or under test."""
+    one, two = pair
+    return one[2] == two[2] or bool(declared_of(one[0], declared))
+
+
+def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:
+    """Blocks in which both settings have a run that counts."""
+    a, b = (
+        {held.pairs[key] for key in held.of(cell) if key in held.pairs}
+        for held, cell in ((units.base, one), (units.new, two))
+    )
+    return len(a & b)
+
+
+def _left_out(a: Side, b: Side, held: Sequence[tuple[Key, Key]], target: Target) -> Iterator[str]:
+    """What one setting has and the other has not."""
+    for number, side in enumerate((a, b)):
+        there = {pair[number] for pair in held}
+        for key in side.cells:
+            if key not in there and _wanted((key, key), target):
+                what = " ".join(f"{key[0]} {key[2]} {key[1].replace(';', ' ')}".split())
+                yield (
+                    f"left out: {printable(what)}: {printable(key[3])} of {side.name}, for which the"
+                    " other setting has no run that counts"
+                )
+
+
+def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
+    """Seconds of a run of A by benchmark, params and placement, from its start to the next one's of
+    either side; and what the first of a turn waits beyond that. Medians, for a session may have been
+    interrupted."""
+    starts = sorted(
+        (row.start_ns, number, (row.benchmark, row.params, row.placement))
+        for number, side in enumerate((a, b))
+        for source in side.sources
+        for row in {row.start_ns: row for row in source.session.rows}.values()
+    )
+    within: dict[tuple[str, str, str], list[float]] = {}
+    between: list[tuple[tuple[str, str, str], float]] = []
+    for (start, side, what), (following, other, _) in zip(starts, starts[1:]):
+        taken = (following - start) / 1e9
+        if side == other:
+            within.setdefault(what, []).append(taken)
+        else:
+            between.append((what, taken))
+    for what, taken in between:
+        within.setdefault(what, []).append(taken)
+    costs = {what: median(taken) for what, taken in within.items()}
+    extra = [max(0.0, taken - costs[what]) for what, taken in between]
+    return costs, median(extra) if extra else 0.0
+
+
+def _metric(
+    key: Key,
+    estimand: Estimand,
+    one: CellRuns,
+    two: CellRuns,
+    units: SideUnits,
+    seconds: float,
+    target: Target,
+) -> BlockMetric:
+    runs_held = len(one.runs) + len(two.runs)
+    blank = BlockMetric(key, estimand.name, 0, runs_held, None, None, None, seconds)
+    try:
+        a, b = observe(one, estimand, units.base), observe(two, estimand, units.new)
+    except NoLogarithm:
+        return replace(blank, reason=f"the {estimand.name} of a run is 0")
+    if not a.runs or not b.runs:
+        return replace(blank, reason=f"no run has its {estimand.name}")
+    pairs, _ = paired_means(a, b)
+    if len(pairs) < 2:
+        told = "one block is complete" if pairs else "no block is complete"
+        return replace(blank, blocks=len(pairs), reason=told)
+    runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
+    if runs[0] is None or runs[1] is None:
+        return replace(blank, blocks=len(pairs), reason="one run a block")
+    observed = variance([new - base for base, new in pairs])
+    shares = [
+        own * mean([1 / len(unit.logs) for unit in side.units])
+        for own, side in zip(runs, (a, b))
+        if own is not None
+    ]
+    known = replace(
+        blank,
+        blocks=len(pairs),
+        run=runs[0] + runs[1],
+        block=max(0.0, observed - sum(shares)),
+        block_bound=max(0.0, bound(observed, len(pairs)) - sum(shares)),
+        resolution=a.resolution + b.resolution,
+    )
+    return replace(known, reason=coarse(known.resolution, target))
+
+
+def _effort(
+    metrics: Sequence[BlockMetric],
+    target: Target,
+    tests: int,
+    costs: tuple[float, float],
+    cautious: bool,
+    same: bool = False,
+) -> BlockEffort | None:
+    """As klat.compare.pilot's, of blocks."""
+    best: BlockEffort | None = None
+    if not metrics:
+        return None
+    turn_seconds, round_seconds = costs
+    for runs in RUNS:
+        blocks = enough_units.fewest(target.alpha, pairs=True)
+        for metric in metrics:
+            own = metric.block_bound if cautious else metric.block
+            assert own is not None and metric.run is not None
+            varies = own + metric.run / (TURNS * runs)
+            design = Design(blocks, varies, pairs=True, resolution=metric.resolution)
+            needed = fewest_units(design, target, tests, same)
+            if needed is None:
+                break
+            blocks = max(blocks, needed)
+        else:
+            seconds = blocks * 2 * TURNS * (turn_seconds + runs * round_seconds)
+            if best is None or seconds < best.seconds:
+                best = BlockEffort(blocks, runs, seconds)
+    return best
+
+
+def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:
+    found = []
+    if 1 < min((m.blocks for m in metrics if not m.reason), default=9) < 5:
+        found.append(
+            "few blocks tell their own variation only roughly; the cautious figure allows for that"
+        )
+    found.append("a verdict is about this boot; in another the change may be another")
+    return found

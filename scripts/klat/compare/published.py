@@ -1,0 +1,62 @@
+"""Figures that were published of the same events, as the programs themselves tell them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from klat.base import programs
+from klat.record.session import parse_pairs
+
+_SECONDS = 5
+_PER_NANOSECOND = {"ns": 1.0}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row of a program's table: of another machine, so context and no target."""
+
+    metric: str
+    params: str  # what the run has to have had, name=value;…
+    value: float
+    unit: str
+    about: str
+
+    @property
+    def nanoseconds(self) -> float | None:
+        """None for cycles, whose machine's frequency nobody told."""
+        scale = _PER_NANOSECOND.get(self.unit)
+        return None if scale is None else scale * self.value
+
+    def stands_beside(self, metric: str, params: Mapping[str, str]) -> bool:
+        """Whether it is a time of this metric with these params."""
+        wanted = parse_pairs(self.params)
+        return (
+            metric == self.metric
+            and self.nanoseconds is not None
+            and all(params.get(name) == value for name, value in wanted.items())
+        )
+
+
+@cache
+def published(benchmark: str) -> tuple[Published, ...]:
+    """Nothing where the program is not here, which sessions are read without."""
+    path = programs.find(benchmark)
+    if path is None:
+        return ()
+    try:
+        said = subprocess.run(
+            [path, "--print-published"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+        rows = json.loads(said.stdout) if said.returncode == 0 else []
+        return tuple(Published(**row) for row in rows)
+    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+        return ()

@@ -1,0 +1,68 @@
+"""The conditions that refuse a comparison, and all differences between two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from klat.record import environment
+from klat.compare.conditions import (
+    RUN,
+    SETTINGS,
+    UNDER_TEST,
+    Condition,
+    Words,
+    disagreements,
+    kernels_within,
+    words_under_test,
+)
+from klat.record.environment import Difference, recorded_differences, short
+from klat.compare.units import SideUnits
+from klat.compare.sides import Side
+
+Conditions = tuple[Condition, ...]
+
+
+def between(
+    base: Side, new: Side, units: SideUnits, allow: Sequence[str]
+) -> tuple[Conditions, Conditions]:
+    """Refused and accepted."""
+    sides = [[source.values for source in side.sources] for side in (base, new)]
+    found = disagreements(*sides)
+    for side in (base, new):
+        found += kernels_within(side.name, side.sessions)
+    if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
+        if not any(condition.key == "mode" for condition in found):
+            why = "a side is emulated without counting instructions, so it has no valid times"
+            found.append(Condition("mode", "mode", "emulated", "emulated", why))
+    if units.subject == "setting" and units.took_turns:
+        # One setting each: several experiments of the same labels may have had others.
+        mixed = {c.key for values in sides for c in disagreements(values, values)}
+        found = [c for c in found if c.family not in SETTINGS or c.key in mixed]
+    if words := words_under_test(*sides):
+        found = [c for c in found if not _follows(c, words)]
+    return split(found, allow)
+
+
+def split(found: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions, Conditions]:
+    """Refused and accepted."""
+    accepted = tuple(condition for condition in found if condition.key in allow)
+    return tuple(condition for condition in found if condition not in accepted), accepted
+
+
+def _follows(condition: Condition, words: Words) -> bool:
+    """Whether it is one of the words that only one side's kernel got, or can be an effect of them."""
+    given = {word.partition("=")[0].replace("-", "_") for side in words for word in side.split()}
+    name = condition.key.removeprefix("cmdline.")
+    return condition.family in UNDER_TEST or (condition.family == "cmdline" and name in given)
+
+
+def differences(base: Side, new: Side) -> list[Difference]:
+    """Everything that differs, refused or not."""
+    one, two = base.sessions[0], new.sessions[0]
+    found = recorded_differences(one.info, two.info)
+    held = [source.values for source in (base.sources[0], new.sources[0])]
+    for key, name in RUN.items():
+        texts = [short(values[key, name]) for values in held]
+        if texts[0] != texts[1]:
+            found.append(Difference(name, *texts))
+    return found + environment.differences(one.path / "environment", two.path / "environment")

@@ -1,0 +1,114 @@
+"""How a TLB shootdown scales with its responders: T(k), and the slope with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat.compare.settings import Setting
+from klat.stats.descriptive import LinearFit, Values, fit_over_boots, linear_fit
+
+BENCHMARK = "tlbflush"
+SWEPT = "responders"
+# Follow from the number of responders, so they differ along a sweep without being another one.
+_FOLLOWING = ("cpus",)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs with k responders; T(k) is the mean over runs of the run's median. `boots` names the
+    boot of each run."""
+
+    responders: int
+    run_medians: Values
+    boots: tuple[str, ...]
+
+    @property
+    def time(self) -> float:
+        return float(self.run_medians.mean())
+
+
+@dataclass(frozen=True)
+class Shootdown:
+    """One sweep of one metric over responders, in the session's unit, by increasing k."""
+
+    metric: str
+    params: dict[str, str]
+    points: list[Point]
+    fit: LinearFit | None  # None with fewer than two counts
+
+    @property
+    def base(self) -> float | None:
+        """T(0), the cost without any responder; None when it was not measured."""
+        return self.points[0].time if self.points[0].responders == 0 else None
+
+
+def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
+    """Every sweep over responders: settings that differ in nothing else, with at least two
+    counts, or one that is not alone for lack of trying (a sweep whose other counts have no
+    usable run)."""
+    groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
+    for setting in settings:
+        count = setting.params.get(SWEPT, "")
+        if setting.benchmark != BENCHMARK or not (count.isascii() and count.isdigit()):
+            continue
+        rest = {k: v for k, v in setting.params.items() if k not in (SWEPT, *_FOLLOWING)}
+        groups.setdefault(tuple(rest.items()), []).append(setting)
+    found = []
+    for params, group in groups.items():
+        for counts in _on_one_choice_of_cpus(group):
+            if len(counts) > 1:
+                found += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
+    return [sweep for sweep in found if sweep.points]
+
+
+def _on_one_choice_of_cpus(settings: Sequence[Setting]) -> list[dict[int, Setting]]:
+    """The settings by their number of responders: all as one where no number was measured on two
+    choices of CPUs, else one for each choice. Without responders there is one CPU, for any of them.
+    """
+    counts = [int(setting.params[SWEPT]) for setting in settings]
+    if len(set(counts)) == len(counts):
+        return [dict(zip(counts, settings))]
+    alone = [setting for count, setting in zip(counts, settings) if not count]
+    groups: dict[tuple[str, ...], dict[int, Setting]] = {}
+    for count, setting in zip(counts, settings):
+        if count:
+            choice = (setting.placement, *(setting.params.get(name, "") for name in _FOLLOWING))
+            base = {0: alone[0]} if len(alone) == 1 else {}
+            groups.setdefault(choice, base)[count] = setting
+    return list(groups.values())
+
+
+def _metrics(counts: dict[int, Setting]) -> list[str]:
+    """The initiator's: what is measured with no responder too, else what was measured first."""
+    names = list(counts[min(counts)].measurements)
+    return names if min(counts) == 0 else names[:1]
+
+
+def _sweep(metric: str, params: dict[str, str], counts: dict[int, Setting]) -> Shootdown:
+    points = []
+    for count in sorted(counts):
+        measurement = counts[count].measurements.get(metric)
+        rows = [run.row for run in measurement.runs] if measurement else []
+        held = [(row.p50, row.boot) for row in rows]
+        medians = [(float(median), boot) for median, boot in held if median is not None]
+        if medians:
+            values, boots = zip(*medians)
+            points.append(Point(count, np.array(values), boots))
+    return Shootdown(metric, params, points, _fit(points))
+
+
+def _fit(points: Sequence[Point]) -> LinearFit | None:
+    """A line for each boot, and their mean."""
+    by_boot: dict[str, tuple[list[float], list[float]]] = {}
+    for point in points:
+        for median, boot in zip(point.run_medians.tolist(), point.boots):
+            x, y = by_boot.setdefault(boot, ([], []))
+            x.append(float(point.responders))
+            y.append(median)
+    fits = [fit for x, y in by_boot.values() if (fit := linear_fit(np.array(x), np.array(y)))]
+    if len(by_boot) < 2 or not fits:
+        return fits[0] if fits else None
+    return fit_over_boots(fits)

@@ -1,0 +1,243 @@
+"""Sessions with their conditions, in the order in which they were taken, and which of them may be
+pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from klat.record import lab_files
+from klat.stats import descriptive
+from klat.compare.conditions import (
+    Declared,
+    Distinctions,
+    RunConditions,
+    alike,
+    conditions,
+    declared_options,
+    distinctions,
+    of_kernel,
+)
+from klat.compare.estimands import Estimand
+from klat.compare.environment_conditions import Values
+from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
+from klat.record.json_files import read_run_json
+from klat.record.samples import PART, SampleFiles, Samples
+from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
+from klat.record.verification import believed
+from klat.record.wakeups import state_of
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What run.json may declare under `pairing`: that runs were taken in turns with those of
+    another label. `experiment` names the whole, the same on both sides; `pairs` holds the pair of
+    each run as (first order, last order, pair), or one pair for all runs; `turns`, where a pair has
+    several, the first and last order of each."""
+
+    experiment: str
+    pairs: tuple[tuple[int, int, str], ...] | str
+    turns: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def of(facts: dict[str, Any]) -> Pairing | None:
+        declared = facts.get("pairing") or {}
+        experiment = declared.get("experiment")
+        if not experiment:
+            return None
+        if "pair" in declared:
+            return Pairing(experiment, str(declared["pair"]))
+        if "pairs" not in declared:
+            return None
+        spans = tuple((first, last, str(pair)) for first, last, pair in declared["pairs"])
+        turns = tuple((turn[0], turn[1]) for turn in facts.get("turns") or ())
+        return Pairing(experiment, spans, turns)
+
+    def of_order(self, order: int) -> str:
+        """The pair of the run at that place of the plan, and whose it is; empty where it is in
+        none."""
+        if isinstance(self.pairs, str):
+            return f"{self.experiment} {self.pairs}"
+        for first, last, pair in self.pairs:
+            if first <= order <= last:
+                return f"{self.experiment} {pair}"
+        return ""
+
+    def is_complete(self, orders: Sequence[int]) -> bool:
+        """Whether runs of one pair are of each of its turns. Of two turns of four a drift does not
+        cancel."""
+        for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
+            if first <= orders[0] <= last:
+                own = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
+                return all(any(a <= order <= b for order in orders) for a, b in own)
+        return True
+
+
+@dataclass(frozen=True)
+class Source:
+    """One session with what is needed to read its runs."""
+
+    session: Session
+    files: SampleFiles
+    values: Values
+    pairing: Pairing | None = None
+    declared: Declared = frozenset()
+    # The experiment of klat lab and the number of the boot in it; empty and 0 outside of the lab.
+    experiment: str = ""
+    boot_number: int = 0
+    begun: str = ""  # by a clock that no guest sets: ISO 8601, UTC
+
+    @staticmethod
+    def of(session: Session) -> Source:
+        facts = read_run_json(session.path)
+        experiment, number = _place_in_lab(facts)
+        # A guest's clock is set to what the experiment says, the same in many boots.
+        begun = facts.get("created") if experiment else session.info.get("created")
+        return Source(
+            session,
+            SampleFiles(session),
+            conditions(session, facts),
+            Pairing.of(facts),
+            declared_options(facts),
+            experiment,
+            number,
+            str(begun),
+        )
+
+    def run_conditions(self, row: Row) -> RunConditions:
+        build = (self.session.info.get("programs") or {}).get(row.benchmark)
+        return RunConditions(row.policy, row.cpus, str(build)[:12], state_of(row))
+
+    @cached_property
+    def scale(self) -> float:
+        """What a tick is multiplied by: nanoseconds where time means something."""
+        return 1e6 / self.session.khz if self.session.khz else 1.0
+
+    @cached_property
+    def step(self) -> float:
+        """By how much the counter's granularity may round a sample, in the scaled unit. Instructions
+        are counted, not rounded."""
+        return self.session.quantum * self.scale if self.session.unit == "ticks" else 0.0
+
+
+def _place_in_lab(facts: dict[str, Any]) -> tuple[str, int]:
+    """The experiment's identity and the boot's number in it, from 1; empty and 0 where run.json does
+    not say."""
+    lab = facts.get("lab") or {}
+    identity = (lab.get("experiment") or {}).get("identity")
+    number = lab.get("boot")
+    return (identity, number) if identity and number is not None else ("", 0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's row of one metric, with the samples behind it."""
+
+    row: Row
+    source: Source
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The key that sorts the runs of one boot in the order taken. Rows are in this order within a
+        session, even if the clock was set."""
+        return self.source.session.rows[0].start_ns, self.row.line
+
+    def value(self, estimand: Estimand) -> float | None:
+        """In the side's unit; None where the run does not support it."""
+        if estimand.column:
+            found = estimand.of_row(self.row)
+        else:
+            assert estimand.q is not None
+            (found,) = self.quantiles([estimand.q])
+        return None if found is None else found * self.source.scale
+
+    def parts(self) -> Iterator[Samples]:
+        """The samples piece by piece, read into memory and not mapped: what is done with is given
+        back at once."""
+        return self.source.files.parts(self.row)
+
+    def ranked(self, places: Sequence[int]) -> list[int]:
+        """The samples at these places, from 0, of the run's in ascending order."""
+        if (self.row.n or 0) > PART:  # what is left of a long run when it is counted is short
+            return [
+                int(sample) for sample in self.source.files.tally(self.row).take(np.array(places))
+            ]
+        samples = self.source.files.read(self.row)
+        samples.partition(sorted(set(places)))
+        return [int(samples[place]) for place in places]
+
+    def quantiles(self, qs: Sequence[Fraction]) -> list[int | None]:
+        """In ticks or instructions; None for what the run does not support."""
+        n = self.row.n or 0
+        supported = [q for q in qs if descriptive.supports(n, q)]
+        places = [descriptive.rank(n, q) - 1 for q in supported]
+        found = dict(zip(supported, self.ranked(places))) if places else {}
+        return [found.get(q) for q in qs]
+
+    def run_quantile(self, q: Fraction) -> RunQuantile | None:
+        """Quantile q with its interval."""
+        first = next(self.parts(), None)
+        if first is None:
+            return None
+        return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
+
+
+def read_sources(
+    paths: Path | str | Iterable[Path | str],
+) -> tuple[dict[str, list[Source]], list[str]]:
+    """Every session below the paths that holds a run, by label, those of one label in the order in
+    which they were taken; and what could not be believed of any. Each row was held to its samples.
+    SessionError where a path leads to no session, or none of them holds a run."""
+    sessions = [believed(read_session(found)) for found in find_sessions(paths)]
+    problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
+    problems += lab_files.failures(session.path for session in sessions)
+    by_label: dict[str, list[Source]] = {}
+    for session in sessions:
+        if session.rows:
+            by_label.setdefault(session.label, []).append(Source.of(session))
+    if not by_label:
+        first = problems[0] if problems else f"{printable(str(sessions[0].path))}: no run in it"
+        raise SessionError(f"{first}; there is nothing to show or compare")
+    return {label: _as_taken(sources) for label, sources in by_label.items()}, problems
+
+
+def _as_taken(sources: Sequence[Source]) -> list[Source]:
+    """The boots of an experiment in the order of their numbers, from the time of its first."""
+    first: dict[str, str] = {}
+    for source in sources:
+        if source.experiment:
+            earliest = first.get(source.experiment, source.begun)
+            first[source.experiment] = min(earliest, source.begun)
+
+    def place(source: Source) -> tuple[str, str, int, str, str]:
+        begun = first.get(source.experiment, source.begun)
+        path = str(source.session.path)
+        return (begun, source.experiment, source.boot_number, source.begun, path)
+
+    return sorted(sources, key=place)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Sessions that compare takes for one side, in the order taken. `apart` says what keeps them
+    apart from other sessions of their label."""
+
+    sources: list[Source]
+    apart: Distinctions = ()
+
+
+def pools(sources: Sequence[Source], across_kernels: bool = False) -> list[Pool]:
+    """The sessions of one label, each with those that it may be pooled with."""
+    values = [s.values | ({} if across_kernels else of_kernel(s.session)) for s in sources]
+    groups = alike(values)
+    held = [[values[place] for place in group] for group in groups]
+    return [
+        Pool([sources[place] for place in group], distinctions(held, number))
+        for number, group in enumerate(groups)
+    ]

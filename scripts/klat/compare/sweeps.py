@@ -1,0 +1,387 @@
+"""What was measured along an option: figures over its values, as lines.
+
+A sweep is found in the settings themselves, so it may come from one `klat run --sweep`, from
+several sessions of a label, or from runs by hand. The option with the most values is the axis; each
+combination of the others is a line, and where there is one combination only, so is each metric.
+
+An option whose values are words (`backend=epoll`) is an axis for what no number was swept for. Its
+choices are placed 0, 1, 2 and so on, the one with the lowest figure first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat.compare import responder_scaling
+from klat.compare.conditions import OBTAINED
+from klat.stats.means import welch
+from klat.stats.hierarchy import branch_means
+from klat.compare.measurements import Label
+from klat.compare.published import Published, published
+from klat.record.session import parse_pairs
+from klat.compare.settings import Setting, common_params
+from klat.compare.sources import Run
+from klat.stats.descriptive import Values, mean_interval
+
+# May follow from the swept option, and then belong to it: more responders take more CPUs.
+_FOLLOWING = ("cpus", "iterations", "warmup")
+# Says what was obtained, and is nobody's choice along which to look.
+_NO_CHOICE = (*OBTAINED, "plant")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+# A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
+_TIME, _RATE = "_ticks", "_per_"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A metric, or a count that is a figure."""
+
+    recorded: str
+    is_count: bool = False
+
+    @property
+    def name(self) -> str:
+        """Without the unit that the record's name holds: figures are shown in others."""
+        return shown(self.recorded) if self.is_count else self.recorded
+
+    @property
+    def is_time(self) -> bool:
+        return not self.is_count or self.recorded.endswith(_TIME)
+
+
+def shown(count: str) -> str:
+    """The name of a count beside a unit: `net` for `net_ticks`, which are shown in ns."""
+    return count.removesuffix(_TIME)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs with one value of the option; each gives the median of its samples, or its count.
+    `boots` names the boot of each run."""
+
+    x: float
+    runs: Values
+    boots: tuple[str, ...]
+
+    @property
+    def value(self) -> float:
+        return float(self.runs.mean())
+
+    @property
+    def units(self) -> list[float]:
+        """What is independent: the means of the boots, or the runs of the only one."""
+        by_boot: dict[str, list[float]] = {}
+        for value, boot in zip(self.runs.tolist(), self.boots):
+            by_boot.setdefault(boot, []).append(value)
+        (first, *others) = by_boot.values()
+        return branch_means([first, *others]) if others else first
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity of one label along the option, by increasing value."""
+
+    name: str  # what tells it from the sweep's other lines
+    label: Label
+    points: list[Point]
+    published: list[tuple[float, Published]]
+
+    def at(self, x: float) -> Point | None:
+        return next((point for point in self.points if point.x == x), None)
+
+    def interval(self, point: Point) -> tuple[float, float] | None:
+        """95 %, of the point's value. Within one boot only: runs of several are not independent."""
+        return mean_interval(point.runs) if self.label.boots == 1 else None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Lines over one option. `by` names the options in which they differ; empty where they are the
+    quantities of one setting."""
+
+    benchmark: str
+    option: str
+    quantity: Quantity | None  # None where each line is one, a time
+    by: tuple[str, ...]
+    params: dict[str, str]  # that the lines share
+    own: dict[str, str]  # those of them that the benchmark's other settings do not
+    lines: list[Line]
+    choices: tuple[str, ...] = ()  # of an option whose values are words: x is the place among them
+    beside: tuple[Published, ...] = ()  # of what all choices share
+
+    def text(self, x: float) -> str:
+        """A value of the option."""
+        if self.choices:
+            return self.choices[round(x)]
+        return f"{x:,.0f}" if x.is_integer() else f"{x:,g}"
+
+    @property
+    def name(self) -> str:
+        return self.quantity.name if self.quantity else ""
+
+    @property
+    def is_time(self) -> bool:
+        return self.quantity is None or self.quantity.is_time
+
+    @property
+    def values(self) -> list[float]:
+        """Of the option."""
+        return sorted({point.x for line in self.lines for point in line.points})
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`low` has the lower figures up to one value of the option, `high` from another on."""
+
+    low: Line
+    until: float
+    high: Line
+    since: float
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Settings that differ in the option and in what follows from it."""
+
+    option: str
+    params: dict[str, str]
+    at: dict[float, list[Setting]]
+    choices: tuple[str, ...] = ()
+
+
+def sweeps(labels: Sequence[Label], names: Sequence[str]) -> list[Sweep]:
+    """Every sweep of the labels. `names` tells several labels' lines apart."""
+    found: list[Sweep] = []
+    for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
+        held = [s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs]
+        choices = _choices(held)
+        groups: dict[str, list[tuple[Label, str, _Chain]]] = {}
+        for label, name in zip(labels, names):
+            own = [s for s in label.settings if s.benchmark == benchmark and s.usable_runs]
+            for chain in _chains(own, choices):
+                groups.setdefault(chain.option, []).append((label, name, chain))
+        common = common_params(s for x in labels for s in x.settings if s.benchmark == benchmark)
+        for option, chains in groups.items():
+            found += _of_option(benchmark, option, chains, common, len(labels) > 1)
+    return found
+
+
+def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
+    """The words that options have for values, by option, from the lowest figure to the highest."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for setting in settings:
+        quantity = next(iter(_of_setting(setting)), None)
+        figures = [value for value, _ in _values(setting, quantity)] if quantity else []
+        for option, value in setting.params.items():
+            if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
+                found.setdefault(option, {}).setdefault(value, []).extend(figures)
+    return {
+        option: tuple(sorted(words, key=lambda word: (float(np.mean(words[word] or [0])), word)))
+        for option, words in found.items()
+        if len(words) > 1
+    }
+
+
+def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> list[_Chain]:
+    """Along the option with the most values, then along others for what that does not cover; those
+    whose values are words after those whose values are numbers."""
+    options = dict.fromkeys(name for setting in usable for name in setting.params)
+    candidates = [chains for option in options if (chains := _along(option, usable))]
+    of_words = [chains for option in choices if (chains := _along(option, usable, choices[option]))]
+    for group in (candidates, of_words):
+        group.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
+    covered: set[int] = set()
+    found = []
+    for chains in candidates + of_words:
+        for chain in chains:
+            held = {id(setting) for settings in chain.at.values() for setting in settings}
+            if not held <= covered:
+                found.append(chain)
+        covered |= {id(s) for chain in chains for held in chain.at.values() for s in held}
+    return found
+
+
+def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = ()) -> list[_Chain]:
+    """The chains along an option with numbers for values; with words, where `choices` has them."""
+    if option in _FOLLOWING:
+        return []
+    groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
+    for setting in settings:
+        # That one has a table of its own, with what is peculiar to it.
+        special = (setting.benchmark, option) == (
+            responder_scaling.BENCHMARK,
+            responder_scaling.SWEPT,
+        )
+        value = setting.params.get(option, "")
+        if (value in choices if choices else _NUMBER.fullmatch(value)) and not special:
+            rest = {k: v for k, v in setting.params.items() if k not in (option, *_FOLLOWING)}
+            groups.setdefault(tuple(rest.items()), []).append(setting)
+    chains = []
+    for params, group in groups.items():
+        for alike in _by_following(option, group):
+            at: dict[float, list[Setting]] = {}
+            for setting in alike:
+                value = setting.params[option]
+                x = float(choices.index(value) if choices else value)
+                at.setdefault(x, []).append(setting)
+            if len(at) > 1:
+                chains.append(_Chain(option, dict(params), dict(sorted(at.items())), choices))
+    return chains
+
+
+def _by_following(option: str, settings: Sequence[Setting]) -> list[list[Setting]]:
+    """All as one where each value of the option has one placement and so on; else by these."""
+    groups: dict[tuple[str, ...], list[Setting]] = {}
+    for setting in settings:
+        following = [setting.params.get(name, "") for name in _FOLLOWING]
+        groups.setdefault((setting.placement, *following), []).append(setting)
+    values = [setting.params[option] for setting in settings]
+    return [list(settings)] if len(set(values)) == len(values) else list(groups.values())
+
+
+def _of_option(
+    benchmark: str,
+    option: str,
+    chains: Sequence[tuple[Label, str, _Chain]],
+    common: dict[str, str],
+    several_labels: bool,
+) -> list[Sweep]:
+    quantities = list(dict.fromkeys(q for _, _, chain in chains for q in _quantities(chain)))
+    known = published(benchmark)
+    params = [chain.params for _, _, chain in chains]
+    shared = {k: v for k, v in params[0].items() if all(p.get(k) == v for p in params)}
+    own = {k: v for k, v in shared.items() if k not in common}
+    by = tuple(dict.fromkeys(k for p in params for k in p if k not in shared))
+    choices = chains[0][2].choices
+    beside = _beside(known, option, shared, quantities) if choices else ()
+
+    def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[Line]) -> Sweep:
+        aside = tuple(p for p in beside if quantity is None or quantity.recorded == p.metric)
+        return Sweep(benchmark, option, quantity, by, shared, own, lines, choices, aside)
+
+    if len(chains) == 1:
+        ((label, _, chain),) = chains
+        times = [q for q in quantities if q.is_time]
+        lines = [_line(q.name, q, label, chain, known) for q in times]
+        lines = [line for line in lines if line.points]
+        found = [sweep(None, (), lines)]
+        quantities = [q for q in quantities if not q.is_time]
+    else:
+        found = []
+    for quantity in quantities:
+        lines = []
+        for label, name, chain in chains:
+            values = [chain.params.get(k, "none") for k in by]
+            values += _placement(chain, chains)
+            apart = " ".join([name, *values] if several_labels else values) or quantity.name
+            lines.append(_line(apart, quantity, label, chain, known))
+        lines = [line for line in lines if line.points]
+        found.append(sweep(quantity, by, lines))
+    return [each for each in found if each.lines]
+
+
+def _beside(
+    known: Sequence[Published], option: str, shared: dict[str, str], quantities: Iterable[Quantity]
+) -> tuple[Published, ...]:
+    """Published of what all the choices have in common, where it names none of them."""
+    times = [quantity.recorded for quantity in quantities if quantity.is_time]
+    return tuple(
+        p
+        for p in known
+        if option not in parse_pairs(p.params) and p.params
+        if any(p.stands_beside(name, shared) for name in times)
+    )
+
+
+def _placement(chain: _Chain, chains: Sequence[tuple[Label, str, _Chain]]) -> list[str]:
+    """The chain's placement, where chains differ in it."""
+
+    def places(chain: _Chain) -> list[str]:
+        return sorted({s.placement for settings in chain.at.values() for s in settings})
+
+    return places(chain) if any(places(other) != places(chain) for _, _, other in chains) else []
+
+
+def _quantities(chain: _Chain) -> Iterable[Quantity]:
+    """Metrics first."""
+    settings = [setting for settings in chain.at.values() for setting in settings]
+    found = [quantity for setting in settings for quantity in _of_setting(setting)]
+    return sorted(found, key=lambda quantity: quantity.is_count)
+
+
+def _of_setting(setting: Setting) -> Iterable[Quantity]:
+    yield from (Quantity(metric) for metric in setting.measurements)
+    for run in _runs(setting)[:1]:
+        for name in parse_pairs(run.row.evidence):
+            if name.endswith(_TIME) or _RATE in name:
+                yield Quantity(name, True)
+
+
+def _runs(setting: Setting) -> list[Run]:
+    """One row of each run that counts."""
+    return next((m.runs for m in setting.measurements.values() if m.runs), [])
+
+
+def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
+    """With the boot of each run."""
+    found: list[tuple[str | int | None, str]]
+    if quantity.is_count:
+        rows = [run.row for run in _runs(setting)]
+        found = [(parse_pairs(row.evidence).get(quantity.recorded), row.boot) for row in rows]
+    else:
+        measurement = setting.measurements.get(quantity.name)
+        found = [(run.row.p50, run.row.boot) for run in measurement.runs] if measurement else []
+    return [(float(value), boot) for value, boot in found if value is not None]
+
+
+def _line(
+    name: str, quantity: Quantity, label: Label, chain: _Chain, known: Sequence[Published]
+) -> Line:
+    points = []
+    beside: list[tuple[float, Published]] = []
+    for x, settings in chain.at.items():
+        values = [value for setting in settings for value in _values(setting, quantity)]
+        if values:
+            medians, boots = zip(*values)
+            points.append(Point(x, np.array(medians), boots))
+            # One that does not name the option is of no place along it.
+            placed = [p for p in known if chain.option in parse_pairs(p.params)]
+            beside += [
+                (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
+            ]
+    return Line(name, label, points, beside if label.khz and quantity.is_time else [])
+
+
+# Of two lines that differ at one value of the option.
+_CHANCE = 0.05
+
+
+def crossings(sweep: Sweep) -> list[Crossing]:
+    """Pairs of lines of which one is lower at first and the other in the end, each beyond chance, and
+    which change places once."""
+    found = []
+    for i, one in enumerate(sweep.lines):
+        for other in sweep.lines[i + 1 :]:
+            signs = [(x, s) for x in sweep.values if (s := _sign(one.at(x), other.at(x)))]
+            changes = [(a, b) for a, b in zip(signs, signs[1:]) if a[1] != b[1]]
+            if len(changes) == 1 and sweep.by and not sweep.choices:
+                (until, sign), (since, _) = changes[0]
+                low, high = (one, other) if sign < 0 else (other, one)
+                found.append(Crossing(low, until, high, since))
+    return found
+
+
+def _sign(one: Point | None, other: Point | None) -> int:
+    """Of one's difference from the other; 0 where Welch's test does not tell it from chance. Runs of
+    one boot are no match for several boots."""
+    if one is None or other is None or (len(set(one.boots)) > 1) != (len(set(other.boots)) > 1):
+        return 0
+    found = welch(other.units, one.units)
+    if found is None or found.p_changed(0.0) > _CHANCE:
+        return 0
+    return int(math.copysign(1, found.value))

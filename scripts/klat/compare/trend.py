@@ -1,0 +1,268 @@
+"""How a metric went over the sessions of one label: where it changed, and whether it drifts.
+
+`History` holds all that a report prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from klat.compare.conditions import Distinctions
+from klat.record.environment import Difference, differences, recorded_differences
+from klat.base.errors import KlatError
+from klat.compare.estimands import MEDIAN, Estimand
+from klat.stats.change_points import Drift, changes, drift, is_line, needed, needed_beside
+from klat.record.session import printable
+from klat.compare.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Side,
+    Units,
+    observe,
+    side_of,
+    unmeasurable_lines,
+)
+from klat.compare.sources import Source, pools
+
+
+class Shape(str, Enum):
+    CHANGED = "changed"
+    DRIFTS = "drifts"
+    STEADY = "no change found"
+    TOO_FEW = "too few to tell"
+    NO_FIGURE = "no figure"
+
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    alpha: float = 0.05
+    estimand: Estimand = MEDIAN
+    metrics: tuple[str, ...] = ()
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A point in time: all sessions of one boot. `date` is the first one's, as text."""
+
+    name: str
+    date: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one boot gave: `value` is the geometric mean over its runs, `low` and `high` the least
+    and largest of them."""
+
+    boot: int  # in History.boots
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change before point `at`: geometric means of the points before it, back to the change
+    before, and after it, up to the next."""
+
+    at: int
+    p: float
+    before: float
+    after: float
+    kernels: tuple[str, str]
+    differences: tuple[Difference, ...]
+
+    @property
+    def ratio(self) -> float:
+        return self.after / self.before
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric of one setting. `overall` is the last level over the first one: of the segments
+    where it changed, of the line where it drifts; None where neither."""
+
+    key: Key
+    unit: str
+    points: tuple[Point, ...]
+    shape: Shape
+    steps: tuple[Step, ...]
+    drift: Drift | None
+    overall: float | None
+    reason: str = ""
+    apart: Distinctions = ()  # from other series of its key
+
+
+@dataclass(frozen=True)
+class History:
+    """`level` is what each of the two tests of a series is held to, alpha over all of them;
+    `needed` boots are the fewest that can tell, `beside` of the present number on either side of a
+    change."""
+
+    label: str
+    boots: tuple[Boot, ...]
+    series: tuple[Series, ...]
+    options: HistoryOptions
+    level: float
+    needed: int
+    beside: int
+    problems: tuple[str, ...]
+    unmeasurable: tuple[str, ...] = ()
+
+    @property
+    def telling(self) -> bool:
+        """Whether anything could be told of any series."""
+        return any(s.shape not in (Shape.TOO_FEW, Shape.NO_FIGURE) for s in self.series)
+
+
+def history(side: Side, options: HistoryOptions) -> History:
+    units = {session.unit if not session.khz else "ns" for session in side.sessions}
+    if len(units) > 1:
+        raise KlatError(
+            f"{side.name}: its sessions are in {' and in '.join(sorted(units))},"
+            " which are no one series"
+        )
+    known = dict.fromkeys(key[3] for key in (*side.cells, *side.unmeasurable))
+    for metric in options.metrics:
+        if metric not in known:
+            raise KlatError(
+                f"there is no metric {metric!r}; there are {', '.join(map(printable, known))}"
+            )
+    first: dict[str, Source] = {}
+    for source in side.sources:
+        first.setdefault(source.session.boot_id, source)
+    boots = list(first)
+    unmeasurable = unmeasurable_lines(side, options.metrics)
+    parts = [part for part in _parts(side) if not options.metrics or part.key[3] in options.metrics]
+    if not parts:
+        why = "; ".join(unmeasurable) or "no run measured anything"
+        raise KlatError(f"{side.name}: {why}, so there is no history")
+    # Of each series both a change and a drift are looked for.
+    level = options.alpha / (2 * len(parts))
+    return History(
+        label=side.name,
+        boots=tuple(_boot(first[boot]) for boot in boots),
+        series=tuple(_series(part, side.unit, boots, options, level) for part in parts),
+        options=options,
+        level=level,
+        needed=needed(level),
+        beside=needed_beside(max(len(boots), needed(level)), level),
+        unmeasurable=tuple(unmeasurable),
+        problems=tuple(side.problems),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Runs that may be in one series: but for their kernels, compare takes them for one side.
+    `apart` says what keeps them apart from others of the same key."""
+
+    key: Key
+    cell: CellRuns
+    sources: dict[str, Source]  # by boot
+    apart: Distinctions
+
+
+def _parts(side: Side) -> list[_Part]:
+    """By key."""
+    found: dict[Key, list[_Part]] = {}
+    for pool in pools(side.sources, across_kernels=True):
+        held = side_of(side.path, pool.sources, [])
+        sources = {s.session.boot_id: s for s in reversed(pool.sources)}
+        for key, cell in held.cells.items():
+            kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+            parts = found.setdefault(key, [])
+            for kind, runs in kinds.items():
+                apart = pool.apart + kind.differs_from(kinds)
+                parts.append(_Part(key, runs, sources, apart))
+            if not kinds:  # no run counts
+                parts.append(_Part(key, cell, sources, pool.apart))
+    return [part for key in side.cells for part in found[key]]
+
+
+def _boot(source: Source) -> Boot:
+    info = source.session.info
+    return Boot(
+        name=printable(source.session.path.name),
+        date=printable(str(info.get("created") or "no date"))[:16].replace("T", " "),
+        kernel=printable(str(info.get("kernel_release") or "unknown")),
+    )
+
+
+def _series(
+    part: _Part, unit: str, boots: Sequence[str], options: HistoryOptions, level: float
+) -> Series:
+    def series(
+        points: Sequence[Point],
+        shape: Shape,
+        steps: Sequence[Step] = (),
+        drift: Drift | None = None,
+        overall: float | None = None,
+        reason: str = "",
+    ) -> Series:
+        return Series(
+            part.key, unit, tuple(points), shape, tuple(steps), drift, overall, reason, part.apart
+        )
+
+    try:
+        observed = observe(part.cell, options.estimand, Units())
+    except NoLogarithm:
+        reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
+        return series((), Shape.NO_FIGURE, reason=reason)
+    place = {boot: i for i, boot in enumerate(boots)}
+    points = sorted(
+        (
+            Point(
+                place[u.name],
+                math.exp(float(np.mean(u.logs))),
+                math.exp(min(u.logs)),
+                math.exp(max(u.logs)),
+            )
+            for u in observed.units
+        ),
+        key=lambda point: point.boot,
+    )
+    if not points:
+        reason = f"no run has a {options.estimand.name} that counts"
+        return series((), Shape.NO_FIGURE, reason=reason)
+    logs = [math.log(point.value) for point in points]
+    if len(points) < needed(level):
+        return series(points, Shape.TOO_FEW)
+    places = changes(logs, level, options.seed)
+    trend = drift(logs)
+    drifts = trend is not None and trend.p <= level
+    starts = [change.at for change in places]
+    if (places or drifts) and is_line(logs, starts) and trend is not None:
+        overall = math.exp(trend.slope * (len(logs) - 1))
+        return series(points, Shape.DRIFTS, (), trend, overall)
+    ends = [0, *starts, len(logs)]
+    levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
+    steps = []
+    for number, change in enumerate(places):
+        one, two = (part.sources[boots[points[i].boot]] for i in (change.at - 1, change.at))
+        steps.append(
+            Step(
+                change.at,
+                change.p,
+                levels[number],
+                levels[number + 1],
+                (_boot(one).kernel, _boot(two).kernel),
+                tuple(_between(one, two)),
+            )
+        )
+    if not steps:
+        return series(points, Shape.STEADY)
+    overall = levels[-1] / levels[0]
+    return series(points, Shape.CHANGED, steps, None, overall)
+
+
+def _between(one: Source, two: Source) -> list[Difference]:
+    a, b = one.session, two.session
+    found = recorded_differences(a.info, b.info)
+    return found + differences(a.path / "environment", b.path / "environment")

@@ -1,0 +1,355 @@
+"""From the runs of two sides, unit by unit, to verdicts. Pure functions: no files, no printing.
+
+A *unit* is independent of the other units of its side: a boot or, where two settings alternate within
+one boot, a block of runs. The caller forms the units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from klat.stats import enough_units, multiplicity
+from klat.stats.means import Difference, combined, from_intervals, paired, welch
+from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
+from klat.stats.descriptive import lag1_autocorrelation
+
+Interval = tuple[float, float]
+
+# Why more boots do not settle a verdict, and what does.
+GRANULAR = (
+    "the counter's granularity is coarse compared with the margin, and more boots or runs do not help:"
+    " judge the mean (--quantile mean), or time several operations at once where the program can"
+    " (--batch)"
+)
+
+
+class Verdict(str, Enum):
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    INCONCLUSIVE = "inconclusive"
+    UNATTRIBUTABLE = "cannot be attributed"
+    NOT_DELIVERED = "not delivered"
+    NOT_COMPARABLE = "not comparable"
+
+
+class Method(str, Enum):
+    WELCH = "Welch over units"
+    PAIRED = "Student over pairs of units"
+    RUNS = "Welch over the runs of one unit a side"
+    SAMPLES = "order statistics of the samples of one run a side"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a verdict. `correction` is holm or bh."""
+
+    margin: float = 0.02
+    alpha: float = 0.05
+    correction: str = "holm"
+    power: float = 0.8  # chance with which `settle` would settle a verdict
+
+    @property
+    def log_margin(self) -> float:
+        """The margin as a difference of logs: a ratio of 1.02 up, of 1/1.02 down."""
+        return math.log1p(self.margin)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The logs of the runs of one unit, in order of start. Units of the two sides with the same
+    non-empty `pair` were measured close together."""
+
+    name: str
+    logs: tuple[float, ...]
+    pair: str = ""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One estimand of one metric on one side.
+
+    `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
+    interval of a single run whose samples were read. `noun` is the word for a unit.
+    """
+
+    units: tuple[Unit, ...]
+    resolution: float = 0.0
+    sampled: Interval | None = None
+    noun: str = "boot"
+
+    @property
+    def runs(self) -> int:
+        return sum(len(unit.logs) for unit in self.units)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One side. `value` is the geometric mean over units of their runs' geometric means; `run` and
+    `unit` are the variance components of the logs (Kalibera and Jones's S^2 and T^2)."""
+
+    units: int
+    runs: int
+    value: float | None
+    run: Level | None
+    unit: Level | None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """What would settle an inconclusive verdict, as `verdict`, with the chance `power`, assuming these
+    estimates are correct: either `units` a side with runs as now, or `runs` in each unit with units
+    as now. None where no number up to the limits of klat.stats.power is enough."""
+
+    verdict: Verdict
+    units: int | None
+    runs: int | None
+    power: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known of one estimand, NEW over BASE. `verdict` is None where nothing was tested.
+
+    `p` tests a ratio within the margin; `p_adjusted` is `p` after the correction over the family.
+    `p_same` tests a ratio beyond the margin. It needs no correction: "all are the same" is wrong only
+    where one of them is wrong. The interval has level 1 - alpha for this one ratio.
+    """
+
+    base: Spread
+    new: Spread
+    method: Method
+    ratio: float | None
+    interval: Interval | None
+    p: float | None
+    p_adjusted: float | None
+    p_same: float | None
+    freedom: float | None
+    resolution: float
+    verdict: Verdict | None
+    settle: Settle | None
+    reason: str
+    unpaired: int = 0  # pairs left out because one side is missing
+
+
+def judge(
+    pairs: Sequence[tuple[Observed, Observed]], rules: Rules, obstacles: Sequence[str] = ()
+) -> list[Judgement]:
+    """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for a test, its
+    units do not represent a kernel: the result is described and not tested.
+
+    Exactly one of three statements on a ratio is true: it is below the margin, within it, or above it.
+    Each is tested at alpha. The verdict is the statement that remains when the other two are rejected
+    (Goeman, Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010).
+    Only the test of the true statement can err, so each may use all of alpha. Rejecting "within" on
+    one side also rejects the opposite side, so one test gives `faster` or `slower`. `same` needs the
+    rejection of both outer statements.
+    """
+    told = list(obstacles) or [""] * len(pairs)
+    drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, told)]
+    tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
+    adjust = multiplicity.CORRECTIONS[rules.correction]
+    adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])
+    for i, p in zip(tested, adjusted):
+        noun = pairs[i][0].noun
+        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), noun)
+    return drafts
+
+
+def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
+    """Ratio and interval without a test, for figures that have no verdict."""
+    found = _draft(base, new, rules, obstacle, False)
+    return replace(found, verdict=None, settle=None)
+
+
+def spread(side: Observed) -> Spread:
+    units = [unit.logs for unit in side.units if unit.logs]
+    if not units:
+        return Spread(0, 0, None, None, None)
+    run, unit = variance_components(units, 2)
+    return Spread(len(units), side.runs, math.exp(mean(branch_means(units))), run, unit)
+
+
+def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bool) -> Judgement:
+    pairs, unpaired = paired_means(base, new)
+    if pairs:
+        base, new = _with_partner(base, new), _with_partner(new, base)
+    sides = spread(base), spread(new)
+    blank = Judgement(
+        *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
+        Verdict.INCONCLUSIVE, None, "",
+    )  # fmt: skip
+    for name, side in zip(("BASE", "NEW"), sides):
+        if not side.runs:
+            return replace(blank, reason=f"no run of {name} supports this figure")
+    if obstacle or min(sides[0].units, sides[1].units) < 2:
+        return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
+    if unpaired and not pairs:
+        return _within_units(base, new, rules, blank, f"no pair of {base.noun}s is complete")
+    if pairs:
+        differences = [b - a for a, b in pairs]
+        found = paired(differences, blank.resolution)
+        method = Method.PAIRED
+        if found is None:
+            return _within_units(
+                base, new, rules, blank, f"only one pair of {base.noun}s is complete"
+            )
+    else:
+        a, b = _means(base), _means(new)
+        found = welch(a, b, blank.resolution)
+        method = Method.WELCH
+        unpaired = 0
+    assert found is not None
+    draft = _estimated(blank, method, found, rules)
+    if check:
+        draft = _tested(draft, found, list(zip(*pairs)) if pairs else [a, b], base.noun, rules)
+    return replace(draft, unpaired=unpaired)
+
+
+def _tested(
+    draft: Judgement, found: Difference, means: Sequence[Sequence[float]], noun: str, rules: Rules
+) -> Judgement:
+    """With its p, unless so few units line up by chance too often."""
+    in_pairs = draft.method is Method.PAIRED
+    units = len(means[0]), len(means[1])
+    if enough_units.by_arrangement(*units, in_pairs) > rules.alpha:
+        needed = enough_units.fewest(rules.alpha, in_pairs)
+        count = f"{units[0]} pairs of {noun}s" if in_pairs else f"{units[0]} and {units[1]} {noun}s"
+        needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
+        why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: {needs} are needed"
+        return replace(draft, reason=why)
+    p = max(found.p_changed(rules.log_margin), _by_chance(means[0], means[1], in_pairs))
+    return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
+
+
+# Figures that never vary may be rounded differently.
+_EQUAL = 1e-9
+
+
+def _by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
+    """The smallest p that units in two fixed states can have: for the observed states, if there are
+    only two; otherwise for two sides that are completely apart."""
+    low, high = min(*a, *b), max(*a, *b)
+    two = all(min(x - low, high - x) < _EQUAL for x in (*a, *b))
+    slow = [[x - low > _EQUAL for x in side] for side in (a, b)]
+    if not two:
+        slow = [[False] * len(a), [True] * len(b)]
+    if in_pairs:
+        alone = [sum(x and not y for x, y in zip(*order)) for order in (slow, slow[::-1])]
+        return enough_units.by_paired_states(len(a), *alone)
+    return enough_units.by_states(len(a), len(b), sum(slow[0]), sum(slow[1]))
+
+
+def _few(sides: Sequence[Spread], noun: str) -> str:
+    one = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
+    who = "each side is" if len(one) == 2 else f"{one[0]} is"
+    return f"{who} one {noun}, so the difference may be one between {noun}s"
+
+
+def _means(side: Observed) -> list[float]:
+    return branch_means([unit.logs for unit in side.units])
+
+
+def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
+    """The means of paired units, and how many pairs lack a side. Units of one side with the same pair
+    count as one, so an ABBA block, in which drift cancels, can be a pair. No pairs if a unit declares
+    none."""
+    units = [unit for side in (base, new) for unit in side.units]
+    if not all(unit.pair for unit in units):
+        return [], 0
+    means: list[dict[str, list[float]]] = []
+    for side in (base, new):
+        found: dict[str, list[float]] = {}
+        for unit, value in zip(side.units, _means(side)):
+            found.setdefault(unit.pair, []).append(value)
+        means.append(found)
+    shared = [pair for pair in means[0] if pair in means[1]]
+    lone = max(len(side) for side in means) - len(shared)
+    return [(mean(means[0][pair]), mean(means[1][pair])) for pair in shared], lone
+
+
+def _with_partner(side: Observed, other: Observed) -> Observed:
+    names = {unit.pair for unit in other.units}
+    return replace(side, units=tuple(unit for unit in side.units if unit.pair in names))
+
+
+def _estimated(blank: Judgement, method: Method, found: Difference, rules: Rules) -> Judgement:
+    return replace(
+        blank,
+        method=method,
+        ratio=math.exp(found.value),
+        interval=_exp(found.interval(1 - rules.alpha)),
+        freedom=found.freedom,
+    )
+
+
+def _exp(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+
+
+def _within_units(
+    base: Observed, new: Observed, rules: Rules, blank: Judgement, reason: str
+) -> Judgement:
+    """The difference between these boots, from their runs, or from the samples of a single run."""
+    blank = replace(blank, verdict=Verdict.UNATTRIBUTABLE, reason=reason)
+    centres = [mean(_means(side)) for side in (base, new)]
+    blank = replace(blank, ratio=math.exp(centres[1] - centres[0]))
+    squares = [_run_level(side) for side in (base, new)]
+    one, two = squares
+    if one and two:
+        found = combined(centres[0], *one, centres[1], *two, blank.resolution)
+        return _estimated(blank, Method.RUNS, found, rules)
+    if base.sampled and new.sampled and base.runs == new.runs == 1:
+        low, high = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
+        reach = low - blank.resolution, high + blank.resolution
+        return replace(blank, method=Method.SAMPLES, interval=_exp(reach))
+    return blank
+
+
+def _run_level(side: Observed) -> tuple[float, float] | None:
+    """Squared error and degrees of freedom of the mean of these units, from runs alone.
+
+    Consecutive runs of a boot are correlated, so the effective number of runs is used, for a
+    first-order autoregression. A negative correlation counts as none.
+    """
+    import numpy as np
+
+    square, freedom = 0.0, []
+    for unit in side.units:
+        n = len(unit.logs)
+        if n < 2:
+            return None
+        r = max(0.0, lag1_autocorrelation(np.array(unit.logs))) if n > 4 else 0.0
+        effective = max(2.0, n * (1 - r) / (1 + r))
+        share = variance(unit.logs) / effective
+        square += share / len(side.units) ** 2
+        freedom.append(effective - 1)
+    return square, sum(freedom)
+
+
+def _decide(draft: Judgement, rules: Rules, family: int, noun: str) -> Judgement:
+    assert draft.ratio is not None and draft.p_adjusted is not None and draft.p_same is not None
+    if draft.p_same <= rules.alpha:
+        return replace(draft, verdict=Verdict.SAME)
+    if draft.p_adjusted <= rules.alpha:
+        return replace(draft, verdict=Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER)
+    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family, noun))
+
+
+def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
+    assert draft.p is not None
+    if draft.resolution and 2 * draft.resolution >= rules.log_margin:
+        return GRANULAR
+    if draft.p <= rules.alpha:
+        a, b = draft.base.units, draft.new.units
+        if family * enough_units.by_states(a, b, 0, b) > rules.alpha:
+            few = f"{a} and {b} {noun}s are too few for {family} tests"
+            return f"beyond the margin as a single test, but {few}"
+        return (
+            f"beyond the margin as a single test, but not after the correction for {family} tests"
+        )
+    return "the interval crosses the edge of the margin"

@@ -1,0 +1,125 @@
+"""Runs whose sleepers were woken in two ways are two events, so each way is compared by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from klat.stats.means import welch
+from klat.compare.sides import CellRuns
+from klat.compare.sources import Run
+from klat.record.wakeups import STRAY, state_of
+
+
+ANY = "any"
+# Level of the test whether the shares of the states differ between the sides.
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of both sides. `state` is empty if there is only one, and `ANY` for the runs of all states."""
+
+    state: str
+    base: CellRuns
+    new: CellRuns
+
+
+def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
+    """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
+    like with like.
+
+    Each state that is frequent on both sides makes a pair. If the share of a state differs between the
+    sides beyond chance, with units as observations, all runs make one more pair, the last. A kernel
+    that wakes in the slow way more often is slower, although each way takes as long as before.
+    Otherwise a state that is frequent on one side only has no partner and stays open. If no state is
+    frequent on both sides, the most frequent states of the sides are compared: then the kernel, or the
+    setting, changed the way.
+    """
+    if not (base.units and new.units):
+        return [Part("", base, new)], []
+    sides = [cell.parts(_state) for cell in (base, new)]
+    often = [_often(parts) for parts in sides]
+    common = [state for state in often[0] if state in often[1]]
+    said = []
+    mixed = False
+    if common:
+        alone = [[s for s in often[i] if s not in sides[1 - i]] for i in (0, 1)]
+        kept = [common + alone[0], common + alone[1]]
+        named = len(common) > 1 or any(alone)
+        found = [Part(state if named else "", sides[0][state], sides[1][state]) for state in common]
+        every = common + alone[0] + alone[1]
+        mixed = named and _mixes_differ(base, new, every)
+        if mixed:
+            found.append(Part(ANY, base, new))
+        else:
+            found += [Part(state, sides[0][state], _none("BASE", state)) for state in alone[0]]
+            found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
+        if mixed or len(common) > 1:
+            shares = (_shares(parts, every, cell) for parts, cell in zip(sides, (base, new)))
+            also = "all runs are also compared together (woken=any)"
+            if not mixed:
+                also = "their shares do not differ beyond chance"
+            said.append(
+                "sleepers were woken {} in BASE, and {} in NEW; each way is compared by itself, and"
+                " {}".format(*shares, also)
+            )
+    else:
+        kept = [states[:1] for states in often]
+        (one,), (two,) = kept
+        found = [Part("", sides[0][one], sides[1][two])]
+        said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
+    left_out = "count only in woken=any" if mixed else "are left out"
+    for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
+        left = {way: len(part.runs) for way, part in parts.items() if way not in states}
+        said += [
+            f"{count:,} of {len(cell.runs):,} runs of {name} {left_out}: sleepers were woken by"
+            f" {_way(way)}"
+            for way, count in left.items()
+            if count
+        ]
+        if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
+            said.append(
+                f"{torn:,} of {len(cell.runs):,} runs of {name} {left_out}: in another turn of"
+                " their block sleepers were woken in another way"
+            )
+    return found, said
+
+
+def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
+    """Whether the share of runs in a state differs between the sides, with units as independent
+    observations (Welch, and Bonferroni over the states)."""
+    for state in states:
+        one, two = (
+            [sum(_state(run) == state for run in runs) / len(runs) for runs in cell.units.values()]
+            for cell in (base, new)
+        )
+        found = welch(one, two)
+        if found and found.p_changed(0.0) <= _ALPHA / len(states):
+            return True
+    return False
+
+
+def _none(other: str, state: str) -> CellRuns:
+    """Of the side that was never in the state."""
+    return CellRuns(reasons=Counter([f"sleepers were woken by {_way(state)} in {other} alone"]))
+
+
+def _state(run: Run) -> str:
+    return state_of(run.row)
+
+
+def _often(parts: Mapping[str, CellRuns]) -> list[str]:
+    """The most frequent first."""
+    total = sum(len(part.runs) for part in parts.values())
+    return [state for state, part in parts.items() if len(part.runs) >= STRAY * total]
+
+
+def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
+    found = [f"by {_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
+    return f"{', '.join(found)} of {len(cell.runs):,} runs"
+
+
+def _way(state: str) -> str:
+    return {"": "a way not counted", "mixed": "both ways"}.get(state, state)

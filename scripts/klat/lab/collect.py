@@ -1,0 +1,259 @@
+"""Makes a session of what a guest delivered: checks that it is whole, and puts beside it what only the
+host knows."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klat.base import files
+from klat.record import lab_files, plan_csv, session_directory
+from klat.running import recording
+from klat.base.errors import KlatError
+from klat.lab import guest
+from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
+from klat.lab.boot_failures import BootFailure, ProgramsFailed, ResultsIncomplete
+from klat.lab.guest import Delivery
+from klat.record.json_files import read_machine_json, read_session_json
+from klat.running.recording import Settings
+from klat.record.session import SessionError, read_session
+
+HOST_FILES = "lab"  # the directory of a session with what the host adds
+_PROGRAMS_LOG = "programs.log"
+_RESULTS = "results.tar"
+_MESSAGE = 1000  # characters of a program's last words that are kept
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the host has of one boot, for the record: files by name, and facts."""
+
+    files: Mapping[str, bytes]
+    machine: Mapping[str, Any]
+    command: Sequence[str]  # of klat
+
+
+def store(
+    output: Path, experiment: Experiment, boot: PlannedBoot, delivery: Delivery, evidence: Evidence
+) -> Path:
+    """The new session. ProgramsFailed or ResultsIncomplete where what was delivered cannot be
+    believed."""
+    parent = output / boot.label
+    draft = _draft(parent)
+    try:
+        _add_files(draft, evidence)
+        if delivery.tar:
+            guest.unpack(delivery.tar, draft)
+        schedule = experiment.plan(boot)
+        left_out = _check(draft, schedule, delivery.state)
+        _add_facts(draft, experiment, boot, evidence, left_out=left_out)
+        session = session_directory.create(output, boot.label)
+        files.rename(draft, session)
+    except BaseException:
+        files.remove_tree(draft)
+        raise
+    return session
+
+
+def keep_failed(
+    output: Path,
+    experiment: Experiment,
+    boot: PlannedBoot,
+    delivery: Delivery | None,
+    evidence: Evidence,
+    failure: BootFailure,
+) -> Path:
+    """Where it can be looked at and is no session: below FAILED, with run.json telling of what it
+    died. What cannot be unpacked is kept as it came."""
+    parent = output / boot.label / FAILED
+    draft = _draft(parent)
+    try:
+        _add_files(draft, evidence)
+        if delivery and delivery.tar:
+            try:
+                guest.unpack(delivery.tar, draft)
+            except ResultsIncomplete:
+                files.remove_tree(draft)
+                draft = _draft(parent)
+                _add_files(draft, evidence)
+                files.create(draft / HOST_FILES / _RESULTS, delivery.tar)
+        facts = {"failure": failure.kind, "reason": str(failure)}
+        _add_facts(draft, experiment, boot, evidence, facts)
+        final = session_directory.create(output / boot.label, FAILED)
+        files.rename(draft, final)
+    except BaseException:
+        files.remove_tree(draft)
+        raise
+    return final
+
+
+def _draft(parent: Path) -> Path:
+    """Make a directory that a rename turns into a session."""
+    name = f".boot-{secrets.token_hex(8)}"
+    with files.directory(parent, make=True) as held:
+        files.make_directory(held, name, 0o755)
+    return parent / name
+
+
+def _add_files(draft: Path, evidence: Evidence) -> None:
+    """What is the host's to write, before anything of the guest's, which can then not be in its
+    place."""
+    files.make_directories(draft / HOST_FILES)
+    machine = json.dumps(evidence.machine, indent=2).encode() + b"\n"
+    for name, data in {**evidence.files, "machine.json": machine}.items():
+        files.create(draft / HOST_FILES / name, data)
+    for name in (session_directory.PLAN, session_directory.FACTS):
+        files.create(draft / name, b"")
+
+
+def _add_facts(
+    draft: Path,
+    experiment: Experiment,
+    boot: PlannedBoot,
+    evidence: Evidence,
+    more: Mapping[str, Any] | None = None,
+    left_out: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    load = None if boot.condition.load == IDLE else boot.condition.load
+    settings = Settings(boot.label, boot.seed, load=load, time_limit_s=experiment.time_limit_s)
+    facts: dict[str, Any] = {
+        "boot_id": _boot_id(draft),
+        "lab": {
+            "experiment": experiment.facts(),
+            "boot": boot.number,
+            "round": boot.round,
+            **(more or {}),
+        },
+        **pairing(experiment, boot),
+        **under_test(experiment, boot),
+        **({"unrecorded": left_out} if left_out else {}),
+    }
+    recording.write(draft, settings, experiment.plan(boot), evidence.command, facts)
+
+
+def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
+    """KlatError where a session that was whole when it was stored is so no more."""
+    why = ""
+    try:
+        record = read_session(session)
+        known = {order for left in lab_files.unrecorded(session) for order in left.orders}
+        missing = len({run.order for run in schedule} - record.completed_orders() - known)
+        if record.problems:
+            why = record.problems[0]
+        elif missing:
+            why = f"{missing} of {len(schedule)} runs are missing"
+    except SessionError as error:
+        why = str(error)
+    if why:
+        raise KlatError(f"{session} was damaged since: {why}; remove it, and it is booted again")
+
+
+def made_of(session: Path) -> tuple[str, str]:
+    """The hash of what all guests of its kernel hold, and how that was started, as recorded; empty
+    where that cannot be read."""
+    try:
+        kernel = read_machine_json(session).get("kernel") or {}
+    except SessionError:
+        return "", ""
+    return kernel.get("initramfs_sha256", ""), kernel.get("started_as", "")
+
+
+def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
+    """By KVM, boots of one round were taken beside each other on one machine. Instructions are the
+    same whenever they are counted."""
+    if experiment.mode != "kvm":
+        return {}
+    return {"pairing": {"experiment": experiment.identity, "pair": str(boot.round)}}
+
+
+def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
+    """What the kernels of the experiment differ in on purpose, besides being what they are."""
+    if not any(experiment.appends):
+        return {}
+    append = experiment.append_alone(boot.condition)
+    return {"under_test": {"experiment": experiment.identity, "append": append}}
+
+
+def _boot_id(session: Path) -> str:
+    """The guest's; the host's own has nothing to do with the runs."""
+    try:
+        return str(read_session_json(session)["boot_id"])
+    except SessionError:
+        return ""
+
+
+@guest.delivered()
+def _check(
+    session: Path, schedule: Sequence[plan_csv.PlannedRun], state: str
+) -> list[Mapping[str, Any]]:
+    """What run.json has to say of runs without a record. ProgramsFailed where the guest gave up or no
+    run measured anything; ResultsIncomplete where a run is missing and no program failed."""
+    said = _said(session)
+    last = list(said.values())[-1] if said else ""
+    try:
+        record = read_session(session) if (session / "session.json").exists() else None
+    except (SessionError, KlatError, OSError) as error:
+        raise ResultsIncomplete(f"the results cannot be read: {error}") from None
+    held = record.completed_orders() if record else set()
+    if state == "programs":
+        raise ProgramsFailed(
+            f"the programs failed after {len(held)} of {len(schedule)} runs: {last or 'no message'}"
+        )
+    if record and record.problems:
+        raise ResultsIncomplete(f"the results are damaged: {record.problems[0]}")
+    if said and not (record and any(row.status != "error" for row in record.rows)):
+        raise ProgramsFailed(f"every run failed: {last}")
+    return _unrecorded(schedule, held, said)
+
+
+def _unrecorded(
+    schedule: Sequence[plan_csv.PlannedRun], held: Collection[int], said: Mapping[int, str]
+) -> list[Mapping[str, Any]]:
+    """By benchmark and arguments: the runs without a record, and the last message of one that
+    failed."""
+    found: list[Mapping[str, Any]] = []
+    for (benchmark, arguments), runs in _by_arguments(schedule).items():
+        missing = [run.order for run in runs if run.order not in held]
+        reasons = [said[run.order] for run in runs if run.order in said]
+        if missing and not reasons:
+            raise ResultsIncomplete(
+                f"{len(missing)} of {len(schedule)} runs are missing, the first of them"
+                f" {benchmark} (run {missing[0]})"
+            )
+        if missing:
+            found.append(
+                {
+                    "benchmark": benchmark,
+                    "arguments": " ".join(arguments),
+                    "orders": missing,
+                    "reason": reasons[-1],
+                }
+            )
+    return found
+
+
+def _by_arguments(
+    schedule: Sequence[plan_csv.PlannedRun],
+) -> dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]]:
+    found: dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]] = {}
+    for run in schedule:
+        found.setdefault((run.benchmark, run.arguments), []).append(run)
+    return found
+
+
+def _said(session: Path) -> dict[int, str]:
+    """The last message of each run whose program failed, by the run's order."""
+    try:
+        lines = (session / HOST_FILES / _PROGRAMS_LOG).read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        order, status, *message = line.split(" ", 2)
+        if message and order.isdecimal() and status not in ("0", "3", "4"):
+            found[int(order)] = message[0][:_MESSAGE]
+    return found

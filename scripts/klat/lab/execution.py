@@ -1,0 +1,317 @@
+"""One attempt at an experiment, from what was typed to what is recorded."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from klat.base import streams
+from klat.base.errors import KlatError
+from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, qemu, suite
+from klat.lab.apt import Archive
+from klat.lab.boots import Boots, Ready
+from klat.lab.guest_contents import Contents
+from klat.lab.experiment import IDLE, Begun, Experiment
+from klat.lab.kernels import Kernel, Spec
+from klat.lab.qemu import Machine, Shape
+from klat.base.process import Signals, Stopped
+from klat.running.progress import Progress, duration
+from klat.record.session import STATUSES, read_session
+
+MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
+
+# Until the first program runs. An emulated kernel of many CPUs takes its time.
+_BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
+_BOOT_LIMIT_OF_CPU_S = 15
+_JOBS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment as typed."""
+
+    specs: Sequence[Spec]
+    mode: str  # or auto
+    shape: Shape
+    sets: Sequence[tuple[str, tuple[str, ...]]]
+    loads: Sequence[str]
+    append: str  # to the command line of every kernel
+    boots: int
+    runs: int
+    seed: int
+    clock: str
+    time_limit_s: int
+
+
+class Attempt:
+    """`say` lines go to standard error."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        quiet: bool = False,
+        resumable: bool = True,
+    ) -> None:
+        """`quiet` leaves out the paths, which will not be there afterwards, and what to type next.
+        What is not `resumable` has an end that no --resume comes to."""
+        self._command = command
+        self._quiet = quiet
+        self._resumable = resumable
+        self._archive = Archive(self.say)
+        self._contents = Contents(self._archive, self.say)
+        self._emulator = qemu.find()
+        self.recorded: list[Path] = []  # sessions, in the order of their boots
+
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    # Beginning and resuming -----------------------------------------------------------------------
+
+    def begin(self, request: Request, output: Path, jobs: int | None) -> int:
+        experiment.check_labels([spec.label for spec in request.specs], request.loads)
+        _check_output(output)
+        static = self._programs(request.sets, request.loads)
+        if request.mode != "auto":
+            self._check_options(request, static, request.mode)
+        found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
+        for kernel in found:
+            for line in kernel_config.lacking(
+                kernel.config or b"", [name for name, _ in request.sets]
+            ):
+                self.say(f"{kernel.label}: {line}")
+        busybox = self._contents.busybox()
+        try:
+            mode, why = self._mode(request.mode, found[0], busybox)
+        except Stopped as stopped:
+            self.say(f"stopped: {stopped}")
+            return stopped.status
+        self.say(f"mode {mode}: {why}")
+        if request.mode == "auto":
+            self._check_options(request, static, mode)
+        machine = Machine(self._emulator, mode, request.shape)
+        planned = Experiment(
+            identity=secrets.token_hex(8),
+            kernels=tuple(kernel.spec.text for kernel in found),
+            labels=tuple(kernel.label for kernel in found),
+            releases=tuple(kernel.image.release for kernel in found),
+            hashes=tuple(kernel.image.sha256 for kernel in found),
+            programs={name: suite.hash_of(path) for name, path in sorted(static.items())},
+            mode=mode,
+            why=why,
+            shape=request.shape,
+            sets=tuple(request.sets),
+            loads=tuple(request.loads),
+            append=request.append,
+            boots=request.boots,
+            runs=request.runs,
+            seed=request.seed,
+            clock=request.clock,
+            time_limit_s=request.time_limit_s,
+            appends=tuple(kernel.spec.append for kernel in found),
+        )
+        ready = self._contents.ready(planned, found, busybox, static, machine)
+        return self._follow(Begun(planned, output, {}), ready, machine, jobs)
+
+    def resume(self, begun: Begun, jobs: int | None) -> int:
+        planned = begun.experiment
+        _check_output(begun.output)
+        found = []
+        for text, label, release, digest in zip(
+            planned.kernels, planned.labels, planned.releases, planned.hashes
+        ):
+            try:
+                spec = replace(kernels.parse(text), label=label)
+            except ValueError as error:
+                raise KlatError(f"run.json was edited: {error}") from None
+            if spec.debian:  # the very build, also where the archive has a newer one
+                spec = replace(spec, debian=release)
+            kernel = kernels.obtain(spec, self.say, self._archive)
+            if kernel.image.sha256 != digest:
+                raise KlatError(f"{text}: is another kernel than the experiment began with")
+            found.append(kernel)
+        static = self._programs(planned.sets, planned.loads)
+        changed = [
+            n for n, path in static.items() if planned.programs.get(n) != suite.hash_of(path)
+        ]
+        if changed:
+            raise KlatError(
+                f"{', '.join(sorted(changed))} was built anew since; an experiment is of one build,"
+                " begin another"
+            )
+        machine = Machine(self._emulator, planned.mode, planned.shape)
+        qemu.check(machine)
+        ready = self._contents.ready(planned, found, self._contents.busybox(), static, machine)
+        _check_guests(begun, ready)
+        return self._follow(begun, ready, machine, jobs)
+
+    def _check_options(self, request: Request, static: dict[str, Path], mode: str) -> None:
+        qemu.check(Machine(self._emulator, mode, request.shape))
+        for line in suite.check_options(request.sets, static, mode, request.shape.cpus):
+            self.say(line)
+
+    def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
+        if asked != "auto":
+            return asked, "as asked for"
+        with Signals() as signals:
+            return modes.choose(self._emulator, kernel.image.path, busybox, signals)
+
+    def _programs(
+        self, sets: Sequence[tuple[str, tuple[str, ...]]], loads: Sequence[str]
+    ) -> dict[str, Path]:
+        names = dict.fromkeys(name for name, _ in sets)
+        if any(load != IDLE for load in loads):
+            names[suite.LOAD_PROGRAM] = None
+        return suite.static_programs(list(names))
+
+    # Booting --------------------------------------------------------------------------------------
+
+    def _follow(
+        self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None
+    ) -> int:
+        # Until here Ctrl-C ends what is under way, such as a download; from here on it is waited for.
+        with Signals() as signals, cache.work(begun.experiment.identity) as work:
+            return self._boot(begun, ready, machine, jobs, work, signals)
+
+    def _boot(
+        self,
+        begun: Begun,
+        ready: Sequence[Ready],
+        machine: Machine,
+        jobs: int | None,
+        work: Path,
+        signals: Signals,
+    ) -> int:
+        planned = begun.experiment
+        if jobs is None or planned.mode != "counted":
+            # Only where instructions are counted do guests not disturb each other.
+            if jobs and jobs > 1:
+                self.say(f"one guest at a time, as {planned.mode} ones would disturb each other")
+            jobs = _cpus() if planned.mode == "counted" else 1
+        schedule = planned.schedule()
+        total = len(schedule) * planned.runs_of_boot
+        # Anew: another lab may have been at work on it until now.
+        there = experiment.recorded(planned, begun.output)
+        for boot in schedule:
+            if boot.number in there:
+                collect.check_whole(there[boot.number], planned.plan(boot))
+        self.say(
+            f"{len(schedule)} boots of {planned.runs_of_boot} runs"
+            f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"
+            f" seed {planned.seed}, clock {planned.clock}"
+            + ("" if self._quiet else f", into {begun.output}")
+            + (f"; {len(there)} are there" if there else "")
+        )
+        for label, release in zip(planned.labels, planned.releases):
+            self.say(f"  {label}: {release}")
+        failure: KlatError | Stopped | None = None
+        started = time.monotonic()
+        limit = _BOOT_LIMIT_S[planned.mode] + _BOOT_LIMIT_OF_CPU_S * (planned.shape.cpus - 1)
+        boots = Boots(
+            planned,
+            begun.output,
+            ready,
+            machine,
+            min(jobs, _JOBS_MAX),
+            min(limit, planned.time_limit_s),
+            self._command,
+            work,
+            Progress(total, len(there) * planned.runs_of_boot, sys.stderr),
+            lasting=not self._quiet,
+        )
+        try:
+            boots.run(there, signals)
+        except (KlatError, Stopped) as error:
+            failure = error
+        return self._tell(planned, begun, boots, time.monotonic() - started, failure)
+
+    def _tell(
+        self,
+        planned: Experiment,
+        begun: Begun,
+        boots: Boots,
+        elapsed: float,
+        failure: KlatError | Stopped | None,
+    ) -> int:
+        schedule = planned.schedule()
+        statuses: Counter[str] = Counter()
+        for path in boots.sessions.values():
+            statuses.update(_worst_statuses(path))
+        for label in dict.fromkeys(boot.label for boot in schedule):
+            held = [b for b in schedule if b.label == label and b.number in boots.sessions]
+            self.say(f"{label}: {len(held)} of {planned.boots} boots recorded")
+        missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
+        counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
+        counts += [f"{missing} without a record"] if missing else []
+        self.say(f"{sum(statuses.values()) + missing} runs: {', '.join(counts) or 'none'}")
+        if boots.tally.seconds:
+            self.say(
+                f"{len(boots.tally.seconds)} boots in {duration(elapsed)}; one takes"
+                f" {median(boots.tally.fixed):.1f} s until its first run, and"
+                f" {median(boots.tally.seconds):.1f} s in all (medians)"
+            )
+        self.recorded = [path for _, path in sorted(boots.sessions.items())]
+        labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
+        if not self._quiet:
+            streams.announce([begun.output / label for label in labels], self.say)
+        if len(boots.sessions) < len(schedule) and boots.sessions and self._resumable:
+            one = next(iter(boots.sessions.values()))
+            self.say(f"to complete it: {_klat('lab', 'run', '--resume', str(one))}")
+        if isinstance(failure, Stopped):
+            self.say(f"stopped: {failure}")
+            return failure.status
+        if failure:
+            raise failure
+        if len(labels) == 2 and begun.experiment.mode != "emulated":
+            paths = [str(begun.output / label) for label in labels]
+            self.say(f"next: {_klat('compare', *paths)}")
+        if len(boots.sessions) < len(schedule) or statuses["error"] or missing:
+            return FAILED
+        if statuses["invalid"]:
+            return INVALID
+        return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
+
+
+def _worst_statuses(path: Path) -> Counter[str]:
+    return Counter(
+        max((row.status for row in rows), key=STATUSES.index) for rows in read_session(path).runs()
+    )
+
+
+def _klat(*words: str) -> str:
+    from klat.running.runner import command_line
+
+    return command_line(*words)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _check_output(output: Path) -> None:
+    """KlatError where nothing could be recorded: that is better known before the first boot."""
+    place = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise KlatError(f"{place}: is no directory, so nothing can be recorded in {output}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise KlatError(f"{place}: is not for this user to write, so nothing can be recorded there")
+
+
+def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
+    """KlatError where a boot to come would not be like those that are there."""
+    made = {one.label: (one.facts["initramfs_sha256"], one.facts["started_as"]) for one in ready}
+    for boot in begun.experiment.schedule():
+        if boot.number not in begun.sessions:
+            continue
+        label = begun.experiment.labels[boot.condition.kernel]
+        if collect.made_of(begun.sessions[boot.number]) != made[label]:
+            raise KlatError(
+                f"{label}: its guests were made of another QEMU, busybox, klat or modules than are"
+                " here now, and an experiment is of one; begin another"
+            )

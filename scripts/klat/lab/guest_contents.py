@@ -1,0 +1,115 @@
+"""What guests are made of: kernels in the form that QEMU takes, busybox, programs and modules."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from klat.base import programs
+from klat.base.errors import KlatError
+from klat.lab import cache, image, initramfs, suite
+from klat.lab.apt import Archive
+from klat.lab.boots import Ready
+from klat.lab.experiment import Experiment
+from klat.lab.kernels import Kernel
+from klat.lab.modules import Module
+from klat.lab.qemu import Machine
+
+_VIRTIO = ("virtio_pci", "virtio_blk")
+_NETWORK = "tun"
+
+
+class Contents:
+    """`say` is told what a user should know of a kernel."""
+
+    def __init__(self, archive: Archive, say: Callable[[str], None]) -> None:
+        self._archive, self._say = archive, say
+
+    def busybox(self) -> bytes:
+        installed = Path("/bin/busybox")
+        if not (installed.is_file() and suite.is_static(installed)):
+            package = self._archive.packages().get("busybox-static")
+            if package is None:
+                raise KlatError(
+                    "Debian's archive has no busybox-static: apt install busybox-static"
+                )
+            tree = self._archive.unpacked(package)
+            places = (tree / "usr/bin/busybox", tree / "bin/busybox")
+            installed = next((place for place in places if place.is_file()), places[0])
+        return installed.read_bytes()
+
+    def ready(
+        self,
+        planned: Experiment,
+        found: Sequence[Kernel],
+        busybox: bytes,
+        static: dict[str, Path],
+        machine: Machine,
+    ) -> list[Ready]:
+        ready = []
+        for kernel in found:
+            unpacked = None
+            if planned.mode != "kvm":
+                # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
+                unpacked = image.vmlinux(kernel.image, cache.folder("images"))
+            base = self._base(planned, kernel, busybox, static, machine)
+            facts: dict[str, object] = {
+                **kernel.facts(),
+                "started_as": "vmlinux" if unpacked else "bzImage",
+                "initramfs_sha256": hashlib.sha256(base).hexdigest(),
+            }
+            ready.append(Ready(kernel.label, unpacked or kernel.image.path, base, facts))
+        return ready
+
+    def _base(
+        self,
+        planned: Experiment,
+        kernel: Kernel,
+        busybox: bytes,
+        static: dict[str, Path],
+        machine: Machine,
+    ) -> bytes:
+        first: list[Module] = []
+        last: list[Module] = []
+        if kernel.tree:
+            if any(name == "network" for name, _ in planned.sets) and kernel.tree.has(_NETWORK):
+                first = kernel.tree.closure([_NETWORK])
+            last = kernel.tree.closure(self._virtio(kernel))
+        config = (kernel.image.release, kernel.config) if kernel.config else None
+        return initramfs.base(
+            _init().read_bytes(),
+            busybox,
+            static,
+            first,
+            last,
+            config,
+            machine.describe(host()),
+        )
+
+    def _virtio(self, kernel: Kernel) -> list[str]:
+        """The modules of the disk with the results. A user's kernel may do without: it was built
+        without virtio, or its modules came without a list of what is built in."""
+        assert kernel.tree
+        known = [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
+        for name in _VIRTIO:
+            if name not in known:
+                self._say(
+                    f"{kernel.label}: there is no {name} in {kernel.tree.directory}; where it is not"
+                    " built in either, results come by a serial line"
+                )
+        return known
+
+
+def host() -> str:
+    """This machine, where guests run on its CPUs."""
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return "an unnamed machine"
+
+
+def _init() -> Path:
+    if programs.in_tree():
+        return programs.root() / "lab" / "init"
+    return Path(__file__).resolve().parents[2] / "lab" / "init"

@@ -1,0 +1,1 @@
+"""What this machine is, and what on it would spoil a measurement."""

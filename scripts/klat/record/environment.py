@@ -1,0 +1,198 @@
+"""What was captured of the machine and the kernel's settings, and how two captures differ."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from klat.base.bounded_read import open_to_read
+from klat.record.session import SessionError, printable
+
+ABSENT = "absent"
+_LARGEST = 4 << 20
+_LONGEST = 60
+
+# Counters, and what the kernel's release says already: these differ between any two sessions.
+_ALWAYS_DIFFERENT = frozenset(
+    {
+        "proc/interrupts",
+        "proc/loadavg",
+        "proc/self/cgroup",
+        "proc/stat",
+        "proc/swaps",
+        "proc/sys/kernel/osrelease",
+        "proc/sys/kernel/version",
+    }
+)
+_CONFIG = "kernel configuration"
+# Options that decide latency are named before others.
+_TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
+_CPU = re.compile(r"\bcpu(\d+)\b")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same on both sides; `a` and `b` are short texts."""
+
+    name: str
+    a: str
+    b: str
+
+
+def differences(a: Path, b: Path) -> list[Difference]:
+    """What differs between the environment directories of two sessions, by name. Files that hold
+    counters are left out; per-CPU files are told once for all CPUs. What can't be read counts as
+    absent."""
+    one, two = captured(a), captured(b)
+    found: list[Difference] = []
+    for name in sorted({*one, *two}):
+        left, right = one.get(name, {}), two.get(name, {})
+        if left == right:
+            continue
+        if not left or not right:
+            # The keys of a file that is missing on one side would say the same again and again.
+            found.append(Difference(name, *(_whole(v) if v else ABSENT for v in (left, right))))
+        else:
+            found += _keys(name, left, right)
+    return found
+
+
+def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """What differs in session.json between two sessions, besides the kernel."""
+    found = []
+    for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
+        if a.get(key) != b.get(key):
+            found.append(Difference(key, short(a.get(key)), short(b.get(key))))
+    one, two = (x.get("programs") or {} for x in (a, b))
+    other = [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
+    both = [name for name in other if name in one and name in two]
+    if both:
+        found.append(
+            Difference(f"program {', '.join(map(printable, both))}", "one build", "another")
+        )
+    return found
+
+
+def short(value: object) -> str:
+    """A value in at most 60 harmless characters."""
+    text = ABSENT if value is None else printable(" ".join(str(value).split()))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _whole(values: Mapping[str, str]) -> str:
+    return short(values[""]) if list(values) == [""] else "present"
+
+
+def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[Difference]:
+    keys = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
+    if name == _CONFIG:
+        keys.sort(key=lambda key: (not _TELLING.match(key), key))
+    for key in keys[:8]:
+        shown = f"{name} {key}".rstrip()
+        yield Difference(printable(shown), *_told(one.get(key), two.get(key)))
+    if keys[8:]:
+        yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
+
+
+def _told(one: str | None, two: str | None) -> tuple[str, str]:
+    """Both short; of two long lists of words, such as a CPU's flags, the words of one alone."""
+    texts = short(one), short(two)
+    if one is None or two is None or max(len(one), len(two)) <= _LONGEST:
+        return texts
+    words = one.split(), two.split()
+    if not set(words[0]) & set(words[1]):
+        return texts
+    alone = [" ".join(w for w in own if w not in other) for own, other in (words, words[::-1])]
+    return short(alone[0] or "nothing more"), short(alone[1] or "nothing more")
+
+
+def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
+    """Of each file below an environment directory, its values by key; a file that is one value has
+    the key ''. A file of every CPU is one, `cpu*` in its name; values that differ say of which CPUs
+    they are. The kernel's configuration is left out where it is not asked for, as it takes longest.
+    """
+    found: dict[str, dict[str, str]] = {}
+    per_cpu: dict[str, dict[str, list[int]]] = {}
+    for directory, names, files in os.walk(root):
+        names.sort()
+        for file in sorted(files):
+            path = Path(directory, file)
+            name = path.relative_to(root).as_posix()
+            is_config = name == "proc/config.gz" or name.startswith("boot/config-")
+            unwanted = name in _ALWAYS_DIFFERENT or (is_config and not configuration)
+            data = None if unwanted else _read(path)
+            if data is None:
+                continue
+            if cpu := _CPU.search(name):
+                of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
+                of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
+            elif is_config:
+                found.setdefault(_CONFIG, _config(data))
+            else:
+                found[name] = _values(name, data)
+    for name, values in per_cpu.items():
+        found[name] = {"": _of_cpus(values)}
+    return found
+
+
+def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    held = sorted((sorted(cpus), value) for value, cpus in values.items())
+    return ", ".join(f"{value} (CPU {_ranges(cpus)})" for cpus, value in held)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as the kernel lists them: 0-3,7."""
+    ends = [(a, b) for a, b in pairwise([-2, *numbers, numbers[-1] + 2]) if b - a > 1]
+    return ",".join(f"{a}-{b}" if a < b else f"{a}" for (_, a), (b, _) in pairwise(ends))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if path.is_symlink():
+            return None
+        with open_to_read(path) as file:
+            data = file.read(_LARGEST)
+        if path.suffix == ".gz":
+            # Bounded, for a small file can unpack to a very large one.
+            data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
+    except (OSError, SessionError, zlib.error):
+        return None
+    return data.decode("utf-8", "replace")
+
+
+def _config(data: str) -> dict[str, str]:
+    lines = (line.partition("=") for line in data.splitlines() if line.startswith("CONFIG_"))
+    return {name.removeprefix("CONFIG_"): value for name, _, value in lines}
+
+
+def _values(name: str, data: str) -> dict[str, str]:
+    if name == "proc/cmdline":
+        # The kernel takes off quotes. Where its image lies says nothing beyond its release.
+        every = data.replace('"', "").split()
+        words = [w for w in every if not w.startswith(("BOOT_IMAGE=", "initrd="))]
+        return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
+    if name == "proc/meminfo":
+        return {"MemTotal": line for line in data.splitlines() if line.startswith("MemTotal")}
+    if name == "proc/cpuinfo":
+        return _cpuinfo(data)
+    if name == "etc/os-release":
+        lines = (line.partition("=") for line in data.splitlines())
+        return {"": value.strip('"') for key, _, value in lines if key == "PRETTY_NAME"}
+    return {"": data.strip()}
+
+
+def _cpuinfo(data: str) -> dict[str, str]:
+    """Of the first CPU, what does not move."""
+    first = data.split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    values = {key.strip(): value.strip() for key, _, value in pairs}
+    kept = ("model name", "stepping", "microcode", "cache size", "flags", "bugs")
+    return {key: values[key] for key in kept if key in values}

@@ -1,0 +1,229 @@
+"""The JSON files of a session: what each of their fields may hold, and how they are read.
+
+docs/record.md says what the fields mean. Sessions of earlier versions lack some of them. A key that is not
+named here may hold anything: a newer klat may know it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from klat.base.errors import SessionError, printable
+from klat.base.fields import (
+    Either,
+    Kind,
+    ListOf,
+    Maybe,
+    Number,
+    Object,
+    OneOf,
+    Text,
+    Truth,
+    Tuple,
+    Whole,
+)
+from klat.record.plan_csv import MAX_RUNS
+from klat.base.bounded_read import checked, parse_json, read_json
+
+SCHEMA = 1
+SESSION_FILE = "session.json"
+FACTS = "run.json"
+MACHINE_FILE = "lab/machine.json"
+UNITS = ("ticks", "instructions")
+MODES = ("hardware", "virtual", "emulated", "counted")
+# The modes in which a tick can be turned into nanoseconds.
+TIMED_MODES = ("hardware", "virtual")
+
+MOST_PAUSE_MS = 60_000
+MOST_SECONDS = 86_400
+MOST_BOOTS = 1_000_000  # of an experiment
+LARGEST_INTEGER = 2**63 - 1
+_LARGEST_PID = 1 << 22
+# Of files, in bytes.
+_LARGEST_SESSION = 1 << 20
+LARGEST_RUN = 1 << 26
+LARGEST_PLAN = 1 << 28
+_LARGEST_KHZ = 1e12
+
+_ANY = Text()
+_OPTIONAL = Maybe(Text())
+_LONG = Text(1 << 17)  # a command, which the kernel limits to this
+_PPM = Maybe(Number(-1e9, 1e9))
+_KHZ = Maybe(Number(0, _LARGEST_KHZ))
+_HASH = Text(128)
+_ORDER = Whole(0, LARGEST_INTEGER)
+
+_TSC = Object(
+    {
+        "khz": _KHZ,
+        "method": _OPTIONAL,
+        "uncertainty_ppm": _PPM,
+        "second_khz": _KHZ,
+        "second_method": _OPTIONAL,
+        "difference_ppm": _PPM,
+        "independent": Maybe(Truth()),
+        "invariant": Maybe(Truth()),
+        "quantum": Maybe(Number(0, 2**40)),
+    }
+)
+_SESSION = Object(
+    {
+        "label": Text(),
+        "boot_id": Text(64, r"[!-+\--~]*", "printable ASCII without commas"),
+        "mode": OneOf(MODES),
+        "unit": OneOf(UNITS),
+        "tsc": _TSC,
+        "klat_version": _OPTIONAL,
+        "klat_commit": _OPTIONAL,
+        "seed": Maybe(Whole(0, LARGEST_INTEGER)),
+        "created": _OPTIONAL,
+        "machine_id": _OPTIONAL,
+        "kernel_release": _OPTIONAL,
+        "kernel_version": _OPTIONAL,
+        "architecture": _OPTIONAL,
+        "cpu_model": _OPTIONAL,
+        "cpus_online": Maybe(Whole(1, 1 << 20)),
+        "preemption": _OPTIONAL,
+        "programs": Maybe(Object(others=_HASH)),
+    },
+    needed=frozenset({"label", "boot_id", "mode", "unit", "tsc"}),
+)
+# Needed to convert ticks to time.
+_TIMED = Object(
+    {"tsc": Object({"khz": Number(1, _LARGEST_KHZ)}, frozenset({"khz"}))}, frozenset({"tsc"})
+)
+
+_PAIR = Either((Whole(-LARGEST_INTEGER, LARGEST_INTEGER), _ANY))
+_PAIRING = Object(
+    {
+        "experiment": _OPTIONAL,
+        "pair": _PAIR,
+        "pairs": ListOf(Tuple((_ORDER, _ORDER, _PAIR)), 1 << 16),
+    }
+)
+_LAB = Object(
+    {
+        "experiment": Maybe(Object({"identity": _OPTIONAL})),
+        "boot": Maybe(Whole(0, MOST_BOOTS)),
+        "round": Maybe(Whole(0, MOST_BOOTS)),
+    }
+)
+_UNRECORDED = Object(
+    {
+        "benchmark": _ANY,
+        "arguments": _LONG,
+        "orders": ListOf(_ORDER, MAX_RUNS),
+        "reason": _LONG,
+    },
+    needed=frozenset({"benchmark", "arguments", "orders", "reason"}),
+)
+_RUN_FIELDS: dict[str, Kind] = {
+    "schema": Whole(1, LARGEST_INTEGER),
+    "klat_version": _OPTIONAL,
+    "command": ListOf(_LONG, 1 << 16),
+    "created": _OPTIONAL,
+    "label": Text(),
+    "seed": Whole(0, LARGEST_INTEGER),
+    "boot_id": Text(64),
+    "plan_sha256": _HASH,
+    "load": Maybe(_LONG),
+    "setup": Maybe(_LONG),  # these three only in sessions of klat ab
+    "prefix": Maybe(_LONG),
+    "restore": Maybe(_LONG),
+    "pause_ms": Whole(0, MOST_PAUSE_MS),
+    "time_limit_s": Whole(1, MOST_SECONDS),
+    "runner": Whole(1, _LARGEST_PID),
+    "resumed": ListOf(_ANY, 1 << 16),
+    "first": Truth(),
+    "partner": _OPTIONAL,
+    "options": Maybe(ListOf(_LONG, 1 << 16)),
+    # Earlier versions wrote no place.
+    "turns": Maybe(ListOf(Tuple((_ORDER, _ORDER, _ORDER), optional=1), MAX_RUNS)),
+    "pairing": Maybe(_PAIRING),
+    "under_test": Maybe(Object({"experiment": _OPTIONAL, "append": Maybe(_LONG)})),
+    "lab": Maybe(_LAB),
+    "unrecorded": Maybe(ListOf(_UNRECORDED, MAX_RUNS)),
+}
+_RUN = Object(_RUN_FIELDS)
+# What a session needs to be resumed.
+_RESUMABLE = Object(
+    _RUN_FIELDS,
+    needed=frozenset(
+        {
+            "schema",
+            "label",
+            "seed",
+            "boot_id",
+            "plan_sha256",
+            "pause_ms",
+            "time_limit_s",
+            "runner",
+            "resumed",
+        }
+    ),
+)
+_MACHINE = Object(
+    {
+        "qemu": _OPTIONAL,
+        "kernel": Maybe(Object({"initramfs_sha256": _HASH, "started_as": _ANY})),
+    }
+)
+
+
+def read_session_json(path: Path) -> dict[str, Any]:
+    """session.json of a session. SessionError if it cannot be read."""
+    file = path / SESSION_FILE
+    try:
+        info: dict[str, Any] = read_json(file, Object(), _LARGEST_SESSION)
+    except FileNotFoundError:
+        name = printable(str(path))
+        raise SessionError(f"{name}: has no {SESSION_FILE}, so it is not a klat session") from None
+    _check_schema(file, info.get("schema"))
+    checked(file, _SESSION, info)
+    if info["unit"] == "ticks" and info["mode"] in TIMED_MODES:
+        checked(file, _TIMED, info)
+    return info
+
+
+def _check_schema(file: Path, schema: object) -> None:
+    where = printable(str(file))
+    if type(schema) is not int:
+        raise SessionError(f"{where}: does not say its schema, so it cannot be read safely")
+    if schema > SCHEMA:
+        raise SessionError(
+            f"{where}: has schema {str(schema)[:20]} and this klat reads {SCHEMA}; use a newer klat"
+        )
+    if schema != SCHEMA:
+        raise SessionError(
+            f"{where}: has schema {str(schema)[:20]}, which no klat wrote; it was edited"
+        )
+
+
+def read_run_json(path: Path) -> dict[str, Any]:
+    """run.json of a session; empty if it is missing. SessionError if it cannot be read."""
+    try:
+        facts: dict[str, Any] = read_json(path / FACTS, _RUN, LARGEST_RUN)
+    except FileNotFoundError:
+        return {}
+    return facts
+
+
+def parse_resumable(file: Path, data: bytes) -> dict[str, Any]:
+    """run.json of a session that can be resumed. SessionError if a field for this is missing."""
+    facts: dict[str, Any] = parse_json(file, data, Object())
+    if facts.get("schema") != SCHEMA:
+        where = printable(str(file))
+        raise SessionError(f"{where} is not of schema {SCHEMA}, the one this klat knows")
+    checked(file, _RESUMABLE, facts)
+    return facts
+
+
+def read_machine_json(path: Path) -> dict[str, Any]:
+    """The lab's record of the guest's machine; empty outside the lab. SessionError if it cannot be
+    read."""
+    try:
+        facts: dict[str, Any] = read_json(path / MACHINE_FILE, _MACHINE, LARGEST_RUN)
+    except FileNotFoundError:
+        return {}
+    return facts

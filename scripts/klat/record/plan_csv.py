@@ -1,0 +1,286 @@
+"""The schedule of a session: which program runs when, with which options.
+
+A plan is a function of its parameter sets, the number of runs and the seed, and of nothing else:
+the same seed gives the same bytes on every machine and with every version of Python. All runs of
+all parameter sets are shuffled together, so that whatever drifts during a session drifts over
+each of them alike; the runs of a parameter set are then numbered as they come.
+
+In plan.csv the last column is always quoted and never holds a quotation mark, so that a guest
+with nothing but a shell can follow the plan:
+
+    tail -n +2 plan.csv | while IFS=, read -r order benchmark run arguments; do
+        arguments=${arguments#\\"}; arguments=${arguments%\\"}
+        eval "./$benchmark $arguments --record=DIR --order=$order --run=$run --quiet" </dev/null
+    done
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import random
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klat.base.errors import KlatError
+
+COLUMNS = ("order", "benchmark", "run", "arguments")
+HEADER = ",".join(COLUMNS)
+# Over a day of the shortest runs; a range with a slip of the finger in it is refused instead of
+# filling the memory.
+MAX_RUNS = 1_000_000
+
+# What the runner itself tells each program, and what would keep a program from measuring or
+# recording.
+RESERVED = frozenset(
+    {"record", "label", "seed", "run", "order", "quiet", "csv", "json", "help", "version"}
+)
+
+_SETTING = re.compile(r"([a-z][a-z0-9_-]*)\.([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
+_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
+# Of a line of plan.csv.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
+_LONGEST = 1 << 16
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One process: a row of plan.csv."""
+
+    order: int  # from 1
+    benchmark: str
+    run: int  # within benchmark and arguments, from 1
+    arguments: tuple[str, ...]  # options of the program, without those of the record
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`benchmark.option=value` as typed; a flag has no value. A sweep gives several values."""
+
+    benchmark: str  # or "all"
+    option: str
+    values: tuple[str | None, ...]
+
+    def text(self) -> str:
+        """As typed, of one value."""
+        (value,) = self.values
+        return f"{self.benchmark}.{self.option}" + ("" if value is None else f"={value}")
+
+
+def _split(text: str) -> tuple[str, str, str | None]:
+    match = _SETTING.fullmatch(text)
+    if not match:
+        raise ValueError(f"'{text}' is not benchmark.option=value")
+    benchmark, option, value = match.groups()
+    if option in RESERVED:
+        raise ValueError(f"'{text}': klat run itself sets or forbids --{option}")
+    return benchmark, option, value
+
+
+def _check_value(text: str, value: str) -> str:
+    if not value:
+        raise ValueError(f"'{text}' holds an empty value")
+    if '"' in value or not value.isprintable():
+        raise ValueError(f"'{text}': a value cannot hold quotation marks or control characters")
+    return value
+
+
+def parse_option(text: str) -> Setting:
+    """`benchmark.option=value`, or `benchmark.flag`. ValueError says what is wrong."""
+    benchmark, option, value = _split(text)
+    return Setting(benchmark, option, (None if value is None else _check_value(text, value),))
+
+
+def parse_sweep(text: str) -> Setting:
+    """`benchmark.option=values`: `0,1,2,4`, `0..79` or both; by `;` where values hold commas."""
+    benchmark, option, values = _split(text)
+    if values is None:
+        raise ValueError(f"'{text}' gives no values: benchmark.option=values")
+    separator = ";" if ";" in values else ","
+    swept: list[str] = []
+    for item in values.split(separator):
+        bounds = _RANGE.fullmatch(item)
+        if not bounds:
+            swept.append(_check_value(text, item))
+            continue
+        first, last = int(bounds[1]), int(bounds[2])
+        if first > last:
+            raise ValueError(f"'{text}': the range {item} runs backwards")
+        if last - first >= MAX_RUNS:
+            raise ValueError(f"'{text}': the range {item} is longer than any session")
+        swept.extend(str(number) for number in range(first, last + 1))
+    if len(set(swept)) != len(swept):
+        raise ValueError(f"'{text}' has a value twice")
+    return Setting(benchmark, option, tuple(swept))
+
+
+def parameter_sets(
+    benchmarks: Sequence[str],
+    common: Mapping[str, str],
+    options: Iterable[Setting] = (),
+    sweeps: Iterable[Setting] = (),
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Every benchmark with every combination of its swept values, as (benchmark, arguments).
+
+    `common` goes to all benchmarks; a setting for one benchmark comes before one for "all", and
+    that before `common`. KlatError where settings contradict each other or name a benchmark that
+    is not among `benchmarks`.
+    """
+    fixed = list(options)
+    swept = list(sweeps)
+    for setting in fixed + swept:
+        if setting.benchmark != "all" and setting.benchmark not in benchmarks:
+            raise KlatError(
+                f"{setting.benchmark}.{setting.option} is set, but {setting.benchmark} is not"
+                f" among the benchmarks of this session ({', '.join(benchmarks)})"
+            )
+    sets = []
+    for benchmark in benchmarks:
+        chosen: dict[str, tuple[str | None, ...]] = {k: (v,) for k, v in common.items()}
+        for scope in ("all", benchmark):
+            named: set[str] = set()
+            for setting in fixed + swept:
+                if setting.benchmark != scope:
+                    continue
+                if setting.option in named:
+                    raise KlatError(f"{scope}.{setting.option} is set twice")
+                named.add(setting.option)
+                chosen[setting.option] = setting.values
+        if math.prod(len(values) for values in chosen.values()) > MAX_RUNS:
+            raise KlatError(f"the sweeps of {benchmark} make more runs than a session can hold")
+        for values in itertools.product(*chosen.values()):
+            words = (
+                f"--{option}" if value is None else f"--{option}={value}"
+                for option, value in zip(chosen, values)
+            )
+            sets.append((benchmark, tuple(words)))
+    return sets
+
+
+def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> list[PlannedRun]:
+    """Each parameter set `runs` times, in an order drawn from `seed`.
+
+    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(),
+    whose sequence Python guarantees from version to version; that of random.shuffle() it does
+    not.
+    """
+    _check_length(len(sets) * runs)
+    return _numbered(sets, _shuffled(len(sets), runs, random.Random(seed)))
+
+
+def _check_length(runs: int) -> None:
+    if runs > MAX_RUNS:
+        raise KlatError(f"{runs} runs are more than one session can hold ({MAX_RUNS})")
+
+
+def _shuffled(sets: int, runs: int, draw: random.Random) -> list[int]:
+    """Each index of a parameter set `runs` times."""
+    order = [index for index in range(sets) for _ in range(runs)]
+    for last in range(len(order) - 1, 0, -1):
+        other = int(draw.random() * (last + 1))
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def _numbered(
+    sets: Sequence[tuple[str, tuple[str, ...]]], order: Iterable[int]
+) -> list[PlannedRun]:
+    count = [0] * len(sets)
+    plan = []
+    for place, index in enumerate(order, start=1):
+        count[index] += 1
+        benchmark, arguments = sets[index]
+        plan.append(PlannedRun(place, benchmark, count[index], arguments))
+    return plan
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Runs of one setting that follow one another, by their places in its own plan. `place` is that
+    of the turn among those of both settings, from 1."""
+
+    first: int
+    last: int
+    place: int
+
+    @property
+    def block(self) -> int:
+        """Which block it belongs to, from 1."""
+        return (self.place + 3) // 4
+
+
+# ABBA and BAAB. In each, a steady drift weighs on both settings alike.
+_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
+
+
+def take_turns(
+    both: Sequence[Sequence[tuple[str, tuple[str, ...]]]], blocks: int, runs: int, seed: int
+) -> list[tuple[list[PlannedRun], list[Turn]]]:
+    """The plans of two settings, A and B, that take turns in `blocks` blocks of four turns, from as
+    many parameter sets of each. A block is ABBA or BAAB, drawn from the seed. A turn holds every
+    parameter set `runs` times, in an order drawn for each turn. All draws come from one stream.
+
+    Where turns are of one length, the middle of A's two turns of a block is the middle of B's, so a
+    drift along a straight line cancels. The drawn order keeps a curved drift, and what the outer
+    turns of a block always meet, from weighing on the same setting in every block.
+    """
+    count = len(both[0])
+    length = count * runs
+    _check_length(4 * blocks * length)
+    draw = random.Random(seed)
+    orders: tuple[list[int], list[int]] = ([], [])
+    turns: tuple[list[Turn], list[Turn]] = ([], [])
+    for block in range(blocks):
+        for place, setting in enumerate(_ORDERS[draw.random() < 0.5], start=4 * block + 1):
+            begun = len(orders[setting])
+            orders[setting].extend(_shuffled(count, runs, draw))
+            turns[setting].append(Turn(begun + 1, begun + length, place))
+    return [(_numbered(sets, order), taken) for sets, order, taken in zip(both, orders, turns)]
+
+
+def _quote(word: str) -> str:
+    """For a shell, without the double quotation marks that shlex puts around a single one."""
+    return shlex.quote(word).replace("'\"'\"'", "'\\''")
+
+
+def to_csv(plan: Iterable[PlannedRun]) -> str:
+    quoted: dict[tuple[str, ...], str] = {}
+    lines = [HEADER]
+    for run in plan:
+        if run.arguments not in quoted:
+            quoted[run.arguments] = " ".join(map(_quote, run.arguments))
+        lines.append(f'{run.order},{run.benchmark},{run.run},"{quoted[run.arguments]}"')
+    return "\n".join(lines) + "\n"
+
+
+def from_csv(text: str) -> list[PlannedRun]:
+    """The plan that to_csv() wrote. KlatError names the first line that is not one of its own."""
+    rows = csv.reader(text.splitlines(), strict=True)
+    words: dict[str, tuple[str, ...]] = {}
+    plan: list[PlannedRun] = []
+    line = 1
+    try:
+        if tuple(next(rows, [])) != COLUMNS:
+            raise ValueError
+        for line, (order, benchmark, run, arguments) in enumerate(rows, start=2):
+            if arguments not in words:
+                words[arguments] = _words(arguments)
+            if not (_NAME.fullmatch(benchmark) and _NUMBER.fullmatch(run)):
+                raise ValueError
+            if order != str(len(plan) + 1) or len(plan) == MAX_RUNS:
+                raise ValueError
+            plan.append(PlannedRun(len(plan) + 1, benchmark, int(run), words[arguments]))
+    except (ValueError, csv.Error):
+        raise KlatError(f"plan.csv is damaged or was edited (line {line})") from None
+    return plan
+
+
+def _words(arguments: str) -> tuple[str, ...]:
+    """ValueError if to_csv() cannot have written them."""
+    if len(arguments) > _LONGEST or not arguments.isprintable():
+        raise ValueError
+    return tuple(shlex.split(arguments))

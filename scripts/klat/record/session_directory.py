@@ -1,0 +1,207 @@
+"""The directory of a session, as far as the runner writes it: plan.csv and run.json.
+
+The programs write the rest; klat.record.session reads all of it. run.json holds what resuming needs and
+the record does not: the command line, the load, the plan's SHA-256, the boot, how often the
+session was taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from klat.base import files, locks, owners
+from klat.base.errors import KlatError, SessionError
+from klat.base.bounded_read import read_open
+from klat.record.json_files import FACTS as FACTS
+from klat.record.json_files import LARGEST_PLAN, LARGEST_RUN, parse_resumable
+
+PLAN = "plan.csv"
+LOAD_LOG = "load.log"
+_NAME_MAX = 255
+# Marks, embeddings, overrides and isolates: with them, a line can display as another text.
+_BIDIRECTIONAL = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def check_label(label: str) -> str:
+    """The label, which becomes a directory's name. ValueError where it cannot."""
+    if not label:
+        raise ValueError("a label cannot be empty")
+    if label.startswith("."):
+        raise ValueError("a label cannot begin with a dot")
+    if "/" in label:
+        raise ValueError("a label cannot hold a slash")
+    try:
+        size = len(label.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ValueError("a label has to be valid UTF-8") from None
+    # These end lines or steer terminals.
+    if any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in label):
+        raise ValueError("a label cannot hold control characters")
+    if _BIDIRECTIONAL.intersection(label):
+        raise ValueError("a label cannot hold characters that change the direction of text")
+    if size > _NAME_MAX:
+        raise ValueError(f"a label cannot be longer than {_NAME_MAX} bytes, this one has {size}")
+    return label
+
+
+def boot_id() -> str:
+    return _BOOT_ID.read_text().strip()
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def create(output: Path, label: str) -> Path:
+    """Make a session directory, `output/label/<UTC time>`, that no other user can write."""
+    parent = output / label
+    stamp = now().strftime("%Y%m%dT%H%M%SZ")
+    with files.explained("make a session in", parent), files.directory(parent, make=True) as held:
+        for attempt in range(1, 1000):
+            name = stamp if attempt == 1 else f"{stamp}-{attempt}"
+            with suppress(FileExistsError):
+                files.make_directory(held, name, 0o755)
+                return parent / name
+    raise KlatError(f"{parent}: too many sessions begun in one second")
+
+
+def write_facts(session: Path, facts: dict[str, Any]) -> None:
+    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+    files.write_whole(session / FACTS, text.encode("utf-8", "backslashreplace"))
+
+
+def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
+    """Put down the plan and the facts, the plan last: where it is, both are whole."""
+    data = text.encode("utf-8")
+    write_facts(session, facts | {"plan_sha256": hashlib.sha256(data).hexdigest()})
+    files.write_whole(session / PLAN, data)
+
+
+def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
+    """The whole file. OSError; SessionError if it is larger than `largest`; KlatError if another user can
+    have written it and `trust` is False."""
+    with files.directory(session) as held:
+        with open(files.open_regular(held, name, os.O_RDONLY), "rb", buffering=0) as file:
+            if not trust:
+                _check_owner(held, session)
+                _check_owner(file.fileno(), session / name)
+            return read_open(file, session / name, largest)
+
+
+def _check_owner(descriptor: int, path: Path) -> None:
+    doubt = owners.doubt(os.fstat(descriptor))
+    if doubt:
+        raise KlatError(
+            f"{path} {doubt}, and --resume runs the commands in {FACTS}: read its load, setup,"
+            " prefix and restore first, then give --trust"
+        )
+
+
+def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
+    """run.json of a session that klat run or klat ab began. KlatError if it is missing or damaged, or if
+    another user can have written it and `trust` is False."""
+    if not session.is_dir():
+        raise KlatError(f"{session}: no such session directory")
+    path = session / FACTS
+    try:
+        return parse_resumable(path, _read(session, FACTS, LARGEST_RUN, trust))
+    except FileNotFoundError:
+        below = sorted((*session.glob(f"*/{FACTS}"), *session.glob(f"*/*/{FACTS}")))
+        why = (
+            f"is not a session but holds sessions; name one, for example {below[-1].parent}"
+            if below
+            else f"has no {FACTS}, so klat run did not begin it"
+        )
+        raise KlatError(f"{session}: {why}") from None
+    except SessionError as error:
+        raise KlatError(str(error)) from None
+    except OSError as error:
+        raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_plan(session: Path, facts: dict[str, Any]) -> str:
+    path = session / PLAN
+    try:
+        # run.json holds its SHA-256
+        data = _read(session, PLAN, LARGEST_PLAN, trust=True)
+    except FileNotFoundError:
+        raise KlatError(
+            f"{session}: has no {PLAN}; it was killed before its plan was written or the plan"
+            " was removed; begin a new session"
+        ) from None
+    except SessionError as error:
+        raise KlatError(str(error)) from None
+    except OSError as error:
+        raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
+    if hashlib.sha256(data).hexdigest() != facts["plan_sha256"]:
+        raise KlatError(f"{path} is not what klat run wrote; begin a new session")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise KlatError(f"{path} is damaged or was edited: not UTF-8") from None
+
+
+def is_empty(session: Path) -> bool:
+    """Whether no program has recorded anything."""
+    return not any((session / name).exists() for name in ("session.json", "runs.csv", "samples"))
+
+
+def remove_unused(session: Path) -> None:
+    """Remove a session in which nothing was recorded, and the files that klat run made in it."""
+    with suppress(OSError, KlatError):
+        with files.directory(session) as held:
+            for name in (PLAN, FACTS, LOAD_LOG):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=held)
+        for path in (session, session.parent):
+            with files.directory(path.parent) as held:
+                os.rmdir(path.name, dir_fd=held)
+
+
+def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
+    """Names of programs that are not those the session began with, and would refuse to join."""
+    recorded = info.get("programs") or {}
+    return [
+        name
+        for name, path in programs
+        if name in recorded and hashlib.sha256(path.read_bytes()).hexdigest() != recorded[name]
+    ]
+
+
+class Lock:
+    """Held on plan.csv by a runner and by the program that it runs.
+
+    A program inherits it, so that a runner killed with SIGKILL leaves it held until the run in
+    flight has ended: resuming earlier would repeat the run that is about to be recorded.
+    """
+
+    def __init__(self, session: Path) -> None:
+        self._path = session / PLAN
+        with files.explained("open", self._path), files.directory(session) as held:
+            self.descriptor = files.open_regular(held, PLAN, os.O_RDONLY)
+
+    def try_take(self) -> bool:
+        with files.explained("lock", self._path):
+            return locks.try_take(self.descriptor)
+
+    def holder(self) -> int | None:
+        """The process that took it, where that is known."""
+        return locks.holder(self.descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)

@@ -1,0 +1,231 @@
+"""Checks the rows of a session against their samples, in every digit.
+
+A checksum detects damage. It does not detect an edit, because whoever edits a row can also compute its
+checksum. The samples detect both. One pass over the samples checks all statistics of a row, one cacheful
+at a time. It needs a sum, a sum of squares, and for each quantile two counts: the samples below it, and
+the samples up to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import lru_cache
+from operator import attrgetter
+
+import numpy as np
+
+from klat.record.samples import SampleFiles, Samples
+from klat.record.session import FIGURES, Row, Session, SessionError, printable
+from klat.stats.descriptive import P50, P90, P99, exact_row, exact_sums, rank, supports
+
+# Samples in one step. Rows with fewer samples are checked several at a time.
+PIECE = 1 << 17
+# For longer rows the message has no correct figures: they need all samples in memory.
+_TOLD = 1 << 24
+_QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
+_figures_of = attrgetter(*FIGURES)
+_place_of = attrgetter("first_sample", "line")
+
+
+@dataclass
+class Verification:
+    """`rows`: the number of rows checked. `refuted`: the differences, by line of runs.csv. `unread`: why the
+    samples of a row cannot be read, by line of runs.csv."""
+
+    rows: int = 0
+    refuted: dict[int, list[str]] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
+
+
+def verify(session: Session) -> Verification:
+    """Check every row that has samples, whatever its status."""
+    result = Verification()
+    files = SampleFiles(session)
+    by_file: dict[str, list[Row]] = {}
+    for row in session.rows:
+        if row.n:
+            by_file.setdefault(row.benchmark, []).append(row)
+    for rows in by_file.values():
+        rows.sort(key=_place_of)
+        for group in _groups(_apart(rows, result)):
+            _check(files, group, result)
+    return result
+
+
+def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
+    """The rows without those that share samples with an earlier row. `rows` is in the order of samples. If
+    two rows share samples, one is a copy of the other."""
+    kept: list[Row] = []
+    end = 0
+    for row in rows:
+        first = row.first_sample or 0
+        if first < end:
+            result.refuted[row.line] = [f"it shares samples with line {kept[-1].line}"]
+        else:
+            kept.append(row)
+            end = first + (row.n or 0)
+    return kept
+
+
+def believed(session: Session) -> Session:
+    """The session without the runs of refuted rows. Its problems list what was left out, and the rows
+    that could not be checked."""
+    result = verify(session)
+    bad = {row.batch for row in session.rows if row.line in result.refuted}
+    kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
+    problems = list(session.problems)
+    if bad:
+        line = min(result.refuted)
+        problems.append(
+            f"left out {len(bad)} run{'s' if len(bad) > 1 else ''} whose rows contradict their samples:"
+            " the rows were edited or the samples are damaged"
+            f" (line {line}: {result.refuted[line][0]}); klat summary --verify lists all"
+        )
+    if result.unread:
+        count = len(result.unread)
+        reasons = list(dict.fromkeys(result.unread.values()))
+        problems.append(
+            f"not verified: the samples of {count:,} row{'s' if count > 1 else ''} cannot be read"
+            f" ({reasons[0]})"
+        )
+    return replace(session, rows=kept, problems=problems)
+
+
+def failures(session: Session) -> tuple[int, list[str]]:
+    """The number of rows checked, and a sentence for each failure."""
+    result = verify(session)
+    where = printable(str(session.path / "runs.csv"))
+    found = []
+    if session.damaged:
+        found.append(f"{where}: {session.damaged} damaged rows could not be verified")
+    for row in session.rows:
+        name = f"{where} line {row.line} ({printable(row.benchmark)} {printable(row.metric)})"
+        found += (f"{name}: {difference}" for difference in result.refuted.get(row.line, ()))
+        if row.line in result.unread:
+            found.append(f"{name}: {result.unread[row.line]}")
+    return result.rows, found
+
+
+def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Groups of adjacent rows with equal numbers of samples, each group at most one piece."""
+    group: list[Row] = []
+    size = end = 0
+    for row in rows:
+        n = row.n or 0
+        if n != size or row.first_sample != end or (len(group) + 1) * n > PIECE:
+            if group:
+                yield group
+            group, size, end = [], n, row.first_sample or 0
+        group.append(row)
+        end += n
+    if group:
+        yield group
+
+
+def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> None:
+    seen = _Seen(group)
+    try:
+        whole = len(group) * (group[0].n or 0)
+        for start in range(0, whole, PIECE):
+            piece = files.span(group[0], start, min(PIECE, whole - start))
+            seen.add(piece.reshape(len(group), -1))
+    except SessionError as error:
+        if len(group) > 1:  # the samples of some rows may be there
+            for row in group:
+                _check(files, [row], result)
+        else:
+            result.unread[group[0].line] = str(error)
+        return
+    result.rows += len(group)
+    for row in seen.refuted():
+        found = list(_differences(files, row))
+        result.refuted[row.line] = found or ["its samples changed while they were read"]
+
+
+class _Seen:
+    """Sums and counts over the samples of rows with equal numbers of samples."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._n = rows[0].n or 0
+        self._said = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
+        self._ranks = _ranks(self._n)
+        self._low = np.full(len(rows), 2**64 - 1, dtype=np.uint64)
+        self._high = np.zeros(len(rows), dtype=np.uint64)
+        self._totals = [0] * len(rows)
+        self._squares = [0] * len(rows)
+        # For each quantile that n supports: the values in the rows, and how many samples are below each
+        # value, and how many up to it.
+        self._quantiles = [
+            (rank, self._whole(name)[:, None], np.zeros((2, len(rows)), dtype=np.int64))
+            for name, rank in self._ranks.items()
+            if rank
+        ]
+
+    def _whole(self, name: str) -> Samples:
+        """The values in the rows; 0 for an empty field."""
+        return np.array([value or 0 for value in self._said[name]], dtype=np.uint64)
+
+    def add(self, piece: Samples) -> None:
+        """Add samples of all rows, one line per row."""
+        low, high = piece.min(axis=1), piece.max(axis=1)
+        np.minimum(self._low, low, out=self._low)
+        np.maximum(self._high, high, out=self._high)
+        count = piece.shape[1]
+        if int(high.max()) <= math.isqrt((2**64 - 1) // count):  # each sum fits 64 bits
+            totals = piece.sum(axis=1, dtype=np.uint64).tolist()
+            squares = np.einsum("ij,ij->i", piece, piece).tolist()
+        else:
+            totals, squares = zip(*map(exact_sums, piece))
+        self._totals = [a + b for a, b in zip(self._totals, totals)]
+        self._squares = [a + b for a, b in zip(self._squares, squares)]
+        for _, said, counts in self._quantiles:
+            counts[0] += np.count_nonzero(piece < said, axis=1)
+            counts[1] += np.count_nonzero(piece <= said, axis=1)
+
+    def refuted(self) -> list[Row]:
+        """The rows that contradict the samples."""
+        stands = (self._whole("min") == self._low) & (self._whole("max") == self._high)
+        for rank, _, (below, up_to) in self._quantiles:
+            # A sample is the quantile if its rank is among those of the samples that equal it.
+            stands &= (below < rank) & (rank <= up_to)
+        for name, supported in self._ranks.items():
+            if self._said[name].count(None) != (0 if supported else len(self._rows)):
+                stands &= [(value is not None) == bool(supported) for value in self._said[name]]
+        sums = zip(self._said["mean"], self._said["stddev"], self._totals, self._squares)
+        return [
+            row
+            for row, well, own in zip(self._rows, stands.tolist(), sums)
+            if not (well and _has_mean(self._n, *own))
+        ]
+
+
+def _has_mean(
+    n: int, mean: Decimal | None, stddev: Decimal | None, total: int, squares: int
+) -> bool:
+    """Whether these are the mean and the deviation of n samples with these sums."""
+    if mean is None or stddev is None:
+        return False
+    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+    return int(mean.scaleb(3)) == 1000 * total // n and int(stddev.scaleb(3)) == math.isqrt(spread)
+
+
+@lru_cache(maxsize=64)
+def _ranks(n: int) -> dict[str, int]:
+    """The rank, from 1, of each quantile that a row can hold; 0 if n does not support it."""
+    return {name: rank(n, q) if supports(n, q) else 0 for name, q in _QUANTILES.items()}
+
+
+def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
+    if (row.n or 0) > _TOLD:
+        yield "its figures contradict its samples"
+        return
+    exact = exact_row(files.read(row))
+    for column in FIGURES:
+        said, found = (getattr(each, column) for each in (row, exact))
+        if said != found:
+            shown = ["empty" if value is None else value for value in (said, found)]
+            yield f"{column} is {shown[0]} in the row and {shown[1]} from the samples"

@@ -1,0 +1,26 @@
+"""How the sleepers of a run were woken, from the counts that docs/record.md defines."""
+
+from __future__ import annotations
+
+from klat.record.session import Row, parse_pairs
+
+INTERRUPT, POLLING, MIXED = "interrupt", "polling", "mixed"
+# A state in a smaller share of the runs has another cause than the kernel.
+STRAY = 0.1
+
+
+def state_of(row: Row) -> str:
+    """Empty for a run without these counts."""
+    # A quick test first: most rows of a large session may have no such counts.
+    if "wakeups=" not in row.evidence:
+        return ""
+    counts = parse_pairs(row.evidence)
+    found = [counts.get(name, "") for name in ("wakeups", "wake_interrupts")]
+    if not all(text.isascii() and text.isdigit() for text in found):
+        return ""
+    wakeups, interrupts = map(int, found)
+    if not wakeups:
+        return ""
+    if 10 * interrupts >= 9 * wakeups:
+        return INTERRUPT
+    return POLLING if 10 * interrupts <= wakeups else MIXED

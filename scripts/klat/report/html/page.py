@@ -1,0 +1,70 @@
+"""Pages of HTML: each is one file that fetches nothing, and the same for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.report.plot import gnuplot
+from klat.record.session import printable
+
+if TYPE_CHECKING:
+    from klat.report.html.page_figures import Captioned
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def require() -> Any:
+    """The templates. KlatError where what makes pages is missing, so that it is said before any
+    sample is read."""
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        raise KlatError(
+            "--html needs jinja2 for /usr/bin/python3; on Debian and Ubuntu:"
+            " apt install python3-jinja2"
+        ) from error
+    gnuplot.require()
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["shown"] = printable
+    return environment
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as a page holds it: its SVG, which gnuplot has escaped, and what stands beside."""
+
+    svg: Any  # Markup
+    title: str
+    note: str
+
+
+def drawings(shown: Sequence[Captioned]) -> list[Drawing]:
+    from markupsafe import Markup
+
+    drawn = gnuplot.inline([one.figure for one in shown]) if shown else []
+    return [Drawing(Markup(svg), one.title, one.note) for svg, one in zip(drawn, shown)]
+
+
+def render(environment: Any, name: str, **values: Any) -> str:
+    from markupsafe import Markup
+
+    text: str = environment.get_template(name).render(marks=Markup(gnuplot.MARKS), **values)
+    return text
+
+
+def write(path: Path, text: str) -> None:
+    """The whole page or nothing: what was there stays until all is written."""
+    with files.output(path) as out:
+        out.write(text.encode("utf-8", "backslashreplace"))

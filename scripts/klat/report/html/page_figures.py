@@ -1,0 +1,289 @@
+"""The figures of a page: small, for a phone's width has to hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from klat.compare.comparison import Against, Cell
+from klat.report.plot.reduction import Band, thinned
+from klat.compare.figure_data import Detail, Shift, SideDetail, medians_of
+from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
+from klat.report.plot.distribution import Drawn, histogram, tail
+from klat.report.plot.gnuplot import (
+    BLUE,
+    CIRCLE,
+    DASHES,
+    GREY,
+    INK,
+    SQUARE,
+    VERMILLION,
+    Figure,
+    line,
+    points,
+    quoted,
+    tics,
+)
+from klat.stats.descriptive import Values
+from klat.compare.verdicts import Rules
+
+WIDTH, _LEFT, _RIGHT, _TOP = 440, 62, 428, 10
+_BELOW = 52  # tics and the name of the axis
+_TICS = 5
+# The colour of the margin, which a page replaces as it does the others.
+BAND = "#E8E4D8"
+_SEPARATOR = "(4,4)"
+_SIDES = ((BLUE, CIRCLE, DASHES[0]), (VERMILLION, SQUARE, DASHES[1]))
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A figure with the text that stands above it."""
+
+    figure: Figure
+    title: str
+    note: str
+
+
+def page_axis(unit: str) -> Axis:
+    return Axis("us" if unit == "ns" else unit)
+
+
+def figures(
+    name: str, cell: Cell, found: Detail | None, against: Against, rules: Rules
+) -> list[Captioned]:
+    """Of one metric; `name` is one of its own."""
+    shown = [_intervals(f"{name}-interval", cell, rules)]
+    if found is not None:
+        axis = page_axis(cell.unit)
+        per = 1e-3 if axis.unit != cell.unit else 1.0
+        noun = against.unit_noun
+        shown += [
+            _shift(f"{name}-shift", found.shifts, rules),
+            _distribution(f"{name}-histogram", found, axis, per, True),
+            _distribution(f"{name}-tail", found, axis, per, False),
+            _units(f"{name}-units", found, axis, per, noun),
+            _runs(f"{name}-runs", found, axis, per, noun),
+        ]
+    return [one for one in shown if one is not None]
+
+
+def _figure(name: str, height: int) -> Figure:
+    return Figure(name, WIDTH, height, font=9.5)
+
+
+def _panel(figure: Figure, plot: Sequence[str], bottom: float | None = None) -> None:
+    figure.panel(_LEFT, _RIGHT, _TOP, bottom or figure.height - _BELOW, plot)
+
+
+def _rectangle(figure: Figure, x: tuple[str, str], y: tuple[str, str], colour: str) -> None:
+    figure.add(
+        f"set object rectangle from {x[0]}, {y[0]} to {x[1]}, {y[1]} behind fillstyle solid 1"
+        f" noborder fillcolor rgb '{colour}'"
+    )
+
+
+def _segments(figure: Figure, x: Sequence[float], low: Sequence[float], high: Sequence[float],
+              style: str, across: bool = False) -> str:  # fmt: skip
+    """Lines from low to high at each x; at each y where they lie across."""
+    block = figure.data(np.array(x), np.array(low), np.array(high))
+    using = "2:1:($3-$2):(0)" if across else "1:2:(0):($3-$2)"
+    return f"{block} using {using} with vectors nohead {style}"
+
+
+def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
+    """The ratio of each estimand with its interval, the tested ones dark, above the margin."""
+    told = [r for r in cell.results if r.judgement.ratio is not None]
+    if not told:
+        return None
+    figure = _figure(name, _TOP + 34 * len(told) + _BELOW + 12)
+    least, most = 1 / (1 + rules.margin), 1 + rules.margin
+    ends = [least, most, 1.0]
+    for result in told:
+        ends += [result.judgement.ratio or 1.0, *(result.judgement.interval or ())]
+    low, high = max(min(ends), 1e-6), min(max(ends), 1e6)
+    room = (high / low) ** 0.06
+    low, high = low / room, high * room
+    wide = high / low > 4
+    if wide:
+        figure.add("set logscale x")
+    marks = logarithmic_tics(low, high, _TICS) if wide else linear_tics(low, high, _TICS)
+    figure.add(f"set xtics {marks}", f"set xrange [{low:.10g}:{high:.10g}]")
+    names = tics((float(-i), result.estimand) for i, result in enumerate(told))
+    figure.add(f"set ytics {names}", f"set yrange [{-len(told) + 0.4:g}:0.6]")
+    figure.add(f"set xlabel {quoted('NEW/BASE')}")
+    _rectangle(figure, (f"first {least:.10g}", f"first {most:.10g}"), ("graph 0", "graph 1"), BAND)
+    figure.add(f"set arrow from 1, graph 0 to 1, graph 1 nohead {line(GREY, 1)}")
+    plot = []
+    for i, result in enumerate(told):
+        j = result.judgement
+        assert j.ratio is not None
+        colour, width = (INK, 3.0) if result.tested else (GREY, 1.5)
+        if j.interval:
+            first, last = (min(max(end, low), high) for end in j.interval)
+            plot.append(_segments(figure, [-i], [first], [last], line(colour, width), True))
+        at = figure.data(np.array([min(max(j.ratio, low), high)]), np.array([float(-i)]))
+        size = 1.4 if result.tested else 1.0
+        plot.append(f"{at} using 1:2 with points {points(CIRCLE, size, colour)}")
+    _panel(figure, plot)
+    tested = ", ".join(r.estimand for r in told if r.tested)
+    note = "the band is the margin" + (f"; the verdict is on the {tested}" if tested else "")
+    return Captioned(figure, "Ratio and interval", note)
+
+
+def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None:
+    """The difference at each quantile in per cent, with the interval of each."""
+    if len(shifts) < 2:
+        return None
+    figure = _figure(name, 270)
+    x = np.array([100 * s.share for s in shifts])
+    middle = np.array([100 * (s.ratio - 1) for s in shifts])
+    with_interval = [s for s in shifts if s.interval]
+    ends = [-100 * rules.margin, 100 * rules.margin, *middle.tolist()]
+    # An interval that dwarfs what it is about is cut off at the edge.
+    reach = 4 * max(abs(end) for end in ends)
+    for s in with_interval:
+        assert s.interval
+        ends += [min(max(100 * (end - 1), -reach), reach) for end in s.interval]
+    low, high = apart(min(ends), max(ends))
+    room = 0.08 * (high - low)
+    low, high = low - room, high + room
+    figure.add("set xrange [0:100]", f"set yrange [{low:.10g}:{high:.10g}]")
+    places = ((float(p), f"{p}") for p in (5, 25, 50, 75, 90, 99))
+    figure.add(f"set xtics {tics(places)}", f"set ytics {linear_tics(low, high, 6)}")
+    figure.add(f"set xlabel {quoted('percentile')}")
+    least = 100 * (1 / (1 + rules.margin) - 1)
+    band = (f"first {least:.10g}", f"first {100 * rules.margin:.10g}")
+    _rectangle(figure, ("graph 0", "graph 1"), band, BAND)
+    figure.add(f"set arrow from graph 0, first 0 to graph 1, first 0 nohead {line(GREY, 1)}")
+    plot = []
+    if len(with_interval) == len(shifts):
+        bottom = np.array([100 * (s.interval[0] - 1) for s in with_interval if s.interval])
+        top = np.array([100 * (s.interval[1] - 1) for s in with_interval if s.interval])
+        block = figure.data(x, bottom.clip(low, high), top.clip(low, high))
+        fill = f"fillstyle transparent solid 0.25 noborder linecolor rgb '{VERMILLION}'"
+        plot.append(f"{block} using 1:2:3 with filledcurves {fill}")
+    block = figure.data(x, middle)
+    plot.append(f"{block} using 1:2 with lines {line(VERMILLION, 2)}")
+    plot.append(f"{block} using 1:2 with points {points(SQUARE, 0.5, VERMILLION)}")
+    _panel(figure, plot)
+    interval = (
+        f", with an interval of {100 * (1 - rules.alpha):g} % at each" if with_interval else ""
+    )
+    return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
+
+
+def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) -> Captioned | None:
+    drawn = [
+        Drawn(side.samples, side.quantum, side.scale * per, colour, dash)
+        for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)
+        if len(side.samples)
+    ]
+    if len(drawn) < 2:
+        return None
+    figure = _figure(name, 270)
+    plot, note = (histogram if body else tail)(figure, drawn, axis, _TICS)
+    _panel(figure, plot)
+    if body:
+        return Captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
+    return Captioned(figure, "Tail", f"% of samples that are shorter; {note}")
+
+
+def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
+    low, high = apart(min(values), max(values))
+    room = 0.08 * (high - low)
+    low, high = max(0.0, low - room), high + room
+    figure.add(f"set yrange [{low:.10g}:{high:.10g}]", f"set ytics {linear_tics(low, high, most)}")
+
+
+def _units(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Captioned | None:
+    """What the verdict rests on: a point for each boot or block, pairs above each other."""
+    sides = [found.base.units, found.new.units]
+    if not all(sides):
+        return None
+    figure = _figure(name, 270)
+    pairs = list(dict.fromkeys(unit.pair for side in sides for unit in side))
+    paired = "" not in pairs
+    places: list[list[float]] = []
+    if paired:
+        number = {pair: float(i) for i, pair in enumerate(pairs, 1)}
+        for side, shift in zip(sides, (-0.12, 0.12)):
+            places.append([number[unit.pair] + shift for unit in side])
+        last = float(len(pairs))
+        figure.add(f"set xtics {whole_tics(0.5, last + 0.5)}")
+        figure.add(f"set xlabel {quoted(f'pair of {noun}s')}")
+    else:
+        first = [float(i) for i in range(1, len(sides[0]) + 1)]
+        gap = len(first) + max(1.0, 0.12 * len(first))
+        places = [first, [gap + i for i in range(1, len(sides[1]) + 1)]]
+        last = places[1][-1]
+        middles = [(place[0] + place[-1]) / 2 for place in places]
+        figure.add(f"set xtics {tics(zip(middles, ('BASE', 'NEW')))}")
+        figure.add(f"set xlabel {quoted(f'{noun}s in order')}")
+    figure.add(f"set xrange [0.4:{last + 0.6:g}]")
+    values = [m * per for side in sides for unit in side for m in unit.medians]
+    _y_axis(figure, values, 6)
+    plot = []
+    for side, place, (colour, shape, _) in zip(sides, places, _SIDES):
+        low, high = ([f(unit.medians) * per for unit in side] for f in (min, max))
+        plot.append(_segments(figure, place, low, high, line(colour, 1)))
+        block = figure.data(np.array(place), np.array([unit.centre * per for unit in side]))
+        size = 1.3 if len(place) <= 30 else 0.7
+        plot.append(f"{block} using 1:2 with points {points(shape, size, colour)}")
+        if not paired:
+            middle = math.exp(float(np.mean([math.log(unit.centre) for unit in side]))) * per
+            ends = np.array([place[0] - 0.4, place[-1] + 0.4])
+            block = figure.data(ends, np.array([middle, middle]))
+            plot.append(f"{block} using 1:2 with lines {line(colour, 1, _SEPARATOR)}")
+    _panel(figure, plot)
+    note = f"median in {axis.unit}, averaged over runs; the line spans the runs of the {noun}"
+    return Captioned(figure, f"{noun.capitalize()} by {noun}", note)
+
+
+def _runs(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Captioned | None:
+    """The median of each run in order of start, BASE above NEW on one scale."""
+    sides = [found.base, found.new]
+    medians = [medians_of(side.units) * per for side in sides]
+    if not all(len(m) for m in medians):
+        return None
+    tall = 110
+    figure = _figure(name, _TOP + 2 * tall + 26 + _BELOW)
+    every = [float(m) for both in medians for m in both]
+    top = float(_TOP)
+    for number, (side, values) in enumerate(zip(sides, medians)):
+        _y_axis(figure, every, 4)
+        count = len(values)
+        figure.add(f"set xrange [0.5:{count + 0.5}]")
+        figure.add(f"set xtics {whole_tics(0.5, count + 0.5, 6)}")
+        for start in _starts(side)[1:]:
+            style = line(GREY, 0.6, _SEPARATOR)
+            x = f"{start + 0.5:g}"
+            figure.add(f"set arrow from {x}, graph 0 to {x}, graph 1 nohead {style}")
+        if number:
+            figure.add(f"set xlabel {quoted(f'run, {noun} by {noun}')}")
+        plot = _series(figure, values, number)
+        figure.panel(_LEFT, _RIGHT, top, top + tall, plot)
+        top += tall + 26
+    note = f"BASE above NEW, in {axis.unit}, one scale; dashes part the {noun}s"
+    return Captioned(figure, "Median of each run", note)
+
+
+def _starts(side: SideDetail) -> list[int]:
+    """Runs before the first of each unit."""
+    counts = [len(unit.medians) for unit in side.units]
+    return [0, *np.cumsum(counts).tolist()][:-1] if len(counts) <= 60 else [0]
+
+
+def _series(figure: Figure, values: Values, number: int) -> list[str]:
+    colour, shape, _ = _SIDES[number]
+    band = thinned(Band(np.arange(1.0, len(values) + 1), values, values, values), 600)
+    block = figure.data(band.position, band.middle)
+    size = 0.8 if len(values) <= 60 else 0.45 if len(values) <= 300 else 0.25
+    plot = [f"{block} using 1:2 with points {points(shape, size, colour)}"]
+    if len(band.position) < len(values):  # a point stands for several, the line for their range
+        block = figure.data(band.position, band.low, band.high)
+        plot.append(f"{block} using 1:2:(0):($3-$2) with vectors nohead {line(colour, 1)}")
+    return plot

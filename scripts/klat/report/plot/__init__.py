@@ -1,0 +1,1 @@
+"""Reports as figures, drawn by gnuplot."""

@@ -1,0 +1,126 @@
+"""What one figure shows: the same metric of the same setting, once per label or session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from klat.compare.measurements import Label
+from klat.report.text.numbers import plural
+from klat.report.text.columns import params_text
+from klat.record.session import printable
+from klat.compare.settings import Measurement, Setting, common_params
+
+_MOST_CURVES = 6
+_NAME_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One of the things a figure lays over each other."""
+
+    name: str
+    label: Label
+    setting: Setting
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """The curves of one figure."""
+
+    slug: str
+    title: str
+    subtitle: str
+    curves: list[Curve]
+
+
+def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Overlay]:
+    """One for each metric of each setting. Several labels are laid over each other, a label's
+    sessions pooled; of a single label, its sessions are (`per_session` has them one by one)."""
+    shown = per_session if len(labels) == 1 and 1 < len(per_session) <= _MOST_CURVES else labels
+    groups: dict[tuple[str, tuple[tuple[str, str], ...], str, str], list[Curve]] = {}
+    for label, name in zip(shown, curve_names(shown)):
+        for setting in label.settings:
+            params = tuple(setting.params.items())
+            for metric, measurement in setting.measurements.items():
+                if measurement.all_runs:
+                    key = (setting.benchmark, params, setting.placement, metric)
+                    curve = Curve(name, label, setting, measurement)
+                    groups.setdefault(key, []).append(curve)
+    settings = [setting for label in shown for setting in label.settings]
+    slugs = _slugs(settings, list(groups))
+    return [
+        Overlay(slugs[key], _title(key), _subtitle(curves), curves)
+        for key, curves in groups.items()
+    ]
+
+
+def curve_names(labels: Sequence[Label]) -> list[str]:
+    """A name for each that tells them apart: the label, with the session or what keeps its sessions
+    apart if need be."""
+    names = [label.name for label in labels]
+    if len(set(names)) < len(names):
+        names = [
+            f"{label.name}/{printable(label.sessions[0].path.name)}"
+            if len(label.sessions) == 1
+            else " ".join([label.name, *(value for _, value in label.apart)])
+            for label in labels
+        ]
+    return [shortened(name, _NAME_LENGTH) for name in names]
+
+
+def shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _title(key: tuple[str, tuple[tuple[str, str], ...], str, str]) -> str:
+    benchmark, _, _, metric = key
+    return f"{benchmark} {metric}"
+
+
+def _subtitle(curves: Sequence[Curve]) -> str:
+    setting = curves[0].setting
+    return f"{params_text(setting.params)}  {setting.placement}".strip()
+
+
+def describe(curve: Curve, runs: int) -> str:
+    """`stock: Linux 6.1.0, 2 boots, 1,000 runs`."""
+    label = curve.label
+    parts = [f"{curve.name}: Linux {shortened(label.kernel, 36)}"]
+    if curve.measurement.boots > 1:
+        parts.append(plural(curve.measurement.boots, "boot"))
+    parts.append(plural(runs, "run"))
+    return ", ".join(parts)
+
+
+def _slugs(
+    settings: Sequence[Setting], keys: Sequence[tuple[str, tuple[tuple[str, str], ...], str, str]]
+) -> dict[tuple[str, tuple[tuple[str, str], ...], str, str], str]:
+    """`<benchmark>-<metric>[-<params>][-<placement>]`: what is needed to tell the files apart."""
+    found = {}
+    taken: set[str] = set()
+    for key in keys:
+        benchmark, params, placement, metric = key
+        alike = [s for s in settings if s.benchmark == benchmark]
+        common = common_params(alike)
+        own = [f"{name}-{value}" for name, value in params if name not in common]
+        places = {
+            s.placement for s in alike if tuple(s.params.items()) == params and s.measurements
+        }
+        parts = [benchmark, metric, *own, *([placement] if len(places) > 1 else [])]
+        slug = file_name("-".join(part for part in parts if part))
+        number = 2
+        unique = slug
+        while unique in taken:
+            unique = f"{slug}-{number}"
+            number += 1
+        taken.add(unique)
+        found[key] = unique
+    return found
+
+
+def file_name(text: str) -> str:
+    # Room is left for the kind of figure and the extension in the 255 bytes a name may have.
+    return re.sub(r"[^A-Za-z0-9_.+=-]+", "_", text).lstrip(".-")[:200] or "plot"

@@ -1,0 +1,1 @@
+"""Reports for other programs: CSV, JSON, Markdown."""

@@ -1,0 +1,209 @@
+"""A comparison for other programs, and for a page: JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from enum import Enum
+from fractions import Fraction
+from typing import Any, TextIO
+
+from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.report.text import uncompared, wording
+from klat.report.tables.cells import cells
+from klat.record.session import NOT_MEASURABLE, printable
+from klat.compare.sides import Key
+from klat.compare.verdicts import Verdict
+
+COLUMNS = (
+    "base new benchmark params placement metric unit estimand tested verdict ratio"
+    " low high p p_adjusted p_same method freedom base_value new_value base_units"
+    " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
+    " new_samples_above settle_verdict settle_units settle_runs over_boots_ratio over_boots_low"
+    " over_boots_high reason under_test"
+).split()
+
+
+def write_json(comparison: Comparison, out: TextIO) -> None:
+    """The dataclasses of klat.compare.comparison, key by key, with verdicts counted and the status."""
+    document = {
+        "status": comparison.status,
+        "meaning": wording.MEANINGS[comparison.status],
+        "verdicts": {v.value: n for v in Verdict if (n := comparison.verdicts[v])},
+        **plain(comparison),
+    }
+    json.dump(document, out, indent=2, allow_nan=False)
+    out.write("\n")
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_csv(comparison: Comparison, out: TextIO) -> None:
+    """One line per estimand of a cell; a cell that is not comparable is one line with its
+    reasons."""
+    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for against in comparison.against:
+        for cell in against.cells:
+            shared = _cell(against, cell)
+            if cell.refused:
+                reasons = "; ".join(condition.refusal() for condition in cell.refused)
+                refused = {"verdict": Verdict.NOT_COMPARABLE.value, "reason": reasons}
+                writer.writerow(cells(shared | refused))
+            for result in cell.results:
+                writer.writerow(cells(shared | _result(result)))
+        for _, key in against.unmeasurable:
+            writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
+        for left in against.uncompared:
+            told = {"verdict": left.what, "reason": uncompared.reason(left)}
+            writer.writerow(cells(_left_out(against, left.key) | told))
+
+
+def _cell(against: Against, cell: Cell) -> dict[str, Any]:
+    return {
+        "base": against.base.label,
+        "new": against.new.label,
+        "benchmark": cell.benchmark,
+        "params": cell.params,
+        "placement": cell.placement,
+        "metric": cell.metric,
+        "unit": cell.unit,
+        "base_max": cell.base_worst.maximum,
+        "new_max": cell.new_worst.maximum,
+        "base_samples": cell.base_worst.samples,
+        "new_samples": cell.new_worst.samples,
+        "base_samples_above": cell.base_worst.samples_above,
+        "new_samples_above": cell.new_worst.samples_above,
+        "under_test": "; ".join(cell.under_test),
+    }
+
+
+def _left_out(against: Against, key: Key) -> dict[str, Any]:
+    benchmark, params, placement, metric = key
+    return {
+        "base": against.base.label,
+        "new": against.new.label,
+        "benchmark": benchmark,
+        "params": params,
+        "placement": placement,
+        "metric": metric,
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    j = result.judgement
+    low, high = j.interval or (None, None)
+    return {
+        "estimand": result.estimand,
+        "tested": int(result.tested),
+        "verdict": j.verdict.value if j.verdict else "",
+        "ratio": j.ratio,
+        "low": low,
+        "high": high,
+        "p": j.p,
+        "p_adjusted": j.p_adjusted,
+        "p_same": j.p_same,
+        "method": j.method.value,
+        "freedom": j.freedom,
+        "base_value": j.base.value,
+        "new_value": j.new.value,
+        "base_units": j.base.units,
+        "new_units": j.new.units,
+        "base_runs": j.base.runs,
+        "new_runs": j.new.runs,
+        "settle_verdict": j.settle.verdict.value if j.settle else "",
+        "settle_units": j.settle.units if j.settle else None,
+        "settle_runs": j.settle.runs if j.settle else None,
+        **_over_boots(result),
+        "reason": j.reason,
+    }
+
+
+def _over_boots(result: Result) -> dict[str, float | None]:
+    over = result.over_boots
+    low, high = (over.interval if over else None) or (None, None)
+    ratio = over.ratio if over else None
+    return {"over_boots_ratio": ratio, "over_boots_low": low, "over_boots_high": high}
+
+
+def markdown(comparison: Comparison) -> Iterator[str]:
+    """The lines: a verdict table for each NEW, then what was refused, and what differs."""
+    for against in comparison.against:
+        yield f"## {_cellular(against.base.label)} against {_cellular(against.new.label)}"
+        yield ""
+        yield f"- BASE {_cellular(wording.side(against.base))}"
+        yield f"- NEW {_cellular(wording.side(against.new))}"
+        for condition in against.refused:
+            yield f"- **not comparable**: {_cellular(condition.refusal())}"
+        for condition in against.accepted:
+            yield f"- allowed, though it differs: {_cellular(condition.sentence())}"
+        for caution in against.cautions:
+            yield f"- note: {_cellular(caution)}"
+        yield ""
+        if not against.shared:
+            yield wording.nothing_shared(against)
+            yield ""
+        if against.cells:
+            heads = [f"{name} [{_cellular(against.base.unit)}]" for name in ("BASE", "NEW")]
+            told = ("benchmark", "metric", "estimand", *heads, "NEW/BASE", "interval", "verdict")
+            yield f"| {' | '.join(told)} |"
+            yield "|---|---|---|---:|---:|---:|---|---|"
+            for cell in against.cells:
+                yield from _rows(cell, against, comparison)
+            yield ""
+        for line in wording.unmeasurable(against):
+            yield f"- {_cellular(line)}"
+        for left in against.uncompared:
+            yield f"- {_cellular(uncompared.uncompared(left))}"
+        if against.unmeasurable or against.uncompared:
+            yield ""
+        if against.differences:
+            yield "BASE and NEW differ in:"
+            yield ""
+            for found in against.differences:
+                yield f"- {_cellular(found.name)}: {_cellular(found.a)} / {_cellular(found.b)}"
+            yield ""
+    for line in wording.terms(comparison):
+        yield line
+    meaning = wording.MEANINGS[comparison.status]
+    yield ""
+    yield f"**{wording.tally(comparison)}: {meaning}** (status {comparison.status})"
+
+
+def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    what = ", ".join([wording.setting(cell), *cell.under_test])
+    where = [_cellular(what), _cellular(cell.metric)]
+    if cell.refused:
+        why = "; ".join(condition.refusal() for condition in cell.refused)
+        texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
+        yield f"| {' | '.join(texts)} |"
+    for result in cell.results:
+        j = result.judgement
+        word = wording.verdict(j)
+        why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
+        told = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
+        values = [wording.figure(s.value) for s in (j.base, j.new)]
+        yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), told])} |"
+
+
+def _cellular(text: str) -> str:
+    """Text that breaks no table and starts no markup."""
+    shown = printable(text)
+    for mark in "\\`*_|<>[]":
+        shown = shown.replace(mark, f"\\{mark}")
+    return shown

@@ -1,0 +1,182 @@
+"""The summary for other programs: one CSV line per metric, or one JSON object."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from klat.compare.measurements import Label
+from klat.report.tables.cells import cells
+from klat.report.text.summary_text import guarded_statistics
+from klat.record.session import STATUSES
+from klat.compare.settings import Measurement, Setting
+from klat.compare.responder_scaling import Shootdown, shootdowns
+from klat.compare.sweeps import Line, Point, Sweep, sweeps
+
+_SAMPLES = ("min", "median", "p90", "p99", "p999", "max")
+_AVERAGES = ("average", "stdev")
+_INTERVAL = ("median_low", "median_high")
+_FIGURES = (*_AVERAGES, *_SAMPLES, *_INTERVAL)
+
+COLUMNS = (
+    "label conditions kernel_release mode tsc_khz sessions boots benchmark params placement runs".split()
+    + list(STATUSES)
+    + "metric unit measurable usable_runs samples floor".split()
+    + list(_FIGURES)
+    + [f"{name}_ns" for name in ("floor", *_FIGURES)]
+)
+
+
+def figures(
+    label: Label, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
+) -> dict[str, Any]:
+    """Every figure of one metric; None where it is not supported, `_ns` only where time means
+    something."""
+    statistics = guarded_statistics(measurement, failed)
+    found: dict[str, Any] = {"floor": setting.floor}
+    for name in (*_AVERAGES, *_SAMPLES):
+        found[name] = getattr(statistics, name, None)
+    for name in _AVERAGES:
+        found[name] = None if found[name] is None else round(found[name], 3)
+    interval = statistics.median_interval if statistics else None
+    found |= dict(zip(_INTERVAL, interval or (None, None)))
+    if label.khz:
+        found |= {
+            f"{name}_ns": None if value is None else round(label.nanoseconds(value) or 0.0, 3)
+            for name, value in list(found.items())
+        }
+    return {
+        "usable_runs": statistics.runs if statistics else None,
+        "samples": statistics.samples if statistics else None,
+    } | found
+
+
+def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None]) -> None:
+    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for label in labels:
+        for setting in label.settings:
+            shared = {
+                "label": label.name,
+                "conditions": label.apart_text,
+                "kernel_release": label.kernel,
+                "mode": label.mode,
+                "tsc_khz": label.khz,
+                "sessions": len(label.sessions),
+                "boots": label.boots,
+                "benchmark": setting.benchmark,
+                "params": ";".join(f"{k}={v}" for k, v in setting.params.items()),
+                "placement": setting.placement,
+                "unit": label.unit,
+                "runs": sum(setting.statuses.values()),
+                "floor": setting.floor,
+            } | {status: setting.statuses[status] for status in STATUSES}
+            measured = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
+            for measurement in measured:
+                found = figures(label, setting, measurement, failed)
+                named = {
+                    "metric": measurement.metric,
+                    "boots": measurement.boots,
+                    "measurable": int(not measurement.unmeasurable),
+                }
+                writer.writerow(cells(shared | named | found))
+            if not measured:
+                writer.writerow(cells(shared))
+
+
+def write_json(
+    labels: Sequence[Label],
+    problems: Sequence[str],
+    out: TextIO,
+    failed: Callable[[str], None],
+) -> None:
+    document = {
+        "labels": [_label(label, failed) for label in labels],
+        "problems": list(problems),
+    }
+    json.dump(document, out, indent=2, allow_nan=False)
+    out.write("\n")
+
+
+def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
+    return {
+        "label": label.sessions[0].label,
+        "conditions": dict(label.apart),
+        "kernel_release": label.info.get("kernel_release"),
+        "mode": label.mode,
+        "unit": label.unit,
+        "tsc_khz": label.khz,
+        "quantum": label.quantum,
+        "sessions": [str(session.path) for session in label.sessions],
+        "boots": label.boots,
+        "settings": [
+            {
+                "benchmark": setting.benchmark,
+                "params": setting.params,
+                "placement": setting.placement,
+                "runs": {status: setting.statuses[status] for status in STATUSES},
+                "reasons": [
+                    {"status": status, "reason": reason, "count": count}
+                    for status, reason, count in setting.grouped_reasons()
+                ],
+                "metrics": [
+                    {"metric": m.metric, "measurable": not m.unmeasurable, "boots": m.boots}
+                    | figures(label, setting, m, failed)
+                    for m in setting.measurements.values()
+                    if m.runs or m.unmeasurable
+                ],
+                "evidence": {name: [low, high] for name, low, high in setting.evidence_ranges()},
+            }
+            for setting in label.settings
+        ],
+        "shootdowns": [_shootdown(sweep) for sweep in shootdowns(label.settings)],
+        "sweeps": [_sweep(sweep) for sweep in sweeps([label], [label.name])],
+    }
+
+
+def _shootdown(sweep: Shootdown) -> dict[str, Any]:
+    fit = sweep.fit
+    return {
+        "metric": sweep.metric,
+        "params": sweep.params,
+        "points": [
+            {"responders": p.responders, "runs": len(p.run_medians), "time": p.time}
+            for p in sweep.points
+        ],
+        "base": sweep.base,
+        "slope": fit.slope if fit else None,
+        "slope_interval": list(fit.interval) if fit and fit.interval else None,
+    }
+
+
+def _point(sweep: Sweep, line: Line, point: Point) -> dict[str, Any]:
+    interval = line.interval(point)
+    return {
+        "x": sweep.text(point.x) if sweep.choices else point.x,
+        "runs": len(point.runs),
+        "value": point.value,
+        "interval": list(interval) if interval else None,
+    }
+
+
+def _sweep(sweep: Sweep) -> dict[str, Any]:
+    """Times are in the label's unit."""
+    return {
+        "benchmark": sweep.benchmark,
+        "option": sweep.option,
+        "quantity": sweep.name or None,
+        "by": list(sweep.by),
+        "params": sweep.params,
+        "lines": [
+            {
+                "name": line.name,
+                "points": [_point(sweep, line, point) for point in line.points],
+                "published_ns": [
+                    {"x": x, "value": figure.nanoseconds} for x, figure in line.published
+                ],
+            }
+            for line in sweep.lines
+        ],
+    }

@@ -1,0 +1,42 @@
+"""Text in columns, for a terminal of 80."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from klat.record.session import printable
+
+WIDTH = 80
+
+Table = list[list[str]]
+
+
+def wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def params_text(params: dict[str, str]) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in params.items()))
+
+
+def column_widths(table: Table) -> list[int]:
+    return [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+
+
+def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
+    """The first `left` columns to the left, the others to the right, two spaces between or,
+    where that would leave the terminal, one."""
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    cells = [
+        cell.ljust(width) if i < left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths))
+    ]
+    return gap.join(cells).rstrip()

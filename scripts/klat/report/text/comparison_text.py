@@ -1,0 +1,205 @@
+"""A comparison as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.report.text import wording
+from klat.report.text.columns import WIDTH
+from klat.report.text.uncompared import uncompared
+from klat.record.session import printable
+from klat.compare.verdicts import Verdict
+
+_COLOURS = {
+    Verdict.SAME: "36",
+    Verdict.FASTER: "32",
+    Verdict.SLOWER: "31",
+    Verdict.INCONCLUSIVE: "33",
+    Verdict.UNATTRIBUTABLE: "33",
+    Verdict.NOT_DELIVERED: "35",
+    Verdict.NOT_COMPARABLE: "35",
+}
+
+
+def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
+    """The lines; `colour` only for a terminal."""
+    for against in comparison.against:
+        yield from _against(against, comparison, colour)
+        yield ""
+    for line in wording.terms(comparison):
+        yield from wrapped(line, "")
+    meaning = wording.MEANINGS[comparison.status]
+    yield f"{wording.tally(comparison)}: {meaning} (status {comparison.status})"
+
+
+def _paint(text: str, verdict: Verdict, colour: bool) -> str:
+    return f"\033[1;{_COLOURS[verdict]}m{text}\033[0m" if colour else text
+
+
+def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    """Lines of at most 80 columns, the later ones indented as the first unless said."""
+    rest = " " * len(first) if rest is None else rest
+    return textwrap.wrap(
+        printable(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
+
+
+def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
+    yield from wrapped(wording.side(against.base), "BASE  ")
+    yield from wrapped(wording.side(against.new), "NEW   ")
+    yield ""
+    for condition in against.refused:
+        line, *more = wrapped(condition.refusal(), "not comparable  ", "    ")
+        word = "not comparable"
+        yield _paint(word, Verdict.NOT_COMPARABLE, colour) + line[len(word) :]
+        yield from more
+    if against.refused:
+        yield ""
+    for condition in against.accepted:
+        yield from wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
+    for caution in against.cautions:
+        yield from wrapped(f"note: {caution}", "", "    ")
+    shared = wording.shared_reasons(against, comparison)
+    for reason in shared:
+        yield from wrapped(f"note: {reason}", "", "    ")
+    if against.accepted or against.cautions or shared:
+        yield ""
+    if not against.shared:
+        yield wording.nothing_shared(against)
+        yield ""
+    if not against.refused:
+        yield from _overview(against, colour)
+        yield from _cells(against, comparison, colour)
+    for line in wording.unmeasurable(against):
+        yield from wrapped(line, "", "    ")
+    for left in against.uncompared:
+        yield from wrapped(uncompared(left), "", "    ")
+    if against.differences:
+        yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
+        for found in against.differences:
+            yield from wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
+
+
+def _overview(against: Against, colour: bool) -> Iterator[str]:
+    """One line for each verdict, before everything else; only where there are several."""
+    lines: list[tuple[Verdict, str, tuple[str, str], str]] = []
+    for cell, names in zip(against.cells, wording.names(against.cells)):
+        name = " ".join(names)
+        if cell.refused:
+            refused = Verdict.NOT_COMPARABLE
+            lines.append((refused, refused.value, ("", ""), name))
+        tested = [r for r in cell.results if r.tested and r.verdict]
+        reasons = {r.judgement.reason for r in tested}
+        if tested and len(reasons) == 1 and all(r.judgement.ratio is None for r in tested):
+            # Without figures, a metric has one reason and takes one line.
+            name += f": {reasons.pop()}"
+            tested = tested[:1]
+        for result in tested:
+            j = result.judgement
+            what = f"{result.estimand} of {name}" if len(tested) > 1 else name
+            assert j.verdict
+            lines.append((j.verdict, wording.verdict(j), wording.ratio(j), what))
+    if len(lines) < 2:
+        return
+    widths = [max(map(len, column)) for column in ([w for _, w, _, _ in lines],
+              [r[0] for *_, r, _ in lines], [r[1] for *_, r, _ in lines])]  # fmt: skip
+    for verdict, word, (ratio, interval), name in lines:
+        figures = f"{ratio:>{widths[1]}}  {interval:>{widths[2]}}  "
+        first = f"{word:{widths[0]}}  {figures}"
+        line, *rest = wrapped(name, first, " " * min(len(first), 40))
+        yield _paint(word, verdict, colour) + line[len(word) :]
+        yield from rest
+    yield ""
+
+
+def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
+    tables = [_table(cell, comparison) for cell in against.cells]
+    rows = [row for table in tables for row in table]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
+    last = ""
+    for cell, table in zip(against.cells, tables):
+        title = wording.setting(cell)
+        if title != last:
+            yield from wrapped(title, "", "    ")
+            last = title
+        for changed in cell.under_test:
+            yield from wrapped(f"under test: {changed}", "  ", "    ")
+        yield from _cell(cell, against, comparison, colour)
+        for row in table:
+            texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
+            yield from ("    " + "  ".join(texts)).rstrip().splitlines()
+        yield from _below(cell, against, comparison)
+        yield ""
+
+
+def _cell(
+    cell: Cell, against: Against, comparison: Comparison, colour: bool
+) -> Iterator[str]:  # fmt: skip
+    metric = printable(cell.metric)
+    shared = wording.shared_reasons(against, comparison)
+    if cell.refused:
+        refused = Verdict.NOT_COMPARABLE
+        yield f"  {metric}: {_paint(refused.value, refused, colour)}"
+        for condition in cell.refused:
+            yield from wrapped(condition.refusal(), "    ", "      ")
+        return
+    for result in (r for r in cell.results if r.tested):
+        verdict = result.verdict
+        assert verdict is not None
+        word = _paint(wording.verdict(result.judgement), verdict, colour)
+        yield f"  {metric}, {result.estimand}: {word}"
+        for sentence in wording.explanations(result, against, comparison):
+            if sentence not in shared:
+                yield from wrapped(sentence, "    ", "      ")
+
+
+def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
+    if not cell.results:
+        return []
+    unit = printable(cell.unit)
+    p_name = "p" if comparison.family < 2 else "p adjusted"
+    rows = [[f"[{unit}]", "BASE", "NEW", "NEW/BASE", "interval", p_name]]
+    rows += [_row(result) for result in cell.results]
+    base, new = cell.base_worst.maximum, cell.new_worst.maximum
+    rows.append(["max", wording.figure(base), wording.figure(new), "", "", ""])
+    return rows
+
+
+def _row(result: Result) -> list[str]:
+    j = result.judgement
+    figures = [wording.figure(j.base.value), wording.figure(j.new.value)]
+    return [result.estimand, *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]
+
+
+def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    if not cell.results:
+        return
+    first = cell.results[0].judgement
+    base, new = cell.base_worst, cell.new_worst
+    yield from wrapped(f"max of {base.samples:,} and {new.samples:,} samples", "    ", "      ")
+    threshold = comparison.options.threshold
+    if threshold is not None:
+        for name, found in (("BASE", base), ("NEW", new)):
+            text = f"above {wording.figure(threshold)} {cell.unit}, {name}: "
+            yield from wrapped(text + wording.exceedance(found), "    ", "      ")
+    if first.base.units and first.new.units:
+        yield from wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
+    for result in cell.results:
+        if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
+            yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")
+        if result.base_within or result.new_within:
+            told = [wording.within(found) for found in (result.base_within, result.new_within)]
+            text = f"{result.estimand} of a single run, 95 %: BASE {told[0]}; NEW {told[1]}"
+            yield from wrapped(text, "    ", "      ")
+    for condition in cell.accepted:
+        text = f"allowed, though it differs: {condition.sentence()}"
+        yield from wrapped(text, "    ", "      ")
+    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
+        if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
+            yield from wrapped(f"runs of {name}: {runs}", "    ", "      ")

@@ -1,0 +1,63 @@
+"""How figures are written: never with more digits than the counter's granularity supports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from klat.compare.measurements import Label
+
+MISSING = "n/a"
+
+
+def whole(value: float | None) -> str:
+    """Ticks or instructions."""
+    return MISSING if value is None else f"{round(value):,}"
+
+
+def nanoseconds(label: Label, value: float | None, sample: bool) -> str:
+    """A sample's time is told to the decade of the granularity (26 ticks of 10 ns: tens). An
+    average of many samples resolves more, and is told to the nanosecond."""
+    time = None if value is None else label.nanoseconds(value)
+    if time is None:
+        return MISSING
+    step = 1
+    if sample:
+        granularity = label.nanoseconds(label.quantum) or 1.0
+        # 5 % of tolerance: a granularity calibrated as 9.9998 ns is one of 10.
+        step = 10 ** max(0, math.floor(math.log10(granularity * 1.05)))
+    return f"{round(time / step) * step:,}"
+
+
+def with_time(label: Label, value: float | None) -> str:
+    """`26 ticks (10 ns)`, for a value that is a sample."""
+    if value is None:
+        return MISSING
+    text = f"{whole(value)} {label.unit}"
+    return f"{text} ({nanoseconds(label, value, True)} ns)" if label.khz else text
+
+
+def ratio(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def boots(counts: Sequence[int]) -> str:
+    """`4 boots`, or `2 to 4 boots, by metric` of metrics that were measured in different numbers of
+    boots."""
+    if len(set(counts)) < 2:
+        return plural(max(counts, default=0), "boot")
+    return f"{min(counts):,} to {max(counts):,} boots, by metric"
+
+
+def ratio_digits(low: float, high: float) -> int:
+    """Decimals for a ratio and its interval: those of one digit of half the interval, at least 3 and
+    at most 4, which tell a hundredth of a per cent. An interval without width, of figures that are
+    the same in every run, needs no more. A ratio above 100 has 1."""
+    if high >= 100:
+        return 1
+    half = (high - low) / 2
+    return 4 if 1e-9 < half < 0.001 else 3
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

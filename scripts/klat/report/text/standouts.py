@@ -1,0 +1,90 @@
+"""Warnings of samples that are long, or short, because of their place in their run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+
+from klat.stats.positions import Order, Standout, standouts
+from klat.report.text.numbers import plural
+from klat.record.samples import PART
+from klat.record.session import SessionError, printable
+from klat.compare.settings import Measurement, Setting
+from klat.compare.sources import Run
+
+
+def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
+    """A sentence for each place that stands out over the runs of the setting, or of one of its sessions. Nothing is said of
+    runs that --inject made longer in an order of its own. `failed` is told why samples cannot be
+    read."""
+    if "inject" in setting.params:
+        return
+    iterations = setting.params.get("iterations", "")
+    metrics: dict[str, list[str]] = {}
+    for measurement in setting.measurements.values():
+        try:
+            for sentence in _sentences(measurement, iterations):
+                metrics.setdefault(sentence, []).append(printable(measurement.metric))
+        except SessionError as error:
+            failed(str(error))
+    for sentence, names in metrics.items():
+        yield f"{', '.join(names)}: {sentence}; something besides the event happens there"
+
+
+def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
+    """Of all runs together, and of sessions in which a place stands out that it does not hide in."""
+    sessions = list(_by_session(measurement, iterations))
+    # A counted boot may repeat another one to the byte: that is no second observation.
+    every = {data: order for orders in sessions for data, order in orders.items()}
+    together = {_kind(each): [each] for each in standouts(list(every.values()))}
+    found: dict[_Kind, list[Standout]] = {}
+    for orders in sessions:
+        for each in standouts(list(orders.values())):
+            found.setdefault(_kind(each), []).append(each)
+    yield from (_sentence(held) for held in (found | together).values())
+
+
+_Kind = tuple[int, bool, bool]
+
+
+def _kind(found: Standout) -> _Kind:
+    return found.place, found.typical is None, found.shorter
+
+
+def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
+    """The runs that count, and that are short enough for one sample to matter, by their samples."""
+    sessions: dict[str, list[Run]] = {}
+    for run in measurement.runs:
+        if run.row.n and run.row.n <= PART:
+            sessions.setdefault(str(run.source.session.path), []).append(run)
+    for runs in sessions.values():
+        read = ((run, run.source.files.read(run.row)) for run in runs)
+        yield {
+            sha256(samples.tobytes()).digest(): Order.of(samples, _series(run, iterations))
+            for run, samples in read
+        }
+
+
+def _series(run: Run, iterations: str) -> int:
+    n = run.row.n or 0
+    each = int(iterations) if iterations.isdecimal() else 0
+    return n // each if each and n % each == 0 else 1
+
+
+def _sentence(held: list[Standout]) -> str:
+    """Of one place, in one session or several."""
+    worst = max(held, key=lambda each: each.of)
+    which = {0: "the first sample", -1: "the last sample"}.get(worst.place)
+    if which is None:
+        where = f"sample {worst.place + 1:,}"
+        which = where if worst.place > 0 else f"sample {-worst.place:,} from the end"
+    runs = plural(worst.of, "run")
+    if worst.typical is None:
+        said = (
+            f"{which} is the longest in {worst.runs:,} of {runs} ({worst.expected:.2g} by chance)"
+        )
+    else:
+        extreme = "shortest" if worst.shorter else "longest"
+        share = f"{100 * worst.typical:.2g} %"
+        said = f"{which} is among the {extreme} {share} of its run in half of {runs}"
+    return f"{said}, likewise in {plural(len(held), 'session')}" if len(held) > 1 else said

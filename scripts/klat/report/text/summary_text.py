@@ -1,0 +1,222 @@
+"""The summary and the comparison as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+
+from klat.compare.measurements import Label
+from klat.record.other_work import other_work
+from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
+from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.report.text.standouts import standout_lines
+from klat.report.text.sweep_table import sweep_tables
+from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
+from klat.compare.settings import Measurement, Setting, Statistics, common_params
+from klat.compare.responder_scaling import Shootdown, shootdowns
+from klat.stats.descriptive import LinearFit
+
+_FOOTNOTE = (
+    "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
+    " count (ok and disturbed)."
+)
+_HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
+
+
+def summary(labels: Sequence[Label], failed: Callable[[str], None]) -> Iterator[str]:
+    """The lines of the summary. `failed` is told what could not be computed, and why."""
+    for position, label in enumerate(labels):
+        if position:
+            yield ""
+        yield from _label(label, failed)
+
+
+def heading(label: Label) -> Iterator[str]:
+    info = label.info
+    yield f"label {label.name}"
+    preemption = info.get("preemption") or "unknown"
+    kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
+    yield from _item("kernel", f"{kernel}, preemption: {preemption}")
+    machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())
+    cpus = info.get("cpus_online")
+    online = f", {plural(cpus, 'CPU')} online" if isinstance(cpus, int) else ""
+    yield from _item("machine", f"{machine}{online}; mode: {label.mode}")
+    if label.khz:
+        counter = f"{label.khz:,.0f} kHz, granularity {with_time(label, label.quantum)}"
+        yield from _item("counter", counter)
+    elif label.mode == "emulated":
+        yield from _item(
+            "counter", "ticks mean nothing in an emulator; event counts are still true"
+        )
+    elif label.mode == "counted":
+        yield from _item(
+            "counter", "counts the instructions of a guest with one CPU, and tells no time"
+        )
+    sessions = plural(len(label.sessions), "session")
+    recorded, planned = label.planned
+    unfinished = (
+        "" if recorded == planned else f"; {recorded:,} of {planned:,} planned runs recorded"
+    )
+    yield from _item("measured", f"{sessions} in {plural(label.boots, 'boot')}{unfinished}")
+    if label.under:
+        yield from _item("under", ", ".join(label.under))
+    if label.apart:
+        yield from _item("apart", f"{label.apart_text}; the label's other sessions differ in this")
+    if disturbance := other_work(label.sessions):
+        yield from _item("warning", disturbance)
+
+
+def _item(name: str, text: str) -> Iterator[str]:
+    indent = " " * 12
+    yield from wrapped(printable(text), f"  {name:<10}", indent)
+
+
+def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
+    yield from heading(label)
+    yield ""
+    figures = [_figures(label, setting, failed) for setting in label.settings]
+    widths = column_widths([_HEADER, *chain.from_iterable(figures)])
+    yield aligned(_HEADER, widths)
+    blocks = zip(label.settings, figures)
+    for benchmark, group in groupby(blocks, key=lambda block: block[0].benchmark):
+        held = list(group)
+        common = common_params(setting for setting, _ in held)
+        name = printable(benchmark)
+        yield from wrapped(f"{name}  {params_text(common)}".rstrip(), "", " " * (len(name) + 2))
+        for setting, rows in held:
+            own = {k: v for k, v in setting.params.items() if k not in common}
+            yield from _setting(label, setting, own)
+            yield from (aligned(row, widths) for row in rows)
+            yield from _unmeasurable(setting)
+            for line in standout_lines(setting, failed):
+                yield from wrapped(f"warning: {line}", "    ", "      ")
+        yield ""
+    yield from wrapped(_FOOTNOTE, "", "")
+    for sweep in shootdowns(label.settings):
+        yield ""
+        yield from shootdown(label, sweep)
+    yield from sweep_tables(label)
+
+
+def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[str]:
+    parts = [params_text(own)] if own else []
+    parts.append(printable(setting.placement) or "not placed")
+    if setting.floor is not None:
+        parts.append(f"floor {with_time(label, setting.floor)}")
+    yield from wrapped(", ".join(parts), "  ", "    ")
+    boots = max((m.boots for m in setting.measurements.values()), default=0)
+    few = f", in {boots} of {label.boots} boots" if 0 < boots < label.boots else ""
+    yield from wrapped(counts(setting) + few, "  ", "    ")
+    for status, reason, count in setting.grouped_reasons():
+        yield from wrapped(f"{count:,} {status}: {printable(reason)}", "    ", "      ")
+    if not setting.usable_runs:
+        yield "    no run counts, so there are no figures"
+
+
+def _unmeasurable(setting: Setting) -> Iterator[str]:
+    """The metrics without a number, and what there is instead of one."""
+    for metric in setting.unmeasurable():
+        yield from wrapped(f"{printable(metric)}  {NOT_MEASURABLE}", "    ", "      ")
+    told = [
+        f"{printable(name)} {low:,}" + (f" to {high:,}" if high != low else "")
+        for name, low, high in setting.evidence_ranges()
+    ]
+    if told:
+        yield from wrapped(f"evidence  {', '.join(told)}", "    ", "      ")
+
+
+def counts(setting: Setting) -> str:
+    """`500 runs of 1,000 samples: 498 ok, 2 disturbed`."""
+    runs = plural(sum(setting.statuses.values()), "run")
+    sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.all_runs}
+    if sizes:
+        low, high = min(sizes), max(sizes)
+        runs += (
+            f" of {plural(high, 'sample')}" if low == high else f" of {low:,} to {high:,} samples"
+        )
+    told = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
+    if len(told) > 1:
+        return f"{runs}: {', '.join(told)}"
+    only = told[0].partition(" ")[2]
+    return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
+
+
+def _figures(label: Label, setting: Setting, failed: Callable[[str], None]) -> Table:
+    rows: Table = []
+    for measurement in setting.measurements.values():
+        if not measurement.runs:
+            continue
+        statistics = guarded_statistics(measurement, failed)
+        name = printable(measurement.metric)
+        if statistics is None:
+            rows.append([f"    {name}", label.unit, *[MISSING] * 5])
+            continue
+        few = statistics.runs != setting.usable_runs
+        rows.append([f"    {name}", label.unit, *_in_unit(statistics)])
+        if label.khz:
+            note = f"    ({statistics.runs:,} runs)" if few else ""
+            rows.append([note, "ns", *_in_nanoseconds(label, statistics)])
+    return rows
+
+
+def guarded_statistics(
+    measurement: Measurement, failed: Callable[[str], None]
+) -> Statistics | None:
+    try:
+        return measurement.statistics
+    except SessionError as error:
+        failed(str(error))
+        return None
+
+
+def _in_unit(s: Statistics) -> list[str]:
+    return [whole(value) for value in (s.average, s.stdev, s.median, s.p99, s.max)]
+
+
+def _in_nanoseconds(label: Label, s: Statistics) -> list[str]:
+    averages = [nanoseconds(label, value, False) for value in (s.average, s.stdev)]
+    return averages + [nanoseconds(label, value, True) for value in (s.median, s.p99, s.max)]
+
+
+def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
+    """The table T(0), T(k), T(k) - T(0), and the slope."""
+    title = f"shootdown by responders: {sweep.metric}"
+    yield from wrapped(f"{printable(title)}  {params_text(sweep.params)}".rstrip(), "", "  ")
+    header = ["  responders", "runs", f"T(k) {label.unit}", "T(k)-T(0)"]
+    table: Table = [header + (["T(k) ns", "T(k)-T(0) ns"] if label.khz else [])]
+    for point in sweep.points:
+        extra = None if sweep.base is None else point.time - sweep.base
+        row = [f"{point.responders:,}", f"{len(point.run_medians):,}"]
+        row += [whole(point.time), whole(extra)]
+        if label.khz:
+            row += [nanoseconds(label, value, False) for value in (point.time, extra)]
+        table.append(row)
+    widths = column_widths(table)
+    yield from (aligned(row, widths, left=0) for row in table)
+    if sweep.base is None:
+        yield "  T(0) was not measured, so the shootdown cannot be told from the teardown;"
+        yield "  add responders=0 to the sweep"
+    for line in slope(label, sweep):
+        yield from wrapped(line, "  ", "    ")
+
+
+def slope(label: Label, sweep: Shootdown) -> list[str]:
+    """Sentences on the slope, one to a line."""
+    fit = sweep.fit
+    if fit is None:
+        return ["no slope: it needs at least two counts of responders"]
+    lines = [_slope(fit, whole, label.unit)]
+    if label.khz:
+        lines.append(_slope(fit, lambda value: nanoseconds(label, value, False), "ns"))
+    if fit.interval is None:
+        lines.append("no interval: it needs at least two runs of each count of responders")
+    lines.append(f"T(k): mean of the medians of the runs; slope: over {plural(fit.n, 'run')}")
+    return lines
+
+
+def _slope(fit: LinearFit, text: Callable[[float], str], unit: str) -> str:
+    said = f"slope {text(fit.slope)} {unit} per responder"
+    if fit.interval is None:
+        return said
+    low, high = fit.interval
+    return f"{said}, 95 % interval {text(low)} to {text(high)} {unit}"

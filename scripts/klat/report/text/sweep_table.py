@@ -1,0 +1,97 @@
+"""A sweep as a table: a row for each value of the option, a column for each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from klat.compare.measurements import Label
+from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
+from klat.report.text.numbers import MISSING, nanoseconds, plural, whole
+from klat.record.session import printable
+from klat.compare.sweeps import Crossing, Line, Point, Sweep, crossings, shown, sweeps
+
+_NOTE = "mean over runs of the median of each"
+
+
+def sweep_tables(label: Label) -> Iterator[str]:
+    """Of one label, each with an empty line before it."""
+    for sweep in sweeps([label], [label.name]):
+        yield ""
+        yield from _table(label, sweep)
+
+
+def title(sweep: Sweep) -> str:
+    """`semaphore item by idle, for each primitive, hog`."""
+    what = " ".join(part for part in (sweep.benchmark, sweep.name) if part)
+    text = f"{what} by {sweep.option}"
+    return printable(f"{text}, for each {', '.join(sweep.by)}" if sweep.by else text)
+
+
+def _table(label: Label, sweep: Sweep) -> Iterator[str]:
+    unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
+    is_count = sweep.quantity is not None and sweep.quantity.is_count
+    note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
+    yield from wrapped(f"{title(sweep)} ({note})  {params_text(sweep.own)}".rstrip(), "", "  ")
+    for lines in _blocks(label, sweep):
+        table = _rows(label, sweep, lines)
+        widths = column_widths(table)
+        yield from (aligned(row, widths, left=1 if sweep.choices else 0) for row in table)
+    for line in sweep.lines:
+        for x, figure in line.published:
+            at = f"{sweep.option}={sweep.text(x)}"
+            value = whole(figure.nanoseconds)
+            text = f"published, {at}, {printable(line.name)}: {value} ns; {figure.about}"
+            yield from wrapped(text, "  ", "    ")
+    for figure in sweep.beside if label.khz else ():
+        text = f"published, {shown(figure.metric)}: {whole(figure.nanoseconds)} ns; {figure.about}"
+        yield from wrapped(printable(text), "  ", "    ")
+    for crossing in crossings(sweep):
+        yield from wrapped(crossing_text(sweep, crossing), "  ", "    ")
+
+
+def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[Line]]:
+    """As many lines at a time as fit the terminal; one at least."""
+    lines = list(sweep.lines)
+    while lines:
+        fitting = len(lines)
+        while fitting > 1:
+            widths = column_widths(_rows(label, sweep, lines[:fitting]))
+            if sum(widths) + len(widths) - 1 <= WIDTH:
+                break
+            fitting -= 1
+        yield lines[:fitting]
+        lines = lines[fitting:]
+
+
+def _rows(label: Label, sweep: Sweep, lines: Sequence[Line]) -> Table:
+    table: Table = [[f"  {printable(sweep.option)}", "runs", *(printable(x.name) for x in lines)]]
+    for x in sweep.values:
+        points = [line.at(x) for line in lines]
+        counts = {len(point.runs) for point in points if point}
+        if not counts:
+            continue
+        runs = f"{min(counts):,}" if len(counts) == 1 else f"{min(counts):,}-{max(counts):,}"
+        value = f"  {printable(sweep.text(x))}" if sweep.choices else sweep.text(x)
+        table.append([value, runs, *(_cell(label, sweep, point) for point in points)])
+    return table
+
+
+def _cell(label: Label, sweep: Sweep, point: Point | None) -> str:
+    if point is None:
+        return MISSING
+    if sweep.is_time and label.khz:
+        return nanoseconds(label, point.value, False)
+    return whole(point.value)
+
+
+def crossing_text(sweep: Sweep, crossing: Crossing) -> str:
+    low, high = printable(crossing.low.name), printable(crossing.high.name)
+    by = ",".join(sweep.by)
+    return (
+        f"{by} {low} is lower up to {sweep.option}={sweep.text(crossing.until)},"
+        f" {high} from {sweep.text(crossing.since)} on"
+    )
+
+
+def runs_text(line: Line) -> str:
+    return plural(sum(len(point.runs) for point in line.points), "run")

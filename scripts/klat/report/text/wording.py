@@ -1,0 +1,310 @@
+"""The words for a verdict and its figures, the same in every form of report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
+from klat.compare.pilot_blocks import TURNS
+from klat.report.text.numbers import MISSING, boots, plural, ratio_digits
+from klat.record.session import NOT_MEASURABLE, printable
+from klat.compare.sides import Key, Within
+from klat.compare.verdicts import Judgement, Method, Settle, Spread, Verdict
+
+
+# The figure is that of docs/validation.md.
+FIXED_BEFOREHAND = (
+    "Fix the number of boots or blocks before you measure. If you look after each boot from 4 to 20"
+    " and stop at the first verdict, the chance of a false one is 17 % instead of 5 %."
+)
+
+
+def verdict(judgement: Judgement) -> str:
+    """One word, or a few."""
+    return judgement.verdict.value if judgement.verdict else ""
+
+
+def percent(share: float) -> str:
+    """0.02 as `2 %`, with the digits that matter."""
+    return f"{100 * share:.3g} %"
+
+
+def unmeasurable(against: Against) -> list[str]:
+    """A sentence for each metric that has no number in this mode."""
+    return [
+        f"{NOT_MEASURABLE} ({sides}): {printable(setting(key))}: {printable(key[3])}"
+        for sides, key in against.unmeasurable
+    ]
+
+
+def nothing_shared(against: Against) -> str:
+    """Why there is no cell."""
+    if against.unmeasurable:
+        return f"All that BASE and NEW have in common is {NOT_MEASURABLE}."
+    return "BASE and NEW have no benchmark, params, placement and metric in common."
+
+
+def setting(cell: Cell | Key) -> str:
+    """Benchmark, placement and params in one line."""
+    benchmark, params, placement, _ = cell.key if isinstance(cell, Cell) else cell
+    return " ".join(f"{benchmark} {placement} {params.replace(';', ' ')}".split())
+
+
+def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """For each cell, benchmark and metric; then placement, the params that differ between the
+    benchmark's cells, and what is under test in some cells and not in all."""
+    found = []
+    everywhere = (
+        set(cells[0].under_test).intersection(*(c.under_test for c in cells)) if cells else set()
+    )
+    for cell in cells:
+        params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
+        common = set(params[0]).intersection(*params[1:])
+        own = [pair for pair in cell.params.split(";") if pair not in common]
+        tested = [what for what in cell.under_test if what not in everywhere]
+        told = ", ".join([" ".join([cell.placement, *own]), *tested])
+        found.append((f"{cell.benchmark} {cell.metric}", told))
+    return found
+
+
+def figure(value: float | None) -> str:
+    """A time or a count; a small one with a decimal."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """The figure with its unit, where there is one."""
+    return figure(value) + (f" {unit}" if value is not None else "")
+
+
+def ratio(judgement: Judgement) -> tuple[str, str]:
+    """Ratio and interval."""
+    if judgement.ratio is None:
+        return MISSING, ""
+    if not judgement.interval:
+        return f"{judgement.ratio:.3f}", "no interval"
+    low, high = judgement.interval
+    digits = ratio_digits(low, high)
+    return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def side(info: SideInfo) -> str:
+    return (
+        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; {how_measured(info)};"
+        f" {boots_of(info)}, runs: {info.runs}"
+    )
+
+
+def boots_of(info: SideInfo) -> str:
+    sessions = "" if info.sessions == info.boots else f" in {plural(info.sessions, 'session')}"
+    return boots(info.boots_of_metrics) + sessions
+
+
+def how_measured(info: SideInfo) -> str:
+    """The mode, the emulator if any, and the unit unless it is a time."""
+    if info.mode == "counted":
+        return f"instructions counted by {info.emulator or 'an emulator'}"
+    unit = "" if info.unit == "ns" else f", unit {info.unit}"
+    return f"mode {info.mode}{f' ({info.emulator})' if info.emulator else ''}{unit}"
+
+
+def terms(comparison: Comparison) -> Iterator[str]:
+    """The meaning of the figures, and the rules of the verdicts."""
+    rules = comparison.options.rules
+    correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
+    counted = any(against.base.unit == "instructions" for against in comparison.against)
+    tests = (
+        f", by {correction} over {plural(comparison.family, 'test')}" if comparison.family else ""
+    )
+    yield (
+        f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
+        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p is that of a ratio within the margin."
+    )
+    if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
+        yield FIXED_BEFOREHAND
+    if rules.correction == "bh":
+        yield (
+            "With bh, alpha bounds the share of false ones among the verdicts faster and slower, not"
+            " the chance of any false one."
+        )
+
+
+def explanations(result: Result, against: Against, comparison: Comparison) -> Iterator[str]:
+    """Sentences below a result: why it is not settled, and what would settle it."""
+    j = result.judgement
+    noun = against.unit_noun
+    if j.verdict is Verdict.UNATTRIBUTABLE:
+        yield j.reason
+        if j.ratio is not None:
+            what, within = f"these {noun}s", f"the {noun}s"
+            if j.base.units == j.new.units == 1:
+                # What is no kernel's was measured in one boot.
+                shared = against.subject != "kernel"
+                what = f"the two sides in this {noun}" if shared else f"these two {noun}s"
+                within = "it" if shared else within
+            how = {
+                Method.RUNS: f"interval from the runs within {within}",
+                Method.SAMPLES: "interval from the samples of one run a side",
+            }.get(j.method, f"{_lone(j, noun)}, so no interval")
+            yield f"the ratio shown compares {what}, {how}: it says nothing about other {noun}s"
+        if against.subject == "kernel":
+            yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
+    elif j.verdict is Verdict.NOT_DELIVERED:
+        yield j.reason
+    elif j.verdict is Verdict.INCONCLUSIVE:
+        yield j.reason
+        if word := direction(j):
+            yield f"NEW is {word} by more than chance, perhaps within the margin"
+        if j.settle:
+            yield settle(j.settle, j, noun)
+    elif j.verdict is Verdict.SAME:
+        if word := direction(j):
+            yield f"NEW is {word} by more than chance, but within the margin"
+    over = result.over_boots
+    if over and over.method is Method.PAIRED:
+        figures = "{} ({})".format(*ratio(over))
+        yield (
+            f"over {over.base.units} boots, each one pair: {figures}, which includes other boots; the"
+            " verdict is about the blocks of these boots"
+        )
+    if j.unpaired:
+        yield f"{plural(j.unpaired, noun)} left out: incomplete, or without a partner on the other side"
+
+
+def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
+    """The sentences that explain every figure alike, for reports to give once and above all figures.
+    Metrics that one side lacks have reasons of their own."""
+    found = [
+        tuple(explanations(result, against, comparison))
+        for cell in against.cells
+        for result in cell.results
+        if result.tested and result.judgement.ratio is not None
+    ]
+    if len(found) < 2:
+        return ()
+    return tuple(sentence for sentence in found[0] if all(sentence in other for other in found))
+
+
+def direction(j: Judgement) -> str:
+    """`longer` or `shorter` where the interval excludes 1; empty where it contains 1 or there are too
+    few units for any claim."""
+    if j.p is None or j.ratio is None or not j.interval or j.interval[0] <= 1 <= j.interval[1]:
+        return ""
+    return "longer" if j.ratio > 1 else "shorter"
+
+
+def _lone(j: Judgement, noun: str) -> str:
+    """Why runs give no interval."""
+    if j.base.runs == j.new.runs == 1:
+        return "one run a side"
+    for name, side in (("BASE", j.base), ("NEW", j.new)):
+        if side.runs == 1:
+            return f"{name} is one run"
+    return f"one run in a {noun}"
+
+
+def settle(found: Settle, j: Judgement, noun: str) -> str:
+    """How many units or runs would settle the verdict, and as what; for blocks, as options of klat
+    ab."""
+    chance = f"with a chance of {percent(found.power)}, assuming these estimates are correct"
+    units = f"{found.units or 0:,} {noun}s a side (now {j.base.units} and {j.new.units})"
+    runs = f"{found.runs or 0:,} runs in each {noun}"
+    if noun == "block":
+        now = min(j.base.units, j.new.units)
+        units = f"{found.units or 0:,} blocks (--blocks {found.units}; now {now})"
+        a_turn = math.ceil((found.runs or 0) / TURNS)
+        runs = f"{a_turn:,} runs in each turn (--runs-per-block {a_turn})"
+    would = f"would be settled as {found.verdict.value} by"
+    if found.units and found.runs:
+        return f"{would} {units}, or by {runs}, {chance}"
+    if found.units:
+        return f"{would} {units}, {chance}; more runs in each {noun} alone would not settle it"
+    if found.runs:
+        return f"{would} {runs}, {chance}"
+    why = "the ratio is too close to the edge of the margin"
+    if j.resolution:
+        why = "the counter's steps are too coarse, or the ratio is too close to the edge of the margin"
+    return f"no number of {noun}s up to 1,000 would settle it: {why}"
+
+
+def spreads(j: Judgement, noun: str) -> str:
+    """Kalibera and Jones's T, the variation that a level itself adds, and S, the variation seen at it
+    with all levels below. Standard deviations of logs, so they are relative."""
+
+    def told(found: Spread) -> str:
+        if found.run is None or found.unit is None:
+            return MISSING
+        levels = (found.run, found.unit)
+        texts = [[deviation(level.own), deviation(level.observed)] for level in levels]
+        if texts == [["none seen"] * 2] * 2:
+            return "none seen"
+        runs, units = (f"{own} (S {observed})" for own, observed in texts)
+        return f"runs {runs}, {noun}s {units}"
+
+    return f"variation T: BASE {told(j.base)}; NEW {told(j.new)}"
+
+
+def deviation(own: float | None) -> str:
+    if own is None:
+        return MISSING
+    return percent(math.sqrt(own)) if own > 0 else "none seen"
+
+
+def method(j: Judgement, noun: str) -> str:
+    """The method for ratio and interval over units; empty for another method."""
+    if j.method not in (Method.WELCH, Method.PAIRED):
+        return ""
+    return f"{j.method.value.replace('unit', noun)}, {j.freedom:.1f} degrees of freedom"
+
+
+def within(found: Within | None) -> str:
+    """How well single runs of a side resolve the quantile."""
+    if found is None:
+        return "no run supports an interval"
+    return (
+        f"{100 * (found.low - 1):+.2f} to {100 * (found.high - 1):+.2f} %,"
+        f" {found.effective:,.0f} effective of {found.samples:,.0f} samples"
+    )
+
+
+def worst(found: Worst) -> str:
+    return f"{figure(found.maximum)} of {found.samples:,} samples"
+
+
+def exceedance(found: Worst) -> str:
+    """Above the threshold: samples, then the share of runs with its interval."""
+    if found.runs_above is None or found.share is None:
+        return MISSING
+    samples = "n/a" if found.samples_above is None else f"{found.samples_above:,}"
+    low, high = found.share
+    rate = ""
+    if found.samples_above is not None and found.samples:
+        rate = f" ({found.samples_above / found.samples:.2g})"
+    return (
+        f"{samples} of {found.samples:,} samples{rate}, in {found.runs_above:,} of"
+        f" {plural(found.runs, 'run')} ({100 * low:.3g} to {100 * high:.3g} %)"
+    )
+
+
+def tally(comparison: Comparison) -> str:
+    """`2 slower, 1 same`."""
+    found = comparison.verdicts
+    return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v]) or "nothing compared"
+
+
+MEANINGS = {
+    0: "no regression",
+    1: "regression",
+    3: "inconclusive",
+    4: "not comparable",
+    5: "not delivered",
+}

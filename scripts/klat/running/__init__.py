@@ -1,0 +1,1 @@
+"""Schedules, runs and resumes sessions on this machine."""

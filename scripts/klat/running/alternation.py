@@ -1,0 +1,113 @@
+"""Two settings that take turns within one boot: two sessions, whose runs alternate.
+
+run.json of each holds, besides what it holds of every session: `setup`, `prefix` and `restore`;
+`options`, those that this setting alone was told; `turns`, as [first order, last order, place among those of both]; `pairing`, the blocks, as
+docs/record.md says; `partner`, the path from it to the session of the other setting; and `first`,
+whether it is A.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klat.record import plan_csv, session_directory
+from klat.running import recording
+from klat.base.errors import KlatError
+from klat.record.plan_csv import PlannedRun
+from klat.running.recording import Settings
+from klat.running.runner import Portion, Runner, command_line
+
+
+@dataclass(frozen=True)
+class Partner:
+    """What run.json says of the turns."""
+
+    path: Path
+    first: bool
+    turns: tuple[plan_csv.Turn, ...]
+
+    @staticmethod
+    def of(session: Path, facts: dict[str, Any]) -> Partner | None:
+        """None where the session took no turns. KlatError where that cannot be understood."""
+        if facts.get("partner") is None:
+            return None
+        try:
+            turns = tuple(plan_csv.Turn(int(f), int(last), int(p)) for f, last, p in facts["turns"])
+            return Partner(session / str(facts["partner"]), bool(facts["first"]), turns)
+        except (KeyError, TypeError, ValueError):
+            raise KlatError(f"{session}/run.json is damaged or was edited") from None
+
+
+def begin(
+    output: Path,
+    settings: Sequence[Settings],
+    plans: Sequence[tuple[list[PlannedRun], list[plan_csv.Turn]]],
+    options: Sequence[Sequence[str]],
+    command: Sequence[str],
+) -> list[Path]:
+    """Make both session directories with their plans, before the first run. `options` are those that
+    one setting alone is told."""
+    for each in settings:
+        recording.prefix_words(each.prefix)
+    experiment = secrets.token_hex(8)
+    sessions = [session_directory.create(output, each.label) for each in settings]
+    for index, (each, (schedule, turns)) in enumerate(zip(settings, plans)):
+        blocks: dict[int, list[int]] = {}
+        for turn in turns:
+            span = blocks.setdefault(turn.block, [turn.first, turn.last])
+            span[1] = turn.last
+        more = {
+            "first": index == 0,
+            "partner": os.path.relpath(sessions[1 - index].resolve(), sessions[index].resolve()),
+            "options": list(options[index]),
+            "turns": [[turn.first, turn.last, turn.place] for turn in turns],
+            "pairing": {
+                "experiment": experiment,
+                "pairs": [[*span, str(block)] for block, span in blocks.items()],
+            },
+        }
+        recording.write(sessions[index], each, schedule, command, more)
+    return sessions
+
+
+def both(session: Path, trust: bool) -> list[Path]:
+    """This session and its partner, A first. `trust` is that of directory.read_facts()."""
+    facts = session_directory.read_facts(session, trust)
+    partner = Partner.of(session, facts)
+    if partner is None:
+        raise KlatError(f"{session}: klat ab did not begin it; klat run --resume completes it")
+    other = Path(os.path.relpath(partner.path))
+    if os.path.isabs(session):
+        other = Path(os.path.normpath(partner.path.resolve()))
+    try:
+        back = Partner.of(other, session_directory.read_facts(other, trust))
+    except KlatError as error:
+        raise KlatError(f"the session that took turns with {session}: {error}") from None
+    if back is None or not back.path.is_dir() or not back.path.samefile(session):
+        raise KlatError(f"{other} is not the session that took turns with {session}")
+    return [session, other] if partner.first else [other, session]
+
+
+class TurnsRunner(Runner):
+    """One attempt to complete both sessions."""
+
+    command = "ab"
+
+    def portions(self, remaining: Sequence[Sequence[PlannedRun]]) -> list[Portion]:
+        """Turn after turn, of each what is left."""
+        found: list[tuple[int, Portion]] = []
+        for each, runs in zip(self._recordings, remaining):
+            partner = Partner.of(each.path, each.facts)
+            assert partner
+            for turn in partner.turns:
+                left = [run for run in runs if turn.first <= run.order <= turn.last]
+                found.append((turn.place, Portion(each, left)))
+        return [portion for _, portion in sorted(found, key=lambda item: item[0])]
+
+    def advice(self, recorded: Sequence[Path]) -> list[str]:
+        return [command_line("compare", *recorded)] if len(recorded) == 2 else []

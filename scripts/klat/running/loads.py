@@ -1,0 +1,59 @@
+"""The background loads that klat brings along, and what else `--load` may name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from klat.base import programs
+from klat.base.errors import KlatError
+
+_SHELL = "/bin/sh"
+_LIST_SECONDS = 5
+_WORD = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def _program() -> Path | None:
+    directory = programs.directory()
+    for path in (directory / "load" / "load", directory / "load-load"):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def names() -> list[str]:
+    """Those there are; none where the program is not built."""
+    program = _program()
+    if program is None:
+        return []
+    try:
+        told = subprocess.run(
+            [program, "--list"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIST_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.split()[0] for line in told.splitlines() if line.strip()]
+
+
+def check(load: str) -> None:
+    """KlatError where it is one word that is neither a load nor a command."""
+    if not _WORD.fullmatch(load) or load in names() or shutil.which(load):
+        return
+    there = ", ".join(names()) or "none: load/load is not built, run 'make' first"
+    raise KlatError(f"--load {load}: is neither a load nor a command; the loads are {there}")
+
+
+def words(load: str) -> list[str]:
+    """How it is started: a load by its name, all else by the shell."""
+    program = _program()
+    if program is not None and load in names():
+        return [str(program), load]
+    return [_SHELL, "-c", load]

@@ -1,0 +1,388 @@
+"""A session on its way to being complete: what was planned, what is recorded, what the programs said.
+
+The programs record; this only starts them and counts. The record is read once before the first run,
+when a session is resumed, and once at the end, to tell what became of the runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from klat import __version__
+from klat.base import locks, process, programs
+from klat.record import plan_csv, session_directory
+from klat.base.errors import KlatError
+from klat.record.other_work import other_work
+from klat.record.plan_csv import PlannedRun
+from klat.base.process import Signals
+from klat.record.json_files import SCHEMA
+from klat.record.session import STATUSES, Session, printable, read_session
+
+MEASURED, FAILED, USAGE, INVALID, SKIPPED = range(5)
+
+# After so many runs of one program that fail alike, the next would too.
+_FAILURES_ALIKE = 3
+_LINES_SHOWN = 8
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a session is told once and keeps when it is resumed. `setup` goes before each block of
+    runs, `prefix` before each program, `restore` after all."""
+
+    label: str
+    seed: int
+    load: str | None = None
+    pause_ms: int = 0
+    time_limit_s: int = 120
+    setup: str | None = None
+    prefix: str | None = None
+    restore: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> Settings:
+        known = Settings.__dataclass_fields__
+        return Settings(**{name: value for name, value in facts.items() if name in known})
+
+
+@dataclass
+class Tally:
+    """What the programs said with their exit statuses and on standard error."""
+
+    warnings: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+def write(
+    session: Path,
+    settings: Settings,
+    schedule: Sequence[PlannedRun],
+    command: Sequence[str],
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Put down the plan of a new session directory, before the first run."""
+    facts = {
+        "schema": SCHEMA,
+        "klat_version": __version__,
+        "command": list(command),
+        "created": session_directory.iso(session_directory.now()),
+        "boot_id": session_directory.boot_id(),
+        **settings.facts(),
+        **(more or {}),
+        "runner": os.getpid(),
+        "resumed": [],
+    }
+    session_directory.write_plan(session, plan_csv.to_csv(schedule), facts)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is recorded of a session: runs of the plan by status, those missing, and by (status,
+    benchmark, reason) those that are not ok."""
+
+    statuses: Counter[str]
+    reasons: Counter[tuple[str, str, str]]
+    planned: int
+    problems: tuple[str, ...]
+    disturbance: str = ""  # by others, on the CPUs under test
+
+    @property
+    def recorded(self) -> int:
+        return sum(self.statuses.values())
+
+    @property
+    def missing(self) -> int:
+        return self.planned - self.recorded
+
+
+class Recording:
+    """One session, in one attempt to complete it."""
+
+    def __init__(self, session: Path, trust: bool = False) -> None:
+        """`trust` accepts a session that another user can have written."""
+        self.path = session
+        self.facts = session_directory.read_facts(session, trust)
+        self.settings = Settings.of(self.facts)
+        self.schedule = plan_csv.from_csv(session_directory.read_plan(session, self.facts))
+        self._paths = {n: programs.require(n) for n in {r.benchmark for r in self.schedule}}
+        self._prefix = prefix_words(self.settings.prefix)
+        self._lock: session_directory.Lock | None = None
+        self.tally = Tally()
+        # The last failure of a program, and of one of its parameter sets, and how often in
+        # succession.
+        self._failing: dict[tuple[str, ...], tuple[tuple[int | None, str], int]] = {}
+
+    @property
+    def lock(self) -> int:
+        """The descriptor that the programs inherit."""
+        assert self._lock
+        return self._lock.descriptor
+
+    def take(self, signals: Signals, say: Callable[[str], None]) -> None:
+        """Wait for a run that a killed runner left behind; refuse where a runner is at work."""
+        self._lock = session_directory.Lock(self.path)
+        if self._lock.try_take():
+            return
+        # A run in flight inherited the lock from its runner; that runner has ended.
+        holder = self._lock.holder()
+        at_work = self.facts["runner"] if holder is None else holder
+        if _alive(at_work):
+            raise KlatError(
+                f"{self.path}: another klat run is at work in it, or a program holds its lock:"
+                f" {locks.name_of(at_work)}; wait until it ends, or end it"
+            )
+        say("waiting for the run that is still in flight to be recorded")
+        limit = self.settings.time_limit_s
+        deadline = time.monotonic() + limit
+        while not self._lock.try_take():
+            if time.monotonic() > deadline:
+                raise KlatError(
+                    f"{self.path}: timed out after {limit} s waiting for its lock, which"
+                    f" {locks.name_of(holder)} holds; end that process"
+                )
+            signals.sleep(0.1)
+
+    def close(self) -> None:
+        if self._lock:
+            self._lock.close()
+
+    def remaining(self, resumed: bool) -> list[PlannedRun]:
+        """What is still to be run. Where resumed, run.json tells of it from then on."""
+        if not resumed:
+            return list(self.schedule)
+        if self.facts["boot_id"] != session_directory.boot_id():
+            raise KlatError(
+                f"{self.path}: begun before this machine was booted, and a session is one boot;"
+                " begin a new session"
+            )
+        completed: set[int] = set()
+        if not session_directory.is_empty(self.path):
+            record = read_session(self.path)
+            completed = self._completed(record)
+            changed = session_directory.changed_programs(record.info, self._paths.items())
+            if changed:
+                raise KlatError(
+                    f"{self.path}: {', '.join(sorted(changed))} was built anew since; a session"
+                    " is of one build, begin a new session"
+                )
+        self.facts["runner"] = os.getpid()
+        self.facts["resumed"] = [
+            *self.facts["resumed"],
+            session_directory.iso(session_directory.now()),
+        ]
+        session_directory.write_facts(self.path, self.facts)
+        return [run for run in self.schedule if run.order not in completed]
+
+    def _completed(self, record: Session) -> set[int]:
+        for row in record.rows:
+            if not row.order:
+                continue
+            planned = self.schedule[row.order - 1] if row.order <= len(self.schedule) else None
+            if planned is None or (planned.benchmark, planned.run) != (row.benchmark, row.run):
+                raise KlatError(
+                    f"{self.path}: run {row.order} of runs.csv is not that of plan.csv; begin a"
+                    " new session"
+                )
+        return record.completed_orders()
+
+    def run(
+        self, run: PlannedRun, stderr: int, signals: Signals, inherit: Sequence[int] = ()
+    ) -> None:
+        """One run, to its end. `stderr` is a file in memory, empty before and after."""
+        before = self._recorded_bytes() if self._prefix else 0
+        status = self._start(run, stderr, signals, inherit)
+        silent = bool(self._prefix) and self._recorded_bytes() == before
+        self._count(run, status, take_lines(stderr), silent)
+
+    def _start(
+        self, run: PlannedRun, stderr: int, signals: Signals, inherit: Sequence[int]
+    ) -> int | None:
+        path = self._paths[run.benchmark]
+        first = [*self._prefix, str(path)]
+        own = (
+            f"--record={self.path}",
+            f"--label={self.settings.label}",
+            f"--seed={self.settings.seed}",
+            "--quiet",
+            f"--run={run.run}",
+            f"--order={run.order}",
+        )
+        try:
+            return process.run(
+                [*first, *run.arguments, *own],
+                signals,
+                seconds=self.settings.time_limit_s,
+                stderr=stderr,
+                inherit=(self.lock, *inherit),
+            )
+        except OSError as error:
+            raise KlatError(
+                f"{first[0]} cannot be started: {error.strerror}", status=FAILED
+            ) from error
+
+    def _recorded_bytes(self) -> int:
+        try:
+            return (self.path / "runs.csv").stat().st_size
+        except OSError:
+            return 0
+
+    def _count(
+        self, run: PlannedRun, status: int | None, lines: Sequence[str], silent: bool
+    ) -> None:
+        # Both, as the order is random: a parameter set that cannot work is among others that do.
+        keys = {(run.benchmark,), (run.benchmark, *run.arguments)}
+        measured = status in (MEASURED, INVALID, SKIPPED)
+        if measured and not silent:
+            for key in keys:
+                self._failing.pop(key, None)
+            self.tally.warnings.update(lines)
+            return
+        if measured:
+            message = (
+                f"{run.benchmark}: nothing was recorded, although"
+                f" {shlex.quote(self.settings.prefix or '')} ended with status {status}: does it"
+                " run what follows it?"
+            )
+        elif status is None:
+            message = (
+                f"{run.benchmark}: ended after {self.settings.time_limit_s} s without a result"
+            )
+        elif status < 0:
+            message = f"{run.benchmark}: killed by signal {-status}"
+        else:
+            message = lines[-1] if lines else f"{run.benchmark}: status {status}, without a message"
+        self.tally.failures[message] += 1
+        self.tally.warnings.update(lines[:-1])
+        # Neither another run nor --resume would fare better.
+        if status == USAGE or any(text in message for text in _DISK_FULL):
+            raise KlatError(message, status=USAGE)
+        for key in keys:
+            before, times = self._failing.get(key, (None, 0))
+            times = times + 1 if before == (status, message) else 1
+            self._failing[key] = ((status, message), times)
+            if times == _FAILURES_ALIKE:
+                raise KlatError(
+                    f"{times} runs in succession failed alike: {message}", status=FAILED
+                )
+
+    @property
+    def empty(self) -> bool:
+        return session_directory.is_empty(self.path)
+
+    def outcome(self) -> Outcome:
+        """Read back from the record."""
+        record = None if self.empty else read_session(self.path)
+        statuses: Counter[str] = Counter()
+        reasons: Counter[tuple[str, str, str]] = Counter()
+        for rows in record.runs() if record else ():
+            if not rows[0].order:
+                continue
+            worst = max(rows, key=lambda row: STATUSES.index(row.status))
+            statuses[worst.status] += 1
+            if worst.status != "ok":
+                reasons[worst.status, worst.benchmark, worst.reason] += 1
+        problems = tuple(map(printable, record.problems)) if record else ()
+        disturbance = other_work([record]) if record else ""
+        return Outcome(statuses, reasons, len(self.schedule), problems, disturbance)
+
+    def tell(self, outcome: Outcome, stopped: str, say: Callable[[str], None]) -> None:
+        """What was recorded, and what the programs said of what was not."""
+        for problem in outcome.problems:
+            say(problem)
+        counts = ", ".join(f"{outcome.statuses[s]} {s}" for s in STATUSES if outcome.statuses[s])
+        say(f"{outcome.recorded} of {outcome.planned} runs recorded: {counts or 'none'}")
+        if outcome.disturbance:
+            say(f"warning: {outcome.disturbance}")
+        by_reason = outcome.reasons.items()
+        _tell_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
+        self.tell_warnings([why for _, _, why in outcome.reasons] + [stopped], say)
+
+    def tell_warnings(self, told: Iterable[str], say: Callable[[str], None]) -> None:
+        """What the programs said, without what has been told already."""
+        said = [text for text in told if text]
+        unsaid = Counter(
+            {
+                line: n
+                for line, n in (self.tally.failures + self.tally.warnings).items()
+                if not any(text in line or line in text for text in said)
+            }
+        )
+        _tell_counted(unsaid, say)
+
+
+def prefix_words(prefix: str | None) -> list[str]:
+    """The command that goes before a program, as words, the first of them a path. KlatError where
+    it is none."""
+    if prefix is None:
+        return []
+    try:
+        words = shlex.split(prefix)
+    except ValueError as error:
+        raise KlatError(f"the prefix {prefix!r} cannot be split: {error}") from None
+    if not words:
+        raise KlatError("a prefix cannot be empty")
+    found = shutil.which(words[0])
+    if found is None:
+        raise KlatError(f"the prefix {prefix!r}: there is no command {words[0]!r}")
+    return [found, *words[1:]]
+
+
+def status_of(outcomes: Sequence[Outcome]) -> int:
+    """The exit status that tells the worst of them."""
+    statuses = sum((outcome.statuses for outcome in outcomes), Counter[str]())
+    if any(outcome.missing for outcome in outcomes) or statuses["error"]:
+        return FAILED
+    if statuses["invalid"]:
+        return INVALID
+    if statuses["skipped"] and not statuses["ok"] and not statuses["disturbed"]:
+        return SKIPPED
+    return MEASURED
+
+
+def take_lines(descriptor: int) -> list[str]:
+    """What a program wrote to it, which is then empty again."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return []
+    text = os.pread(descriptor, min(size, 1 << 20), 0)
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+
+
+def _tell_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
+    """Each line once with its count, those that differ only in numbers together."""
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        alike.setdefault(re.sub(r"[0-9]+(\.[0-9]+)?", "#", line), []).append(line)
+    counts = {group[0]: sum(lines[line] for line in group) for group in alike.values()}
+    several = {group[0] for group in alike.values() if len(group) > 1}
+    shown = sorted(counts, key=lambda line: -counts[line])
+    for line in shown[:_LINES_SHOWN]:
+        like = " (and the like)" if line in several else ""
+        say(f"  {counts[line]} x {printable(line)}{like}")
+    if len(shown) > _LINES_SHOWN:
+        say(f"  and {len(shown) - _LINES_SHOWN} other lines")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

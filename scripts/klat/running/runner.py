@@ -1,0 +1,205 @@
+"""Follows the plans of one session, or of several that take turns: one program after the other, until
+all is recorded or something has to be said."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.base import process, streams
+from klat.record import session_directory
+from klat.running.cleanup import Load, Restore
+from klat.base.errors import KlatError
+from klat.record.plan_csv import PlannedRun
+from klat.base.process import Signals, Stopped
+from klat.running.progress import Progress, TimeLeft
+from klat.running.recording import FAILED, Outcome, Recording, status_of, take_lines
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Runs of one session that follow one another; its set-up command goes before them."""
+
+    recording: Recording
+    runs: Sequence[PlannedRun]
+
+
+class Runner:
+    """One attempt to complete a session."""
+
+    command = "run"  # of klat, that resumes it
+
+    def __init__(self, sessions: Sequence[Path], trust: bool = False) -> None:
+        """`trust` accepts sessions that another user can have written."""
+        self._trust = trust
+        self._recordings = [Recording(session, trust) for session in sessions]
+        self._planned = sum(len(recording.schedule) for recording in self._recordings)
+
+    def run(self, resumed: bool = False) -> int:
+        """Complete it and say how it went. The exit status of the command."""
+        with Signals() as signals:
+            try:
+                for recording in self._recordings:
+                    recording.take(signals, self.say)
+                portions = self.portions([r.remaining(resumed) for r in self._recordings])
+                return self._follow([portion for portion in portions if portion.runs], signals)
+            except Stopped as stopped:
+                return stopped.status
+            finally:
+                for recording in self._recordings:
+                    recording.close()
+
+    def portions(self, remaining: Sequence[Sequence[PlannedRun]]) -> list[Portion]:
+        """In which order what is left of each session is run."""
+        return [Portion(*both) for both in zip(self._recordings, remaining)]
+
+    def _follow(self, portions: Sequence[Portion], signals: Signals) -> int:
+        done = self._planned - sum(len(portion.runs) for portion in portions)
+        progress = Progress(self._planned, done, sys.stderr)
+        settings = self._recordings[0].settings
+        load: Load | None = None
+        restore: Restore | None = None
+        stopped: Stopped | KlatError | None = None
+        failure = ""
+        try:
+            if settings.restore and portions:
+                locks = [recording.lock for recording in self._recordings]
+                restore = Restore(settings.restore, locks)
+            if settings.load and portions:
+                load = Load(settings.load, self._recordings[0].path, signals)
+                load.settle()
+            self._loop(portions, done, signals, progress, load, restore)
+        except (Stopped, KlatError) as error:
+            stopped = error
+        finally:
+            progress.clear()
+            if load:
+                load.end()
+            if restore:
+                failure = restore.end(signals, settings.time_limit_s)
+        return self._conclude(stopped, failure)
+
+    def _loop(
+        self,
+        portions: Sequence[Portion],
+        done: int,
+        signals: Signals,
+        progress: Progress,
+        load: Load | None,
+        restore: Restore | None,
+    ) -> None:
+        left = TimeLeft(Counter(run.benchmark for portion in portions for run in portion.runs))
+        inherit = (restore.lifeline,) if restore else ()
+        # In memory, as a pipe would have to be emptied while the program measures.
+        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        try:
+            for portion in portions:
+                begun = time.monotonic()
+                signals.check()
+                _set_up(portion.recording, stderr, signals)
+                pause = portion.recording.settings.pause_ms / 1000
+                for run in portion.runs:
+                    signals.check()
+                    progress.before(done, run.benchmark, left.seconds())
+                    portion.recording.run(run, stderr, signals, inherit)
+                    done += 1
+                    if load:
+                        load.check()
+                    if pause:
+                        signals.sleep(pause)
+                    left.ran(run.benchmark, time.monotonic() - begun)
+                    begun = time.monotonic()
+        finally:
+            os.close(stderr)
+
+    def _conclude(self, stopped: Stopped | KlatError | None, failure: str) -> int:
+        """Say what was recorded and what to do next; the exit status."""
+        if isinstance(stopped, KlatError) and all(r.empty for r in self._recordings):
+            for recording in self._recordings:
+                recording.tell_warnings([str(stopped)], self.say)
+                session_directory.remove_unused(recording.path)
+            if failure:
+                self.say(failure)
+            raise stopped
+        outcomes = []
+        for recording in self._recordings:
+            outcomes.append(recording.outcome())
+            if len(self._recordings) > 1:
+                self.say(f"{recording.settings.label}:")
+            recording.tell(outcomes[-1], str(stopped or ""), self.say)
+        streams.announce([recording.path for recording in self._recordings], self.say)
+        if stopped:
+            self.say(f"stopped: {stopped}")
+        if failure:
+            self.say(failure)
+        if any(outcome.missing for outcome in outcomes):
+            trust = ["--trust"] if self._trust else []
+            again = command_line(self.command, *trust, "--resume", self._recordings[0].path)
+            self.say(f"to complete it: {_sudo()}{again}")
+        self._advise(outcomes)
+        if stopped:
+            return stopped.status
+        return FAILED if failure else status_of(outcomes)
+
+    def _advise(self, outcomes: Sequence[Outcome]) -> None:
+        paths = [r.path for r, outcome in zip(self._recordings, outcomes) if outcome.recorded]
+        lines = self.advice(paths)
+        for start, line in zip(("next:", *[" " * 5] * len(lines)), lines):
+            self.say(f"{start} {line}")
+
+    def advice(self, recorded: Sequence[Path]) -> list[str]:
+        """What to type next, of the sessions that hold something."""
+        return [
+            line
+            for path in recorded
+            for line in (command_line("summary", path), f"{command_line('plot', path)} -o plots")
+        ]
+
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
+    """Run a session's set-up command. KlatError where that fails."""
+    command = recording.settings.setup
+    if command is None:
+        return
+    status = process.run(
+        ["/bin/sh", "-c", command],
+        signals,
+        seconds=recording.settings.time_limit_s,
+        stderr=stderr,
+        inherit=(),
+    )
+    lines = take_lines(stderr)
+    what = f"the set-up of {recording.settings.label}, {shlex.quote(command)},"
+    if status:
+        raise KlatError(f"{what} {process.ending(status, lines)}", status=FAILED)
+    if status is None:
+        seconds = recording.settings.time_limit_s
+        raise KlatError(f"{what} did not end within {seconds} s", status=FAILED)
+    recording.tally.warnings.update(f"set-up: {line}" for line in lines)
+
+
+def command_line(*words: str | Path) -> str:
+    """As the user called klat; a path that begins with a hyphen is no option."""
+    told = [f"./{w}" if isinstance(w, Path) and str(w).startswith("-") else str(w) for w in words]
+    return shlex.join([_own_name(), *told])
+
+
+def _own_name() -> str:
+    """How the user called klat."""
+    called = sys.argv[0]
+    name = os.path.basename(called)
+    return name if shutil.which(name) == called else called
+
+
+def _sudo() -> str:
+    return "sudo " if os.geteuid() == 0 and os.environ.get("SUDO_UID") else ""

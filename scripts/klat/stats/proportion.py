@@ -1,0 +1,70 @@
+"""How often something happens that happens rarely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from klat.stats.hierarchy import mean
+
+Interval = tuple[float, float]
+
+
+def clopper_pearson(x: float, n: float, confidence: float) -> Interval:
+    """Of x in n independent trials: covers at least as often as it says (Clopper and Pearson,
+    Biometrika 26, 1934). x and n need not be whole numbers."""
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if x <= 0 else float(betaincinv(x, n - x + 1, tail))
+    high = 1.0 if x >= n else float(betaincinv(x + 1, n - x, 1 - tail))
+    return low, high
+
+
+def wilson(x: float, n: float, confidence: float) -> Interval:
+    """Of x in n independent trials: covers about as often as it says (Wilson, J. American
+    Statistical Association 22, 1927)."""
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + confidence) / 2))
+    p = x / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+def clustered(counts: Sequence[int], sizes: Sequence[int], confidence: float) -> Interval:
+    """Of sum(counts) in sum(sizes) trials that came in clusters, whose members are alike.
+
+    Clopper and Pearson's interval over the effective number of trials, which is that of independent
+    ones with the variance seen between clusters (Korn and Graubard, Survey Methodology 24, 1998).
+    Never over more trials than there are. One cluster, and counts of none or all, have no variance
+    to see: there the trials stand for themselves.
+    """
+    from scipy.special import stdtrit
+
+    x, n, clusters = sum(counts), sum(sizes), len(sizes)
+    p = x / n
+    if clusters < 2 or x in (0, n):
+        return clopper_pearson(x, n, confidence)
+    # The ratio estimator's variance by linearisation (Cochran, Sampling Techniques, 1977, 11.8).
+    residuals = [count - p * size for count, size in zip(counts, sizes)]
+    centre = mean(residuals)
+    spread = math.fsum((residual - centre) ** 2 for residual in residuals)
+    square = clusters / (clusters - 1) * spread / n**2
+    effective = float(n)
+    if square > 0:
+        tail = (1 + confidence) / 2
+        few = float(stdtrit(n - 1, tail)) / float(stdtrit(clusters - 1, tail))
+        effective = min(float(n), p * (1 - p) / square * few**2)
+    effective = max(effective, 1.0)
+    return clopper_pearson(p * effective, effective, confidence)
+
+
+def fisher(x: int, n: int, y: int, m: int) -> float:
+    """Two-sided p of x in n and y in m independent trials being of one chance: of all ways to deal
+    x + y among both, those that are no likelier than this one (Fisher, Statistical Methods for
+    Research Workers, 1934, section 21.02)."""
+    every = x + y
+    ways = {k: math.comb(n, k) * math.comb(m, every - k) for k in range(min(n, every) + 1)}
+    return sum(way for way in ways.values() if way <= ways[x]) / math.comb(n + m, every)

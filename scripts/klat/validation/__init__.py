@@ -1,2 +1,0 @@
-"""Proof that a verdict can be trusted: simulated kernels of which the truth is known, judged by
-klat.verdicts itself. `make validate` prints the tables; docs/validation.md holds them."""

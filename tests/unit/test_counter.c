@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* The counter: nothing here asserts a time, only that measures of the same thing agree. */
+#include "support.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct klat_policy fair = { .policy = SCHED_OTHER };
+
+static int64_t raw_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static int allowed(int *cpus, int most)
+{
+	klat_cpu_set set;
+	int count = 0;
+
+	assert_int_equal(klat_cpus_allowed(&set), 0);
+	for (int cpu = 0; cpu < KLAT_MAX_CPU && count < most; cpu++)
+		if (klat_cpu_in(&set, cpu))
+			cpus[count++] = cpu;
+	return count;
+}
+
+TEST(the_floor_is_positive_and_in_whole_quanta)
+{
+	struct klat_worker worker = { 0 };
+	uint64_t floor;
+	int64_t quantum = klat_counter_quantum();
+
+	__rdtscp(&worker.aux);
+	floor = klat_counter_floor(&worker);
+	assert_true(quantum >= 1);
+	assert_true(floor > 0);
+	assert_int_equal(floor % quantum, 0);
+}
+
+TEST(stamps_do_not_run_backwards)
+{
+	struct klat_worker worker = { 0 };
+	uint64_t last = klat_stamp_begin();
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	for (int i = 0; i < 100000; i++) {
+		uint64_t now = i & 1 ? klat_stamp_begin() : klat_stamp_end(&worker);
+
+		assert_true(now >= last);
+		last = now;
+	}
+}
+
+TEST(a_stamp_on_another_cpu_shows)
+{
+	struct klat_worker worker = { 0 };
+
+	__rdtscp(&worker.aux);
+	worker.aux++; /* as if it were pinned to a neighbour */
+	klat_stamp_end(&worker);
+	assert_int_not_equal(worker.strayed, 0);
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The median excess over what was asked, the empty bracket taken off. */
+static double excess_of_spins(uint64_t shorter)
+{
+	static uint64_t brackets[2001], empty[2001];
+	const size_t count = KLAT_ARRAY_SIZE(brackets);
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t begin = klat_stamp_begin();
+
+		empty[i] = klat_stamp_begin() - begin;
+		begin = klat_stamp_begin();
+		klat_spin(3000 + i % 100 - shorter);
+		brackets[i] = klat_stamp_begin() - begin - i % 100;
+	}
+	qsort(brackets, count, sizeof(*brackets), compare);
+	qsort(empty, count, sizeof(*empty), compare);
+	return (double)brackets[count / 2] - empty[count / 2] - 3000;
+}
+
+TEST(a_spin_less_its_excess_lasts_as_long_as_was_asked)
+{
+	double as_is = excess_of_spins(0), corrected = excess_of_spins(klat_spin_excess());
+
+	assert_true(as_is > 0);
+	assert_true(fabs(corrected) < as_is / 2);
+}
+
+/* Against two clock readings of the test's own, 100 ms apart. */
+TEST(calibration_agrees_with_another_measure_within_50_ppm)
+{
+	const struct timespec pause = { .tv_nsec = 100000000 };
+	struct klat_counter tsc;
+	double khz = 0, best = 1e9;
+
+	klat_counter_calibrate(&tsc);
+	assert_true(tsc.khz > 0);
+	assert_true(tsc.uncertainty_ppm > 0);
+	/* A disturbed reading can only widen its bracket: keep the tightest of several. */
+	for (int attempt = 0; attempt < 3; attempt++) {
+		uint64_t before = klat_stamp_begin(), middle_first, middle_last, after;
+		int64_t first = raw_ns(), last;
+		double width;
+
+		middle_first = klat_stamp_begin();
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+		middle_last = klat_stamp_begin();
+		last = raw_ns();
+		after = klat_stamp_begin();
+		width = (middle_first - before) + (after - middle_last);
+		if (width < best) {
+			best = width;
+			khz = 1e6 *
+			      (middle_last / 2.0 + after / 2.0 - before / 2.0 -
+			       middle_first / 2.0) /
+			      (last - first);
+		}
+	}
+	assert_true(fabs(tsc.khz / khz - 1) < 50e-6);
+}
+
+TEST(calibrations_repeat_within_50_ppm)
+{
+	struct klat_counter one, two;
+
+	klat_counter_calibrate(&one);
+	klat_counter_calibrate(&two);
+	assert_true(fabs(one.khz / two.khz - 1) < 50e-6);
+	assert_int_equal(one.invariant, klat_counter_invariant());
+}
+
+TEST(a_cpu_has_no_offset_to_itself)
+{
+	struct klat_offset offset = KLAT_ANY_OFFSET;
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	assert_int_equal(klat_counter_narrow_offset(cpu, cpu, &fair, &offset), 0);
+	assert_int_equal(offset.low, 0);
+	assert_int_equal(offset.high, 0);
+}
+
+TEST(an_offset_between_two_cpus_is_bounded)
+{
+	struct klat_offset there = KLAT_ANY_OFFSET, back = KLAT_ANY_OFFSET;
+	int cpus[2];
+
+	if (allowed(cpus, 2) < 2)
+		skip();
+	assert_int_equal(klat_counter_narrow_offset(cpus[0], cpus[1], &fair, &there), 0);
+	assert_int_equal(klat_counter_narrow_offset(cpus[1], cpus[0], &fair, &back), 0);
+	/* Equal bounds would say that the line crossed in no time. */
+	assert_true(there.low < there.high && back.low < back.high);
+	/* One is the negative of the other. */
+	assert_true(there.low <= -back.low && -back.high <= there.high);
+}
+
+TEST(an_offset_that_changed_leaves_none_possible)
+{
+	struct klat_offset offsets[2] = { { 0, 0 }, { INT64_MIN, -1000000 } };
+	int cpus[2];
+
+	if (allowed(cpus, 2) < 2)
+		skip();
+	assert_int_equal(klat_counter_narrow_offset(cpus[0], cpus[1], &fair, &offsets[1]), 0);
+	assert_true(offsets[1].low > offsets[1].high);
+	assert_true(klat_counter_offset_bound(offsets, 2) == UINT64_MAX);
+}
+
+TEST(the_bound_is_of_the_two_counters_that_are_farthest_apart)
+{
+	const struct klat_offset offsets[] = { { 0, 0 }, { -50, 30 }, { 400, 500 }, { -70, 10 } };
+
+	assert_int_equal(klat_counter_offset_bound(offsets, 1), 0);
+	assert_int_equal(klat_counter_offset_bound(offsets, 2), 50);
+	assert_int_equal(klat_counter_offset_bound(offsets, 3), 550);
+	assert_int_equal(klat_counter_offset_bound(offsets, 4), 570);
+}
+
+TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
+{
+	struct klat_offset offset = KLAT_ANY_OFFSET;
+	int cpu;
+
+	assert_int_equal(allowed(&cpu, 1), 1);
+	assert_true(klat_counter_narrow_offset(cpu, 8190, &fair, &offset) < 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_floor_is_positive_and_in_whole_quanta),
+		cmocka_unit_test(stamps_do_not_run_backwards),
+		cmocka_unit_test(a_stamp_on_another_cpu_shows),
+		cmocka_unit_test(a_spin_less_its_excess_lasts_as_long_as_was_asked),
+		cmocka_unit_test(calibration_agrees_with_another_measure_within_50_ppm),
+		cmocka_unit_test(calibrations_repeat_within_50_ppm),
+		cmocka_unit_test(a_cpu_has_no_offset_to_itself),
+		cmocka_unit_test(an_offset_between_two_cpus_is_bounded),
+		cmocka_unit_test(an_offset_that_changed_leaves_none_possible),
+		cmocka_unit_test(the_bound_is_of_the_two_counters_that_are_farthest_apart),
+		cmocka_unit_test(the_offset_of_a_cpu_that_is_not_there_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
