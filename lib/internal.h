@@ -249,10 +249,6 @@ struct klat_snapshot {
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
-/* A whole file of /proc into malloc'ed memory; NULL when it cannot be read. */
-char *klat_read_file(const char *path);
-/* The beginning of a small file, without stdio. Its size, or -1. */
-ssize_t klat_read_small(const char *path, char *text, size_t size);
 /* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where
  * absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
@@ -290,6 +286,12 @@ struct klat_summary {
 void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
 /* "123.456" */
 void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
+
+/* proc.c */
+/* A whole file of /proc or /sys, malloc'ed; NULL if it cannot be read. */
+char *klat_read_file(const char *path);
+/* The beginning of a small file, for small stacks: without stdio. Its size, or -1. */
+ssize_t klat_read_small(const char *path, char *text, size_t size);
 
 /* files.c */
 /* Open a directory in another one. make() makes a missing one. A descriptor, or -errno: -ELOOP for
@@ -354,7 +356,7 @@ int klat_signals_wait(const struct timespec *limit);
 /* Say that nothing was recorded, and end by this signal. */
 _Noreturn void klat_signals_end(int number);
 
-/* status.c, main.c */
+/* status.c, run.c */
 struct klat_count {
 	const char *name;
 	int64_t value;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What became of a run: its status, the reasons for it, and the counts of its evidence. */
+/* The status of a run, with the reasons for it, and messages on stderr. */
 #include "internal.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *klat_status_name(enum klat_status status)
@@ -105,22 +104,4 @@ int klat_usage(struct klat_run *run, const char *format, ...)
 	say(run, format, arguments, "; see --help");
 	va_end(arguments);
 	return -EINVAL;
-}
-
-void klat_count(struct klat_run *run, const char *name, int64_t value)
-{
-	struct klat_library *library = run->library;
-	size_t length = strlen(name);
-	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
-	struct klat_count *grown;
-
-	if (figure && !klat_figures(run))
-		return;
-	grown = realloc(library->counts, (library->count_count + 1) * sizeof(*grown));
-	if (!grown) {
-		klat_error(run, ENOMEM, "out of memory for the evidence");
-		return;
-	}
-	library->counts = grown;
-	library->counts[library->count_count++] = (struct klat_count){ name, value };
 }

@@ -22,27 +22,6 @@ enum {
 	EXIT_SKIPPED = 4
 };
 
-bool klat_planted(const struct klat_run *run, const char *fault)
-{
-	const char *planted = run->library->common.plant;
-
-	return planted && !strcmp(planted, fault);
-}
-
-uint64_t klat_seed(const struct klat_run *run)
-{
-	const struct klat_common *common = &run->library->common;
-	uint64_t seed = common->seed;
-
-	return klat_draw(&seed) + common->run;
-}
-
-void klat_bound_offset(struct klat_run *run, int metric)
-{
-	run->library->offset_wanted = true;
-	run->library->offset_metric = metric;
-}
-
 static int64_t clock_ns(clockid_t clock)
 {
 	struct timespec now;

@@ -15,36 +15,6 @@
 
 const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
 
-char *klat_read_file(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t size = 0, capacity = 1 << 16;
-	char *text = NULL;
-
-	if (fd < 0)
-		return NULL;
-	for (;;) {
-		char *grown = realloc(text, capacity);
-		ssize_t got;
-
-		if (!grown)
-			break;
-		text = grown;
-		got = read(fd, text + size, capacity - size - 1);
-		if (got <= 0) {
-			close(fd);
-			text[size] = 0;
-			return text;
-		}
-		size += got;
-		if (size + 1 == capacity)
-			capacity *= 2;
-	}
-	close(fd);
-	free(text);
-	return NULL;
-}
-
 /* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them.
  */
 static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
@@ -148,21 +118,6 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	snapshot->smi = read_smi(run->cpus[0]);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
-}
-
-/* Called on workers' small stacks, so no stdio. */
-ssize_t klat_read_small(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got;
-
-	if (fd < 0)
-		return -1;
-	got = read(fd, text, size - 1);
-	close(fd);
-	if (got >= 0)
-		text[got] = 0;
-	return got;
 }
 
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
