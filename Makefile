@@ -38,8 +38,11 @@ MAKEFLAGS += --no-print-directory
 endif
 
 CFLAGS ?= -O2 -g
+# The ISA's folder below lib/arch; a compiler's machine that has none takes the portable one.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ARCH ?= $(if $(wildcard lib/arch/$(MACHINE)),$(MACHINE),portable)
 # Without the tree's own path, so that two builds of one source are one program to `klat compare`.
-override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib \
+override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib -Ilib/arch/$(ARCH) \
 	-ffile-prefix-map=$(CURDIR)=.
 LDLIBS := -lnuma -ljansson -lmd -lm
 ifneq ($(SANITIZE),)
@@ -52,7 +55,7 @@ compile = $(CC) $(CPPFLAGS) $(CFLAGS) -DKLAT_VERSION='"$(VERSION)"' -DKLAT_COMMI
 link = $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MT $@ -MF $(BUILD)/depend/$(subst /,-,$<).d $(LDFLAGS)
 
 LIBRARY := $(BUILD)/libklat.a
-LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*/*.c)))
+LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*/*.c lib/arch/$(ARCH)/*.c)))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
 
 # What root builds in someone's tree is that one's, who could not rebuild or delete it otherwise.
@@ -131,7 +134,7 @@ $(BUILD)/lib/cli/main.o $(BUILD)/lib/record/session.o: $(BUILD)/commit
 .PHONY: FORCE
 FORCE:
 
--include $(wildcard $(BUILD)/lib/*/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
+-include $(wildcard $(BUILD)/lib/*/*.d $(BUILD)/lib/arch/$(ARCH)/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
 
 .PHONY: deps test-deps
 deps:
@@ -226,7 +229,7 @@ $(BUILD)/seccomp-delay: tests/validation/seccomp-delay.c $(BUILD)/flags
 
 # What the formatters are to keep: `make format` has them do it.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
-C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
+C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-python lint-shell

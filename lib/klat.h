@@ -14,7 +14,7 @@
  * of the measurement, and whatever it holds of the machine (tun device, network namespace, latency
  * request) is closed by the kernel with it.
  *
- * Unless said otherwise, functions return 0 or -errno, times are ticks of the time-stamp counter,
+ * Unless said otherwise, functions return 0 or -errno, times are ticks of the counter of arch.h,
  * and errors have been described with klat_error() or klat_skip() before they are returned.
  */
 #ifndef KLAT_H
@@ -26,7 +26,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
-#include <x86intrin.h>
+
+#include "arch.h"
 
 #define KLAT_CACHE_LINE 64
 #define KLAT_MAX_METRICS 8
@@ -185,8 +186,8 @@ struct klat_worker {
 	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
 	int (*body)(struct klat_worker *worker);
 
-	uint32_t aux;     /* TSC_AUX of the CPU it is pinned to */
-	uint32_t strayed; /* non-zero once an end stamp was taken on any other CPU */
+	uint32_t cpu_identity; /* of its CPU, as end stamps give it */
+	uint32_t strayed;      /* non-zero once an end stamp was taken on another CPU */
 	int64_t iteration, observed_from;
 	uint64_t spin_began; /* see klat_rest() */
 
@@ -251,12 +252,6 @@ void klat_rest(struct klat_worker *worker);
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
-/* The counter, unfenced: for spins and limits, not for stamps. */
-static inline uint64_t klat_ticks(void)
-{
-	return __rdtsc();
-}
-
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)
 {
@@ -266,30 +261,16 @@ static inline void klat_spin(uint64_t ticks)
 		;
 }
 
-/* The counter */
+/* Stamps: klat_stamp_begin() and klat_ticks() are in arch.h. */
 
-/*
- * Stamps after Intel's "How to Benchmark Code Execution Times" (324264) and the LFENCE semantics of
- * both vendors: nothing measured starts before the first stamp or is still executing at the second.
- * CPUID as the fence would trap in a virtual machine.
- */
-static inline uint64_t klat_stamp_begin(void)
-{
-	uint32_t low, high;
-
-	__asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high) : : "memory");
-	return (uint64_t)high << 32 | low;
-}
-
-/* RDTSCP also tells the CPU it ran on, which proves for every sample that the thread is where it
- * was pinned. */
+/* The CPU identity proves for every sample that the worker is on its CPU. */
 static inline uint64_t klat_stamp_end(struct klat_worker *worker)
 {
-	uint32_t low, high, aux;
+	uint32_t cpu_identity;
+	uint64_t now = klat_arch_stamp_end(&cpu_identity);
 
-	__asm__ volatile("rdtscp\n\tlfence" : "=a"(low), "=d"(high), "=c"(aux) : : "memory");
-	worker->strayed |= aux ^ worker->aux;
-	return (uint64_t)high << 32 | low;
+	worker->strayed |= cpu_identity ^ worker->cpu_identity;
+	return now;
 }
 
 /*

@@ -171,17 +171,11 @@ static int configure(struct klat_run *run)
 /* `cached` is the planted fault: the answer of before, without asking the kernel. */
 static inline __attribute__((always_inline)) long request(const struct request *of, bool cached)
 {
-	register long fourth __asm__("r10") = of->arguments[3];
-	long result;
+	const long *arguments = of->arguments;
 
-	if (cached)
-		return of->expected;
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(of->number), "D"(of->arguments[0]), "S"(of->arguments[1]),
-			   "d"(of->arguments[2]), "r"(fourth)
-			 : "rcx", "r11", "memory");
-	return result;
+	return cached ? of->expected
+		      : klat_arch_syscall(of->number, arguments[0], arguments[1], arguments[2],
+					  arguments[3]);
 }
 
 /*

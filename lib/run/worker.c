@@ -150,7 +150,7 @@ static void *worker_main(void *argument)
 
 	worker->tid = gettid();
 	prefault_stack();
-	__rdtscp(&worker->aux);
+	klat_arch_stamp_end(&worker->cpu_identity);
 	/* No floor of time, and a crowd that reads the counter at once is slow in an emulator. */
 	worker->floor = klat_emulated() ? 0 : klat_counter_floor(worker);
 	worker->strayed = 0;

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	klat_counter_calibrate(&tsc);
-	__rdtscp(&worker.aux);
+	klat_arch_stamp_end(&worker.cpu_identity);
 	memset(samples, 1, sizeof(samples));
 	printf("%.3f\n", tsc.khz);
 	for (int round = atoi(argv[2]); round > 0; round--) {

@@ -36,7 +36,7 @@ TEST(the_floor_is_positive_and_in_whole_quanta)
 	uint64_t floor;
 	int64_t quantum = klat_counter_quantum();
 
-	__rdtscp(&worker.aux);
+	klat_arch_stamp_end(&worker.cpu_identity);
 	floor = klat_counter_floor(&worker);
 	assert_true(quantum >= 1);
 	assert_true(floor > 0);
@@ -62,8 +62,8 @@ TEST(a_stamp_on_another_cpu_shows)
 {
 	struct klat_worker worker = { 0 };
 
-	__rdtscp(&worker.aux);
-	worker.aux++; /* as if it were pinned to a neighbour */
+	klat_arch_stamp_end(&worker.cpu_identity);
+	worker.cpu_identity++; /* as if it were pinned to a neighbour */
 	klat_stamp_end(&worker);
 	assert_int_not_equal(worker.strayed, 0);
 }

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* Any ISA: the counter is the kernel's CLOCK_MONOTONIC_RAW, of which one tick is 1 ns. */
+#ifndef KLAT_ARCH_H
+#define KLAT_ARCH_H
+
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A user program does not see interrupts. */
+#define KLAT_ARCH_HAS_MARK 0
+#define KLAT_ARCH_COUNTER_OF_PERF 0
+
+static inline uint64_t klat_ticks(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
+}
+
+/* The fences order the memory accesses of the measured event. They do not hold other instructions.
+ */
+static inline uint64_t klat_stamp_begin(void)
+{
+	uint64_t now;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	now = klat_ticks();
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return now;
+}
+
+/* The CPU is read after the clock: a thread that moves between the two shows as moved. */
+static inline uint64_t klat_arch_stamp_end(uint32_t *cpu_identity)
+{
+	uint64_t now = klat_stamp_begin();
+
+	*cpu_identity = sched_getcpu();
+	return now;
+}
+
+static inline long klat_arch_syscall(long number, long first, long second, long third, long fourth)
+{
+	long result = syscall(number, first, second, third, fourth);
+
+	return result < 0 ? -errno : result;
+}
+
+static inline void klat_arch_mark(void)
+{
+}
+
+static inline bool klat_arch_mark_lost(void)
+{
+	return false;
+}
+
+#endif
