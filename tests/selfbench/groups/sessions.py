@@ -17,7 +17,7 @@ def session_seconds(names: Sequence[str], runs: int, output: str) -> float:
 RUNNER = """
 import sys, time
 sys.path.insert(0, sys.argv.pop(1))
-from klat import process
+from klat.base import process
 from klat.cli import main
 begun, inside, run = time.monotonic(), 0.0, process.run
 def timed(*args, **more):
