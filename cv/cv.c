@@ -16,7 +16,6 @@
 #include <semaphore.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -339,7 +338,6 @@ static int high(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	const struct primitive *primitive = primitive_of(run);
-	const struct timespec moment = { .tv_nsec = 5000000 };
 	const uint32_t behind = klat_planted(run, "stale");
 	const bool late = klat_planted(run, "late");
 	struct state *state = worker->state;
@@ -353,10 +351,8 @@ static int high(struct klat_worker *worker)
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
-		if (__builtin_expect(late, 0)) {
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-			worker->rests++;
-		}
+		if (__builtin_expect(late, 0))
+			klat_sleep(worker, 5000000);
 		primitive->take(run, TO_HIGH, turn);
 		state->end1 = klat_stamp_end(worker);
 		state->turn = turn - behind;

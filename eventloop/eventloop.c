@@ -291,17 +291,13 @@ static void add_tally(struct tally *sum, const struct tally *tally)
 		to[i] += from[i];
 }
 
-/* Between rounds. klat_rest() is for short iterations: after a long one, sleep in proportion. */
+/* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
 static void rest(struct klat_worker *worker, int64_t round_ns)
 {
-	const struct timespec pause = { round_ns / 8 / 1000000000, round_ns / 8 % 1000000000 };
-
-	if (round_ns < 40000000) {
+	if (round_ns < 40000000)
 		klat_rest(worker);
-		return;
-	}
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	worker->rests++;
+	else
+		klat_sleep(worker, round_ns / 8);
 }
 
 /* What the kernel does not know or does not allow, it says in one of these ways. */

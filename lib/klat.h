@@ -189,7 +189,7 @@ struct klat_worker {
 	uint32_t cpu_identity; /* of its CPU, as end stamps give it */
 	uint32_t strayed;      /* non-zero once an end stamp was taken on another CPU */
 	int64_t iteration, observed_from;
-	uint64_t spin_began; /* see klat_rest() */
+	int64_t spin_began; /* ns, see klat_rest() */
 
 	pthread_t thread;
 	pid_t tid;
@@ -202,7 +202,7 @@ struct klat_worker {
 	int64_t expected_switches; /* involuntary ones that the body asks for, by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
-	int64_t rests;               /* voluntary switches of klat_rest(), not in `voluntary` */
+	int64_t rests;               /* voluntary switches of klat_sleep(), not in `voluntary` */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
@@ -236,19 +236,32 @@ static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 }
 
 /*
- * A spinning real-time thread must not use up its class's runtime (sched_rt_runtime_us, 95 % of a
- * second), or the kernel parks it for 50 ms. Called between iterations, this sleeps 6 ms whenever
- * the caller has gone 40 ms without sleeping; in an emulator, which may have kept the CPU waiting
- * for longer than that and the kernel none the wiser, as large a share of what went by. At no
- * real-time priority it does nothing.
+ * Sleep between iterations, for `ns` or until CLOCK_MONOTONIC has reached `ns`. The kernel's count
+ * of the worker's voluntary switches is read before and after, and the switches of the sleep stay
+ * out of the evidence. A signal handler does not shorten klat_sleep(); it ends klat_sleep_until(),
+ * which then returns -EINTR.
  */
-void klat_rest(struct klat_worker *worker);
+void klat_sleep(struct klat_worker *worker, int64_t ns);
+int klat_sleep_until(struct klat_worker *worker, int64_t ns);
+
+/* The same around any other wait that is not part of the event. */
+void klat_rest_begins(struct klat_worker *worker);
+void klat_rest_ends(struct klat_worker *worker);
 
 /*
- * Wait, spinning, until *word is at least `value` (wrap-safe) or about two seconds have passed
- * (-ETIMEDOUT); two minutes in an emulator, where CPUs take turns. A worker rests meanwhile as by
- * klat_rest(): two runs on the same CPUs could otherwise wait for each other's spinners. NULL where
- * no worker waits, which rests likewise.
+ * Sleep 6 ms if the worker has not slept here for 40 ms; true if it slept. Call it between
+ * iterations. Without it, a spinning real-time thread uses up the runtime of its class
+ * (sched_rt_runtime_us, 95 % of a second), and the kernel stops it for 50 ms. In an emulator the
+ * sleep grows with the time since the last one. A worker without a real-time priority never sleeps
+ * here.
+ */
+bool klat_rest(struct klat_worker *worker);
+
+/*
+ * Spin until *word is at least `value` (wrap-safe). Returns -ETIMEDOUT after about two seconds, or
+ * two minutes in an emulator, where CPUs take turns. The worker rests meanwhile as in klat_rest():
+ * otherwise two runs on the same CPUs could wait for each other's spinners for ever. `worker` is
+ * NULL if the caller is not a worker.
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 

@@ -230,13 +230,11 @@ static int bounce(struct klat_worker *worker, struct spoke *spoke)
 static int rest_and_release(struct klat_worker *worker)
 {
 	const struct options *o = worker->run->options;
-	const struct timespec rest = { .tv_nsec = REST_NS };
 	struct state *state = worker->state;
 	int err = 0;
 
 	state->hub.rested = __atomic_add_fetch(&state->costs.resting, 1, __ATOMIC_RELAXED);
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, NULL);
-	worker->rests++;
+	klat_sleep(worker, REST_NS);
 	for (int64_t t = 0; t < o->threads && !err; t++)
 		if (spokes[t].held) {
 			spokes[t].held = false;

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -145,7 +144,6 @@ static int writer(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
-	const struct timespec gap = { o->gap_us / 1000000, o->gap_us % 1000000 * 1000 };
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	int epoll_fd, err = make_epoll(run, state->back[0], &epoll_fd);
 
@@ -156,10 +154,8 @@ static int writer(struct klat_worker *worker)
 		/* Two threads that only wait for each other leave their one CPU no idle time. */
 		if (run->one_cpu)
 			klat_rest(worker);
-		if (o->mode == 1 && o->gap_us) {
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &gap, NULL);
-			worker->rests++;
-		}
+		if (o->mode == 1 && o->gap_us)
+			klat_sleep(worker, o->gap_us * 1000);
 		begin = klat_stamp_begin();
 		state->start = begin;
 		err = send_message(state->there[1], state->bytes[0], o->bytes);

@@ -15,7 +15,6 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -127,8 +126,9 @@ static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t 
 		if (leaver->by == FUTEX)
 			continue;
 		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
-			leaver->worker->rests++;
+			klat_rest_begins(leaver->worker);
 			wait_for_turn(state, own);
+			klat_rest_ends(leaver->worker);
 			continue;
 		}
 		/* By both sides, which the turn does not order here. */
@@ -152,11 +152,9 @@ static void call_back(const struct options *o, struct state *state)
 static void rest(struct klat_worker *worker)
 {
 	struct state *state = worker->state;
-	int64_t rests = worker->rests;
 
 	__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
-	klat_rest(worker);
-	if (worker->rests != rests)
+	if (klat_rest(worker))
 		call_back(worker->run->options, state);
 	__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
 }
@@ -197,14 +195,13 @@ static void take_turns(struct klat_worker *worker, uint32_t side)
 
 static int first(struct klat_worker *worker)
 {
-	const struct timespec moment = { .tv_nsec = 100000 };
 	struct state *state = worker->state;
 
 	/* Asleep, for the thread that starts both may need this CPU to start the second. */
 	for (int tries = 0; !__atomic_load_n(&state->ready, __ATOMIC_ACQUIRE); tries++) {
 		if (tries == 20000)
 			return -ETIMEDOUT;
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+		klat_sleep(worker, 100000);
 	}
 	call_back(worker->run->options, state);
 	take_turns(worker, FIRST);

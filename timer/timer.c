@@ -347,24 +347,11 @@ static void drop_pending_alarm(void)
 	sigtimedwait(&alarm, NULL, &at_once);
 }
 
-/* Whether klat_rest() slept: then a running timer has to begin anew, or the rest would count as
- * lateness. */
+/* True after a sleep: a running timer then has to begin anew, or the sleep would count as lateness.
+ */
 static bool rested(struct clockwork *work)
 {
-	int64_t rests = work->worker->rests;
-
-	if (work->options->wait == SPIN)
-		klat_rest(work->worker);
-	return work->worker->rests != rests;
-}
-
-static void sleep_until(struct clockwork *work, int64_t ns)
-{
-	struct timespec until = from_ns(ns);
-
-	/* A signal that ends this sleep has come before any spin, which its sample will tell. */
-	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-	work->worker->rests++;
+	return work->options->wait == SPIN && klat_rest(work->worker);
 }
 
 /*
@@ -396,8 +383,10 @@ static int spin(struct clockwork *work, uint64_t *end)
 	int64_t limit = work->next + STARVED_NS;
 
 	hold_alarm(false);
-	if (work->next - now_ns() > 2 * SPIN_NS)
-		sleep_until(work, work->next - SPIN_NS);
+	if (work->next - now_ns() > 2 * SPIN_NS) {
+		/* A signal that ends this sleep came before the spin; its sample shows that. */
+		klat_sleep_until(work->worker, work->next - SPIN_NS);
+	}
 	for (uint32_t turns = 1; !handler->fired; turns++) {
 		const struct timespec moment = { .tv_nsec = 20000 };
 

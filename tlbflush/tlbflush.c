@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL };
@@ -140,7 +139,6 @@ static int initiator(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
-	const struct timespec fall_asleep = { .tv_nsec = 100000 };
 	uint64_t *samples = klat_series(run, INITIATOR, 0);
 	bool sleeping = responders_sleep(run);
 	char *pages = find_place(o);
@@ -162,12 +160,10 @@ static int initiator(struct klat_worker *worker)
 			break;
 		/* From touching to watching their counters, responders take some ten ticks; to
 		 * sleep they need longer. */
-		if (sleeping) {
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &fall_asleep, NULL);
-			worker->rests++;
-		} else {
+		if (sleeping)
+			klat_sleep(worker, 100000);
+		else
 			klat_spin(2000);
-		}
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		err = operate(o, pages);

@@ -328,10 +328,7 @@ static void begin_iteration(struct side *side, int64_t i)
 
 void pause_ms(struct klat_worker *worker, int ms)
 {
-	const struct timespec pause = { .tv_nsec = ms * 1000000 };
-
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	worker->rests++;
+	klat_sleep(worker, ms * INT64_C(1000000));
 }
 
 static uint64_t base_of(const struct side *side, uint64_t number, int sender)
@@ -386,7 +383,6 @@ struct schedule {
 	int64_t late;
 };
 
-/* By the clock: a beat ends a sleep, and does not tell of its own way out what is left. */
 static void await_due(struct side *side, struct schedule *schedule)
 {
 	const double ns = 1e6 / side->run->counter_khz, wake_early_ns = 100000;
@@ -395,11 +391,7 @@ static void await_due(struct side *side, struct schedule *schedule)
 	if (!schedule->due)
 		schedule->due = klat_ticks();
 	while ((left_ns = (schedule->due - klat_ticks()) * ns) > 2 * wake_early_ns) {
-		int64_t sleep_ns = left_ns - wake_early_ns;
-		struct timespec pause = { sleep_ns / 1000000000, sleep_ns % 1000000000 };
-
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		side->worker->rests++;
+		klat_sleep(side->worker, left_ns - wake_early_ns);
 		/* It was a rest; another one would lower the rate. */
 		side->worker->spin_began = 0;
 	}
@@ -414,14 +406,12 @@ static void await_due(struct side *side, struct schedule *schedule)
 static void rest(struct side *side, struct schedule *schedule, bool agreed)
 {
 	const uint64_t before = klat_ticks();
-	const int64_t rests = side->worker->rests;
+	const bool blocks = side->options->wait == BLOCK;
 
-	if (side->options->wait == BLOCK)
-		klat_rest(side->worker);
-	else if (agreed)
-		pause_ms(side->worker, PAUSE_MS + 1);
-	if (side->worker->rests == rests)
+	if (blocks ? !klat_rest(side->worker) : !agreed)
 		return;
+	if (!blocks)
+		pause_ms(side->worker, PAUSE_MS + 1);
 	side->spun_since = klat_ticks();
 	/* The pause is the program's own: it makes no message late. */
 	schedule->due += schedule->due ? side->spun_since - before : 0;

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 int klat_policy_parse(const char *text, struct klat_policy *policy)
@@ -94,63 +93,4 @@ int klat_latency_hold(int64_t us)
 		return err;
 	}
 	return fd;
-}
-
-enum {
-	SPIN_MS = 40,
-	REST_MS = 6
-};
-
-/* A coarse clock is enough here, and needs no calibration. */
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return now.tv_sec * UINT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-void klat_rest(struct klat_worker *worker)
-{
-	struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
-	uint64_t now, spun;
-
-	/* What it obtained is read back when its body has ended. */
-	if (!worker->priority)
-		return;
-	now = now_ms();
-	if (!worker->spin_began)
-		worker->spin_began = now;
-	spun = now - worker->spin_began;
-	if (spun < SPIN_MS)
-		return;
-	if (klat_emulated())
-		pause.tv_nsec = (spun < 1000 ? spun : 1000) * REST_MS / SPIN_MS * 1000000;
-	do
-		worker->rests++;
-	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, &pause) == EINTR);
-	worker->spin_began = now_ms();
-}
-
-/* No PAUSE: in a guest, enough of them in a row hand the CPU to the hypervisor (pause-loop
- * exiting). */
-int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
-{
-	const struct timespec pause = { .tv_nsec = REST_MS * 1000000 };
-	uint64_t begun = 0;
-
-	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0;
-	     turns++) {
-		if (turns & 0xffff)
-			continue;
-		if (worker)
-			klat_rest(worker);
-		else if (begun && now_ms() - begun > SPIN_MS)
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		if (!begun)
-			begun = now_ms();
-		else if (now_ms() - begun > (klat_emulated() ? 120000 : 2000))
-			return -ETIMEDOUT;
-	}
-	return 0;
 }

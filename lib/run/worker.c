@@ -91,7 +91,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	be_at_work(worker->run);
 	getrusage(RUSAGE_THREAD, &usage);
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
-	/* A rest that was over before it slept was no switch. */
+	/* transport counts an interrupted receive as a rest even if it had not slept. */
 	if (worker->voluntary < 0)
 		worker->voluntary = 0;
 	worker->wakeups += usage.ru_nvcsw - worker->rests;

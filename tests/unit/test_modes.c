@@ -323,7 +323,7 @@ static int64_t rest_after(int64_t spun_ms)
 	struct timespec begin, end;
 
 	klat_rest(&worker);
-	worker.spin_began -= spun_ms;
+	worker.spin_began -= spun_ms * 1000000;
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	klat_rest(&worker);
 	clock_gettime(CLOCK_MONOTONIC, &end);

@@ -108,7 +108,7 @@ TEST(a_rest_is_counted_and_only_taken_when_due)
 
 	klat_rest(&worker);
 	assert_int_equal(worker.rests, 0);
-	worker.spin_began -= 41;
+	worker.spin_began -= 41000000;
 	klat_rest(&worker);
 	assert_int_equal(worker.rests, 1);
 	klat_rest(&worker);
