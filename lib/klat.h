@@ -171,9 +171,11 @@ enum klat_priority {
 };
 
 /*
- * One pinned real-time thread, or process, of the measurement. Lives in memory shared by all
- * processes of the run. The body sees `run`, `state`, `index` and `cpu`; the rest belongs to the
- * library. It returns 0, or -errno, described or not, which ends the measured process at once.
+ * One pinned real-time thread, or process, of the measurement. It lives in memory that all
+ * processes of the run share. The body reads `run`, `state`, `index` and `cpu`; the rest belongs to
+ * the library. `state` is run->state: the struct of the benchmark's `state_size`, one for all
+ * workers, zeroed before setup(). The body returns 0, or -errno, which ends the measured process at
+ * once.
  */
 struct klat_worker {
 	struct klat_run *run;
@@ -210,7 +212,7 @@ struct klat_worker {
 /*
  * For setup(): add a worker on run->cpus[place]. Workers start together once setup() has returned,
  * each pinned and at its priority from its first instruction. `index` numbers the workers of a
- * role.
+ * role. Never returns NULL: it aborts if setup() adds more than run->most_workers.
  */
 struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
 				    enum klat_priority priority,
@@ -332,7 +334,7 @@ struct klat_benchmark {
 	int metric_count;
 	const struct klat_published *published;
 	int published_count;
-	size_t state_size; /* of the state that workers share; zeroed */
+	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
 	int64_t iterations, warmup;
 	int policy;            /* SCHED_FIFO or SCHED_RR */
 	int high_priority;     /* default of --policy's priority */

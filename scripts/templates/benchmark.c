@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One system call that does next to nothing. Timed: getppid(), from before it to after it. Not
- * timed: anything else. The trap: glibc caches some calls of this kind (getpid() once was one), so
- * the call is made by number.
+ * One system call that does next to nothing. Timed: getppid(), from before the call to after it.
+ * Not timed: the check of its result. The trap: glibc can cache a result, so the program calls by
+ * number.
  *
- * That is what a benchmark's opening comment says. Put your own event in place of this one;
- * lib/klat.h has everything that you may use.
+ * A benchmark's opening comment says these three things. Put your event in place of this one.
+ * lib/klat.h documents every function that you may use.
  */
 #include "klat.h"
 
@@ -21,9 +21,21 @@ struct options {
 	int64_t repeat;
 };
 
+/* What the workers share: worker->state and run->state point to the one copy. It starts as zeros.
+ */
+struct state {
+	int64_t answered; /* iterations whose calls returned the right result */
+};
+
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
-	{ "repeat", "N", "calls in each sample", KLAT_INTEGER, AT(repeat), 1, 1000, NULL, false },
+	{ .name = "repeat",
+	  .argument = "N",
+	  .help = "calls in each sample",
+	  .type = KLAT_INTEGER,
+	  .offset = AT(repeat),
+	  .minimum = 1,
+	  .maximum = 1000 },
 };
 
 static const struct options defaults = { .repeat = 1 };
@@ -40,39 +52,49 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/* On its own CPU, at its priority. */
+/* One worker, on its own CPU, at its priority. */
 static int caller(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
+	struct state *state = worker->state;
+	const bool skip = klat_planted(run, "skip");
+	const long parent = getppid();
 	uint64_t *samples = klat_series(run, CALL, 0);
 
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		long result = -1;
 		uint64_t begin;
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
-		for (int64_t r = 0; r < o->repeat; r++)
-			syscall(SYS_getppid);
+		for (int64_t r = 0; r < o->repeat && !skip; r++)
+			result = syscall(SYS_getppid);
 		samples[i] = klat_stamp_end(worker) - begin;
+		state->answered += result == parent;
 	}
 	return 0;
 }
 
-/* In the measured process: acquire what is needed, add the workers. */
+/* In the measured process: allocate what the run needs, add the workers. */
 static int setup(struct klat_run *run)
 {
 	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
 	return 0;
 }
 
-/* In the supervisor, afterwards: was the event that which the name says? */
+/* In the supervisor, after the run: did the timed event take place? */
 static int verify(struct klat_run *run)
 {
+	const struct state *state = run->state;
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
 
+	klat_count(run, "answered", state->answered);
+	if (!klat_is_enough(state->answered, klat_made(run)))
+		klat_invalid(run, "%lld of %lld iterations returned the right result",
+			     (long long)state->answered, (long long)klat_made(run));
 	if (worker->voluntary)
 		klat_invalid(run, "a call that cannot sleep slept %lld times",
 			     (long long)worker->voluntary);
@@ -82,14 +104,16 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark benchmark = {
 	.name = "NAME",
 	.summary = "a system call that does next to nothing",
-	.description = "Times getppid(), which is the way into the kernel and out of it again.",
+	.description = "Times getppid(): the way into the kernel and out of it.",
 	.examples = "NAME\tone call\nNAME --repeat 100\ta hundred in each sample",
 	KLAT_OPTIONS(options, defaults),
 	KLAT_METRICS(metrics),
+	.state_size = sizeof(struct state),
 	.iterations = 500,
 	.warmup = 50,
 	.policy = SCHED_FIFO,
 	.high_priority = 50,
+	.faults = { "skip" }, /* --plant skip: times nothing, so that a test sees verify() object */
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

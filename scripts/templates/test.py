@@ -1,13 +1,10 @@
-"""What holds for NAME alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+"""What holds for NAME alone. tests/cli/test_program_*.py test what holds for every program."""
 
 from __future__ import annotations
 
-from harness import json_of, works
+from harness import UNTRUSTED, run
 
 
-def test_more_calls_take_longer() -> None:
-    def median(*options: str) -> float:
-        (metric,) = json_of(works("NAME", *options, "--json"))["metrics"]
-        return float(metric["p50"])
-
-    assert median("--repeat", "100") > 2 * median("--repeat", "1")
+def test_a_run_without_the_event_is_invalid() -> None:
+    done = run("NAME", "--plant", "skip")
+    assert done.status == UNTRUSTED, str(done)

@@ -377,6 +377,9 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
         ["diff", "-q", ROOT / "Makefile", copy / "Makefile"], check=False, capture_output=True
     )
     assert changed.returncode == 1
+    # The author's first act: the sample option gets another name.
+    source = copy / "getppid" / "getppid.c"
+    source.write_text(source.read_text().replace("repeat", "rounds"))
     done = make(copy, "getppid/getppid")
     assert (done.status, done.err) == (0, ""), str(done)
     harness_result = command([copy / "getppid" / "getppid", "--json"])
