@@ -42,7 +42,7 @@ void dispatch_watch(struct loop *loop)
 	if (!loop->has_timers)
 		return;
 	dispatch->timers.count = 0;
-	dispatch->now = dispatch_now();
+	dispatch->now = klat_now_ns();
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++)
 		timers_add(&dispatch->timers, pair, dispatch->now + loop_draw(loop));
 }

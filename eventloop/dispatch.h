@@ -3,9 +3,8 @@
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
+#include "base/clock.h"
 #include "timers.h"
-
-#include <time.h>
 
 struct dispatch {
 	struct timers timers;
@@ -21,19 +20,11 @@ void dispatch_watch(struct loop *loop);
 /* After the last dispatch_ready() of a pass: handle what waits for its priority, then timers. */
 void dispatch_end(struct loop *loop);
 
-/* The clock is read once a pass, as event loops do. */
-static inline int64_t dispatch_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
+/* Event loops read the clock once a pass. */
 static inline void dispatch_begin(struct loop *loop)
 {
 	if (loop->has_timers)
-		loop->dispatch->now = dispatch_now();
+		loop->dispatch->now = klat_now_ns();
 }
 
 static inline void dispatch_handle(struct loop *loop, struct pair *pair)

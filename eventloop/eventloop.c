@@ -169,14 +169,6 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static void draw_round(struct loop *loop, int64_t round)
 {
 	uint32_t *draws = (uint32_t *)loop->draws;
@@ -210,7 +202,7 @@ static void send_first(const struct klat_run *run, struct loop *loop, int64_t i)
 /* Nothing came: whether that has lasted too long. */
 static bool given_up(int64_t *since)
 {
-	int64_t now = now_ns();
+	int64_t now = klat_now_ns();
 
 	if (!*since)
 		*since = now;
@@ -354,7 +346,7 @@ static int looper(struct klat_worker *worker)
 		return failed(run, err, "begin");
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint64_t samples[TEARDOWN + 1];
-		int64_t began = now_ns();
+		int64_t began = klat_now_ns();
 
 		if (klat_iteration(worker, i))
 			state->tally = (struct tally){ 0 };
@@ -370,7 +362,7 @@ static int looper(struct klat_worker *worker)
 		}
 		if (err)
 			return failed(run, err, "make descriptors anew");
-		rest(worker, now_ns() - began);
+		rest(worker, klat_now_ns() - began);
 	}
 	loop->backend->close(loop);
 	return 0;

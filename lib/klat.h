@@ -20,6 +20,8 @@
 #ifndef KLAT_H
 #define KLAT_H
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -151,14 +151,6 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-static int64_t cpu_time(void)
-{
-	struct timespec spent;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-	return spent.tv_sec * INT64_C(1000000000) + spent.tv_nsec;
-}
-
 static bool timer_is_armed(const struct owner *owner)
 {
 	struct itimerspec left;
@@ -182,7 +174,7 @@ static int loner(struct klat_worker *worker)
 		uint64_t begin;
 
 		if (klat_iteration(worker, i))
-			before = cpu_time();
+			before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
@@ -202,7 +194,7 @@ static int loner(struct klat_worker *worker)
 		state->handled += i >= -run->lead;
 		owner->handled++;
 	}
-	state->cpu_ns = cpu_time() - before;
+	state->cpu_ns = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
 	state->timer_armed = state->costs.timer && timer_is_armed(owner);
 	if (o->mode == PASS_WRITE && !err &&
 	    read(owner->fds[0], &state->unread, sizeof(state->unread)) < 0)
@@ -287,7 +279,7 @@ static int hub(struct klat_worker *worker)
 		struct spoke *spoke;
 
 		if (handled % o->threads == 0 && klat_iteration(worker, handled / o->threads))
-			state->cpu_ns -= cpu_time();
+			state->cpu_ns -= klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		handled++;
 		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
 		if (err)
@@ -311,7 +303,7 @@ static int hub(struct klat_worker *worker)
 				klat_is_sample(run, handled / o->threads) ? awake_since - since : 0;
 		}
 	}
-	state->cpu_ns += cpu_time();
+	state->cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	state->ticks = got[1] - got[0] - rested;
 	state->handled += handled + run->lead * o->threads;
 	state->timer_armed = state->costs.timer && timer_is_armed(&state->hub);
@@ -329,7 +321,7 @@ static int spoke_thread(struct klat_worker *worker)
 		struct message *message, answer;
 
 		if (klat_iteration(worker, i))
-			spoke->cpu_ns = -cpu_time();
+			spoke->cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		err = owner_take(&spoke->owner, &message);
 		if (err)
 			break;
@@ -344,7 +336,7 @@ static int spoke_thread(struct klat_worker *worker)
 		*message = answer;
 		err = owner_send(&state->hub, message);
 	}
-	spoke->cpu_ns += cpu_time();
+	spoke->cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	return err;
 }
 

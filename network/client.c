@@ -5,6 +5,7 @@
  * datagram that is late by more than an interval shifts those after it, for packets sent to catch
  * up would reach the reader before it sleeps again.
  */
+#include "base/clock.h"
 #include "datagram.h"
 
 #include <arpa/inet.h>
@@ -191,17 +192,9 @@ fail:
 	return -1;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static void sleep_until(int64_t ns)
 {
-	const struct timespec time = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+	const struct timespec time = klat_from_ns(ns);
 
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
 		;
@@ -228,7 +221,7 @@ static int send_one(int fd, const char *data, size_t size, struct result *result
 
 static int send_all(int fd, const struct arguments *arguments, struct result *result)
 {
-	const int64_t interval = arguments->interval_us * 1000, begin = now_ns();
+	const int64_t interval = arguments->interval_us * 1000, begin = klat_now_ns();
 	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC) };
 	char data[DATAGRAM_LARGEST] = { 0 };
 	int64_t next = begin;
@@ -240,15 +233,15 @@ static int send_all(int fd, const struct arguments *arguments, struct result *re
 		if (interval)
 			sleep_until(next);
 		next += interval;
-		if (interval && now_ns() > next) {
+		if (interval && klat_now_ns() > next) {
 			result->late++;
-			next = now_ns() + interval;
+			next = klat_now_ns() + interval;
 		}
 		datagram.sequence = htonl(i);
 		memcpy(data, &datagram, sizeof(datagram));
 		err = send_one(fd, data, arguments->bytes, result);
 	}
-	result->seconds = (now_ns() - begin) / 1e9;
+	result->seconds = (klat_now_ns() - begin) / 1e9;
 	return err;
 }
 

@@ -529,14 +529,6 @@ static int64_t involuntary_switches(void)
 	return usage.ru_nivcsw;
 }
 
-static int64_t now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return now.tv_sec;
-}
-
 static bool forwards(void)
 {
 	int fd = open("/proc/sys/net/ipv4/ip_forward", O_RDONLY | O_CLOEXEC);
@@ -585,19 +577,19 @@ static void rest_while_waiting(struct klat_worker *worker)
 static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool yields)
 {
 	const struct options *o = worker->run->options;
-	const struct timespec nap = { .tv_nsec = 50000 };
-	const int64_t deadline = now_s() + o->wait_for;
+	const int64_t deadline =
+		klat_clock_ns(CLOCK_MONOTONIC_COARSE) + o->wait_for * KLAT_NS_PER_S;
 	struct state *state = worker->state;
 
 	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation;
 	     turn++) {
 		__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
 		if (__builtin_expect(yields, 0))
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+			klat_nap(50000);
 		if (!o->remote || turn % TURNS)
 			continue;
 		rest_while_waiting(worker);
-		if (now_s() > deadline)
+		if (klat_clock_ns(CLOCK_MONOTONIC_COARSE) > deadline)
 			return give_up(worker);
 	}
 	return 0;
@@ -675,12 +667,11 @@ static uint32_t draw(uint32_t *random, int bits)
 static int nap_until_announced(struct state *state, uint32_t generation, uint32_t *random)
 {
 	for (int nap = 0; nap < MAX_NAPS; nap++) {
-		struct timespec time = { .tv_nsec = NAP_NS + draw(random, NAP_RANDOM_BITS) };
 		bool announced =
 			__atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation &&
 			!__atomic_load_n(&state->resting, __ATOMIC_RELAXED);
 
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+		klat_nap(NAP_NS + draw(random, NAP_RANDOM_BITS));
 		/* Before this sleep too, or L may have had no turn. */
 		if (announced)
 			return 0;

@@ -22,13 +22,11 @@ static int be_lowly(int kind)
 static void *hog_main(void *argument)
 {
 	struct hog *hog = argument;
-	struct timespec spent;
 
 	hog->error = be_lowly(hog->kind);
 	while (!hog->error && !__atomic_load_n(&hog->stop, __ATOMIC_RELAXED))
 		;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-	hog->cpu_ns = spent.tv_sec * INT64_C(1000000000) + spent.tv_nsec;
+	hog->cpu_ns = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	return NULL;
 }
 

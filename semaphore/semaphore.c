@@ -169,14 +169,6 @@ static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
 	return ns * worker->run->counter_khz / 1e6 * rounds / quickest;
 }
 
-static int64_t cpu_time(void)
-{
-	struct timespec spent;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-	return spent.tv_sec * INT64_C(1000000000) + spent.tv_nsec;
-}
-
 static int64_t end_of_stretch(const struct klat_run *run, const struct state *state, int64_t i)
 {
 	int64_t end = i < 0 ? 0 : i < run->iterations ? run->iterations : klat_end(run);
@@ -283,13 +275,13 @@ static int producer(struct klat_worker *worker)
 			err = begin_half(worker, ++half);
 			if (err)
 				break;
-			before = cpu_time();
+			before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 			err = produce(worker, i, end, !hands_over, rounds, taking);
 			if (klat_is_sample(run, i) && hands_over)
 				state->items += end - i + state->early;
 			if (klat_is_sample(run, i))
 				*(hands_over ? &state->producer.with : &state->producer.without) +=
-					cpu_time() - before;
+					klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
 			if (!err && !run->one_cpu)
 				err = klat_spin_until(worker, &state->ended, half);
 		}
@@ -328,7 +320,7 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		if (alone || early)
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 		else if (klat_iteration(worker, i))
-			state->consumer_before = cpu_time();
+			state->consumer_before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		if (state->spin && !alone)
 			look_for(state, number, state->spin);
 		err = take(worker, primitive, number, rounds, wake && !early ? &wake[i] : &unused,
@@ -351,10 +343,11 @@ static int consume_half(struct klat_worker *worker, uint32_t half, int64_t from,
 		err = klat_spin_until(worker, &state->begun, half);
 	if (err)
 		return err;
-	before = cpu_time();
+	before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	err = consume(worker, from, to, !takes, rounds);
 	if (klat_is_sample(worker->run, from))
-		*(takes ? &state->consumer.with : &state->consumer.without) += cpu_time() - before;
+		*(takes ? &state->consumer.with : &state->consumer.without) +=
+			klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
 	__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
 	return err;
 }
@@ -377,8 +370,9 @@ static int consumer(struct klat_worker *worker)
 			err = consume(worker, i, end, false, rounds);
 			i = end;
 		}
-		state->consumer.with = (cpu_time() - state->consumer_before) * state->items /
-				       (klat_observed(run) + worker->unsampled);
+		state->consumer.with =
+			(klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - state->consumer_before) *
+			state->items / (klat_observed(run) + worker->unsampled);
 		return err;
 	}
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {

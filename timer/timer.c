@@ -160,24 +160,6 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-static int64_t to_ns(struct timespec time)
-{
-	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-static struct timespec from_ns(int64_t ns)
-{
-	return (struct timespec){ ns / 1000000000, ns % 1000000000 };
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return to_ns(now);
-}
-
 static int64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
 {
 	return ns * run->counter_khz / 1e6;
@@ -220,7 +202,7 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
 	const struct klat_run *run = work->worker->run;
 	uint64_t before = klat_stamp_begin();
-	int64_t ns = now_ns(), late;
+	int64_t ns = klat_now_ns(), late;
 	uint64_t after = klat_stamp_begin(), since = before + (after - before) / 2 - at;
 
 	if (work->options->method == ITIMER && work->options->mode == PERIODIC &&
@@ -238,7 +220,7 @@ static int set_timer(struct clockwork *work)
 {
 	const struct options *o = work->options;
 	int64_t interval = o->mode == PERIODIC ? work->period : 0;
-	struct itimerspec absolute = { from_ns(interval), from_ns(work->next) };
+	struct itimerspec absolute = { klat_from_ns(interval), klat_from_ns(work->next) };
 	struct itimerval relative = { { interval / 1000000000, interval / 1000 % 1000000 },
 				      { work->period / 1000000000,
 					work->period / 1000 % 1000000 } };
@@ -299,7 +281,7 @@ static void end_stretch(struct clockwork *work)
 static void anchor_itimer(struct clockwork *work)
 {
 	struct itimerval left;
-	int64_t now = now_ns();
+	int64_t now = klat_now_ns();
 
 	getitimer(ITIMER_REAL, &left);
 	/* Nothing is left of one that has fired. */
@@ -313,7 +295,7 @@ static int begin_stretch(struct clockwork *work)
 {
 	int err;
 
-	work->begun = now_ns();
+	work->begun = klat_now_ns();
 	work->next = work->begun + work->period;
 	work->handler->last_spin = 0;
 	work->handler->fired = 0;
@@ -360,10 +342,9 @@ static bool rested(struct clockwork *work)
  */
 static int give_way(struct clockwork *work, int64_t late_ns)
 {
-	const struct timespec pause = { .tv_nsec = 10000000 };
 	struct klat_run *run = work->worker->run;
 
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	klat_nap(10000000);
 	if (work->handler->fired)
 		return klat_skip(run,
 				 "not delivered: SIGALRM to a thread that spins at priority %d "
@@ -383,22 +364,20 @@ static int spin(struct clockwork *work, uint64_t *end)
 	int64_t limit = work->next + STARVED_NS;
 
 	hold_alarm(false);
-	if (work->next - now_ns() > 2 * SPIN_NS) {
+	if (work->next - klat_now_ns() > 2 * SPIN_NS) {
 		/* A signal that ends this sleep came before the spin; its sample shows that. */
 		klat_sleep_until(work->worker, work->next - SPIN_NS);
 	}
 	for (uint32_t turns = 1; !handler->fired; turns++) {
-		const struct timespec moment = { .tv_nsec = 20000 };
-
 		handler->last_spin = klat_stamp_begin();
 		if (work->yields)
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-		if (!(turns & 0xffff) && now_ns() > limit) {
-			int err = give_way(work, now_ns() - work->next);
+			klat_nap(20000);
+		if (!(turns & 0xffff) && klat_now_ns() > limit) {
+			int err = give_way(work, klat_now_ns() - work->next);
 
 			if (err)
 				return err;
-			limit = now_ns() + STARVED_NS;
+			limit = klat_now_ns() + STARVED_NS;
 		}
 	}
 	*end = klat_stamp_end(work->worker);
@@ -409,12 +388,12 @@ static int spin(struct clockwork *work, uint64_t *end)
 static int block(struct clockwork *work, uint64_t *count)
 {
 	const struct options *o = work->options;
-	struct timespec deadline = from_ns(work->next);
+	struct timespec deadline = klat_from_ns(work->next);
 	struct signalfd_siginfo info;
 	struct epoll_event event;
 
 	*count = 1;
-	while (work->yields && now_ns() < work->next)
+	while (work->yields && klat_now_ns() < work->next)
 		sched_yield();
 	if (o->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
@@ -461,7 +440,7 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 
 	if (work->miscounts)
 		klat_spin(2 * ns_to_ticks(work->worker->run, work->period));
-	work->counted = now_ns();
+	work->counted = klat_now_ns();
 	if (work->miscounts)
 		missed = 0;
 	else if (o->method == ITIMER)
@@ -536,7 +515,7 @@ static int sleeper_sample(struct clockwork *work, int64_t i)
 {
 	const struct klat_run *run = work->worker->run;
 	struct state *state = work->worker->state;
-	bool early = now_ns() >= work->next;
+	bool early = klat_now_ns() >= work->next;
 	uint64_t count, at, late;
 	int err = block(work, &count);
 

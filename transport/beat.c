@@ -31,7 +31,7 @@ int beat_prepare(struct klat_run *run)
 
 int beat_begin(struct side *side, int64_t ms)
 {
-	const struct timespec period = { ms / 1000, ms % 1000 * 1000000 };
+	const struct timespec period = klat_from_ns(ms * 1000000);
 	const struct itimerspec beats = { period, period };
 	sigset_t unblocked;
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = BEAT };

@@ -109,30 +109,21 @@ static int try_to_connect(struct state *state, int limit_ms)
 	return -err;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
 /* The listener may be started a moment later; and a first packet that is lost comes a second late.
  */
 static int go_to_other(struct klat_run *run)
 {
-	const struct timespec moment = { .tv_nsec = RETRY_MS * 1000000 };
 	const struct options *o = run->options;
-	const int64_t deadline = now_ms() + o->wait_for * 1000;
+	const int64_t deadline = klat_now_ns() + o->wait_for * KLAT_NS_PER_S;
 	struct state *state = run->state;
 	int err = 0;
 
 	snprintf(state->other, sizeof(state->other), "%s", o->connect);
-	for (int64_t left; (left = deadline - now_ms()) > 0;) {
+	for (int64_t left; (left = (deadline - klat_now_ns()) / 1000000) > 0;) {
 		err = try_to_connect(state, left < TRY_MS ? left : TRY_MS);
 		if (!err)
 			return 0;
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+		klat_nap(RETRY_MS * 1000000);
 	}
 	return klat_error(run, -err, "no answer from transport --listen at %s in %lld s: %s",
 			  o->connect, (long long)o->wait_for, strerror(-err));

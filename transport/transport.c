@@ -493,11 +493,10 @@ static int responder(struct klat_worker *worker)
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1;
-		const struct timespec moment = { .tv_nsec = 20000 };
 
 		begin_iteration(side, i);
 		if (__builtin_expect(sleeps, 0))
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+			klat_nap(20000);
 		side->spoils = corrupts && i == klat_end(run) - 1;
 		err = receive_message(side, &message, number, RESPONDER);
 		if (turnaround)

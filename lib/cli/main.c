@@ -22,14 +22,6 @@ enum {
 	EXIT_SKIPPED = 4
 };
 
-static int64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static void *map_shared(size_t size)
 {
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -307,7 +299,7 @@ static int measure(struct klat_run *run)
 	if (!err)
 		err = klat_workers_run(run);
 	/* Not the clock of start_ns, which somebody may set meanwhile. */
-	library->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - library->start_monotonic_ns;
+	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
 	if (run->benchmark->teardown)
 		run->benchmark->teardown(run);
 	if (latency_fd >= 0)
@@ -441,8 +433,8 @@ static int supervise(struct klat_run *run)
 			return err;
 	}
 	klat_cpus_allowed(&allowed);
-	library->start_ns = clock_ns(CLOCK_REALTIME);
-	library->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
+	library->start_monotonic_ns = klat_now_ns();
 	pid = fork_measured(run);
 	if (pid < 0) {
 		err = klat_cannot_start(run, errno, "the measured process");
@@ -555,7 +547,7 @@ static int measure_and_judge(struct klat_run *run)
 	int err;
 
 	/* A run that is skipped has its time too, which tells it from the next. */
-	library->start_ns = clock_ns(CLOCK_REALTIME);
+	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (!klat_counter_usable())
 		return klat_skip(run, "this CPU has no RDTSCP instruction");
 	err = place(run);

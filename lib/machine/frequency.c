@@ -40,10 +40,7 @@ static bool hypervisor_present(void)
 
 static int64_t now_raw(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+	return klat_clock_ns(CLOCK_MONOTONIC_RAW);
 }
 
 /* A clock's reading and the counter at its middle. */
@@ -262,7 +259,6 @@ static void offer(struct klat_counter *tsc, const char *method, double khz)
 
 void klat_counter_calibrate(struct klat_counter *tsc)
 {
-	const struct timespec duration = { .tv_nsec = 200000000 };
 	struct reading first, last, pm_first = { 0 }, pm_last = { 0 };
 	uint64_t ticks;
 
@@ -273,7 +269,7 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	if (pm_port)
 		pm_first = read_tightest(read_pm);
 	first = read_tightest(now_raw);
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, NULL);
+	klat_nap(200000000);
 	last = read_tightest(now_raw);
 	if (pm_port)
 		pm_last = read_tightest(read_pm);

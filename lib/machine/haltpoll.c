@@ -35,7 +35,7 @@
 
 enum {
 	LOCK_LIMIT_MS = 1000,
-	SETTLE_MS = 300,
+	SETTLE_NS = 300000000,
 	BUSY_SLEEPS = 10,
 	SHORTEST_SLEEP_NS = 100000,
 	LONGEST_SLEEP_NS = 20000000
@@ -76,21 +76,6 @@ bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts)
 			return state > 1;
 		*(state ? halts : polls) += usage;
 	}
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-static void sleep_ns(int64_t ns)
-{
-	const struct timespec pause = { .tv_nsec = ns };
-
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 }
 
 static int put(int file, int64_t ns)
@@ -205,14 +190,14 @@ static void settle(int cpu, int64_t bound_ns)
 {
 	const int64_t shortest =
 		2 * bound_ns > SHORTEST_SLEEP_NS ? 2 * bound_ns : SHORTEST_SLEEP_NS;
-	int64_t begun = now_ms(), ns = shortest;
+	int64_t begun = klat_now_ns(), ns = shortest;
 
-	for (int busy = 0; busy < BUSY_SLEEPS && now_ms() - begun < SETTLE_MS;) {
+	for (int busy = 0; busy < BUSY_SLEEPS && klat_now_ns() - begun < SETTLE_NS;) {
 		int64_t polls, halts, polls_then, halts_then;
 
 		if (!klat_idle_entries(cpu, &polls_then, &halts_then))
 			return;
-		sleep_ns(ns);
+		klat_nap(ns);
 		if (!klat_idle_entries(cpu, &polls, &halts))
 			return;
 		if (halts > halts_then && polls == polls_then)

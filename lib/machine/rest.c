@@ -7,26 +7,16 @@
 
 #include <errno.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define SPIN_NS 40000000
 #define REST_NS 6000000
-#define NS_PER_S 1000000000
-#define TIMEOUT_NS (INT64_C(2) * NS_PER_S)
-#define EMULATED_TIMEOUT_NS (INT64_C(120) * NS_PER_S)
-
-static int64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
+#define TIMEOUT_NS (2 * KLAT_NS_PER_S)
+#define EMULATED_TIMEOUT_NS (120 * KLAT_NS_PER_S)
 
 /* Precise enough to decide when to rest, and cheap. */
 static int64_t coarse_ns(void)
 {
-	return clock_ns(CLOCK_MONOTONIC_COARSE);
+	return klat_clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 static int64_t voluntary_switches(void)
@@ -49,7 +39,7 @@ void klat_rest_ends(struct klat_worker *worker)
 
 int klat_sleep_until(struct klat_worker *worker, int64_t ns)
 {
-	const struct timespec until = { ns / NS_PER_S, ns % NS_PER_S };
+	const struct timespec until = klat_from_ns(ns);
 	int err;
 
 	klat_rest_begins(worker);
@@ -60,7 +50,7 @@ int klat_sleep_until(struct klat_worker *worker, int64_t ns)
 
 void klat_sleep(struct klat_worker *worker, int64_t ns)
 {
-	int64_t until = clock_ns(CLOCK_MONOTONIC) + ns;
+	int64_t until = klat_now_ns() + ns;
 
 	while (klat_sleep_until(worker, until) == -EINTR)
 		;
@@ -80,7 +70,7 @@ bool klat_rest(struct klat_worker *worker)
 	if (spun < SPIN_NS)
 		return false;
 	if (klat_emulated())
-		rest = (spun < NS_PER_S ? spun : NS_PER_S) * REST_NS / SPIN_NS;
+		rest = (spun < KLAT_NS_PER_S ? spun : KLAT_NS_PER_S) * REST_NS / SPIN_NS;
 	klat_sleep(worker, rest);
 	worker->spin_began = coarse_ns();
 	return true;
@@ -89,7 +79,6 @@ bool klat_rest(struct klat_worker *worker)
 /* No PAUSE: in a guest, a series of them makes the hypervisor take the CPU (pause-loop exiting). */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
 {
-	const struct timespec pause = { .tv_nsec = REST_NS };
 	int64_t begun = 0;
 
 	for (uint32_t turns = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0;
@@ -99,7 +88,7 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 		if (worker)
 			klat_rest(worker);
 		else if (begun && coarse_ns() - begun > SPIN_NS)
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+			klat_nap(REST_NS);
 		if (!begun)
 			begun = coarse_ns();
 		else if (coarse_ns() - begun > (klat_emulated() ? EMULATED_TIMEOUT_NS : TIMEOUT_NS))

@@ -11,13 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t clock_of(clockid_t clock)
-{
-	struct timespec now;
-
-	return clock_gettime(clock, &now) ? 0 : now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static bool is_used(const struct klat_run *run, int cpu)
 {
 	for (int i = 0; i < run->cpu_count; i++)
@@ -95,22 +88,20 @@ static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 
 static int64_t own_ns(const struct klat_run *run)
 {
-	int64_t sum = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+	int64_t sum = klat_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	clockid_t clock;
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (run->workers[i].process && !clock_getcpuclockid(run->workers[i].tid, &clock))
-			sum += clock_of(clock);
+			sum += klat_clock_ns(clock);
 	return sum;
 }
 
 void klat_busy_take(struct klat_busy *busy, const struct klat_run *run)
 {
-	const struct timespec moment = { .tv_nsec = 1000 };
-
 	/* The kernel adds a task's time when it leaves the CPU, so this thread does. */
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
-	busy->at_ns = clock_of(CLOCK_MONOTONIC);
+	klat_nap(1000);
+	busy->at_ns = klat_now_ns();
 	busy->own_ns = own_ns(run);
 	busy->busy_ns = busy_ns(run, &busy->step_ns);
 }
