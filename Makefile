@@ -245,6 +245,7 @@ lint-c:
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy
+	$(Q)$(PYTHON) -B tests/lint/package_rules.py scripts/klat
 lint-shell:
 	$(Q)shellcheck $(SHELL_SCRIPTS)
 

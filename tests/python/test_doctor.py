@@ -21,7 +21,7 @@ import pytest
 from klat import cli
 from klat.machine import checks, privileges, system
 from klat.machine.privileges import Attempts, Gap
-from klat.machine.checks import Severity
+from klat.machine.findings import Finding, Severity, to_json, to_text
 
 CPU = "sys/devices/system/cpu"
 CLOCK = "sys/devices/system/clocksource/clocksource0"
@@ -273,7 +273,7 @@ def test_no_check_is_without_a_test() -> None:
     assert len(checked) == len(checks.CHECKS)
 
 
-def everything(root: Path) -> list[checks.Finding]:
+def everything(root: Path) -> list[Finding]:
     """The findings of all planted machines."""
     found = []
     for number, (_, _, files, later) in enumerate(PLANTED):
@@ -345,7 +345,7 @@ def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int
 
 
 def test_the_text_fits_80_columns(tmp_path: Path) -> None:
-    text = checks.to_text(everything(tmp_path))
+    text = to_text(everything(tmp_path))
     assert max(map(len, text.splitlines())) <= 80
     for severity in Severity:
         assert f"\n{severity.value}" in f"\n{text}"
@@ -353,14 +353,14 @@ def test_the_text_fits_80_columns(tmp_path: Path) -> None:
 
 def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
     findings = everything(tmp_path)
-    coloured = checks.to_text(findings, colour=True)
-    assert coloured != checks.to_text(findings)
-    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == checks.to_text(findings)
+    coloured = to_text(findings, colour=True)
+    assert coloured != to_text(findings)
+    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == to_text(findings)
 
 
 def test_json_holds_what_the_text_says(tmp_path: Path) -> None:
     findings = everything(tmp_path)
-    document = json.loads(checks.to_json(findings))
+    document = json.loads(to_json(findings))
     assert document["spoiled"] is True
     assert [f["title"] for f in document["findings"]] == [f.title for f in findings]
     assert {f["severity"] for f in document["findings"]} == {"spoils", "distorts", "note"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import programs
-from klat.compare.comparison import matched
+from klat.compare.matching import matched
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN
 from klat.compare.units import side_units

@@ -159,7 +159,7 @@ def options(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.compare.comparison import compare
+    from klat.compare.compare_sides import compare
     from klat.compare.sides import read_side
 
     chosen = options(args)

@@ -47,13 +47,14 @@ def add_parser(subparsers: Any) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from klat.machine import checks, privileges, system
+    from klat.machine.findings import spoiled, to_json, to_text
 
     known = system.gather()
     findings = checks.examine(known, privileges.attempt(arguments.output, known.cpus_allowed))
     if arguments.format == "json":
-        print(checks.to_json(findings))
+        print(to_json(findings))
     else:
         width = max(40, min(80, shutil.get_terminal_size().columns))
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print(checks.to_text(findings, width, colour))
-    return 1 if checks.spoiled(findings) else 0
+        print(to_text(findings, width, colour))
+    return 1 if spoiled(findings) else 0

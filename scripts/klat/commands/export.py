@@ -153,7 +153,7 @@ def _tell(material: Material) -> None:
 
 def _verdicts(args: argparse.Namespace) -> None:
     from klat import export
-    from klat.compare import comparison
+    from klat.compare.compare_sides import compare as compare_sides
     from klat.base.errors import KlatError
     from klat.compare.sides import read_side
 
@@ -162,7 +162,7 @@ def _verdicts(args: argparse.Namespace) -> None:
     if len(args.paths) < 2:
         raise KlatError(f"{args.format} holds verdicts, which take two paths: BASE NEW")
     base, *news = map(read_side, args.paths)
-    found = comparison.compare(base, news, _options(args))
+    found = compare_sides(base, news, _options(args))
     for problem in found.problems:
         _say(problem)
     sides = [("BASE", found.against[0].base), *(("NEW", a.new) for a in found.against)]

@@ -142,6 +142,30 @@ def _add_run(actions: Any) -> None:
         metavar="N",
         help="of each parameter set in each boot (default: 25)",
     )
+    _add_guest(parser)
+    add(
+        "--load",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
+    )
+    _session_options.add_plan(parser)
+    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
+    add(
+        "--jobs",
+        type=number(1, 64, "number"),
+        metavar="N",
+        help="guests at once, in counted mode (default: as many as this machine has CPUs)",
+    )
+    add("--resume", type=Path, metavar="SESSION", help="complete this session's experiment")
+    parser.set_defaults(func=_run)
+
+
+def _add_guest(parser: argparse.ArgumentParser) -> None:
+    """Options of every guest."""
+    add = parser.add_argument
+    number = _session_options.number
     add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
     add("--cpus", type=number(1, 4096, "number"), metavar="N", help="of a guest (default: 1)")
     add("--numa", type=number(1, 128, "number"), metavar="N", help="nodes of it (default: 1)")
@@ -151,22 +175,7 @@ def _add_run(actions: Any) -> None:
         metavar="MB",
         help="of it (default: 512, and 16 for each further CPU)",
     )
-    add(
-        "--load",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
-    )
-    _session_options.add_plan(parser)
     add("--append", metavar="WORDS", help="added to the command line of every kernel")
-    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
-    add(
-        "--jobs",
-        type=number(1, 64, "number"),
-        metavar="N",
-        help="guests at once, in counted mode (default: as many as this machine has CPUs)",
-    )
     add(
         "--time-limit",
         type=number(1, 86_400, "number of seconds"),
@@ -179,8 +188,6 @@ def _add_run(actions: Any) -> None:
         metavar="TIME",
         help="that the first guest shows, UTC (default: now)",
     )
-    add("--resume", type=Path, metavar="SESSION", help="complete this session's experiment")
-    parser.set_defaults(func=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from klat.compare.conditions import Declared
-from klat.compare.comparison import declared_of, matched
+from klat.compare.matching import declared_of, matched
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.stats.hierarchy import mean, variance

@@ -15,7 +15,7 @@ from klat.compare.conditions import Distinctions
 from klat.record.environment import Difference, differences, recorded_differences
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN, Estimand
-from klat.stats.change_points import Drift, changes, drift, is_line, needed, needed_beside
+from klat.stats.change_points import Change, Drift, changes, drift, is_line, needed, needed_beside
 from klat.record.session import printable
 from klat.compare.sides import (
     CellRuns,
@@ -243,23 +243,22 @@ def _series(
         return series(points, Shape.DRIFTS, (), trend, overall)
     ends = [0, *starts, len(logs)]
     levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
-    steps = []
-    for number, change in enumerate(places):
-        one, two = (part.sources[boots[points[i].boot]] for i in (change.at - 1, change.at))
-        steps.append(
-            Step(
-                change.at,
-                change.p,
-                levels[number],
-                levels[number + 1],
-                (_boot(one).kernel, _boot(two).kernel),
-                tuple(_between(one, two)),
-            )
-        )
+    sources = [part.sources[boots[point.boot]] for point in points]
+    steps = [
+        _step(change, before, after, sources)
+        for change, before, after in zip(places, levels, levels[1:])
+    ]
     if not steps:
         return series(points, Shape.STEADY)
     overall = levels[-1] / levels[0]
     return series(points, Shape.CHANGED, steps, None, overall)
+
+
+def _step(change: Change, before: float, after: float, sources: Sequence[Source]) -> Step:
+    """`sources` holds one source per point."""
+    one, two = sources[change.at - 1], sources[change.at]
+    kernels = (_boot(one).kernel, _boot(two).kernel)
+    return Step(change.at, change.p, before, after, kernels, tuple(_between(one, two)))
 
 
 def _between(one: Source, two: Source) -> list[Difference]:

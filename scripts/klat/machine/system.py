@@ -232,22 +232,18 @@ def _cpu_times(root: Path) -> list[int]:
     return times + [0] * (8 - len(times))
 
 
-def gather(
-    root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
-) -> Facts:
-    """Read everything, and what changes twice, `seconds` apart."""
-    cpu = root / "sys/devices/system/cpu"
-    kernel = root / "proc/sys/kernel"
-    flags, model = _cpuinfo(root)
-    clock = root / "sys/devices/system/clocksource/clocksource0"
-    clocksources = tuple(_text(clock / "available_clocksource").split())
-    status = _text(root / "proc/self/status").splitlines()
-    allowed = next((s.partition(":")[2] for s in status if s.startswith("Cpus_allowed_list")), "")
-    online = cpu_list(_text(cpu / "online"))
-    config = _config(root)
-    tracer = _text(root / "sys/kernel/tracing/current_tracer")
-    average = _text(root / "proc/loadavg").partition(" ")[0]
+@dataclass(frozen=True)
+class _CpuTimeUse:
+    """`busy` and `steal` are shares of all CPU time; klat's own time is not in `busy`."""
 
+    busy: float
+    steal: float
+    consumers: tuple[Consumer, ...]  # the three largest
+    processes: frozenset[str]  # names
+
+
+def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) -> _CpuTimeUse:
+    """Measure for `seconds`."""
     before, processes = _cpu_times(root), _processes(root)
     sleep(seconds)
     spent = [max(0, b - a) for a, b in zip(before, _cpu_times(root))]
@@ -261,6 +257,30 @@ def gather(
         for pid, (name, ticks) in later.items()
         if pid in processes and pid != os.getpid() and ticks > processes[pid][1]
     )
+    return _CpuTimeUse(
+        busy=busy / total if total else 0.0,
+        steal=steal / total if total else 0.0,
+        consumers=tuple(sorted(consumers, key=lambda c: -c.share)[:3]),
+        processes=frozenset(name for name, _ in later.values()),
+    )
+
+
+def gather(
+    root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
+) -> Facts:
+    """Read every fact. CPU time use is measured for `seconds`."""
+    cpu = root / "sys/devices/system/cpu"
+    kernel = root / "proc/sys/kernel"
+    flags, model = _cpuinfo(root)
+    clock = root / "sys/devices/system/clocksource/clocksource0"
+    clocksources = tuple(_text(clock / "available_clocksource").split())
+    status = _text(root / "proc/self/status").splitlines()
+    allowed = next((s.partition(":")[2] for s in status if s.startswith("Cpus_allowed_list")), "")
+    online = cpu_list(_text(cpu / "online"))
+    config = _config(root)
+    tracer = _text(root / "sys/kernel/tracing/current_tracer")
+    average = _text(root / "proc/loadavg").partition(" ")[0]
+    time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
 
     return Facts(
@@ -273,9 +293,9 @@ def gather(
         cpu_quota=_quota(root),
         clocksource=_text(clock / "current_clocksource"),
         clocksources=clocksources,
-        busy_cpus=busy / total * len(online) if total else 0.0,
-        consumers=tuple(sorted(consumers, key=lambda c: -c.share)[:3]),
-        steal=steal / total if total else 0.0,
+        busy_cpus=time_use.busy * len(online),
+        consumers=time_use.consumers,
+        steal=time_use.steal,
         load_average=float(average) if average.replace(".", "", 1).isdecimal() else 0.0,
         rt_runtime_us=_number(kernel / "sched_rt_runtime_us"),
         rt_period_us=_number(kernel / "sched_rt_period_us"),
@@ -298,7 +318,7 @@ def gather(
         nodes=len(cpu_list(_text(root / "sys/devices/system/node/online"))),
         swap_total_kib=swap,
         swap_used_kib=swap - _meminfo(root, "SwapFree"),
-        irqbalance=any(name == "irqbalance" for name, _ in later.values()),
+        irqbalance="irqbalance" in time_use.processes,
         tracer=tracer,
         config=config,
         mitigations=_mitigations(root),

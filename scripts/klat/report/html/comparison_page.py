@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klat.compare.comparison import Against, Cell, Comparison, Result, compared_runs
+from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.compare.matching import compared_runs
 from klat.compare.figure_data import detail
 from klat.report.html import page
 from klat.report.text import wording

@@ -1,0 +1,130 @@
+"""Compares BASE with every NEW, and judges all tests together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from klat.base.errors import KlatError
+from klat.compare import refusals
+from klat.compare.caveats import cautions
+from klat.compare.comparison import Against, Cell, Comparison, Options, SideInfo
+from klat.compare.judged_cells import OpenResult, open_cell
+from klat.compare.matching import matched_cells, unmeasurable
+from klat.compare.settling import settled
+from klat.compare.sides import Side, told
+from klat.compare.units import side_units
+from klat.compare.verdicts import judge
+from klat.record import lab_files
+from klat.record.session import printable
+
+
+def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
+    """The correction is over every test of BASE against every NEW."""
+    _check(base, news, options)
+    opened = [_open(base, new, options) for new in news]
+    tests = [e for o in opened for _, entries in o.cells for e in entries if e.to_judge]
+    observed = [e.pair for e in tests]
+    judged = judge(observed, options.rules, [e.obstacle for e in tests])
+    judged = settled(judged, observed, options.rules)
+    for entry, judgement in zip(tests, judged):
+        entry.judgement = judgement
+    against = tuple(
+        replace(
+            o.against,
+            cells=tuple(
+                replace(cell, results=tuple(entry.result() for entry in entries))
+                for cell, entries in o.cells
+            ),
+        )
+        for o in opened
+    )
+    family = sum(judgement.p is not None for judgement in judged)
+    problems = dict.fromkeys(problem for side in (base, *news) for problem in side.problems)
+    return Comparison(options, against, family, tuple(problems))
+
+
+def _check(base: Side, news: Sequence[Side], options: Options) -> None:
+    sides = [base, *news]
+    for new in news:
+        both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
+        if both:
+            raise KlatError(f"{printable(str(min(both)))}: is on both sides")
+    if options.threshold_is_time:
+        for side in sides:
+            if side.unit != "ns":
+                raise KlatError(
+                    f"--threshold is a time and {side.name} is in {side.unit}; give a bare number"
+                )
+    known = dict.fromkeys(key[3] for side in sides for key in (*side.cells, *side.unmeasurable))
+    for metric in options.metrics:
+        if metric not in known:
+            raise KlatError(
+                f"no side has the metric {metric!r}; there are {', '.join(map(printable, known))}"
+            )
+
+
+@dataclass(frozen=True)
+class _Opened:
+    against: Against  # without its cells
+    cells: list[tuple[Cell, list[OpenResult]]]  # each cell without its results
+
+
+def _open(base: Side, new: Side, options: Options) -> _Opened:
+    units = side_units(base, new)
+    refused, accepted = refusals.between(base, new, units, options.allow)
+    pairs, uncompared, unlike = matched_cells(base, new, units, options)
+    against = Against(
+        base=_info(base),
+        new=_info(new),
+        unit_noun=units.base.noun,
+        subject=units.subject,
+        refused=refused,
+        accepted=accepted,
+        cautions=(
+            *filter(None, [units.caution]),
+            *cautions(
+                base,
+                new,
+                units.subject,
+                units.took_turns,
+                {pair.keys[0][0] for pair in pairs},
+                options.rules.alpha,
+            ),
+            *unlike,
+        ),
+        differences=tuple(refusals.differences(base, new)),
+        cells=(),
+        uncompared=tuple(uncompared),
+        unmeasurable=tuple(
+            (sides, key)
+            for sides, key in unmeasurable(base, new, options)
+            if not any(key in pair.keys for pair in pairs)
+        ),
+    )
+    cells = [open_cell(pair, against, units, base.unit, options) for pair in pairs]
+    return _Opened(against, cells)
+
+
+def _info(side: Side) -> SideInfo:
+    info = side.sessions[0].info
+    statuses: Counter[str] = Counter()
+    for session in side.sessions:
+        for rows in session.runs():
+            statuses[rows[0].status] += 1
+    return SideInfo(
+        path=printable(str(side.path)),
+        label=side.name,
+        kernel=printable(str(info.get("kernel_release") or "unknown")),
+        kernel_version=printable(str(info.get("kernel_version") or "unknown")),
+        preemption=printable(str(info.get("preemption") or "unknown")),
+        cpu_model=printable(" ".join(str(info.get("cpu_model") or "unknown CPU").split())),
+        mode=side.sessions[0].mode,
+        unit=side.unit,
+        boots=len(side.boots),
+        boots_of_metrics=tuple(sorted({cell.boots for cell in side.cells.values()} - {0})),
+        sessions=len(side.sessions),
+        runs=told(statuses),
+        emulator=lab_files.emulator(side.sessions[0].path),
+    )

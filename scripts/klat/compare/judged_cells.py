@@ -1,0 +1,202 @@
+"""Turns the runs of a matched cell into results to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from klat.compare import estimands, refusals
+from klat.compare.comparison import Against, Cell, Options, Result, Worst
+from klat.compare.conditions import Condition, disagreements
+from klat.compare.environment_conditions import Values
+from klat.compare.estimands import Estimand
+from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
+from klat.compare.sides import (
+    CellRuns,
+    Key,
+    NoLogarithm,
+    Units,
+    Within,
+    exceedances,
+    observe,
+    told,
+    within_runs,
+)
+from klat.compare.units import SideUnits
+from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
+from klat.record.environment import short
+from klat.stats.proportion import clustered
+
+
+@dataclass
+class OpenResult:
+    """A result on its way. `pair` is empty on both sides where there is nothing to judge."""
+
+    estimand: Estimand
+    tested: bool
+    pair: tuple[Observed, Observed]
+    obstacle: str
+    judgement: Judgement | None = None
+    within: tuple[Within | None, Within | None] = (None, None)
+    over_boots: Judgement | None = None
+
+    @property
+    def to_judge(self) -> bool:
+        return self.tested and self.judgement is None
+
+    def result(self) -> Result:
+        assert self.judgement is not None
+        return Result(
+            self.estimand.name, self.tested, self.judgement, *self.within, self.over_boots
+        )
+
+
+def open_cell(
+    pair: MatchedCell, against: Against, units: SideUnits, unit: str, options: Options
+) -> tuple[Cell, list[OpenResult]]:
+    keys, base, new = pair.keys, pair.base, pair.new
+    both = bool(base.units and new.units)
+    unlike = disagreements(_each(base), _each(new)) if both else []
+    names = declared_of(keys[0][0], units.declared)
+    followed = names | ({"cpus", "policy"} if names else set())
+    consequences = [condition for condition in unlike if condition.key in followed]
+    unlike = [condition for condition in unlike if condition not in consequences]
+    if both and not names:
+        unlike = _with_placement(keys, base, new, unlike)
+    refused, accepted = refusals.split(unlike, options.allow)
+    cell = Cell(
+        *keys[0],
+        unit=unit,
+        base_runs=told(base.statuses) or "none",
+        new_runs=told(new.statuses) or "none",
+        refused=against.refused + refused,
+        accepted=accepted,
+        results=(),
+        base_worst=_worst(base, units.base, options),
+        new_worst=_worst(new, units.new, options),
+        under_test=tuple(_under_test(*keys, names, consequences)) if names else (),
+        tried=pair.tried,
+        undelivered=" and ".join(
+            name for name, side in (("BASE", base), ("NEW", new)) if not_delivered(side)
+        ),
+    )
+    if cell.refused:
+        return cell, []
+    entries = []
+    chosen = options.tested_of([*base.runs, *new.runs])
+    if cell.undelivered:
+        chosen = chosen[:1]
+    for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if both else chosen:
+        tested = estimand in chosen
+        try:
+            sides = observe(base, estimand, units.base), observe(new, estimand, units.new)
+        except NoLogarithm:
+            nothing = Observed(()), Observed(())
+            judgement = describe(*nothing, options.rules)
+            reason = f"the {estimand.name} of a run is 0, of which there is no ratio"
+            verdict = Verdict.INCONCLUSIVE if tested else None
+            judgement = replace(judgement, reason=reason, verdict=verdict)
+            entries.append(OpenResult(estimand, tested, nothing, "", judgement))
+            continue
+        entry = OpenResult(estimand, tested, sides, units.obstacle)
+        if options.within_runs and tested and estimand.q is not None:
+            entry.within = within_runs(base, estimand.q), within_runs(new, estimand.q)
+        if both and tested and units.over_boots:
+            entry.over_boots = _over_boots(base, new, estimand, units.over_boots, options.rules)
+        if not both:
+            entry.judgement = _uncounted(describe(*sides, options.rules), tested, base, new)
+        elif not tested:
+            entry.judgement = describe(*sides, options.rules, units.obstacle)
+        entries.append(entry)
+    return cell, entries
+
+
+def _with_placement(
+    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, unlike: list[Condition]
+) -> list[Condition]:
+    """The conditions with that of the placement, where it differs: it is one with that of the CPUs, but
+    for CPUs that vary within a side."""
+    if keys[0][2] == keys[1][2]:
+        return unlike
+    placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
+    within = [c.key for side in (base, new) for c in disagreements(_each(side), _each(side))]
+    rest = [c for c in unlike if c.key != "cpus" or "cpus" in within]
+    for cpus in (c for c in unlike if c not in rest):
+        placed = replace(
+            placed, base=f"{placed.base} ({cpus.base})", new=f"{placed.new} ({cpus.new})"
+        )
+    return sorted([*rest, placed], key=lambda condition: condition.key)
+
+
+def _under_test(
+    base: Key, new: Key, names: Set[str], followed: Sequence[Condition]
+) -> Iterator[str]:
+    """What is not the same, each as `name: BASE | NEW`."""
+    values = [dict(item.partition("=")[::2] for item in key[1].split(";")) for key in (base, new)]
+    said = {condition.key for condition in followed}
+    for name in sorted(names):
+        one, two = (short(held.get(name)) for held in values)
+        if one != two and name not in said:
+            yield f"{name}: {one} | {two}"
+    if base[2] != new[2]:
+        yield f"placement: {short(base[2])} | {short(new[2])}"
+    for condition in followed:
+        yield f"{condition.name}: {condition.base} | {condition.new}"
+
+
+def _over_boots(
+    base: CellRuns, new: CellRuns, estimand: Estimand, boots: Units, rules: Rules
+) -> Judgement | None:
+    """Each boot as one pair, of the blocks that are complete on both sides: of others a drift does
+    not cancel. None with fewer than two boots."""
+    both = {key for key in base.units.keys() & new.units.keys() if key[1]}
+    if len({boot for boot, _ in both}) < 2:
+        return None
+    sides = [
+        replace(side, units={key: runs for key, runs in side.units.items() if key in both})
+        for side in (base, new)
+    ]
+    one, two = (observe(side, estimand, boots) for side in sides)
+    return describe(one, two, rules)
+
+
+def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
+    """Of a cell without runs that count on a side."""
+    told_of = []
+    settled = True
+    for name, cell, other in (("BASE", base, "NEW"), ("NEW", new, "BASE")):
+        if why := not_delivered(cell):
+            told_of.append(f"not delivered by {name}: {why}")
+        elif not cell.units:
+            settled = False
+            missing = f"only in {other}: not measured in {name}"
+            counts = f"no run of {name} counts: {why_uncounted(cell)}"
+            told_of.append(counts if cell.reasons else missing)
+    verdict = Verdict.NOT_DELIVERED if settled else Verdict.INCONCLUSIVE
+    return replace(blank, reason="; ".join(told_of), verdict=verdict if tested else None)
+
+
+def _each(cell: CellRuns) -> list[Values]:
+    """Every value that the runs of a cell have of each condition: what varies within a side is no
+    more alike than what differs between two, for the sides may hold it in other shares."""
+    held = {name: sorted(values) for name, values in cell.values.items()}
+    count = max(map(len, held.values()))
+    return [{name: vs[min(i, len(vs) - 1)] for name, vs in held.items()} for i in range(count)]
+
+
+def _worst(cell: CellRuns, units: Units, options: Options) -> Worst:
+    runs = cell.runs
+    found = Worst(
+        maximum=max((r.row.max * r.source.scale for r in runs if r.row.max is not None), default=None),
+        samples=sum(run.row.n or 0 for run in runs),
+        runs=len(runs),
+    )  # fmt: skip
+    if options.threshold is None or not runs:
+        return found
+    above = exceedances(cell, options.threshold, units)
+    return replace(
+        found,
+        samples_above=above.samples,
+        runs_above=sum(above.runs),
+        share=clustered(above.runs, above.of_runs, 1 - options.rules.alpha),
+    )

@@ -1,0 +1,225 @@
+"""Finds which measurements of two sides belong together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from klat.compare import wakeup_split
+from klat.compare.comparison import Cell, Options, Uncompared
+from klat.compare.conditions import Declared
+from klat.compare.sides import CellRuns, Key, Side, split_params, told
+from klat.compare.units import SideUnits, side_units
+from klat.record.session import NOT_MEASURABLE, printable
+
+
+# What a run's reason begins with where the kernel did not deliver the event.
+_UNDELIVERED = "not delivered: "
+
+
+@dataclass(frozen=True)
+class MatchedCell:
+    """What makes a cell. Where a side has no figure of it, both keys are the other's."""
+
+    keys: tuple[Key, Key]
+    base: CellRuns
+    new: CellRuns
+
+    @property
+    def tried(self) -> bool:
+        return bool(self.base.statuses and self.new.statuses)
+
+
+def matched_cells(
+    base: Side, new: Side, units: SideUnits, options: Options
+) -> tuple[list[MatchedCell], list[Uncompared], list[str]]:
+    """All that BASE has with what belongs to it in NEW, if only the reason why it is not there; what
+    BASE failed at and NEW has; what is left; and sentences on runs that are not compared like with
+    like."""
+    wanted = [[k for k in side.cells if _selected(k, options)] for side in (base, new)]
+    known = dict(matched(wanted[0], wanted[1], units.declared))
+    taken = set(known.values())
+    used: list[set[Key]] = [set(), set()]
+    pairs = []
+    for key in wanted[0]:
+        if key in known:
+            pairs.append(MatchedCell((key, known[key]), base.cells[key], new.cells[known[key]]))
+        else:
+            runs = _without_figure(new, key, units.declared, used[1])
+            pairs.append(MatchedCell((key, key), base.cells[key], runs))
+    left = []
+    for key in wanted[1]:
+        if key in taken or key in base.unmeasurable:
+            continue
+        runs = _without_figure(base, key, units.declared, used[0])
+        if runs.statuses["error"] or runs.statuses["invalid"] or not_delivered(runs):
+            pairs.append(MatchedCell((key, key), runs, new.cells[key]))
+        else:
+            left.append(Uncompared(key, why_uncounted(runs)))
+    pairs, unlike = _by_state(pairs)
+    if not options.metrics:  # for which these would have had is not known
+        left += _by_neither(base, new, units.declared, used)
+    return pairs, left, unlike
+
+
+def _selected(key: Key, options: Options) -> bool:
+    return not options.metrics or key[3] in options.metrics
+
+
+def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str]]:
+    """Each pair split by how sleepers were woken, where both sides have runs of several ways."""
+    found = []
+    said: dict[str, None] = {}  # once for all metrics of a program
+    for pair in pairs:
+        parts, sentences = wakeup_split.split(pair.base, pair.new)
+        for part in parts:
+            added = f";woken={part.state}" if part.state else ""
+            one, two = ((key[0], key[1] + added, *key[2:]) for key in pair.keys)
+            found.append(MatchedCell((one, two), part.base, part.new))
+        what = " ".join(filter(None, (pair.keys[0][0], pair.keys[0][2])))
+        said |= {printable(f"{what}: {sentence}"): None for sentence in sentences}
+    return found, list(said)
+
+
+def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
+    """What the side's runs of what the key names say that has no figure. `used` takes their keys."""
+    if key in side.unmeasurable:
+        return CellRuns(reasons=Counter([NOT_MEASURABLE]))
+    measured = {k[:3] for k in side.cells}
+    # A run that fails early is not placed.
+    near = [k for k in side.failed if k[2] in ("", key[2]) or k[:3] not in measured]
+    for bare in _likenesses(declared):
+        like = [k for k in near if _unplaced(bare(k)) == _unplaced(bare(key))]
+        if like:
+            used.update(like)
+            return _merged([side.failed[k] for k in like])
+    return CellRuns()
+
+
+def _unplaced(key: Key) -> tuple[str, str]:
+    return key[:2]
+
+
+def _merged(cells: Sequence[CellRuns]) -> CellRuns:
+    found = CellRuns()
+    for cell in cells:
+        found.statuses += cell.statuses
+        found.reasons += cell.reasons
+    return found
+
+
+def _by_neither(
+    base: Side, new: Side, declared: Declared, used: Sequence[set[Key]]
+) -> Iterator[Uncompared]:
+    """What a side tried and neither has a figure of, nor the other's figures tell the reason of."""
+    seen: set[Key] = set()
+    for side, done in zip((base, new), used):
+        measured = {key[:3] for key in (*side.cells, *side.unmeasurable)}
+        anywhere = {key[:2] for key in measured}
+        for key in side.failed:
+            # A run that failed early does not know its placement.
+            told = key[:3] in measured if key[2] else _unplaced(key) in anywhere
+            if key in done or told or (side is new and key in seen):
+                continue
+            one = _without_figure(base, key, declared, set())
+            two = _without_figure(new, key, declared, seen)
+            failed = bool(side is base and one.statuses["error"])
+            yield Uncompared(
+                key, f"BASE: {why_uncounted(one)}; NEW: {why_uncounted(two)}", True, failed
+            )
+
+
+def why_uncounted(cell: CellRuns) -> str:
+    """Of a cell without a run that counts."""
+    if not cell.reasons:
+        return "not measured"
+    (why, _), *_ = cell.reasons.most_common(1)
+    return f"{told(cell.statuses)} ({printable(why)})" if cell.statuses else why
+
+
+def not_delivered(cell: CellRuns) -> str:
+    """What the kernel did not deliver; empty unless that is why no run counts."""
+    skipped = set(+cell.statuses) == {"skipped"} and not cell.units
+    if not skipped or not all(reason.startswith(_UNDELIVERED) for reason in cell.reasons):
+        return ""
+    (reason, _), *_ = cell.reasons.most_common(1)
+    return printable(reason.removeprefix(_UNDELIVERED))
+
+
+def matched(
+    base: Sequence[Key], new: Sequence[Key], declared: Declared = frozenset()
+) -> list[tuple[Key, Key]]:
+    """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
+    what is left, where there is no choice which, those that differ in nothing but declared options;
+    then in the placement that followed from these; and those that measure the same under conditions
+    that differ, the last of them placement, which will be refused."""
+    known = set(new)
+    pairs = {key: key for key in base if key in known}
+    for bare in _likenesses(declared):
+        taken = set(pairs.values())
+        left: list[dict[Key, list[Key]]] = [{}, {}]
+        for side, keys, done in zip(left, (base, new), (pairs, taken)):
+            for key in keys:
+                if key not in done:
+                    side.setdefault(bare(key), []).append(key)
+        for name, ones in left[0].items():
+            twos = left[1].get(name, [])
+            if len(ones) == len(twos) == 1:
+                pairs[ones[0]] = twos[0]
+    return [(key, pairs[key]) for key in base if key in pairs]
+
+
+def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
+    """What two keys have in common, from all to the least that makes them the same measurement."""
+
+    def same(key: Key) -> Key:
+        return key
+
+    def changed(key: Key) -> Key:
+        names = declared_of(key[0], declared)
+        kept = [item for item in key[1].split(";") if item.partition("=")[0] not in names]
+        return (key[0], ";".join(kept), *key[2:])
+
+    def moved(key: Key) -> Key:
+        placement = "" if declared_of(key[0], declared) else key[2]
+        return (*changed(key)[:2], placement, key[3])
+
+    def unlike(key: Key) -> Key:
+        benchmark, params, *rest = moved(key)
+        return (benchmark, split_params(params)[0], rest[0], rest[1])
+
+    def elsewhere(key: Key) -> Key:
+        return (*unlike(key)[:2], "", key[3])
+
+    return same, changed, moved, unlike, elsewhere
+
+
+def declared_of(benchmark: str, declared: Declared) -> set[str]:
+    """The options of a benchmark that one side alone was given."""
+    return {option for name, option in declared if name in (benchmark, "all")}
+
+
+def unmeasurable(base: Side, new: Side, options: Options) -> Iterator[tuple[str, Key]]:
+    for key in dict.fromkeys((*base.unmeasurable, *new.unmeasurable)):
+        names = [n for n, s in (("BASE", base), ("NEW", new)) if key in s.unmeasurable]
+        if _selected(key, options):
+            yield " and ".join(names), key
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """What lies behind the cells of BASE against one NEW, by their keys."""
+
+    runs: dict[Key, tuple[CellRuns, CellRuns]]
+    units: SideUnits
+
+    def of(self, cell: Cell) -> tuple[CellRuns, CellRuns, SideUnits]:
+        return *self.runs[cell.key], self.units
+
+
+def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
+    """The runs that `compare` made the cells of these sides from."""
+    units = side_units(base, new)
+    pairs, *_ = matched_cells(base, new, units, options)
+    return ComparedRuns({pair.keys[0]: (pair.base, pair.new) for pair in pairs}, units)

@@ -1,0 +1,67 @@
+"""What a check finds, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+
+class Severity(Enum):
+    """In order of harm. Only the first makes `klat doctor` end with status 1."""
+
+    SPOILS = "spoils"  # figures are wrong, or a program cannot run
+    DISTORTS = "distorts"  # figures are those of this setting as much as of the kernel
+    NOTE = "note"  # know it when reading or comparing
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    severity: Severity
+    title: str
+    detail: str
+    cure: str
+
+
+def spoiled(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity is Severity.SPOILS for finding in findings)
+
+
+def to_json(findings: Sequence[Finding]) -> str:
+    """One object: `schema`, `spoiled`, and `findings` in order of harm."""
+    plain = [asdict(finding) | {"severity": finding.severity.value} for finding in findings]
+    document = {"schema": 1, "spoiled": spoiled(findings), "findings": plain}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def to_text(findings: Sequence[Finding], width: int = 80, colour: bool = False) -> str:
+    """For people, at most `width` columns."""
+    tints = {Severity.SPOILS: "31", Severity.DISTORTS: "33", Severity.NOTE: "36"}
+    indent = " " * 10
+    lines = []
+    for finding in findings:
+        word = f"{finding.severity.value:<8}"
+        if colour:
+            word = f"\x1b[{tints[finding.severity]}m{word}\x1b[0m"
+        head, *rest = textwrap.wrap(finding.title, width - len(indent))
+        lines.append(f"{word}  {head}")
+        lines.extend(indent + line for line in rest)
+        for text in (finding.detail, f"Cure: {finding.cure}"):
+            lines.extend(
+                textwrap.wrap(
+                    text,
+                    width,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+            )
+        lines.append("")
+    counts = Counter(finding.severity for finding in findings)
+    summary = ", ".join(f"{counts[s]} {s.value}" for s in Severity if counts[s])
+    lines.append(f"Findings: {summary or 'none, this machine is fit for a session'}")
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""`make lint` reports upward imports, names that are used twice, and what is too long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lint.package_rules import FUNCTION_LINES, MODULE_LINES, violations
+
+TREE = Path(__file__).parents[2]
+
+
+def long_function(lines: int) -> str:
+    return "def long():\n" + "    x = 1\n" * (lines - 1)
+
+
+def test_the_package_has_no_violation() -> None:
+    assert not list(violations(TREE / "scripts/klat"))
+
+
+@pytest.mark.parametrize(
+    "files, expected",
+    [
+        ({"stats/means.py": "from klat.record.rows import Row\n"}, "higher layer"),
+        ({"stats/means.py": "from klat import record\n"}, "higher layer"),
+        ({"base/files.py": "import klat.stats.means\n"}, "higher layer"),
+        ({"base/files.py": "def late():\n    import klat.cli\n"}, "higher layer"),
+        ({"base/files.py": "from . import errors\n"}, "relative import"),
+        ({"misc/things.py": ""}, "misc is no layer"),
+        ({"base/files.py": "", "lab/files.py": ""}, "module name files is also used"),
+        ({"base/files.py": "\n" * (MODULE_LINES + 1)}, f"module of {MODULE_LINES + 1} lines"),
+        ({"base/files.py": long_function(FUNCTION_LINES + 1)}, "function long of"),
+    ],
+)
+def test_each_planted_violation_is_reported(
+    files: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    (found,) = violations(package(tmp_path, files))
+    assert expected in found
+
+
+def test_downward_imports_and_lengths_at_the_limit_are_accepted(tmp_path: Path) -> None:
+    files = {
+        "cli.py": "from klat import commands\nfrom klat.base import files\n",
+        "base/files.py": "\n" * MODULE_LINES,
+        "base/errors.py": "from klat.base import files\n" + long_function(FUNCTION_LINES),
+    }
+    assert not list(violations(package(tmp_path, files)))
+
+
+def package(directory: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = directory / "klat" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return directory / "klat"
