@@ -6,6 +6,8 @@
 
 #include "klat.h"
 
+#include "arch/isa.h"
+
 #include <jansson.h>
 
 #ifndef KLAT_VERSION
@@ -94,10 +96,6 @@ struct klat_counter {
 	int64_t quantum;
 };
 
-/* Whether there is RDTSCP, without which nothing here can be timed. */
-bool klat_counter_usable(void);
-/* Whether the counter runs at one rate through frequency changes and idle states. */
-bool klat_counter_invariant(void);
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_counter_floor(struct klat_worker *worker);
 /* By how much klat_spin() lasts longer than it is asked to, mean, seen from outside. */
@@ -228,13 +226,7 @@ struct klat_irq_row {
 	int64_t *count; /* by CPU number, KLAT_MAX_CPU of them; NULL when the row is absent */
 };
 
-enum {
-	KLAT_IRQ_RES,
-	KLAT_IRQ_CAL,
-	KLAT_IRQ_TLB,
-	KLAT_IRQ_LOC,
-	KLAT_IRQ_ROWS
-};
+/* As the record names them. */
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 
 struct klat_snapshot {

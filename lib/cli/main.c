@@ -548,8 +548,8 @@ static int measure_and_judge(struct klat_run *run)
 
 	/* A run that is skipped has its time too, which tells it from the next. */
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
-	if (!klat_counter_usable())
-		return klat_skip(run, "this CPU has no RDTSCP instruction");
+	if (klat_arch_missing())
+		return klat_skip(run, "this CPU has no %s", klat_arch_missing());
 	err = place(run);
 	if (err)
 		return err;

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The time-stamp counter: invariance, floor, granularity, offsets between CPUs. */
+/* The counter: floor, granularity, offsets between CPUs. */
 #include "internal.h"
 
-#include <cpuid.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-bool klat_counter_usable(void)
-{
-	unsigned int a, b, c, d;
-
-	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27);
-}
-
-/* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */
-bool klat_counter_invariant(void)
-{
-	unsigned int a, b, c, d;
-
-	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
-}
 
 int64_t klat_counter_quantum(void)
 {

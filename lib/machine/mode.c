@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* How far time can be trusted here. One function in a file of its own, so that a test can take its
- * place by the linker. */
+/* How far time can be trusted here. klat_mode() is alone in its file so that a test can replace it
+ * by the linker. */
 #include "internal.h"
 
-#include <cpuid.h>
 #include <string.h>
 
-#define HYPERVISOR_LEAF 0x40000000u
+/* A guest cannot see whether its emulator counts instructions. The lab that boots it says so. */
+static bool lab_says_counted(void)
+{
+	FILE *file = fopen("/proc/cmdline", "re");
+	char line[4096];
+	bool counted;
+
+	if (!file)
+		return false;
+	counted = fgets(line, sizeof(line), file) && strstr(line, "klat.mode=counted");
+	fclose(file);
+	return counted;
+}
 
 static const char *find_mode(void)
 {
-	unsigned int a, b, c, d, id[3];
-	char line[4096];
-	bool counted = false;
-	FILE *file;
-
-	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 31))
+	switch (klat_arch_machine()) {
+	case KLAT_ARCH_HARDWARE:
 		return "hardware";
-	__cpuid(HYPERVISOR_LEAF, a, id[0], id[1], id[2]);
-	if (memcmp(id, "TCGTCGTCGTCG", sizeof(id)))
+	case KLAT_ARCH_VIRTUAL:
 		return "virtual";
-	/* Nothing inside an emulated guest tells whether its counter counts instructions: only who
-	 * booted it knows. */
-	file = fopen("/proc/cmdline", "re");
-	if (file) {
-		counted = fgets(line, sizeof(line), file) && strstr(line, "klat.mode=counted");
-		fclose(file);
+	default:
+		return lab_says_counted() ? "counted" : "emulated";
 	}
-	return counted ? "counted" : "emulated";
 }
 
 static const char *mode;

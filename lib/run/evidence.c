@@ -11,8 +11,6 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#define MSR_SMI_COUNT 0x34
-
 const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
 
 /* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them.
@@ -28,16 +26,15 @@ static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
 			cpus[cpu_count++] = atoi(word + 3);
 	while ((line = strtok_r(NULL, "\n", &save))) {
-		line += strspn(line, " ");
-		for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
-			char *number = line + 4;
+		int row = klat_arch_interrupt_row(line + strspn(line, " "));
+		char *number = strchr(line, ':');
 
-			if (strncmp(line, klat_irq_names[row], 3) || line[3] != ':')
-				continue;
-			snapshot->irq_present[row] = true;
-			for (int i = 0; i < cpu_count; i++)
-				snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
-		}
+		if (row < 0 || !number)
+			continue;
+		number++;
+		snapshot->irq_present[row] = true;
+		for (int i = 0; i < cpu_count; i++)
+			snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
 	}
 	for (int i = 0; i < cpu_count; i++)
 		if (cpus[i] > snapshot->highest_cpu)
@@ -58,22 +55,6 @@ static void parse_steal(struct klat_snapshot *snapshot, char *text)
 		    cpu >= 0 && cpu < KLAT_MAX_CPU)
 			snapshot->steal[cpu] = steal;
 	}
-}
-
-static int64_t read_smi(int cpu)
-{
-	char path[64];
-	uint64_t count;
-	ssize_t got;
-	int fd;
-
-	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	got = pread(fd, &count, sizeof(count), MSR_SMI_COUNT);
-	close(fd);
-	return got == sizeof(count) ? (int64_t)count : -1;
 }
 
 static bool is_repeated(const struct klat_run *run, int place)
@@ -115,7 +96,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 		parse_steal(snapshot, text);
 	free(text);
 	/* SMIs stop every CPU at once, so one CPU's count speaks for all. */
-	snapshot->smi = read_smi(run->cpus[0]);
+	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }

@@ -12,7 +12,6 @@
 
 /* A user program does not see interrupts. */
 #define KLAT_ARCH_HAS_MARK 0
-#define KLAT_ARCH_COUNTER_OF_PERF 0
 
 static inline uint64_t klat_ticks(void)
 {

@@ -8,8 +8,6 @@
 
 /* A user program can see that an interrupt reached it: see klat_arch_mark(). */
 #define KLAT_ARCH_HAS_MARK 1
-/* The mmap page of a perf event converts this counter to ns. */
-#define KLAT_ARCH_COUNTER_OF_PERF 1
 
 /* The counter, unfenced: for spins and limits, not for stamps. */
 static inline uint64_t klat_ticks(void)

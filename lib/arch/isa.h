@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What each lib/arch/<isa>/ defines, beside the inline functions of its arch.h. This is the lowest
+ * layer: it calls nothing of klat.
+ */
+#ifndef KLAT_ISA_H
+#define KLAT_ISA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arch.h"
+
+/* The counter */
+
+/* What this CPU lacks for the stamps of arch.h; NULL where nothing is missing. */
+const char *klat_arch_missing(void);
+/* Whether the counter runs at one rate through frequency changes and idle states. */
+bool klat_arch_counter_invariant(void);
+
+/* A frequency of the counter that nobody measures here: from the CPU, the hypervisor, the kernel.
+ */
+struct klat_arch_frequency {
+	const char *source;
+	double khz; /* 0 where this source says nothing */
+};
+
+enum {
+	KLAT_ARCH_MAX_FREQUENCIES = 4
+};
+
+/* Fill `frequencies`, the best source first. Return how many. */
+int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES]);
+/* Whether the kernel was given the counter's frequency and did not measure it. */
+bool klat_arch_frequency_given(void);
+
+/* The ACPI PM timer. False where it cannot be read. */
+bool klat_arch_pm_open(void);
+int64_t klat_arch_pm_read(void);
+void klat_arch_pm_close(void);
+
+/* The machine */
+
+enum klat_arch_machine {
+	KLAT_ARCH_HARDWARE,
+	KLAT_ARCH_VIRTUAL,
+	KLAT_ARCH_EMULATED, /* by a program: time means nothing */
+};
+
+enum klat_arch_machine klat_arch_machine(void);
+
+/* How many system-management interrupts, of firmware, this CPU took since boot; -1: unknown. */
+int64_t klat_arch_smi_count(int cpu);
+
+/* Interrupts that klat counts. */
+enum {
+	KLAT_IRQ_RES, /* reschedule */
+	KLAT_IRQ_CAL, /* function call */
+	KLAT_IRQ_TLB, /* TLB shootdown */
+	KLAT_IRQ_LOC, /* local timer */
+	KLAT_IRQ_ROWS
+};
+
+/* Which of them a line of /proc/interrupts counts, without its leading blanks; -1: none. */
+int klat_arch_interrupt_row(const char *line);
+
+#endif

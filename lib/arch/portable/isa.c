@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Any ISA: what the kernel tells every program. */
+#include "arch/isa.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *klat_arch_missing(void)
+{
+	return NULL;
+}
+
+/* The kernel corrects its clock for what the hardware does. */
+bool klat_arch_counter_invariant(void)
+{
+	return true;
+}
+
+int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
+{
+	(void)frequencies;
+	return 0;
+}
+
+bool klat_arch_frequency_given(void)
+{
+	return false;
+}
+
+bool klat_arch_pm_open(void)
+{
+	return false;
+}
+
+int64_t klat_arch_pm_read(void)
+{
+	return 0;
+}
+
+void klat_arch_pm_close(void)
+{
+}
+
+/* A device tree names the hypervisor. On x86 a flag in /proc/cpuinfo does. Neither tells an
+ * emulator from a hypervisor. */
+enum klat_arch_machine klat_arch_machine(void)
+{
+	FILE *file = fopen("/proc/device-tree/hypervisor/compatible", "re");
+	bool is_virtual = file;
+	char line[8192];
+
+	if (!file)
+		file = fopen("/proc/cpuinfo", "re");
+	while (file && !is_virtual && fgets(line, sizeof(line), file))
+		is_virtual = strstr(line, " hypervisor");
+	if (file)
+		fclose(file);
+	return is_virtual ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
+}
+
+int64_t klat_arch_smi_count(int cpu)
+{
+	(void)cpu;
+	return -1;
+}
+
+/* Rows have other names on each ISA. The description at the end is the same. */
+int klat_arch_interrupt_row(const char *line)
+{
+	static const char *const descriptions[KLAT_IRQ_ROWS] = { "Rescheduling interrupts",
+								 "Function call interrupts",
+								 "TLB shootdowns",
+								 "Local timer interrupts" };
+
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
+		if (strstr(line, descriptions[row]))
+			return row;
+	return -1;
+}
