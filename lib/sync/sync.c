@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+#include "sync/sync.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ipc.h>
+#include <sys/sem.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int init_posix(struct sync *sync, uint32_t tokens)
+{
+	return sem_init(&sync->posix, 0, tokens) ? -errno : 0;
+}
+
+static int wait_posix(struct sync *sync)
+{
+	while (sem_wait(&sync->posix))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int post_posix(struct sync *sync)
+{
+	return sem_post(&sync->posix) ? -errno : 0;
+}
+
+static int init_sysv(struct sync *sync, uint32_t tokens)
+{
+	union {
+		int value;
+	} initial = { .value = tokens };
+
+	sync->sysv = semget(IPC_PRIVATE, 1, 0600);
+	return sync->sysv < 0 || semctl(sync->sysv, 0, SETVAL, initial) ? -errno : 0;
+}
+
+static int operate_sysv(struct sync *sync, int by)
+{
+	struct sembuf operation = { .sem_op = by };
+
+	return semop(sync->sysv, &operation, 1) ? -errno : 0;
+}
+
+static int wait_sysv(struct sync *sync)
+{
+	return operate_sysv(sync, -1);
+}
+
+static int post_sysv(struct sync *sync)
+{
+	return operate_sysv(sync, 1);
+}
+
+static int init_futex(struct sync *sync, uint32_t tokens)
+{
+	sync->futex.tokens = tokens;
+	sync->futex.waiters = 0;
+	return 0;
+}
+
+/*
+ * The algorithm of glibc's new_sem. A waiter announces itself before the kernel reads the tokens; a
+ * poster adds its token before it reads the waiters. Sequential consistency guarantees that at
+ * least one of them sees the other.
+ */
+static int wait_futex(struct sync *sync)
+{
+	uint32_t *tokens = &sync->futex.tokens, *waiters = &sync->futex.waiters;
+
+	for (;;) {
+		uint32_t seen = __atomic_load_n(tokens, __ATOMIC_RELAXED);
+
+		while (seen) {
+			uint32_t left = sync->takes_all ? 0 : seen - 1;
+
+			if (__atomic_compare_exchange_n(tokens, &seen, left, false,
+							__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+				return 0;
+		}
+		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
+		syscall(SYS_futex, tokens, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static int post_futex(struct sync *sync)
+{
+	uint32_t *tokens = &sync->futex.tokens;
+
+	__atomic_fetch_add(tokens, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&sync->futex.waiters, __ATOMIC_SEQ_CST))
+		syscall(SYS_futex, tokens, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	return 0;
+}
+
+static int init_cond(struct sync *sync, uint32_t tokens)
+{
+	sync->cond.tokens = tokens;
+	return -(pthread_mutex_init(&sync->cond.mutex, NULL)
+			 ?: pthread_cond_init(&sync->cond.cond, NULL));
+}
+
+/* Without the count of tokens, a signal that comes before the wait would be lost. */
+static int wait_cond(struct sync *sync)
+{
+	pthread_mutex_lock(&sync->cond.mutex);
+	while (!sync->cond.tokens)
+		pthread_cond_wait(&sync->cond.cond, &sync->cond.mutex);
+	sync->cond.tokens = sync->takes_all ? 0 : sync->cond.tokens - 1;
+	pthread_mutex_unlock(&sync->cond.mutex);
+	return 0;
+}
+
+/* After the unlock, the waiter that wakes finds the mutex free. */
+static int post_cond(struct sync *sync)
+{
+	pthread_mutex_lock(&sync->cond.mutex);
+	sync->cond.tokens++;
+	if (sync->signals_held)
+		pthread_cond_signal(&sync->cond.cond);
+	pthread_mutex_unlock(&sync->cond.mutex);
+	if (!sync->signals_held)
+		pthread_cond_signal(&sync->cond.cond);
+	return 0;
+}
+
+static int init_eventfd(struct sync *sync, uint32_t tokens)
+{
+	int flags = EFD_CLOEXEC | (sync->takes_all ? 0 : EFD_SEMAPHORE);
+
+	sync->fds[0] = sync->fds[1] = eventfd(tokens, flags);
+	return sync->fds[0] < 0 ? -errno : 0;
+}
+
+static int wait_eventfd(struct sync *sync)
+{
+	uint64_t count;
+
+	return read(sync->fds[0], &count, sizeof(count)) == sizeof(count) ? 0 : -errno;
+}
+
+static int post_eventfd(struct sync *sync)
+{
+	static const uint64_t one = 1;
+
+	return write(sync->fds[1], &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
+}
+
+static int wait_pipe(struct sync *sync)
+{
+	char tokens[4096];
+
+	return read(sync->fds[0], tokens, sync->takes_all ? sizeof(tokens) : 1) > 0 ? 0 : -errno;
+}
+
+static int post_pipe(struct sync *sync)
+{
+	return write(sync->fds[1], "", 1) == 1 ? 0 : -errno;
+}
+
+static int init_pipe(struct sync *sync, uint32_t tokens)
+{
+	int err = pipe2(sync->fds, O_CLOEXEC) ? -errno : 0;
+
+	while (tokens-- && !err)
+		err = post_pipe(sync);
+	return err;
+}
+
+static int init_none(struct sync *sync, uint32_t tokens)
+{
+	(void)sync;
+	(void)tokens;
+	return 0;
+}
+
+static int do_nothing(struct sync *sync)
+{
+	(void)sync;
+	return 0;
+}
+
+int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
+{
+	static const struct {
+		int (*init)(struct sync *sync, uint32_t tokens);
+		int (*wait)(struct sync *sync);
+		int (*post)(struct sync *sync);
+	} kinds[] = {
+		[SYNC_POSIX] = { init_posix, wait_posix, post_posix },
+		[SYNC_SYSV] = { init_sysv, wait_sysv, post_sysv },
+		[SYNC_FUTEX] = { init_futex, wait_futex, post_futex },
+		[SYNC_COND] = { init_cond, wait_cond, post_cond },
+		[SYNC_EVENTFD] = { init_eventfd, wait_eventfd, post_eventfd },
+		[SYNC_PIPE] = { init_pipe, wait_pipe, post_pipe },
+		[SYNC_NONE] = { init_none, do_nothing, do_nothing },
+	};
+
+	sync->wait = kinds[kind].wait;
+	sync->post = kinds[kind].post;
+	return kinds[kind].init(sync, tokens);
+}
+
+int sync_epoll(int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	return epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : epoll;
+}
