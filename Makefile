@@ -72,8 +72,9 @@ help:
 	@echo '                event libraries of eventloop: scripts/deps eventloop'
 	@echo 'make bench      deps, all; runs the five programs $${RUNS:-500} times each under'
 	@echo '                LABEL, prints the table, draws the plots'
-	@echo 'make test       installs what the tests need, builds, runs them; test-slow:'
-	@echo '                the slow ones'
+	@echo 'make test       installs what the tests need, builds, runs them'
+	@echo 'make test-slow  the same for the slow tests: sanitizers, fuzzing, QEMU, all programs'
+	@echo 'make test-long  the same for the tests that are too long for CI'
 	@echo 'make selfbench  klat'\''s own speed, against its claims, perf and cyclictest'
 	@echo 'make validate   how often the verdicts are right, by simulation;'
 	@echo '                VALIDATE=--quick for a short one'
@@ -136,11 +137,13 @@ FORCE:
 
 -include $(wildcard $(BUILD)/lib/*/*.d $(BUILD)/lib/arch/$(ARCH)/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
 
-.PHONY: deps test-deps
+.PHONY: deps test-deps test-slow-deps
 deps:
 	$(Q)CC='$(CC)' scripts/deps build run plot
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
+test-slow-deps:
+	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow
 
 RUNS ?= 500
 LABEL ?=
@@ -179,23 +182,34 @@ planted: $(foreach p,$(PLANTED),$(BUILD)/planted/$(p)/$(p))
 units: $(UNITS)
 	$(give_back)
 
-# The variants that the tests run besides the tree's own binaries.
-.PHONY: variants
-variants:
-	$(Q)$(MAKE) planted
+# TESTS=tests/cli/test_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
+# Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
+TESTS ?=
+MEASURING := tests/cli
+OTHERS := tests/lab tests/python tests/unit
+pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
+parallel = -n auto --maxprocesses 4 --dist loadfile
+define lane
+	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
+	$(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) || status=$$?; \
+	$(pytest) -m '$(1)' $(PYTEST) $(MEASURING) || status=$$?; \
+	exit $$status)
+endef
+.PHONY: test test-slow test-long test-build test-slow-build
+test-build: test-deps
+	$(Q)$(MAKE) all planted units
+	$(Q)$(MAKE) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
+test-slow-build: test-slow-deps test-build
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
 	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
-
-# `make test TESTS=tests/cli/test_usage.py` runs part of it; PYTEST=-x and the like are handed on.
-TESTS ?= tests
-pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider $(PYTEST)
-.PHONY: test test-slow test-build
-test-build: test-deps
-	$(Q)$(MAKE) all variants
+# What the tests of the lab run in a guest.
+STATIC_TESTED := pipes/pipes tlbflush/tlbflush transport/transport
 test: test-build
-	$(Q)$(pytest) $(TESTS)
-test-slow: test-build
-	$(Q)$(pytest) -m slow $(TESTS)
+	$(call lane,not slow and not long)
+test-slow: test-slow-build
+	$(call lane,slow and not long)
+test-long: test-slow-build
+	$(call lane,long)
 
 .PHONY: selfbench
 selfbench:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-UNITS = ROOT / "build" / "asan" / "unit"  # with sanitizers, which see more than the plain build
 LIMIT_SECONDS = 120
 
 
@@ -31,6 +30,16 @@ class UnitFailed(Exception):
 class UnitFile(pytest.File):
     """A tests/unit/test_*.c, whose program runs once for all of its tests."""
 
+    def collect(self) -> Iterator[pytest.Collector]:
+        yield UnitProgram.from_parent(self, name="plain")
+        sanitized = UnitProgram.from_parent(self, name="asan")
+        sanitized.add_marker(pytest.mark.slow)
+        yield sanitized
+
+
+class UnitProgram(pytest.Collector):
+    """The program as the tree builds it, or under AddressSanitizer."""
+
     _output: str | None = None
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -39,7 +48,8 @@ class UnitFile(pytest.File):
 
     def output(self) -> str:
         if self._output is None:
-            program = UNITS / self.path.stem
+            variant = "asan/unit" if self.name == "asan" else "unit"
+            program = ROOT / "build" / variant / self.path.stem
             if not program.exists():
                 raise UnitFailed(f"{program} is not built: run them by 'make test'")
             try:
@@ -62,7 +72,7 @@ class UnitFile(pytest.File):
 
 
 class UnitTest(pytest.Item):
-    parent: UnitFile
+    parent: UnitProgram
 
     def runtest(self) -> None:
         output = self.parent.output()

@@ -1,4 +1,4 @@
-"""Every test with a `program` runs for each program of the Makefile's list, unless it says for which."""
+"""A test with a `program` runs for two programs in `make test` and for the others in `make test-slow`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = [str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")]
     if "program" in metafunc.fixturenames and not any("program" in names for names in given):
-        metafunc.parametrize("program", harness.PROGRAMS)
+        metafunc.parametrize("program", harness.shown_on_two(harness.PROGRAMS))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -36,6 +37,36 @@ def makefile_list(name: str) -> list[str]:
 
 
 PROGRAMS = makefile_list("PROGRAMS")
+# One with two roles, one with one. A property of the library is tested on these two; the slow lane has the others.
+SHOWN = ("pipes", "timer")
+
+
+def shown_on_two(programs: Sequence[str]) -> list[Any]:
+    """Values for `parametrize`."""
+    return [p if p in SHOWN else pytest.param(p, marks=pytest.mark.slow) for p in programs]
+
+
+def combined(*axes: Sequence[Any]) -> list[Any]:
+    """Values for `parametrize`: `make test` tries every value of each axis, `make test-slow` every pair of values."""
+    rows = [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
+    fast = len(rows)
+
+    def pairs(row: tuple[Any, ...]) -> set[Any]:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    every = list(itertools.product(*axes))
+    left = set().union(*map(pairs, every)) - set().union(*map(pairs, rows))
+    while left:
+        rows.append(max(every, key=lambda row: len(pairs(row) & left)))
+        left -= pairs(rows[-1])
+    return [
+        pytest.param(*row, marks=[pytest.mark.slow] if number >= fast else [], id=name_of(row))
+        for number, row in enumerate(rows)
+    ]
+
+
+def name_of(row: tuple[Any, ...]) -> str:
+    return "-".join(" ".join(map(str, v)) if isinstance(v, tuple) else str(v) for v in row)
 
 
 @dataclass(frozen=True)

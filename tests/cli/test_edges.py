@@ -7,7 +7,9 @@ part, and right behind its last stamp.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,14 +96,20 @@ def places(path: Path, program: str, *options: str) -> set[int]:
     return {found.place for metric in orders.values() for found in standouts(metric)}
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def first_of(commands: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Values for `parametrize`: `make test` tries the first command, `make test-slow` the others."""
+    first, *others = (pytest.param(command, id=" ".join(command)) for command in commands)
+    return [first, *(pytest.param(*o.values, id=o.id, marks=pytest.mark.slow) for o in others)]
+
+
+@pytest.mark.parametrize("command", first_of(COMMANDS))
 def test_no_place_stands_out(
     command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
 ) -> None:
     assert places(tmp_path, *command) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", EVERY_OTHER, ids=" ".join)
 def test_no_place_stands_out_in_any_mode(
     command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
@@ -109,18 +117,17 @@ def test_no_place_stands_out_in_any_mode(
     assert places(tmp_path, *command) == set()
 
 
-@pytest.mark.parametrize(
-    "command, edges",
-    [
-        (("pipes", *ONE_CPU), {0, -1}),
-        (("cv", *ONE_CPU), {0, -1}),
-        (SPINNING, {0}),
-        (("syscall",), {0}),
-    ],
-    ids=str,
-)
+EDGES = {
+    ("pipes", *ONE_CPU): {0, -1},
+    ("cv", *ONE_CPU): {0, -1},
+    SPINNING: {0},
+    ("syscall",): {0},
+}
+
+
+@pytest.mark.parametrize("command", first_of(EDGES))
 def test_work_at_the_edges_is_seen(
-    command: tuple[str, ...], edges: set[int], tmp_path: Path, two_cpus: None, real_time: None
+    command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
 ) -> None:
     """Of the two edges of one CPU, either may hide the other: the longest sample is one."""
-    assert places(tmp_path, *command, "--plant", "edges") & edges
+    assert places(tmp_path, *command, "--plant", "edges") & EDGES[command]

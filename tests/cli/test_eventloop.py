@@ -21,6 +21,7 @@ from harness import (
     USAGE,
     Done,
     assert_one_line,
+    combined,
     command,
     json_of,
     run,
@@ -50,8 +51,7 @@ def evidence(*options: str) -> dict[str, int]:
     return dict(json_of(done)["evidence"]["counts"])
 
 
-@pytest.mark.parametrize("descriptor", DESCRIPTORS)
-@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("backend, descriptor", combined(ALL, DESCRIPTORS))
 def test_every_byte_is_written_and_read_where_it_belongs(backend: str, descriptor: str) -> None:
     counts = evidence("--backend", backend, "--descriptor", descriptor, *SMALL)
     assert counts["written"] == counts["read"] == counts["observed"] * 500
@@ -61,14 +61,13 @@ def test_every_byte_is_written_and_read_where_it_belongs(backend: str, descripto
     assert counts["events_per_pass"] == counts["read"] // counts["passes"]
 
 
-@pytest.mark.parametrize("backend", ALL)
-@pytest.mark.parametrize(
-    "pairs, active, writes",
-    [(1, 1, 1), (1, 1, 100), (2, 2, 2), (7, 7, 7000), (10, 9, 11), (252, 100, 1000)],
-    ids=str,
-)
-def test_any_chain_comes_to_its_end(backend: str, pairs: int, active: int, writes: int) -> None:
+SIZES = [(1, 1, 1), (1, 1, 100), (2, 2, 2), (7, 7, 7000), (10, 9, 11), (252, 100, 1000)]
+
+
+@pytest.mark.parametrize("backend, size", combined(ALL, SIZES))
+def test_any_chain_comes_to_its_end(backend: str, size: tuple[int, int, int]) -> None:
     """Bytes that meet in a pair, that go round many times, that stop where they began."""
+    pairs, active, writes = size
     sizes = ("--pairs", str(pairs), "--active", str(active), "--writes", str(writes))
     for options in ([], ["--timers"]):
         counts = evidence("--backend", backend, *sizes, "--iterations", "3", *options)
@@ -122,9 +121,9 @@ def test_fresh_descriptors_do_as_well(backend: str) -> None:
     assert counts["written"] == counts["read"] == counts["observed"] * 500
 
 
-@pytest.mark.parametrize("fault", ["lost", "stray"])
-@pytest.mark.parametrize("descriptor", DESCRIPTORS)
-@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize(
+    "backend, descriptor, fault", combined(ALL, DESCRIPTORS, ["lost", "stray"])
+)
 def test_a_byte_lost_or_gone_astray_is_found_out(backend: str, descriptor: str, fault: str) -> None:
     options = ("--backend", backend, "--descriptor", descriptor, "--plant", fault)
     done = run("eventloop", *options, *SMALL, "--record", *_session, "--json")
@@ -269,15 +268,15 @@ def assert_refused(done: Done, why: str) -> None:
     assert done.seconds < 5, "nobody waits for what does not come"
 
 
-@pytest.mark.parametrize("size", [SMALL, MANY], ids=["small", "many"])
-@pytest.mark.parametrize(
-    "call, error", [(425, errno.EPERM), (425, errno.ENOSYS), (426, errno.EPERM)]
-)
-@pytest.mark.parametrize("backend", URING)
+REFUSALS = [(425, errno.EPERM), (425, errno.ENOSYS), (426, errno.EPERM)]
+
+
+@pytest.mark.parametrize("refusal, backend, size", combined(REFUSALS, URING, [SMALL, MANY]))
 def test_a_kernel_that_refuses_io_uring_is_a_skip(
-    backend: str, call: int, error: int, size: tuple[str, ...]
+    refusal: tuple[int, int], backend: str, size: tuple[str, ...]
 ) -> None:
     """io_uring_setup(), as a sysctl, a filter and an old kernel do, and io_uring_enter() alone."""
+    call, error = refusal
     done = run("eventloop", "--backend", backend, *size, preexec_fn=refusing(call, error))
     assert_refused(done, os.strerror(error))
 
@@ -294,8 +293,7 @@ def lesser_kernel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return os.environ | {"LD_PRELOAD": str(library)}
 
 
-@pytest.mark.parametrize("size", [SMALL, MANY], ids=["small", "many"])
-@pytest.mark.parametrize("backend", URING)
+@pytest.mark.parametrize("backend, size", combined(URING, [SMALL, MANY]))
 def test_an_operation_that_the_kernel_refuses_is_a_skip(
     backend: str, size: tuple[str, ...], lesser_kernel: dict[str, str]
 ) -> None:
@@ -359,6 +357,7 @@ def test_published_figures_stand_beside_the_published_workload() -> None:
     assert "none for this metric" in shown("--pairs", "100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
 def test_every_backend_is_clean_under_address_sanitizer(backend: str) -> None:
     words = [harness.path_of("eventloop", "asan"), "--backend", backend, *SMALL]
@@ -374,6 +373,7 @@ def test_every_backend_is_clean_under_address_sanitizer(backend: str) -> None:
         assert "Sanitizer" not in done.err and "runtime error" not in done.err, str(done)
 
 
+@pytest.mark.slow
 def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
     """A compiler that finds none of libev's files."""
     compiler = tmp_path / "cc"
@@ -416,7 +416,7 @@ def with_dasynq(headers: str | Path, out: Path) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=["stand-in", pytest.param("dasynq", marks=pytest.mark.slow)],
+    params=[pytest.param(name, marks=pytest.mark.slow) for name in ("stand-in", "dasynq")],
 )
 def dasynq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """

@@ -239,6 +239,7 @@ def test_nothing_is_touched_by_who_does_not_ask(machine: Machine) -> None:
     assert machine.file.stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_a_second_holder_says_so(machine: Machine) -> None:
     with machine.running() as running:
         second = machine.run(*SHORT, "--guest-halt-poll", "60000")
@@ -263,6 +264,7 @@ def test_a_second_holder_waits_for_the_end_of_the_first(machine: Machine) -> Non
         assert second.returncode in (MEASURED, UNTRUSTED), err
 
 
+@pytest.mark.slow
 def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
     before = machine.value
     words = [str(machine.program), "--iterations", "20000", *HOLD, "--json"]
@@ -279,6 +281,7 @@ def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
     assert machine.value == before, "what was there before the run, as ever"
 
 
+@pytest.mark.slow
 def test_a_cpu_that_polls_at_0_is_seen(copy: Machine) -> None:
     """As for a latency request of 0 that somebody holds."""
     usage = []
@@ -386,6 +389,7 @@ def until_idle(attempt: Callable[[], list[dict[str, int]]], right: Callable[...,
     pytest.fail(f"{wrong}")
 
 
+@pytest.mark.slow
 @needs_haltpoll
 def test_cpus_poll_as_long_as_they_are_told(two_cpus: None, real_time: None) -> None:
     # An idle CPU that polls is woken by a flag.
@@ -424,6 +428,7 @@ def let_limits_grow(path: Path) -> None:
     (path / "guest_halt_poll_allow_shrink").write_text("Y")
 
 
+@pytest.mark.slow
 @needs_haltpoll
 def test_cpus_poll_no_longer_because_they_did_before(
     parameters: Path, tmp_path: Path, two_cpus: None, real_time: None

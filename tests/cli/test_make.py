@@ -98,6 +98,7 @@ def test_a_header_that_changes_rebuilds_what_includes_it(tree: Path) -> None:
     assert "network/network" in done.out and "pipes" not in done.out, str(done)
 
 
+@pytest.mark.slow
 def test_clang_builds_without_a_warning(tree: Path) -> None:
     if not shutil.which("clang"):
         harness.lacking("there is no clang")
@@ -229,6 +230,7 @@ def test_deps_as_an_ordinary_user_says_so(
     assert done.err == "klat: missing: libnuma-dev; run this with sudo to install them\n"
 
 
+@pytest.mark.slow
 def test_what_root_builds_belongs_to_the_trees_owner(tmp_path: Path, root: None) -> None:
     """And git's suspicion of another's tree reaches nobody's eyes, nor takes the commit away."""
     copy = copy_tree(tmp_path)

@@ -218,6 +218,7 @@ def test_the_limit_of_threads_is_told(published: Path, as_nobody: list[str | Pat
 # Memory order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wake", (*WAKES, "spin"))
 def test_each_wake_is_clean_under_thread_sanitizer(wake: str, two_cpus: None) -> None:
     words = ["setarch", "--addr-no-randomize", path_of("messages", "tsan"), "--wake", wake]

@@ -7,7 +7,10 @@ import platform
 from pathlib import Path
 
 import harness
+import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, path_of, traits
+
+pytestmark = pytest.mark.slow
 
 QUICK = ("--iterations", "200", "--warmup", "20")
 

@@ -49,7 +49,7 @@ def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Pa
 COPIED = [p for p in harness.PROGRAMS if not (harness.ROOT / p / "build.mk").exists()]
 
 
-@pytest.mark.parametrize("program", COPIED)
+@pytest.mark.parametrize("program", harness.shown_on_two(COPIED))
 def test_no_fault_is_asked_for_in_the_timed_part(program: str) -> None:
     """The copy of the program that the test runs is killed where it asks."""
     done = command([path_of(program, "planted"), *traits(program).short])

@@ -185,6 +185,7 @@ def test_no_time_to_sleep_is_a_contradiction() -> None:
     assert "--sleeps any" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("primitive", PRIMITIVES)
 def test_each_primitive_is_clean_under_thread_sanitizer(primitive: str, two_cpus: None) -> None:
     words = ["setarch", "--addr-no-randomize", path_of("semaphore", "tsan")]

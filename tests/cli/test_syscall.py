@@ -10,7 +10,17 @@ from typing import Any
 
 import harness
 import pytest
-from harness import USAGE, Session, assert_one_line, injected_gap, json_of, run, until, works
+from harness import (
+    USAGE,
+    Session,
+    assert_one_line,
+    combined,
+    injected_gap,
+    json_of,
+    run,
+    until,
+    works,
+)
 
 CALLS = {
     "getppid": 1,
@@ -46,9 +56,9 @@ def test_every_call_is_tried_here() -> None:
     assert offered == list(CALLS)
 
 
-@pytest.mark.parametrize("caller", ["thread", "process"])
-@pytest.mark.parametrize("batch", [1, 100])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "call, batch, caller", combined(list(CALLS), [1, 100], ["thread", "process"])
+)
 def test_each_call_returns_what_it_should_and_reaches_the_kernel(
     call: str, batch: int, caller: str
 ) -> None:

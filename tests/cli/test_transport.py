@@ -21,6 +21,7 @@ from harness import (
     USAGE,
     Session,
     assert_one_line,
+    combined,
     command,
     injected,
     json_of,
@@ -60,8 +61,7 @@ def peers_of(transport: str) -> list[str]:
     return ["thread"] if transport == "thread-pointer" else ["thread", "process"]
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("transport", LOCAL)
+@pytest.mark.parametrize("transport, wait", combined(LOCAL, ["spin", "block"]))
 def test_what_is_sent_is_received(transport: str, wait: str) -> None:
     for peer in peers_of(transport):
         found = counts("--transport", transport, "--wait", wait, "--peer", peer)
@@ -70,8 +70,7 @@ def test_what_is_sent_is_received(transport: str, wait: str) -> None:
         assert found["bytes_sent"] == found["bytes_received"] == messages * 100
 
 
-@pytest.mark.parametrize("size", ODD_SIZES)
-@pytest.mark.parametrize("transport", LOCAL)
+@pytest.mark.parametrize("transport, size", combined(LOCAL, ODD_SIZES))
 def test_every_byte_of_any_size_arrives(transport: str, size: int) -> None:
     for wait in ("spin", "block"):
         words = ("--transport", transport, "--wait", wait, "--bytes", str(size))
@@ -81,8 +80,7 @@ def test_every_byte_of_any_size_arrives(transport: str, size: int) -> None:
         assert found["bytes_received"] == messages * size
 
 
-@pytest.mark.parametrize("touch", ["none", "read", "write"])
-@pytest.mark.parametrize("transport", LOCAL)
+@pytest.mark.parametrize("transport, touch", combined(LOCAL, ["none", "read", "write"]))
 def test_a_damaged_message_is_caught(transport: str, touch: str) -> None:
     options = ("--transport", transport, "--touch", touch, "--bytes", "5000")
 
@@ -270,6 +268,7 @@ def test_a_peer_that_vanishes_ends_the_run() -> None:
             assert not harness.gone(running.children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", ["spin", "block"])
 @pytest.mark.parametrize("transport", ["thread-pointer", "shm-zero-copy", "shm-copy"])
 def test_the_ring_is_clean_under_thread_sanitizer(transport: str, wait: str) -> None:
@@ -362,9 +361,10 @@ SPOILED = [
 ]
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("spoiled", SPOILED, ids=" ".join)
-@pytest.mark.parametrize("size", [("100",), ("3000", "--datagram", "272"), ("16000",)], ids=str)
+DATAGRAMS = [("100",), ("3000", "--datagram", "272"), ("16000",)]
+
+
+@pytest.mark.parametrize("size, spoiled, wait", combined(DATAGRAMS, SPOILED, ["spin", "block"]))
 def test_what_udp_delivers_is_the_whole_message_in_its_place(
     size: tuple[str, ...], spoiled: tuple[str, ...], wait: str
 ) -> None:
@@ -381,18 +381,16 @@ def test_what_udp_delivers_is_the_whole_message_in_its_place(
         assert counted["repeated"] + counted["outdated"] > 0
 
 
-@pytest.mark.parametrize("peer", ["thread", "process", "netns"])
-@pytest.mark.parametrize(
-    "shape",
-    [
-        # The whole message, a hole in the middle, the last part, a request for it.
-        ("--drop-every", "7"),
-        ("--bytes", "300000", "--datagram", "1472", "--drop-every", "50"),
-        ("--bytes", "3000", "--datagram", "1016", "--drop-every", "4"),
-        ("--bytes", "3000", "--datagram", "272", "--drop-every", "9", "--reorder-every", "4"),
-    ],
-    ids=" ".join,
-)
+# The whole message, a hole in the middle, the last part, a request for it.
+DROPPED = [
+    ("--drop-every", "7"),
+    ("--bytes", "300000", "--datagram", "1472", "--drop-every", "50"),
+    ("--bytes", "3000", "--datagram", "1016", "--drop-every", "4"),
+    ("--bytes", "3000", "--datagram", "272", "--drop-every", "9", "--reorder-every", "4"),
+]
+
+
+@pytest.mark.parametrize("peer, shape", combined(["thread", "process", "netns"], DROPPED))
 def test_multicast_repairs_what_is_dropped(peer: str, shape: tuple[str, ...]) -> None:
     options = ("--transport", "multicast", "--peer", peer, "--touch", "write", *shape)
     options = (*options, "--iterations", "20", "--warmup", "2")
@@ -520,8 +518,7 @@ def done_of(process: subprocess.Popen[bytes]) -> harness.Done:
     return harness.Done(["--listen"], process.returncode, out.decode(), err.decode(), 0)
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("transport", INTERNET)
+@pytest.mark.parametrize("transport, wait", combined(INTERNET, ["spin", "block"]))
 def test_two_programs_measure_between_them(transport: str, wait: str, port: int) -> None:
     options = ("--transport", transport, "--wait", wait, "--touch", "write", "--bytes", "100000")
     with listening(port, *options, "--json") as process:
@@ -591,9 +588,10 @@ def test_a_stranger_at_the_port_is_no_peer(port: int) -> None:
             assert_one_line(done_of(process), "transport", harness.FAILED)
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("transport", INTERNET)
-@pytest.mark.parametrize("victim", ["listener", "connector"])
+VICTIMS = combined(INTERNET, ["spin", "block"], ["listener", "connector"])
+
+
+@pytest.mark.parametrize("transport, wait, victim", VICTIMS)
 def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(
     transport: str, wait: str, victim: str, port: int
 ) -> None:
@@ -611,9 +609,7 @@ def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(
             assert_one_line(done_of(second), "transport", harness.FAILED)
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("transport", INTERNET)
-@pytest.mark.parametrize("victim", ["listener", "connector"])
+@pytest.mark.parametrize("transport, wait, victim", VICTIMS)
 def test_a_program_that_falls_silent_in_mid_message_is_given_up_after_the_time_given(
     transport: str, wait: str, victim: str, port: int
 ) -> None:

@@ -21,6 +21,8 @@ from labs import ROOT
 from klat.lab.modules import Tree
 from klat.record.session import read_session
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network")
 LABELS = ("lab-stock", "lab-rt")
 KERNELS = ("--kernel", "debian:stock", "--kernel", "debian:rt")
@@ -163,9 +165,7 @@ def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int,
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("label", "status"), [pytest.param("stock", 0, marks=pytest.mark.slow), ("rt", 1)]
-)
+@pytest.mark.parametrize(("label", "status"), [("stock", 0), ("rt", 1)])
 def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(
     twice: list[Path], tmp_path: Path, label: str, status: int
 ) -> None:
@@ -210,8 +210,8 @@ def test_a_bisection_ends_where_its_command_line_is_wrong(
     ("label", "cpus"),
     [
         ("stock", 4),
-        pytest.param("stock", 80, marks=pytest.mark.slow),
-        pytest.param("rt", 80, marks=pytest.mark.slow),
+        ("stock", 80),
+        ("rt", 80),
     ],
 )
 def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
@@ -305,7 +305,7 @@ def test_only_one_kernel_has_the_words_that_it_alone_was_given(own: Path) -> Non
         assert declared["append"] == given
 
 
-@pytest.mark.parametrize("change", [without_code, pytest.param(damaged, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("change", [without_code, damaged])
 def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
     twice: list[Path], tmp_path: Path, change: Callable[[bytes, str], bytes]
 ) -> None:

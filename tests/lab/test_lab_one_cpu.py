@@ -11,6 +11,8 @@ from test_lab_boots import ARCHIVE, SHORT, klat, session_of
 
 from klat.record.session import Row, read_session
 
+pytestmark = pytest.mark.slow
+
 FAMILY = ("pipes", "cv", "network", "tlbflush", "semaphore", "messages", "transport", "eventloop")
 METHODS = ("signal", "signal-below", "nanosleep")
 

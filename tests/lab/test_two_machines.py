@@ -13,7 +13,7 @@ import harness
 import pytest
 from machines import Machine, joined
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Pair = tuple[Machine, Machine]
 TRANSPORTS = ("tcp", "udp", "multicast")

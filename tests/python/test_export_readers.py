@@ -21,7 +21,7 @@ from written_sessions import SessionWriter
 from fakes import ROOT
 from test_export import MEDIAN, ODD, RT, label, samples
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 LIMIT = 300  # seconds until a registry is given up
 Export = Callable[..., Path]
@@ -239,7 +239,6 @@ def test_perls_harness_takes_ktap(export: Export, session_writer: SessionWriter)
     assert "Parse errors" not in done.stdout
 
 
-@pytest.mark.slow
 def test_the_kernels_own_parser_takes_ktap(
     tmp_path: Path, export: Export, session_writer: SessionWriter
 ) -> None:
@@ -289,7 +288,6 @@ def test_google_benchmarks_compare_reads_both_labels(
     assert mean["measurements"][0]["time"] == pytest.approx(0.2, abs=0.001)
 
 
-@pytest.mark.slow
 def test_benchstat_compares_two_labels_in_one_table(
     export: Export, session_writer: SessionWriter, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -320,7 +318,6 @@ def test_benchstat_compares_two_labels_in_one_table(
     assert "instructions/op" in told and "sec/op" not in told
 
 
-@pytest.mark.slow
 def test_pyarrow_reads_every_sample(
     export: Export, session_writer: SessionWriter, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -272,6 +272,7 @@ def browse(page: Path, tmp_path: Path, *options: str) -> subprocess.CompletedPro
     return done
 
 
+@pytest.mark.slow
 def test_a_browser_shows_the_verdict_and_asks_for_nothing(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
