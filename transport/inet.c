@@ -1,61 +1,48 @@
 /* SPDX-License-Identifier: MIT */
 #include "inet.h"
 
+#include "net/net.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-static int make_in_namespaces(struct klat_run *run, int (*make)(struct klat_run *run))
+static int make_in_namespaces(struct klat_run *run)
 {
 	struct state *state = run->state;
+	const struct in_addr netmask = { htonl(~0xffu) };
+	struct klat_net_device devices[2] = { { .name = "klat0", .netmask = netmask },
+					      { .name = "klat1", .netmask = netmask } };
 	int err;
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		inet_pton(AF_INET, i == INITIATOR ? "10.168.78.1" : "10.168.78.2",
 			  &state->addresses[i]);
-	err = veth_make(run, state->namespaces, state->addresses);
+		devices[i].address = state->addresses[i];
+	}
+	err = klat_net_make_veth(run, devices, state->namespaces);
 	if (!err)
-		err = make(run);
+		err = state->make_sockets(run);
 	for (int i = 0; i < 2; i++)
 		if (state->namespaces[i] >= 0)
 			close(state->namespaces[i]);
 	return err;
 }
 
-/*
- * The child shares the table of descriptors, so that the sockets stay here; the measured process
- * itself keeps its namespaces, for in a user namespace it would lose what its priority may rest on.
- */
 int inet_make(struct klat_run *run, int (*make)(struct klat_run *run))
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	int status;
-	pid_t pid;
 
-	if (o->peer != NETNS) {
-		for (int i = 0; i < 2 && o->peer != REMOTE; i++)
-			state->addresses[i].s_addr = htonl(INADDR_LOOPBACK);
-		return make(run);
+	if (o->peer == NETNS) {
+		state->make_sockets = make;
+		return klat_net_in_child(run, make_in_namespaces);
 	}
-	pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0ul);
-	if (pid < 0)
-		return klat_cannot_start(run, errno, "the process that makes the network");
-	if (!pid)
-		_exit(make_in_namespaces(run, make) ? 1 : 0);
-	if (waitpid(pid, &status, 0) < 0)
-		return klat_error(run, errno, "cannot wait for a process: %s", strerror(errno));
-	if (WIFSIGNALED(status))
-		return klat_error(run, EIO,
-				  "the process that makes the network was killed by signal %d",
-				  WTERMSIG(status));
-	return WEXITSTATUS(status) ? -EIO : 0; /* described by the child */
+	for (int i = 0; i < 2 && o->peer != REMOTE; i++)
+		state->addresses[i].s_addr = htonl(INADDR_LOOPBACK);
+	return make(run);
 }
 
 int inet_socket(struct klat_run *run, int side, int type, struct in_addr address)
@@ -65,9 +52,12 @@ int inet_socket(struct klat_run *run, int side, int type, struct in_addr address
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr = address };
 	int fd;
 
-	if (o->peer == NETNS && setns(state->namespaces[side], CLONE_NEWNET))
-		return klat_error(run, errno, "cannot enter the network namespace: %s",
-				  strerror(errno));
+	if (o->peer == NETNS) {
+		int err = klat_net_enter(run, state->namespaces[side]);
+
+		if (err)
+			return err;
+	}
 	fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return klat_error(run, errno, "cannot make a socket: %s", strerror(errno));
@@ -110,10 +100,10 @@ int inet_no_delay(struct klat_run *run, int fd)
 void inet_make_room(const struct klat_run *run, int fd)
 {
 	const struct options *o = run->options;
-	/* The kernel doubles it, and counts some 2 KiB for a datagram of 1,400 bytes. */
+	/* The kernel doubles the size, and charges some 2 KiB for a datagram of 1,400 bytes. */
 	const int size = 2 * o->bytes + (256 << 10);
 
-	/* The first takes a privilege; the second keeps to net.core.rmem_max. */
+	/* The first needs a privilege; net.core.rmem_max limits the second. */
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 }

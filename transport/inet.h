@@ -8,33 +8,29 @@
 #include <netinet/in.h>
 
 /*
- * Call `make` where the sockets are to be made: here, or in a process that has two network
- * namespaces of its own, joined by a pair of virtual interfaces, and shares our descriptors. The
- * namespaces live as long as their sockets.
+ * Call `make`, which makes the sockets. With --peer netns, call it in a child with two private
+ * network namespaces that a veth pair joins; the namespaces live as long as their sockets.
  */
 int inet_make(struct klat_run *run, int (*make)(struct klat_run *run));
 
-/* A socket of one side, bound to an address and a port of the kernel's choice, or -errno. */
+/* A socket of one side, bound to an address and a port that the kernel chooses, or -errno. */
 int inet_socket(struct klat_run *run, int side, int type, struct in_addr address);
 /* The address and port that a socket is bound to. */
 int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name);
 int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to);
-/* Send at once, whatever the size. */
+/* Send messages of any size at once. */
 int inet_no_delay(struct klat_run *run, int fd);
-/* So large that a whole message fits into the receiver's buffer, as far as one may. */
+/* Make the receive buffer large enough for a whole message, within the limits of the system. */
 void inet_make_room(const struct klat_run *run, int fd);
 
-/* veth.c: two namespaces, into which descriptors are put, or -errno. Leaves the caller in one. */
-int veth_make(struct klat_run *run, int namespaces[2], const struct in_addr addresses[2]);
-
 /*
- * remote.c: meet the other machine, agree that both measure the same, leave the connection in
- * state->control and both addresses in state->addresses.
+ * remote.c: meet the other machine and check that both measure the same. Puts the connection into
+ * state->control and both addresses into state->addresses.
  */
 int remote_meet(struct klat_run *run);
-/* Give the other side a port number, and take its. */
+/* Exchange port numbers with the other side. */
 int remote_exchange(struct klat_run *run, uint16_t own, uint16_t *other);
-/* Start together: wait until the other side's worker is there. */
+/* Wait until the worker of the other side has started. */
 int remote_start(struct klat_run *run);
 /* Whether the other side has closed the connection. */
 bool remote_left(const struct state *state);

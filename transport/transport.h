@@ -144,6 +144,7 @@ struct state {
 	struct side sides[2];
 	bool finished; /* the initiator has all answers */
 	int namespaces[2];
+	int (*make_sockets)(struct klat_run *run); /* see inet_make() */
 	struct in_addr addresses[2];
 	int control; /* the connection to the other machine, or -1 */
 	struct sockaddr_in listener;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Private network namespaces and the devices in them. Nothing here touches the machine's own
+ * interfaces, unless the caller stays in the machine's namespace.
+ *
+ * Functions return 0 or -errno after klat_error() or klat_skip().
+ */
+#ifndef KLAT_NET_H
+#define KLAT_NET_H
+
+#include "klat.h"
+
+#include <netinet/in.h>
+
+struct klat_net_device {
+	const char *name; /* shorter than IFNAMSIZ */
+	struct in_addr address, netmask;
+};
+
+/*
+ * Call `body` in a child process, which may enter namespaces. The measured process keeps its own:
+ * in a new user namespace it would lose the privileges behind real-time priority and locked memory.
+ * The child shares the descriptor table, so descriptors that `body` opens stay open here. The child
+ * describes its failures; the parent returns -EIO for them.
+ */
+int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run));
+
+/*
+ * Make a network namespace and enter it. Root needs no user namespace for this. Any other user
+ * becomes root in a new user namespace, if the system allows one.
+ */
+int klat_net_enter_new(struct klat_run *run);
+
+/* Enter a namespace by its descriptor. */
+int klat_net_enter(struct klat_run *run, int namespace);
+
+/* Disable IPv6 on the device, set its address and netmask, and bring it up. The kernel adds the
+ * route to the subnet. */
+int klat_net_bring_up(struct klat_run *run, const struct klat_net_device *device);
+
+/*
+ * Make a tun device and return its descriptor. Without `persist` the device disappears with its
+ * last descriptor. Unregistering a device waits for RCU, some 20 ms. With `persist` a device in a
+ * private namespace is left to that namespace, which the kernel removes in the background. A
+ * program lets its user choose the name with --device.
+ */
+int klat_net_open_tun(struct klat_run *run, const char *name, bool persist);
+
+/*
+ * Make two namespaces with one end of a veth pair each, both up. Put the descriptors of the
+ * namespaces into `namespaces`, and leave the caller in the first. The namespaces and the pair
+ * disappear with their last descriptor or socket. Close the namespaces after a failure, too: those
+ * that were not made are left as they were.
+ */
+int klat_net_make_veth(struct klat_run *run, const struct klat_net_device devices[2],
+		       int namespaces[2]);
+
+#endif

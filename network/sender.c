@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* The sender of the private network: one datagram for each iteration, once L spins. */
+#include "network.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Consider a datagram lost if H has not read it within this many ticks, about 100 ms. */
+#define LOST_TICKS (UINT64_C(1) << 28)
+#define MAX_ATTEMPTS 8
+/*
+ * Pause between the moment L spins and send(), in ticks. It covers several turns of L. A random
+ * part keeps the two from falling into step.
+ */
+#define SETTLE_TICKS 4096
+#define SETTLE_RANDOM_BITS 14
+/* On one CPU, the sender's sleep, and the largest number of sleeps for one packet. */
+#define NAP_NS 50000
+#define NAP_RANDOM_BITS 14
+#define MAX_NAPS 20000
+
+static bool is_read(const struct state *state, uint32_t generation)
+{
+	uint64_t begin = klat_ticks();
+
+	while (__atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation)
+		if (klat_ticks() - begin > LOST_TICKS)
+			return false;
+	return true;
+}
+
+/* Each repetition carries its own stamp, so H may read any of them. */
+static int send_until_read(struct klat_worker *worker, struct datagram *datagram,
+			   uint32_t generation)
+{
+	struct state *state = worker->state;
+
+	datagram->sequence = htonl(generation);
+	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+		datagram->start = klat_stamp_begin();
+		if (send(state->socket_fd, datagram, sizeof(*datagram), 0) < 0 && errno != ENOBUFS)
+			return -errno;
+		if (is_read(state, generation))
+			return 0;
+		state->lost++;
+	}
+	return klat_error(worker->run, ETIMEDOUT, "%d datagrams in a row were not read",
+			  MAX_ATTEMPTS);
+}
+
+/* The multiplier and increment of Numerical Recipes; the upper bits are the random ones. */
+static uint32_t draw(uint32_t *random, int bits)
+{
+	*random = *random * 1664525 + 1013904223;
+	return *random >> (32 - bits);
+}
+
+/* Sleep until L spins for this generation. */
+static int nap_until_announced(struct state *state, uint32_t generation, uint32_t *random)
+{
+	for (int nap = 0; nap < MAX_NAPS; nap++) {
+		bool announced =
+			__atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation &&
+			!__atomic_load_n(&state->resting, __ATOMIC_RELAXED);
+
+		klat_nap(NAP_NS + draw(random, NAP_RANDOM_BITS));
+		/* L announced before this sleep, so it spun during the sleep. */
+		if (announced)
+			return 0;
+	}
+	return -ETIMEDOUT;
+}
+
+int send_packets_between(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
+				     .stream = htonl(state->stream) };
+	uint32_t random = state->stream;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		const uint32_t generation = generation_of(run, i);
+		uint64_t sent;
+
+		klat_iteration(worker, i);
+		err = nap_until_announced(state, generation, &random);
+		if (err)
+			break;
+		datagram.sequence = htonl(generation);
+		datagram.start = klat_stamp_begin();
+		if (send(state->socket_fd, &datagram, sizeof(datagram), 0) < 0)
+			return -errno;
+		sent = klat_stamp_end(worker);
+		if (klat_is_sample(run, i) &&
+		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
+		    datagram.start < state->end && state->end < sent)
+			state->overtaken++;
+	}
+	return err;
+}
+
+int send_packets(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
+				     .stream = htonl(state->stream) };
+	uint32_t random = state->stream;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		const uint32_t generation = generation_of(run, i);
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		err = klat_spin_until(worker, &state->announced, generation);
+		if (err)
+			break;
+		klat_spin(SETTLE_TICKS + draw(&random, SETTLE_RANDOM_BITS));
+		err = send_until_read(worker, &datagram, generation);
+		klat_stamp_end(worker); /* checks the CPU */
+	}
+	return err;
+}
