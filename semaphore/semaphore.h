@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* What the command line chooses, what the threads share, and the threads. */
+#ifndef SEMAPHORE_SEMAPHORE_H
+#define SEMAPHORE_SEMAPHORE_H
+
+#include "hog.h"
+#include "sync/sync.h"
+
+#define SLOT_COUNT 16
+
+enum {
+	WAKE,
+	ITEM,
+	BARE
+};
+/* The producer waits for slots, the consumer for items. */
+enum {
+	SLOTS,
+	ITEMS
+};
+
+struct options {
+	int64_t consumer_burn, idle, spin, items, low_priority;
+	int primitive, hog, sleeps;
+};
+
+/* CPU time of a side, in nanoseconds, in the timed part. */
+struct spent {
+	int64_t with, without;
+};
+
+struct state {
+	struct sync semaphores[2];
+	struct sync nothing[2];                  /* the same calls, which do nothing */
+	uint64_t slots[SLOT_COUNT] KLAT_ALIGNED; /* when each item was posted */
+	uint32_t produced KLAT_ALIGNED;          /* items posted */
+	uint32_t consumed KLAT_ALIGNED;          /* items taken */
+	uint32_t made KLAT_ALIGNED;              /* items of the halves without semaphores */
+	/* Numbers of halves: the consumer is ready, the producer has begun, the consumer has ended.
+	 */
+	uint32_t ready KLAT_ALIGNED, begun KLAT_ALIGNED, ended KLAT_ALIGNED;
+	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
+	int64_t stretch;         /* items in a row */
+	int64_t early;           /* items before each of these rows, without a sample */
+	int64_t items;           /* handed over in the timed part, early ones included */
+	int64_t consumer_before; /* its CPU time where the observed part begins */
+	uint64_t spin; /* ticks for which the consumer looks for an item before it waits */
+	struct hog hogs[2];
+	uint64_t sink;
+};
+
+int producer(struct klat_worker *worker);
+int consumer(struct klat_worker *worker);
+
+#endif
