@@ -269,6 +269,12 @@ bool klat_rest(struct klat_worker *worker);
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
+/*
+ * For limits and spins: `ns` in ticks, before the first iteration. Within 1 % where the frequency
+ * is not known yet.
+ */
+uint64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
+
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)
 {

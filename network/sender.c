@@ -7,33 +7,33 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Consider a datagram lost if H has not read it within this many ticks, about 100 ms. */
-#define LOST_TICKS (UINT64_C(1) << 28)
+/* Consider a datagram lost if H has not read it within this time. */
+#define LOST_NS 100000000
 #define MAX_ATTEMPTS 8
 /*
- * Pause between the moment L spins and send(), in ticks. It covers several turns of L. A random
- * part keeps the two from falling into step.
+ * Pause between the moment L spins and send(). It covers several turns of L. A random part keeps
+ * the two from falling into step.
  */
-#define SETTLE_TICKS 4096
-#define SETTLE_RANDOM_BITS 14
+#define SETTLE_NS 2000
+#define SETTLE_RANDOM_NS 8000
 /* On one CPU, the sender's sleep, and the largest number of sleeps for one packet. */
 #define NAP_NS 50000
 #define NAP_RANDOM_BITS 14
 #define MAX_NAPS 20000
 
-static bool is_read(const struct state *state, uint32_t generation)
+static bool is_read(const struct state *state, uint32_t generation, uint64_t lost_ticks)
 {
 	uint64_t begin = klat_ticks();
 
 	while (__atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation)
-		if (klat_ticks() - begin > LOST_TICKS)
+		if (klat_ticks() - begin > lost_ticks)
 			return false;
 	return true;
 }
 
 /* Each repetition carries its own stamp, so H may read any of them. */
 static int send_until_read(struct klat_worker *worker, struct datagram *datagram,
-			   uint32_t generation)
+			   uint32_t generation, uint64_t lost_ticks)
 {
 	struct state *state = worker->state;
 
@@ -42,7 +42,7 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 		datagram->start = klat_stamp_begin();
 		if (send(state->socket_fd, datagram, sizeof(*datagram), 0) < 0 && errno != ENOBUFS)
 			return -errno;
-		if (is_read(state, generation))
+		if (is_read(state, generation, lost_ticks))
 			return 0;
 		state->lost++;
 	}
@@ -109,6 +109,9 @@ int send_packets(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
 				     .stream = htonl(state->stream) };
+	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
+		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
+		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
 	uint32_t random = state->stream;
 	int err = 0;
 
@@ -120,8 +123,8 @@ int send_packets(struct klat_worker *worker)
 		err = klat_spin_until(worker, &state->announced, generation);
 		if (err)
 			break;
-		klat_spin(SETTLE_TICKS + draw(&random, SETTLE_RANDOM_BITS));
-		err = send_until_read(worker, &datagram, generation);
+		klat_spin(settle + (settle_random * draw(&random, 16) >> 16));
+		err = send_until_read(worker, &datagram, generation, lost_ticks);
 		klat_stamp_end(worker); /* checks the CPU */
 	}
 	return err;

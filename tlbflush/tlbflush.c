@@ -24,6 +24,9 @@ static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL 
 static const char *const responder_states[] = { "running", "sleeping", NULL };
 static const char *const page_tables[] = { "kept", "freed", NULL };
 
+/* The initiator's wait before it begins. Responders need about 10 ns to start watching. */
+#define SETTLE_NS 1000
+
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
 	{ "responders", "N", "CPUs besides the initiator's; by default every other one",
@@ -140,6 +143,7 @@ static int initiator(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, INITIATOR, 0);
+	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS);
 	bool sleeping = responders_sleep(run);
 	char *pages = find_place(o);
 	int err = pages ? map_pages(o, pages) : -ENOMEM;
@@ -158,12 +162,11 @@ static int initiator(struct klat_worker *worker)
 		err = await_touched(worker, o->responders, generation);
 		if (err)
 			break;
-		/* From touching to watching their counters, responders take some ten ticks; to
-		 * sleep they need longer. */
+		/* Sleeping takes responders longer. */
 		if (sleeping)
 			klat_sleep(worker, 100000);
 		else
-			klat_spin(2000);
+			klat_spin(settle);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		err = operate(o, pages);

@@ -81,7 +81,7 @@ struct message {
 
 struct ring;
 
-/* The header of a datagram. Both machines are x86-64: no byte order to change. */
+/* The header of a datagram. Both machines have the same byte order. */
 struct fragment {
 	uint64_t word;
 	uint32_t kind;

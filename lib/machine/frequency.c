@@ -19,6 +19,7 @@
 #define PM_MASK 0xffffffu
 /* In ppm. A PM timer read through a slow hypervisor is less exact, and is left out. */
 #define PM_COARSEST 25
+#define ROUGH_NS 50000
 
 static int64_t now_raw(void)
 {
@@ -45,6 +46,23 @@ static struct reading read_tightest(int64_t (*read_clock)(void))
 			best = (struct reading){ clock, before + width / 2, width };
 	}
 	return best;
+}
+
+/* Long enough for 1 %, and a small part of a run's fixed cost. */
+static double rough_khz(void)
+{
+	const struct reading first = read_tightest(now_raw);
+	struct reading last;
+
+	while (now_raw() - first.clock < ROUGH_NS)
+		;
+	last = read_tightest(now_raw);
+	return 1e6 * (last.tsc - first.tsc) / (last.clock - first.clock);
+}
+
+uint64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns)
+{
+	return ns * (run->counter_khz ? run->counter_khz : rough_khz()) / 1e6;
 }
 
 double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last)

@@ -82,6 +82,19 @@ TEST(a_second_method_comes_with_its_name_and_difference)
 	assert_true(fabs(tsc.difference_ppm) < 10000);
 }
 
+TEST(ns_become_ticks_before_the_frequency_is_known)
+{
+	struct klat_run *run = test_run();
+	struct klat_counter counter;
+
+	klat_counter_calibrate(&counter);
+	run->counter_khz = 0;
+	assert_true(fabs(klat_ns_to_ticks(run, 1000000000) / counter.khz / 1000 - 1) < 0.05);
+	run->counter_khz = 2500000;
+	assert_int_equal(klat_ns_to_ticks(run, 1000), 2500);
+	test_run_free(run);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -91,6 +104,7 @@ int main(void)
 		cmocka_unit_test(a_pm_timer_that_goes_round_is_one_that_goes_on),
 		cmocka_unit_test(ntp_tells_by_how_much_the_kernel_is_off),
 		cmocka_unit_test(a_second_method_comes_with_its_name_and_difference),
+		cmocka_unit_test(ns_become_ticks_before_the_frequency_is_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
