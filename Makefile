@@ -68,21 +68,21 @@ all: $(BINARIES)
 .PHONY: help
 help:
 	@echo 'make            builds the programs: $(PROGRAMS)'
-	@echo 'make deps       installs what building, running and plotting need (root); not the'
+	@echo 'make deps       installs what building, running and plotting need (root). The'
 	@echo '                event libraries of eventloop: scripts/deps eventloop'
-	@echo 'make bench      deps, all; runs the five programs $${RUNS:-500} times each under'
-	@echo '                LABEL, prints the table, draws the plots'
+	@echo 'make bench      deps and all; then runs the five programs $${RUNS:-500} times each'
+	@echo '                under LABEL, prints the table, draws the plots (root)'
 	@echo 'make test       installs what the tests need, builds, runs them'
 	@echo 'make test-slow  the same for the slow tests: sanitizers, fuzzing, QEMU, all programs'
 	@echo 'make test-long  the same for the tests that are too long for CI'
-	@echo 'make selfbench  klat'\''s own speed, against its claims, perf and cyclictest'
-	@echo 'make validate   how often the verdicts are right, by simulation;'
-	@echo '                VALIDATE=--quick for a short one'
-	@echo 'make validate-real  the same on real data, as root, in 15 minutes at most'
-	@echo 'make lint       formatters, type checker and shellcheck; make format'
-	@echo 'make install    into $${prefix:-/usr/local} below DESTDIR; uninstall'
-	@echo 'make new NAME=x scaffolds a benchmark with its test'
-	@echo 'make clean'
+	@echo 'make selfbench  measures klat'\''s own costs, beside perf bench and cyclictest (root)'
+	@echo 'make validate   simulates how often the verdicts are right; VALIDATE=--quick is'
+	@echo '                shorter'
+	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most (root)'
+	@echo 'make lint       checks format, types, layers and shell; make format formats'
+	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
+	@echo 'make new NAME=x writes a small benchmark and its test'
+	@echo 'make clean      removes what make built'
 
 # Says what is missing before the compiler would, in its own way, of every file.
 $(BUILD)/prerequisites: scripts/deps $(BUILD)/flags

@@ -17,7 +17,8 @@ def planning(pilot: Pilot) -> Iterator[str]:
     target = pilot.target
     yield from wrapped(
         f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; a run of every benchmark takes"
-        f" {duration(pilot.round_seconds)}, a reboot {duration(target.boot_seconds)} (--boot-seconds)",
+        f" {duration(pilot.round_seconds)}; assumed for a reboot: {duration(target.boot_seconds)}"
+        " (--boot-seconds)",
         "",
         "  ",
     )
