@@ -1,8 +1,8 @@
 """Debian packages, fetched and unpacked without root and without touching the system's own apt.
 
-apt works on a state of its own below the cache: its sources, lists and archives are named by a
-configuration file that is read after the system's, so that the system's proxies hold. What is
-fetched is signed by Debian's archive keys, as always.
+apt uses a state of its own below the cache. A configuration file that apt reads after the system's
+names the sources, lists and archives, so the system's proxies still apply. The address of the
+archive comes from the system's apt sources. apt checks the signatures of Debian's archive keys.
 """
 
 from __future__ import annotations
@@ -13,23 +13,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.lab import cache
+from klat.lab import cache, debian_sources
 
-_MIRROR = "http://deb.debian.org"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# 6.1 is of bookworm, 6.12 of trixie; the newest builds of both are in the security archives.
-_SUITES = (
-    ("debian", "bookworm"),
-    ("debian-security", "bookworm-security"),
-    ("debian", "trixie"),
-    ("debian-security", "trixie-security"),
-)
 _FRESH_SECONDS = 7 * 86400
 _UPDATE_SECONDS = 300
 _FETCH_SECONDS = 900
@@ -104,13 +96,6 @@ class Archive:
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._base / name).mkdir(parents=True, exist_ok=True)
         (self._base / "state/status").touch()
-        mirror = os.environ.get("KLAT_DEBIAN_MIRROR", _MIRROR).rstrip("/")
-        (self._base / "sources.list").write_text(
-            "".join(
-                f"deb [arch=amd64 target=Packages signed-by={_KEYS}] {mirror}/{part} {suite} main\n"
-                for part, suite in _SUITES
-            )
-        )
         path = self._base / "apt.conf"
         path.write_text(_CONFIGURATION.format(base=self._base))
         return path
@@ -121,6 +106,8 @@ class Archive:
                 f"Debian's keys ({_KEYS}) are not here: apt install debian-archive-keyring, or give"
                 " --kernel NAME=path/to/bzImage"
             )
+        lines = debian_sources.source_lines(self._ask_system, str(_KEYS))
+        (self._base / "sources.list").write_text(lines)
         self._say("fetching Debian's package lists")
         self._apt("update", "-q", "--error-on=any", seconds=_UPDATE_SECONDS)
         text = self._apt("dumpavail", command="apt-cache")
@@ -176,6 +163,10 @@ class Archive:
             first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
             raise KlatError(f"cannot unpack {package.name}: {first}")
 
+    def _ask_system(self, *words: str) -> str:
+        """Run apt-get with the system's configuration."""
+        return self._run(["apt-get"], words, seconds=_UPDATE_SECONDS)
+
     def _apt(
         self,
         *words: str,
@@ -183,6 +174,17 @@ class Archive:
         cwd: Path | None = None,
         seconds: float | None = None,
     ) -> str:
+        """Run apt with the lab's configuration."""
+        return self._run([command, "-c", str(self._configure())], words, cwd, seconds)
+
+    def _run(
+        self,
+        program: Sequence[str],
+        words: Sequence[str],
+        cwd: Path | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        command = program[0]
         for needed in (command, "dpkg-deb"):
             if not shutil.which(needed):
                 raise KlatError(
@@ -191,7 +193,7 @@ class Archive:
                 )
         try:
             done = subprocess.run(
-                [command, "-c", str(self._configure()), *words],
+                [*program, *words],
                 cwd=cwd,
                 env=os.environ | {"LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,104 @@
+"""The lab finds Debian's archive in the system's apt sources."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.lab import apt
+from klat.lab.apt import Archive
+
+pytestmark = pytest.mark.skipif(not shutil.which("apt-get"), reason="no apt-get")
+
+UBUNTU = "deb http://ubuntu.example/ubuntu noble main universe\n"
+THIRD_PARTY = "deb https://tools.example/linux/debian bookworm stable\n"
+ONE_LINE = """\
+# deb http://commented.example/debian bookworm main
+deb [arch=amd64] http://mirror.example/debian bookworm main contrib
+deb-src http://source.example/debian bookworm main
+deb http://mirror.example/debian-security bookworm-security main
+"""
+DEB822 = """\
+Types: deb
+URIs: http://off.example/debian
+Suites: trixie
+Components: main
+Enabled: no
+
+Types: deb deb-src
+URIs: https://mirror.example/debian/
+Suites: trixie trixie-updates
+Components: main
+"""
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An apt configuration of its own, without sources."""
+    for name in ("parts", "lists/partial"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "apt.conf").write_text(
+        f"""\
+Dir::Etc::sourcelist "{tmp_path}/sources.list";
+Dir::Etc::sourceparts "{tmp_path}/parts";
+Dir::State::lists "{tmp_path}/lists";
+"""
+    )
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KLAT_DEBIAN_MIRROR", raising=False)
+    return tmp_path
+
+
+def lab_sources(system: Path) -> list[tuple[str, ...]]:
+    """The URI and suite of each source that the lab would use."""
+    archive = Archive(lambda line: None)
+    text = apt.debian_sources.source_lines(archive._ask_system, "keys.gpg")
+    return [tuple(line.partition("] ")[2].split()[:2]) for line in text.splitlines()]
+
+
+def test_one_line_sources(system: Path) -> None:
+    (system / "sources.list").write_text(UBUNTU + THIRD_PARTY + ONE_LINE)
+    assert lab_sources(system) == [
+        ("http://mirror.example/debian", "bookworm"),
+        ("http://mirror.example/debian", "trixie"),
+        ("http://mirror.example/debian-security", "bookworm-security"),
+        ("http://mirror.example/debian-security", "trixie-security"),
+    ]
+
+
+def test_deb822_sources_without_a_security_archive(system: Path) -> None:
+    (system / "parts/debian.sources").write_text(DEB822)
+    assert lab_sources(system) == [
+        ("https://mirror.example/debian", "bookworm"),
+        ("https://mirror.example/debian", "trixie"),
+    ]
+
+
+def test_the_origin_of_downloaded_lists_identifies_a_mirror_of_any_path(system: Path) -> None:
+    (system / "sources.list").write_text(
+        THIRD_PARTY + "deb [trusted=yes] http://mirror.example/remote trixie main\n"
+    )
+    release = system / "lists/mirror.example_remote_dists_trixie_Release"
+    release.write_text("Origin: Debian\nSuite: stable\nCodename: trixie\nComponents: main\n")
+    (system / "lists/mirror.example_remote_dists_trixie_main_binary-amd64_Packages").touch()
+    assert {uri for uri, _ in lab_sources(system)} == {"http://mirror.example/remote"}
+
+
+@pytest.mark.parametrize("sources", ["", UBUNTU, THIRD_PARTY])
+def test_without_a_debian_archive_the_error_names_the_variable(system: Path, sources: str) -> None:
+    (system / "sources.list").write_text(sources)
+    with pytest.raises(KlatError, match="no Debian archive: set KLAT_DEBIAN_MIRROR"):
+        lab_sources(system)
+
+
+def test_the_variable_replaces_the_sources(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (system / "sources.list").write_text(ONE_LINE)
+    monkeypatch.setenv("KLAT_DEBIAN_MIRROR", "http://other.example/")
+    assert {uri for uri, _ in lab_sources(system)} == {
+        "http://other.example/debian",
+        "http://other.example/debian-security",
+    }
