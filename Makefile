@@ -1,12 +1,12 @@
-# klat: what to type is in README.md, and `make help` lists it. V=1 shows the commands.
+# `make help` lists the targets. V=1 shows the commands.
 
-# Every benchmark, sorted; `make new NAME=x` adds to it, and nothing else in the build names one.
+# Every benchmark, sorted. `make new NAME=x` adds to it. Nothing else in the build names a benchmark.
 PROGRAMS := cv eventloop messages network pipes semaphore switch syscall timer tlbflush transport
-# Executables that are no benchmark.
+# Executables that are not benchmarks.
 HELPERS := load/load network/client
 
 VERSION := 0.1.0
-# Named outright, .git is not searched for: under sudo git would refuse a tree that belongs to its caller.
+# With --git-dir, because under sudo git refuses to search a tree that belongs to the caller.
 COMMIT := $(shell git --git-dir=.git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 PYTHON := /usr/bin/python3
 
@@ -19,8 +19,8 @@ mandir = $(datadir)/man
 completiondir = $(datadir)/bash-completion/completions
 docdir = $(datadir)/doc/klat
 
-# OUT=DIR builds everything into DIR beside the tree's own; SANITIZE=address,undefined with sanitizers; STATIC=1 for a
-# machine, or a guest, without the libraries.
+# OUT=DIR builds into DIR. SANITIZE=address,undefined builds with sanitizers. STATIC=1 builds for a machine, or a guest,
+# without the libraries.
 OUT ?=
 BUILD := $(or $(OUT),build)
 BINARIES := $(addprefix $(OUT:%=%/),$(foreach p,$(PROGRAMS),$(p)/$(p)) $(HELPERS))
@@ -41,7 +41,7 @@ CFLAGS ?= -O2 -g
 # The ISA's folder below lib/arch; a compiler's machine that has none takes the portable one.
 MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ARCH ?= $(if $(wildcard lib/arch/$(MACHINE)),$(MACHINE),portable)
-# Without the tree's own path, so that two builds of one source are one program to `klat compare`.
+# Without the tree's path: `klat compare` compares builds by SHA-256.
 override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib -Ilib/arch/$(ARCH) \
 	-ffile-prefix-map=$(CURDIR)=.
 LDLIBS := -lnuma -ljansson -lmd -lm
@@ -58,7 +58,7 @@ LIBRARY := $(BUILD)/libklat.a
 LIBRARY_OBJECTS := $(patsubst lib/%.c,$(BUILD)/lib/%.o,$(sort $(wildcard lib/*/*.c lib/arch/$(ARCH)/*.c)))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
 
-# What root builds in someone's tree is that one's, who could not rebuild or delete it otherwise.
+# Root gives what it builds to the owner of the tree, who could not rebuild or delete it otherwise.
 give_back = $(Q)[ "$$(id -u)" != 0 ] || chown -Rh --reference=Makefile $(BUILD) $(BINARIES) 2>/dev/null || :
 
 .PHONY: all
@@ -84,7 +84,7 @@ help:
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
 
-# Says what is missing before the compiler would, in its own way, of every file.
+# Names missing packages before the compiler fails on every file.
 $(BUILD)/prerequisites: scripts/deps $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)CC='$(CC)' scripts/deps --check build
@@ -99,8 +99,8 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# A program is every source of its folder that is no helper's, and may have a build.mk of its own, for LIBRARIES_name
-# to link, FLAGS_name to compile with, and LEFT_OUT_name, sources that are not compiled.
+# A program is every source of its folder except helpers. Its build.mk, if it has one, may set LIBRARIES_name (to link),
+# FLAGS_name (to compile with) and LEFT_OUT_name (sources that are not compiled).
 -include $(wildcard $(PROGRAMS:%=%/build.mk))
 sources_of = $(filter-out $(HELPERS:=.c) $(LEFT_OUT_$(1)),$(wildcard $(1)/*.c))
 objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(call sources_of,$(1))))
@@ -110,7 +110,7 @@ $(PROGRAM_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
 	$(Q)$(compile) $(FLAGS_$(*D)) -c -o $@ $<
 
-# In a tree each binary is beside its source.
+# Each binary is beside its source.
 define program
 $(OUT:%=%/)$(1)/$(1): $(call objects_of,$(1)) $(LIBRARY)
 	@mkdir -p $$(@D)
@@ -124,13 +124,13 @@ $(HELPERS:%=$(OUT:%=%/)%): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-# Files that change when compiler and flags, or the commit, do, and only then.
+# These files change only if the compiler and flags, or the commit, change.
 $(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)
 $(BUILD)/commit: text = $(COMMIT)
 $(BUILD)/flags $(BUILD)/commit: FORCE
 	@mkdir -p $(@D)
 	@echo '$(text)' | cmp -s - $@ || echo '$(text)' > $@
-# These print it.
+# These print the commit.
 $(BUILD)/lib/cli/main.o $(BUILD)/lib/record/session.o: $(BUILD)/commit
 .PHONY: FORCE
 FORCE:
@@ -158,13 +158,13 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(compile) -MF $@.d -MT $@ -Itests/unit -o $@ $< tests/unit/support.c $(LIBRARY) $(LDFLAGS) $(UNIT_FLAGS) $(LDLIBS) -lcmocka
 
-# Modes and topologies that this machine does not have.
+# Simulates modes and topologies that this machine does not have.
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
 # Simulates an older kernel, and another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=syscall,--wrap=mkdirat
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
 
-# Copies of the programs, but for those with a build of their own, that a test can tell their mode.
+# Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/build.mk),,$(p)))
 define planted
 $(BUILD)/planted/$(1)/$(1): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
@@ -182,7 +182,7 @@ planted: $(foreach p,$(PLANTED),$(BUILD)/planted/$(p)/$(p))
 units: $(UNITS)
 	$(give_back)
 
-# TESTS=tests/cli/test_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
+# TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
 # Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
 TESTS ?=
 MEASURING := tests/cli
@@ -222,7 +222,7 @@ $(BUILD)/selfbench: tests/selfbench/bracket.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-# One thread each: the workers share the CPUs already.
+# One BLAS thread for each worker: the workers use all CPUs already.
 VALIDATE ?=
 .PHONY: validate
 validate:
@@ -241,7 +241,7 @@ $(BUILD)/seccomp-delay: tests/validation/seccomp-delay.c $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) -o $@ $<
 
-# What the formatters are to keep: `make format` has them do it.
+# What `make lint` checks and `make format` formats.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
@@ -277,7 +277,7 @@ $(BUILD)/completion/klat: scripts/completion.bash all
 man: $(MANUALS)
 completion: $(BUILD)/completion/klat
 
-# Source and place of everything installed, in the form FROM:TO; uninstall takes away exactly these.
+# Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
 DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
@@ -296,7 +296,7 @@ install: all man completion
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(give_back)
 
-# Then the directories that are klat's alone, with the caches that Python left in them.
+# Also removes klat's own directories, with the caches that Python left in them.
 uninstall:
 	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
