@@ -88,7 +88,7 @@ uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 /* For configure(): this run records `metric`, with `series` samples an iteration. */
 void klat_use_metric(struct klat_run *run, int metric, int64_t series);
 
-/* What a benchmark may read of a run. Everything else is behind run->library. */
+/* What a benchmark may read of a run. The library keeps the rest behind run->library. */
 struct klat_run {
 	const struct klat_benchmark *benchmark;
 	void *options;
@@ -113,7 +113,8 @@ struct klat_run {
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
-	uint64_t inject; /* ticks; see klat_inject() */
+	struct klat_outcome *outcome; /* status and reason; see klat_invalid() and klat_error() */
+	uint64_t inject;              /* ticks; see klat_inject() */
 };
 
 /* Iterations */

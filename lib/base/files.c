@@ -8,7 +8,7 @@
  * - Only a regular file without hard links is read or written.
  * - An existing file keeps its owner and mode. The caller of sudo gets only what klat made.
  */
-#include "internal.h"
+#include "base/base.h"
 
 #include <dirent.h>
 #include <errno.h>

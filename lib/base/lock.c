@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* flock() with a limit: a user who can read a file can hold its lock for ever. */
-#include "internal.h"
+#include "base/base.h"
 
 #include <errno.h>
 #include <sys/file.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files of /proc and /sys. */
-#include "internal.h"
+#include "base/base.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

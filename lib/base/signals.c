@@ -4,7 +4,7 @@
  * and taken in two places: where the program waits for the measured process (klat_signals_wait()),
  * and where it waits for anything else (between klat_signals_open() and klat_signals_close()).
  */
-#include "internal.h"
+#include "base/base.h"
 
 #include <signal.h>
 #include <string.h>

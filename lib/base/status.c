@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The status of a run, with the reasons for it, and messages on stderr. */
-#include "internal.h"
+#include "base/base.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -38,20 +38,20 @@ void klat_warn(const struct klat_run *run, const char *format, ...)
 static void set_status(struct klat_run *run, enum klat_status status, const char *format,
 		       va_list arguments)
 {
-	struct klat_library *library = run->library;
+	struct klat_outcome *outcome = run->outcome;
 	char reason[KLAT_REASON_SIZE];
 	size_t length;
 
-	if (status < library->status)
+	if (status < outcome->status)
 		return;
 	vsnprintf(reason, sizeof(reason), format, arguments);
-	if (status > library->status)
-		library->reason[0] = 0;
-	library->status = status;
-	if (strstr(library->reason, reason))
+	if (status > outcome->status)
+		outcome->reason[0] = 0;
+	outcome->status = status;
+	if (strstr(outcome->reason, reason))
 		return;
-	length = strlen(library->reason);
-	snprintf(library->reason + length, sizeof(library->reason) - length, "%s%s",
+	length = strlen(outcome->reason);
+	snprintf(outcome->reason + length, sizeof(outcome->reason) - length, "%s%s",
 		 length ? "; " : "", reason);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A guest's CPUs and mode in place of this machine's, so that options are checked before it boots.
  */
-#include "internal.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What a program prints: text for people, JSON for programs. Both show what the run holds and
  * compute only nanoseconds. */
-#include "internal.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +148,7 @@ static bool is_time(const char *count)
 /* Names and numbers. */
 static void print_counts(const struct klat_run *run, FILE *out)
 {
-	int column = fprintf(out, "evidence: %s", klat_status_name(run->library->status));
+	int column = fprintf(out, "evidence: %s", klat_status_name(run->outcome->status));
 
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
@@ -439,7 +440,7 @@ int klat_output_json(struct klat_run *run, FILE *out)
 			   library->placement ? library->placement : "", "mode", klat_mode(),
 			   "unit", klat_unit(), "tsc_khz", run->counter_khz, "floor",
 			   klat_emulated() ? json_null() : json_integer(library->floor), "status",
-			   klat_status_name(library->status), "reason", library->reason,
+			   klat_status_name(run->outcome->status), "reason", run->outcome->reason,
 			   "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
 			   measured ? evidence_object(run) : json_object(), "metrics", metrics);
 	if (object && library->common.published)

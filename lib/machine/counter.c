@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The counter: floor, granularity, offsets between CPUs. */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* CPU lists, topology (libnuma and sysfs), default placement, and pinning with read-back. */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Verbatim copies of the files that decide latency, each at its own path below environment/. */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static const char *const patterns[] = {
 };
 
 /* What cannot be read is left out: its absence is itself what the machine told. */
-static int copy(struct klat_run *run, int session, const char *path)
+static int copy(struct klat_run *run, int session, const char *session_name, const char *path)
 {
 	char buffer[16384], name[512];
 	int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), to = -1, err = 0;
@@ -94,12 +94,12 @@ static int copy(struct klat_run *run, int session, const char *path)
 	if (to >= 0)
 		close(to);
 	close(from);
-	return err ? klat_error(run, -err, "cannot record into %s: %s: %s",
-				run->library->common.record, name, klat_file_error(-err))
+	return err ? klat_error(run, -err, "cannot record into %s: %s: %s", session_name, name,
+				klat_file_error(-err))
 		   : 0;
 }
 
-int klat_environment_capture(struct klat_run *run, int session)
+int klat_environment_capture(struct klat_run *run, int session, const char *name)
 {
 	struct utsname names;
 	char config[128];
@@ -111,12 +111,12 @@ int klat_environment_capture(struct klat_run *run, int session)
 		if (glob(patterns[i], 0, NULL, &found))
 			continue;
 		for (size_t f = 0; f < found.gl_pathc && !err; f++)
-			err = copy(run, session, found.gl_pathv[f]);
+			err = copy(run, session, name, found.gl_pathv[f]);
 		globfree(&found);
 	}
 	if (err)
 		return err;
 	uname(&names);
 	snprintf(config, sizeof(config), "/boot/config-%.100s", names.release);
-	return copy(run, session, config);
+	return copy(run, session, name, config);
 }

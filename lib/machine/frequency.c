@@ -7,7 +7,7 @@
  * independent: another oscillator (the ACPI PM timer), the network's time (NTP), or CPUID, unless
  * the kernel took its own figure from CPUID.
  */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <math.h>
 #include <string.h>

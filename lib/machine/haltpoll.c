@@ -16,7 +16,7 @@
  * limit from before, whatever the bound is now; a limit is left behind by --dma-latency 0 as well,
  * see cpuidle_poll_time(). The CPUs of the run are therefore brought to 0 first.
  */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -264,9 +264,8 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 		   : 0;
 }
 
-int klat_halt_poll_hold(struct klat_run *run, int64_t ns)
+int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 {
-	struct klat_halt_poll *hold = &run->library->halt_poll;
 	int err = check_governor(run);
 
 	if (!err)
@@ -284,23 +283,20 @@ int klat_halt_poll_hold(struct klat_run *run, int64_t ns)
 	hold->open = true;
 	err = take(run, hold, ns);
 	if (err)
-		klat_halt_poll_release(run);
+		klat_halt_poll_release(run, hold);
 	return err;
 }
 
-void klat_halt_poll_leave(const struct klat_run *run)
+void klat_halt_poll_leave(const struct klat_halt_poll *hold)
 {
-	const struct klat_halt_poll *hold = &run->library->halt_poll;
-
 	if (!hold->open)
 		return;
 	close(hold->lifeline);
 	close(hold->file);
 }
 
-int klat_halt_poll_release(struct klat_run *run)
+int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold)
 {
-	struct klat_halt_poll *hold = &run->library->halt_poll;
 	int status = 0, err = 0;
 
 	if (!hold->open)

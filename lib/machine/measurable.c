@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What may be said of samples in which mode. */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <string.h>
 

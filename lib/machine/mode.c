@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How far time can be trusted here. klat_mode() is alone in its file so that a test can replace it
  * by the linker. */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Sleeps between iterations. The kernel's count of voluntary switches before and after each sleep
  * says how many of a worker's switches do not belong to the event.
  */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <errno.h>
 #include <sys/resource.h>

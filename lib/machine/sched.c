@@ -4,7 +4,7 @@
  * hangs on a thread or a descriptor of the measured process, so that the kernel puts it back
  * however that process ends. RT throttling is lived with, not switched off.
  */
-#include "internal.h"
+#include "machine/machine.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * only root can have made it: the directory that holds the link belongs to root, and nobody else
  * can write that directory. For other users, the kernel's rules decide.
  */
-#include "internal.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* runs.csv and samples/: see docs/record.md. */
-#include "internal.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -194,8 +194,8 @@ static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t
 	number_field(out, library->common.run);
 	field(out, metric < 0 ? "" : run->benchmark->metrics[metric].name);
 	field(out, klat_unit());
-	field(out, klat_status_name(library->status));
-	field(out, library->reason);
+	field(out, klat_status_name(run->outcome->status));
+	field(out, run->outcome->reason);
 	if (metric < 0 || !klat_samples_kept(run, metric)) {
 		fputs(",,0,,,,,,,,", out);
 	} else {

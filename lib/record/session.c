@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* session.json: who begins a session describes it; who joins it checks that it is still the same
  * machine, boot and program. */
-#include "internal.h"
+#include "record/record.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <sha256.h>
 #include <stdlib.h>
@@ -275,7 +276,7 @@ static int join_locked(struct klat_run *run, int session)
 	if (!json && !missing)
 		return -EINVAL;
 	if (missing) {
-		err = klat_environment_capture(run, session);
+		err = klat_environment_capture(run, session, run->library->common.record);
 		if (err)
 			return err;
 		json = describe(run);

@@ -3,7 +3,7 @@
  * Other work on the CPUs of the run: the busy time of these CPUs, less the CPU time of the run's
  * own threads and processes. See docs/record.md.
  */
-#include "internal.h"
+#include "run/run.h"
 
 #include <math.h>
 #include <stdlib.h>

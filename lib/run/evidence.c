@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict
  * that every program shares. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,56 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run was asked for, and what it counted. */
-#include "internal.h"
+/* The life of a run: see klat.h. */
+#include "run/run.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+static void *map_shared(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static size_t round_up(size_t size)
+{
+	return (size + 4095) & ~(size_t)4095;
+}
+
+struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
+{
+	size_t run_size = round_up(sizeof(struct klat_run)),
+	       library_size = round_up(sizeof(struct klat_library));
+	size_t options_size = round_up(benchmark->options_size);
+	char *memory = map_shared(run_size + library_size + options_size +
+				  round_up(benchmark->state_size));
+	struct klat_run *run = (struct klat_run *)memory;
+
+	if (!memory) {
+		fprintf(stderr, "%s: cannot map shared memory: %s\n", benchmark->name,
+			strerror(errno));
+		return NULL;
+	}
+	run->benchmark = benchmark;
+	run->library = (struct klat_library *)(memory + run_size);
+	run->options = memory + run_size + library_size;
+	run->outcome = &run->library->outcome;
+	run->state = memory + run_size + library_size + options_size;
+	run->patience = klat_emulated() ? 300 : 30;
+	if (benchmark->options_size)
+		memcpy(run->options, benchmark->defaults, benchmark->options_size);
+	return run;
+}
+
+void klat_run_free(struct klat_run *run)
+{
+	free(run->library->counts);
+	free(run->library->offsets);
+	free(run->cpus);
+}
 
 bool klat_planted(const struct klat_run *run, const char *fault)
 {
@@ -19,12 +65,6 @@ uint64_t klat_seed(const struct klat_run *run)
 	uint64_t seed = common->seed;
 
 	return klat_draw(&seed) + common->run;
-}
-
-void klat_bound_offset(struct klat_run *run, int metric)
-{
-	run->library->offset_wanted = true;
-	run->library->offset_metric = metric;
 }
 
 void klat_count(struct klat_run *run, const char *name, int64_t value)
@@ -43,4 +83,102 @@ void klat_count(struct klat_run *run, const char *name, int64_t value)
 	}
 	library->counts = grown;
 	library->counts[library->count_count++] = (struct klat_count){ name, value };
+}
+
+void klat_run_set_edges(struct klat_run *run)
+{
+	bool planted = klat_planted(run, "edges");
+
+	if (!run->warmup)
+		run->warmup = 1;
+	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
+	run->end = run->iterations + (planted ? 0 : KLAT_TAIL);
+}
+
+static int map_workers(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+
+	/* A program adds at most one worker a place, and one more where two roles share the first,
+	 * unless it said otherwise. */
+	library->worker_capacity =
+		run->most_workers > run->cpu_count ? run->most_workers : run->cpu_count + 1;
+	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
+	return run->workers
+		       ? 0
+		       : klat_error(run, errno, "cannot map shared memory: %s", strerror(errno));
+}
+
+static int take_policy(struct klat_run *run)
+{
+	struct klat_policy *policy = &run->library->policy;
+	int err = klat_policy_try(policy->policy, policy->priority);
+
+	if (!err)
+		return 0;
+	if (policy->asked)
+		return klat_error(run, -err,
+				  "%s:%d refused: %s; run as root, raise RLIMIT_RTPRIO, or ask for "
+				  "--policy other",
+				  klat_policy_name(policy->policy), policy->priority,
+				  strerror(-err));
+	klat_warn(run,
+		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with "
+		  "real-time figures",
+		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
+	policy->policy = SCHED_OTHER;
+	policy->priority = 0;
+	return 0;
+}
+
+static void calibrate(struct klat_run *run)
+{
+	if (!run->library->counter.khz)
+		klat_counter_calibrate(&run->library->counter);
+	run->counter_khz = run->library->counter.khz;
+}
+
+/* What to ask of klat_spin() for a spin of so many nanoseconds, 0 for none. */
+static uint64_t spin_of(const struct klat_run *run, int64_t ns)
+{
+	uint64_t ticks = ns * run->counter_khz / 1e6, excess = ns ? klat_spin_excess() : 0;
+
+	return ns && ticks <= excess ? 1 : ticks - excess;
+}
+
+int klat_run_perform(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	int err;
+
+	/* A run that is skipped has its time too, which tells it from the next. */
+	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
+	if (klat_arch_missing())
+		return klat_skip(run, "this CPU has no %s", klat_arch_missing());
+	err = klat_place(run);
+	if (err)
+		return err;
+	err = map_workers(run);
+	if (err)
+		return err;
+	err = take_policy(run);
+	if (err)
+		return err;
+	err = klat_samples_map(run);
+	if (err)
+		return err;
+	if (library->common.inject_ns || run->benchmark->needs_frequency)
+		calibrate(run);
+	run->inject = spin_of(run, library->common.inject_ns);
+	err = klat_offsets_narrow(run);
+	if (err)
+		return err;
+	err = klat_supervise(run);
+	if (err)
+		return err;
+	err = klat_offsets_narrow(run);
+	if (err)
+		return err;
+	calibrate(run);
+	return klat_run_judge(run);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sample buffers: one shared, locked, node-local mapping for all metrics of a run. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <numa.h>

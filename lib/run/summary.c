@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics of one run in exact integer arithmetic, so that any reader of the samples arrives at
  * the same digits. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  * waker sets a flag in its memory. Both wakeups and interrupts are counted, for the workers that
  * another CPU wakes.
  */
-#include "internal.h"
+#include "run/run.h"
 
 #include <string.h>
 

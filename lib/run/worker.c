@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers: started pinned and at their priority, released together, their evidence taken on their
  * own thread. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <sched.h>

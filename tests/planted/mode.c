@@ -4,7 +4,7 @@
  * mode, the machine's CPUs and its /sys. Only the linker can make such a copy: the programs
  * themselves ask the machine, so that no setting can make them record what is not so.
  */
-#include "internal.h"
+#include "run/run.h"
 
 #include <fcntl.h>
 #include <stdarg.h>

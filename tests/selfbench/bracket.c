@@ -4,7 +4,7 @@
  * the same process, in turns. Prints the counter's kHz, then one line a round: empty bracket, bare
  * pair, and for whole loops ticks per iteration with a sample recorded and without.
  */
-#include "internal.h"
+#include "run/run.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -68,6 +68,7 @@ struct klat_run *test_run(void)
 
 	run->benchmark = &test_benchmark;
 	run->library = calloc(1, sizeof(*run->library));
+	run->outcome = &run->library->outcome;
 	run->library->common.dma_latency = run->library->common.guest_halt_poll = -1;
 	run->options = malloc(sizeof(defaults));
 	memcpy(run->options, &defaults, sizeof(defaults));

@@ -4,7 +4,7 @@
 #ifndef KLAT_TEST_SUPPORT_H
 #define KLAT_TEST_SUPPORT_H
 
-#include "internal.h"
+#include "cli/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

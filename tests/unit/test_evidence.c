@@ -26,14 +26,14 @@ static int tear_down(void **state)
 static void assert_judged(enum klat_status status, const char *reason)
 {
 	klat_evidence_judge(run);
-	assert_int_equal(run->library->status, status);
-	assert_non_null(strstr(run->library->reason, reason));
+	assert_int_equal(run->outcome->status, status);
+	assert_non_null(strstr(run->outcome->reason, reason));
 }
 
 TEST(a_run_with_nothing_against_it_is_ok)
 {
 	assert_judged(KLAT_OK, "");
-	assert_string_equal(run->library->reason, "");
+	assert_string_equal(run->outcome->reason, "");
 }
 
 TEST(a_thread_that_was_moved_and_put_back_is_seen)
@@ -105,32 +105,32 @@ static void slept(int64_t first, int64_t second)
 TEST(a_worker_sleeps_for_99_iterations_of_a_hundred)
 {
 	slept(494, 494);
-	assert_int_equal(run->library->status, KLAT_OK);
+	assert_int_equal(run->outcome->status, KLAT_OK);
 }
 
 TEST(a_worker_that_slept_less_often_measured_another_event)
 {
 	slept(493, 500);
-	assert_int_equal(run->library->status, KLAT_INVALID);
+	assert_int_equal(run->outcome->status, KLAT_INVALID);
 	assert_non_null(
-		strstr(run->library->reason, "in 7 of 500 iterations the writer was woken"));
+		strstr(run->outcome->reason, "in 7 of 500 iterations the writer was woken"));
 }
 
 TEST(one_worker_does_not_sleep_for_another)
 {
 	slept(1000, 0);
-	assert_int_equal(run->library->status, KLAT_INVALID);
+	assert_int_equal(run->outcome->status, KLAT_INVALID);
 }
 
 TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping)
 {
 	run->workers[0].involuntary = 500;
 	slept(0, 500);
-	assert_int_equal(run->library->status, KLAT_INVALID);
-	run->library->status = KLAT_OK;
+	assert_int_equal(run->outcome->status, KLAT_INVALID);
+	run->outcome->status = KLAT_OK;
 	run->one_cpu = true;
 	slept(0, 500);
-	assert_int_equal(run->library->status, KLAT_OK);
+	assert_int_equal(run->outcome->status, KLAT_OK);
 }
 
 TEST(interrupt_counters_may_wrap)

@@ -389,9 +389,9 @@ static int record_into(const char *name)
 	fd = klat_record_directory(run);
 	if (fd >= 0)
 		close(fd);
-	else if (run->library->status != KLAT_ERROR || !strstr(run->library->reason, place) ||
-		 strstr(run->library->reason, "; cannot"))
-		fail_msg("reason: %s", run->library->reason);
+	else if (run->outcome->status != KLAT_ERROR || !strstr(run->outcome->reason, place) ||
+		 strstr(run->outcome->reason, "; cannot"))
+		fail_msg("reason: %s", run->outcome->reason);
 	free(place);
 	test_run_free(run);
 	return fd < 0 ? fd : 0;

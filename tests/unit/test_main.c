@@ -91,8 +91,8 @@ TEST(a_skip_does_not_mask_an_error)
 
 	klat_error(run, EIO, "it broke");
 	klat_skip(run, "it is not there");
-	assert_int_equal(run->library->status, KLAT_ERROR);
-	assert_string_equal(run->library->reason, "it broke");
+	assert_int_equal(run->outcome->status, KLAT_ERROR);
+	assert_string_equal(run->outcome->reason, "it broke");
 	test_run_free(run);
 }
 
@@ -102,8 +102,8 @@ TEST(an_error_masks_a_skip)
 
 	klat_skip(run, "it is not there");
 	klat_error(run, EIO, "it broke");
-	assert_int_equal(run->library->status, KLAT_ERROR);
-	assert_string_equal(run->library->reason, "it broke");
+	assert_int_equal(run->outcome->status, KLAT_ERROR);
+	assert_string_equal(run->outcome->reason, "it broke");
 	test_run_free(run);
 }
 

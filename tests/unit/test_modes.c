@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,11 +274,11 @@ TEST(json_gives_what_is_not_measurable_as_null)
 
 static void assert_judged(enum klat_status status)
 {
-	run->library->status = KLAT_OK;
-	run->library->reason[0] = 0;
+	run->outcome->status = KLAT_OK;
+	run->outcome->reason[0] = 0;
 	klat_evidence_judge(run);
-	if (run->library->status != status)
-		fail_msg("%s: %s", klat_status_name(run->library->status), run->library->reason);
+	if (run->outcome->status != status)
+		fail_msg("%s: %s", klat_status_name(run->outcome->status), run->outcome->reason);
 }
 
 TEST(no_emulated_counter_has_to_be_invariant)

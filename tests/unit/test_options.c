@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

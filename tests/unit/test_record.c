@@ -428,8 +428,8 @@ static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_siz
 	runs_before = runs(&runs_size);
 	samples_before = samples(&samples_size);
 	assert_true(append_limited(limit(runs_size, samples_size)) < 0);
-	assert_int_equal(run->library->status, KLAT_ERROR);
-	assert_non_null(strstr(run->library->reason, strerror(EFBIG)));
+	assert_int_equal(run->outcome->status, KLAT_ERROR);
+	assert_non_null(strstr(run->outcome->reason, strerror(EFBIG)));
 	now = runs(&size);
 	assert_int_equal(size, runs_size);
 	assert_memory_equal(now, runs_before, size);
@@ -472,7 +472,7 @@ TEST(a_session_that_is_no_directory_is_an_error)
 	free(path);
 	measure();
 	assert_true(klat_record_append(run, session) < 0);
-	assert_non_null(strstr(run->library->reason, directory));
+	assert_non_null(strstr(run->outcome->reason, directory));
 }
 
 #define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

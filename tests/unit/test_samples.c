@@ -101,8 +101,8 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	run->end = run->iterations = INT64_C(1) << 48;
 	klat_use_metric(run, 0, 1);
 	assert_true(klat_samples_map(run) < 0);
-	assert_int_equal(run->library->status, KLAT_ERROR);
-	assert_non_null(strstr(run->library->reason, "--iterations"));
+	assert_int_equal(run->outcome->status, KLAT_ERROR);
+	assert_non_null(strstr(run->outcome->reason, "--iterations"));
 	run->library->samples = NULL;
 }
 

@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,10 +78,10 @@ static void assert_refused(const char *word)
 	char *before = test_read(path, &size_before), *now;
 
 	assert_true(join() < 0);
-	assert_int_equal(run->library->status, KLAT_ERROR);
-	if (!strstr(run->library->reason, word) || !strstr(run->library->reason, directory) ||
-	    strchr(run->library->reason, '\n'))
-		fail_msg("reason: %s", run->library->reason);
+	assert_int_equal(run->outcome->status, KLAT_ERROR);
+	if (!strstr(run->outcome->reason, word) || !strstr(run->outcome->reason, directory) ||
+	    strchr(run->outcome->reason, '\n'))
+		fail_msg("reason: %s", run->outcome->reason);
 	now = test_read(path, &size);
 	assert_int_equal(size, size_before);
 	assert_memory_equal(now, before, size);
@@ -273,7 +274,7 @@ TEST(a_label_that_is_no_text_is_refused)
 {
 	run->library->common.label = "\xff\xfe";
 	assert_true(join() < 0);
-	assert_non_null(strstr(run->library->reason, "UTF-8"));
+	assert_non_null(strstr(run->outcome->reason, "UTF-8"));
 }
 
 TEST(a_label_that_changes_the_direction_of_text_is_refused)
@@ -286,7 +287,7 @@ TEST(a_label_that_changes_the_direction_of_text_is_refused)
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(labels); i++) {
 		run->library->common.label = labels[i];
 		assert_true(join() < 0);
-		assert_non_null(strstr(run->library->reason, "direction"));
+		assert_non_null(strstr(run->outcome->reason, "direction"));
 	}
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(others); i++) {
 		run->library->common.label = others[i];
@@ -316,7 +317,7 @@ TEST(a_directory_that_cannot_be_made_is_refused)
 		run->library->common.record = names[i];
 		if (join() >= 0)
 			fail_msg("'%s' was taken", names[i]);
-		assert_int_equal(run->library->status, KLAT_ERROR);
+		assert_int_equal(run->outcome->status, KLAT_ERROR);
 	}
 }
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Files, locks, signals, clocks, and the status of a run. */
+#ifndef KLAT_BASE_H
+#define KLAT_BASE_H
+
+#include "klat.h"
+
+#ifndef KLAT_VERSION
+#define KLAT_VERSION "unknown"
+#endif
+#ifndef KLAT_COMMIT
+#define KLAT_COMMIT "unknown"
+#endif
+
+#define KLAT_REASON_SIZE 512
+
+/* status.c */
+struct klat_outcome {
+	enum klat_status status;
+	char reason[KLAT_REASON_SIZE];
+};
+
+/* Whether there is something to judge, print and record, the run being neither skipped nor an
+ * error. */
+static inline bool klat_has_result(const struct klat_run *run)
+{
+	return run->outcome->status < KLAT_SKIPPED;
+}
+
+const char *klat_status_name(enum klat_status status);
+/* One line on stderr, prefixed with the program's name. */
+void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+
+/* proc.c */
+/* A whole file of /proc or /sys, malloc'ed; NULL if it cannot be read. */
+char *klat_read_file(const char *path);
+/* The beginning of a small file, for small stacks: without stdio. Its size, or -1. */
+ssize_t klat_read_small(const char *path, char *text, size_t size);
+
+/* files.c */
+/* Open a directory in another one. make() makes a missing one. A descriptor, or -errno: -ELOOP for
+ * a link. */
+int klat_directory_enter(int directory, const char *name);
+int klat_directory_make(int directory, const char *name);
+/*
+ * Open a regular file below `directory` without following a link. `flags` may hold O_CREAT, which
+ * makes missing directories as well, and O_TRUNC. A descriptor, or -errno: klat_file_error() says
+ * why, and what to do.
+ */
+int klat_file_open(int directory, const char *path, int flags);
+const char *klat_file_error(int error);
+/* The whole file, malloc'ed; -EFBIG if it is larger than `limit` bytes. */
+int klat_file_read(int directory, const char *path, size_t limit, char **text, size_t *size);
+/* Write a draft, sync it, rename it. An existing file keeps its owner and mode. */
+int klat_file_replace(int directory, const char *name, const void *data, size_t size);
+int klat_write_whole(int descriptor, const void *data, size_t size);
+
+/* lock.c */
+/* flock() with a time limit. -EWOULDBLOCK after the limit. */
+int klat_lock(int file, int limit_ms);
+/* "process 1234 (name)", or "another process" if it is unknown. */
+void klat_lock_holder(int file, char *text, size_t size);
+
+/* signals.c */
+void klat_signals_hold(const struct klat_run *run);
+/* As before klat_signals_hold(). */
+void klat_signals_release(void);
+/* Between the two, a signal ends the program at once. */
+void klat_signals_open(void);
+void klat_signals_close(void);
+/* Wait for a signal: its number, SIGCHLD among them, or -1 after `limit`. */
+int klat_signals_wait(const struct timespec *limit);
+/* Say that nothing was recorded, and end by this signal. */
+_Noreturn void klat_signals_end(int number);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line: options and output. */
+#ifndef KLAT_CLI_H
+#define KLAT_CLI_H
+
+#include "record/record.h"
+
+/* options.c */
+/* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
+int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);
+void klat_options_help(const struct klat_benchmark *benchmark, FILE *out);
+void klat_options_man(const struct klat_benchmark *benchmark, FILE *out);
+void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out);
+/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
+ * the cursor is: at `column`. */
+void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
+/* "name=value;…" of all that shapes the measurement. 0, or -ENAMETOOLONG. */
+int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
+			size_t size);
+
+/* check.c: the options are checked for a machine that is not this one, and nothing is measured.
+ * `machine` is "MODE:CPUS". 0, or -EINVAL after a line on stderr. */
+int klat_check_for(const struct klat_run *run, const char *machine);
+
+/* output.c */
+void klat_output_text(struct klat_run *run, FILE *out);
+int klat_output_json(struct klat_run *run, FILE *out);
+/* The table of published figures, whatever the options. */
+int klat_output_published(const struct klat_benchmark *benchmark, FILE *out);
+
+#endif

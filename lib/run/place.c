@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* The CPUs of a run. */
+#include "run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int klat_place_given(struct klat_run *run, const char *list)
+{
+	klat_cpu_set online;
+	int err = klat_cpus_online(&online);
+
+	if (err)
+		return klat_usage(run, "cannot read which CPUs are online");
+	run->cpu_count = klat_cpus_parse(list, &run->cpus);
+	if (run->cpu_count < 0)
+		return klat_usage(run, "--cpus takes a list such as 2,3 or 4-7, not '%s'", list);
+	for (int i = 0; i < run->cpu_count; i++) {
+		if (!klat_cpu_in(&online, run->cpus[i]))
+			return klat_usage(run,
+					  "--cpus: CPU %d does not exist or is offline (%d online)",
+					  run->cpus[i], klat_cpu_weight(&online));
+		if (klat_cpu_is_forbidden(run->cpus[i]))
+			return klat_usage(run,
+					  "--cpus: CPU %d is outside the cpuset of this control "
+					  "group or container; choose another, or widen the cpuset",
+					  run->cpus[i]);
+		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
+			if (run->cpus[j] == run->cpus[i])
+				return klat_usage(run,
+						  "--cpus names CPU %d twice, but each role spins "
+						  "and needs its own CPU",
+						  run->cpus[i]);
+	}
+	run->cpus_given = true;
+	return 0;
+}
+
+static bool are_one(const struct klat_run *run)
+{
+	for (int i = 1; i < run->cpu_count; i++)
+		if (run->cpus[i] != run->cpus[0])
+			return false;
+	return true;
+}
+
+bool klat_place_is_one_cpu(const struct klat_run *run)
+{
+	return run->cpus_given ? are_one(run) : klat_machine_has_one_cpu();
+}
+
+/* Whether a program with several roles has them on the only CPU unasked. */
+static bool shares_one_cpu(const struct klat_run *run)
+{
+	return run->one_cpu && !run->cpus_given && !run->benchmark->distinct_cpus;
+}
+
+/* Whether there are enough, where the program chooses among those that it may use. */
+static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
+{
+	int available, err = klat_cpus_allowed(allowed);
+
+	if (err)
+		return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
+	available = klat_cpu_weight(allowed);
+	if (run->cpus_given || run->cpu_count <= available || shares_one_cpu(run))
+		return 0;
+	return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+			 run->benchmark->distinct_cpus
+				 ? ""
+				 : "; --cpus with a number repeated puts roles on one CPU");
+}
+
+int klat_place(struct klat_run *run)
+{
+	klat_cpu_set allowed;
+	int err = count_cpus(run, &allowed);
+
+	if (err)
+		return err;
+	if (!run->cpus_given) {
+		int distinct = shares_one_cpu(run) ? 1 : run->cpu_count;
+
+		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
+		err = run->cpus ? klat_cpus_place(&allowed, distinct, run->cpus) : -ENOMEM;
+		if (err)
+			return klat_error(run, -err, "cannot choose CPUs: %s", strerror(-err));
+		for (int i = distinct; i < run->cpu_count; i++)
+			run->cpus[i] = run->cpus[0];
+	}
+	run->one_cpu = are_one(run);
+	run->library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
+	return 0;
+}
+
+int klat_place_possible(struct klat_run *run)
+{
+	klat_cpu_set allowed;
+
+	return count_cpus(run, &allowed);
+}

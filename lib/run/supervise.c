@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* The measured process, and the supervisor that waits for it: see klat.h. */
+#include "run/run.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int measure(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	int err, latency_fd = -1;
+
+	err = klat_memory_lock();
+	library->memory_locked = !err;
+	if (err)
+		klat_warn(run,
+			  "memory cannot be locked (%s): page faults are counted, not prevented",
+			  strerror(-err));
+	if (library->common.dma_latency >= 0) {
+		latency_fd = klat_latency_hold(library->common.dma_latency);
+		if (latency_fd < 0)
+			return klat_error(run, -latency_fd,
+					  "cannot hold /dev/cpu_dma_latency: %s; run as root, or "
+					  "without --dma-latency",
+					  strerror(-latency_fd));
+	}
+	err = run->benchmark->setup(run);
+	if (err && klat_has_result(run))
+		klat_error(run, -err, "setup() failed: %s", strerror(-err));
+	if (!err)
+		err = klat_workers_run(run);
+	/* Not the clock of start_ns, which somebody may set meanwhile. */
+	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
+	if (run->benchmark->teardown)
+		run->benchmark->teardown(run);
+	if (latency_fd >= 0)
+		close(latency_fd);
+	return err;
+}
+
+/*
+ * The measured process, on the first CPU from its birth: the kernel remembers for each address
+ * space where it has run, and sends TLB shootdowns there.
+ */
+static pid_t fork_measured(struct klat_run *run)
+{
+	pid_t supervisor = getpid(), pid;
+
+	klat_cpu_pin(run->cpus[0]);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != supervisor)
+			_exit(EXIT_FAILURE);
+		klat_signals_release();
+		klat_halt_poll_leave(&run->library->halt_poll);
+		_exit(measure(run) ? EXIT_FAILURE : EXIT_SUCCESS);
+	}
+	return pid;
+}
+
+/*
+ * The supervisor wakes every second, and where it runs, the address space that is measured does
+ * not: a shootdown would leave that CPU out. So it stays where nobody is measured; where all CPUs
+ * are taken, with the first worker, unless that has a priority and could keep it from running.
+ */
+static void stand_aside(const struct klat_run *run, const klat_cpu_set *allowed)
+{
+	klat_cpu_set free_cpus = *allowed;
+
+	for (int i = 0; i < run->cpu_count; i++)
+		klat_cpu_remove(&free_cpus, run->cpus[i]);
+	if (klat_cpu_weight(&free_cpus))
+		klat_cpus_allow(&free_cpus);
+	else if (run->library->policy.policy != SCHED_OTHER)
+		klat_cpus_allow(allowed);
+}
+
+static int64_t progress(const struct klat_run *run)
+{
+	int64_t sum = run->worker_count;
+
+	for (int i = 0; i < run->worker_count; i++)
+		sum += __atomic_load_n(&run->workers[i].iteration, __ATOMIC_RELAXED);
+	return sum;
+}
+
+/*
+ * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0;
+ * -ETIMEDOUT when no worker has made progress for run->patience seconds.
+ */
+static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct rusage *usage)
+{
+	const struct timespec second = { .tv_sec = 1 };
+	int64_t seen = INT64_MIN;
+	int idle = 0;
+
+	for (;;) {
+		int signal = klat_signals_wait(&second);
+
+		if (signal > 0 && signal != SIGCHLD) {
+			kill(pid, SIGKILL);
+			wait4(pid, status, 0, usage);
+			return signal;
+		}
+		if (wait4(pid, status, WNOHANG, usage) == pid)
+			return 0;
+		idle = progress(run) == seen ? idle + (signal < 0) : 0;
+		seen = progress(run);
+		if (idle >= run->patience) {
+			kill(pid, SIGKILL);
+			wait4(pid, status, 0, usage);
+			return -ETIMEDOUT;
+		}
+	}
+}
+
+static void describe_hang(struct klat_run *run)
+{
+	const struct klat_worker *slowest = run->workers;
+
+	for (int i = 1; i < run->worker_count; i++)
+		if (run->workers[i].iteration < slowest->iteration)
+			slowest = &run->workers[i];
+	if (run->worker_count)
+		klat_error(run, ETIMEDOUT,
+			   "no progress for %d s: the %s on CPU %d is at iteration %lld",
+			   run->patience, slowest->role, slowest->cpu,
+			   (long long)slowest->iteration);
+	else
+		klat_error(run, ETIMEDOUT, "no progress for %d s during set-up", run->patience);
+}
+
+/* A worker's process ended before its body did: see on_child() in worker.c. */
+static void describe_end(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	char who[64] = "a process of the run";
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].tid == library->ended_pid)
+			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].role,
+				 run->workers[i].cpu);
+	if (library->ended_signal)
+		klat_error(run, EIO, "%s was killed by signal %d (%s)", who, library->ended_signal,
+			   strsignal(library->ended_signal));
+	else if (klat_has_result(run))
+		klat_error(run, EIO, "%s ended with an error and gave no reason", who);
+}
+
+int klat_supervise(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	struct rusage usage = { 0 };
+	klat_cpu_set allowed;
+	int status = 0, result, err;
+	pid_t pid;
+
+	if (library->common.guest_halt_poll >= 0) {
+		err = klat_halt_poll_hold(run, &library->halt_poll,
+					  library->common.guest_halt_poll);
+		if (err)
+			return err;
+	}
+	klat_cpus_allowed(&allowed);
+	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
+	library->start_monotonic_ns = klat_now_ns();
+	pid = fork_measured(run);
+	if (pid < 0) {
+		err = klat_cannot_start(run, errno, "the measured process");
+		klat_halt_poll_release(run, &library->halt_poll);
+		return err;
+	}
+	stand_aside(run, &allowed);
+	result = wait_measured(run, pid, &status, &usage);
+	klat_cpus_allow(&allowed);
+	err = klat_halt_poll_release(run, &library->halt_poll);
+	if (!library->common.dma_latency && !result)
+		klat_halt_poll_settle();
+	if (result > 0) {
+		if (err)
+			klat_warn(run, "%s", run->outcome->reason);
+		klat_signals_end(result);
+	}
+	library->measured_memory = usage.ru_maxrss * 1024;
+	if (result)
+		describe_hang(run);
+	else if (WIFSIGNALED(status))
+		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
+				  WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (library->ended_pid)
+		describe_end(run);
+	else if (WEXITSTATUS(status) && klat_has_result(run))
+		klat_error(run, EIO, "the measured process ended with an error and gave no reason");
+	return klat_has_result(run) ? 0 : -EIO;
+}
