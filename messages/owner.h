@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The owner of a queue: the loop that handles what is pushed there, and what wakes it. */
+/* The owner of a queue: the loop that handles its messages, and how it waits and is woken. */
 #ifndef MESSAGES_OWNER_H
 #define MESSAGES_OWNER_H
 
 #include "queue.h"
+#include "sync/sync.h"
 
 enum {
 	EVENTFD_EPOLL,
@@ -17,45 +18,41 @@ enum {
 /* What all owners of a run share. */
 struct costs {
 	int wake;
-	bool timer, alloc, polls; /* polls: a planted fault, owners that never sleep */
-	pthread_mutex_t timers;   /* the process-wide lock that arming a timer takes */
-	uint32_t resting;         /* raised by one that rests and has those who spin rest, too */
+	bool timer, alloc;
+	bool polls;             /* a planted fault: owners never sleep */
+	pthread_mutex_t timers; /* the process-wide lock that arming a timer takes */
+	uint32_t resting;       /* the hub increments it so that spinning owners sleep */
 };
 
 struct owner {
 	struct costs *costs;
 	struct queue queue;
-	int fds[2]; /* to read from and write to; the same for an eventfd */
+	struct sync wake;
+	/* The following belong to the owner alone. */
+	struct klat_worker *worker;
 	int epoll, timer;
-	uint32_t notified KLAT_ALIGNED, sleeping; /* futex */
-	pthread_mutex_t mutex KLAT_ALIGNED;
-	pthread_cond_t cond;
-	bool pending;
-	uint32_t rested;
-	/* Counts, by the owner alone. */
+	uint32_t rested; /* costs->resting when it slept last */
 	int64_t armed, waited, handled;
 } KLAT_ALIGNED;
 
 extern const char *const wake_names[];
 
-/* Descriptors that an owner takes. */
+/* How many descriptors an owner needs. */
 int owner_descriptors(const struct costs *costs);
-/* 0, or -errno. The descriptors end with the process. */
+/* 0 or -errno. The descriptors end with the process. */
 int owner_init(struct owner *owner, struct costs *costs);
 
-/* Hand a message over and wake the owner. */
+/* Push a message and wake the owner. */
 int owner_send(struct owner *owner, struct message *message);
-/* Only the latter. */
-int owner_notify(struct owner *owner);
 
-/* What a pass of the loop does besides waiting: arm a timer, where there is one. */
+/* A pass of the loop without its wait: arm the timer if there is one. */
 int owner_pass(struct owner *owner);
-/* Wait until somebody has notified the owner since it last returned from here. */
+/* Wait until another thread has sent since the last call. */
 int owner_wait(struct owner *owner);
-/* Passes of the loop until there is a message. */
+/* Run passes of the loop until there is a message. */
 int owner_take(struct owner *owner, struct message **message);
 
-/* The memory of a message: made anew, or `reused` where nothing is allocated. */
+/* A message: allocated, or `reused` with --alloc none. */
 struct message *message_make(const struct costs *costs, struct message *reused);
 void message_free(const struct costs *costs, struct message *message);
 

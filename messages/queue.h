@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A queue that any thread may push to and its owner alone takes from: a stack that is taken whole
- * and turned around. Taking all of it leaves nothing that could come back under the owner's hands,
- * so one compare-and-swap is enough to push.
+ * A queue to which any thread pushes and from which only its owner takes. Pushed messages form a
+ * stack; the owner takes the whole stack and reverses it. The owner never removes a single message
+ * from the shared stack, so the ABA problem cannot occur and a push is one compare-and-swap.
  */
 #ifndef MESSAGES_QUEUE_H
 #define MESSAGES_QUEUE_H
@@ -11,10 +11,10 @@
 
 struct message {
 	struct message *next;
-	int64_t thread; /* of the star; whose bounce this is */
-	uint32_t round; /* of that thread, from 1, warm-up included */
-	/* Stamps: before it was made, after it was handled, before the answer was made. The first
-	 * is the hub's, the others are the thread's. */
+	int64_t thread; /* the spoke of the star that it goes to and comes from */
+	uint32_t round; /* of that spoke, from 1, warm-up included */
+	/* Stamps: the hub's before it makes the message, the spoke's after it has handled the
+	 * message and before it makes the answer. */
 	uint64_t sent, taken, answered;
 };
 
@@ -23,7 +23,7 @@ struct queue {
 	struct message *ready KLAT_ALIGNED;  /* the owner's, oldest first */
 };
 
-/* Release: who takes the message sees what was written to it. */
+/* Release: the owner sees what was written to the message. */
 static inline void queue_push(struct queue *queue, struct message *message)
 {
 	struct message *newest = __atomic_load_n(&queue->pushed, __ATOMIC_RELAXED);
@@ -34,7 +34,7 @@ static inline void queue_push(struct queue *queue, struct message *message)
 					    __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* Acquire, for the release of every push that is taken: they form one release sequence. */
+/* Acquire pairs with the release of every push that is taken: they form one release sequence. */
 static inline struct message *queue_take(struct queue *queue)
 {
 	struct message *message = queue->ready;
@@ -56,10 +56,10 @@ static inline struct message *queue_take(struct queue *queue)
 	return message;
 }
 
-/* For the owner, who has taken all that was ready. */
+/* For the owner. */
 static inline bool queue_is_empty(const struct queue *queue)
 {
-	return !queue->ready && !__atomic_load_n(&queue->pushed, __ATOMIC_SEQ_CST);
+	return !queue->ready && !__atomic_load_n(&queue->pushed, __ATOMIC_RELAXED);
 }
 
 #endif
