@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A wait that has a limit of its own (SO_RCVTIMEO) makes the kernel start and stop a timer for each
- * message, some 100 ns of a round trip that no program pays that waits without. So a side that
- * sleeps in recv() is woken by a signal at a fixed beat instead, one in thousands of messages, and
- * looks at the clock.
+ * With SO_RCVTIMEO the kernel starts and stops a timer for each message, which adds some 100 ns to
+ * a round trip. A program that waits without a limit does not pay that. So a signal wakes a side
+ * that sleeps in recv(), once in thousands of messages, and the side then reads the clock.
  */
 #include "transport.h"
 
@@ -21,7 +20,7 @@ static void on_beat(int signal)
 
 int beat_prepare(struct klat_run *run)
 {
-	/* Without SA_RESTART, which would have recv() go on. */
+	/* Without SA_RESTART, so that recv() ends. */
 	const struct sigaction action = { .sa_handler = on_beat };
 
 	if (sigaction(BEAT, &action, NULL))
@@ -36,7 +35,7 @@ int beat_begin(struct side *side, int64_t ms)
 	sigset_t unblocked;
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = BEAT };
 
-	/* Whoever called the program may have blocked it. */
+	/* The caller of the program may have blocked the signal. */
 	sigemptyset(&unblocked);
 	sigaddset(&unblocked, BEAT);
 	pthread_sigmask(SIG_UNBLOCK, &unblocked, NULL);

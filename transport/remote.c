@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * --listen and --connect: one side of the run on each of two machines. They meet by a TCP
- * connection, over which each sends one line of what has to be equal on both; the first difference
- * ends both runs. tcp then goes on over that connection; the others exchange ports, and notice by
- * its end that the other side has left. A machine that just falls silent is given up after
- * --wait-for, here and in the run.
+ * --listen and --connect: one side of the run on each of two machines. Over a TCP connection, each
+ * sends one line with the settings that must be equal on both. A difference ends both runs. tcp
+ * then uses that connection. The other transports exchange ports; the end of the connection tells
+ * them that the other side has left. A side gives up on a silent machine after --wait-for.
  */
 #include "inet.h"
 
@@ -31,8 +30,8 @@ static int fail(struct klat_run *run, const char *what)
 }
 
 /*
- * Sending is given half of it: a send that the limit cuts short has sent something, and is followed
- * by another.
+ * Sending gets half of the limit: a send() that the limit ends has sent a part, and another send()
+ * follows.
  */
 static int set_timeouts(struct klat_run *run, int fd)
 {
@@ -83,7 +82,7 @@ static int wait_for_other(struct klat_run *run)
 	return 0;
 }
 
-/* Not blocking, for a machine that is off does not even refuse. */
+/* Not blocking: a machine that is off does not refuse. */
 static int try_to_connect(struct state *state, int limit_ms)
 {
 	struct pollfd ready = { .events = POLLOUT };
@@ -109,8 +108,7 @@ static int try_to_connect(struct state *state, int limit_ms)
 	return -err;
 }
 
-/* The listener may be started a moment later; and a first packet that is lost comes a second late.
- */
+/* The listener may start a moment later. TCP repeats a lost first packet only after a second. */
 static int go_to_other(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -192,7 +190,7 @@ int remote_meet(struct klat_run *run)
 		return err;
 	state->addresses[self] = name.sin_addr;
 	if (getpeername(state->control, (struct sockaddr *)&name, &size))
-		return fail(run, "cannot tell the address of");
+		return fail(run, "cannot read the address of");
 	state->addresses[!self] = name.sin_addr;
 	return 0;
 }

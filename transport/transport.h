@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#define PAGE 4096
 #define HEADER_BYTES 16
 #define SMALLEST 32
 #define LARGEST (16 << 20)
@@ -22,6 +23,12 @@
 #define SPIN_MS 40
 #define PAUSE_MS 6
 
+enum {
+	ROUND_TRIP,
+	HALF,
+	RESPONSE,
+	TURNAROUND
+};
 enum {
 	THREAD_POINTER,
 	SHM_ZERO_COPY,
@@ -202,13 +209,21 @@ int beat_prepare(struct klat_run *run);
 int beat_begin(struct side *side, int64_t ms);
 void beat_end(struct side *side);
 
-/* A spinner's sleep, which is none of those that the evidence counts. */
+const struct transport *transport_of(const struct klat_run *run);
+
+/* pingpong.c: the bodies of the initiator and the responder. */
+int ping(struct klat_worker *worker);
+int pong(struct klat_worker *worker);
+/* Sleep. The evidence does not count it. */
 void pause_ms(struct klat_worker *worker, int ms);
 
-/* The line for it; returns -ETIMEDOUT. */
+/* Describe that nothing came; returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
-/* The other side ended before its time; returns -EPIPE. */
+/* Describe that the other side has left; returns -EPIPE. */
 int say_gone(struct side *side);
+
+/* evidence.c */
+int verify_messages(struct klat_run *run);
 
 /* The word in the header of a block that is copied as a whole. */
 static inline void put_word(char *block, uint64_t word)

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* The two sides: the bodies of the workers and their errors. All stamps are taken here. */
+#include "inet.h"
+#include "pattern.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <time.h>
+
+int say_silent(struct side *side, const char *awaited)
+{
+	return klat_error(
+		side->run, ETIMEDOUT,
+		"the %s timed out after %lld s waiting for a %s, at iteration %lld: %s", side->name,
+		(long long)side->limit_ms / 1000, awaited, (long long)side->worker->iteration,
+		side->options->peer == REMOTE ? "does the other machine still answer?"
+					      : "is another real-time task on these CPUs?");
+}
+
+int say_gone(struct side *side)
+{
+	return klat_error(side->run, EPIPE,
+			  "the other side of the %s is gone: it left at iteration %lld", side->name,
+			  (long long)side->worker->iteration);
+}
+
+/* A forked process has not mapped the shared pages yet. */
+static void prefault(const struct state *state)
+{
+	for (size_t at = 0; at < state->region_size; at += PAGE)
+		__atomic_fetch_or(state->region + at, 0, __ATOMIC_RELAXED);
+}
+
+static int begin_body(struct klat_worker *worker, struct side *side)
+{
+	const struct options *o = side->options;
+	int err;
+
+	side->worker = worker;
+	if (worker->process)
+		prefault(worker->state);
+	err = o->peer == REMOTE ? remote_start(side->run) : 0;
+	/* A little more than the limit, so that two beats are never closer than the limit. */
+	if (!err && o->wait == BLOCK && side->transport->beat_ms)
+		err = beat_begin(side, side->transport->beat_ms(o) + 1);
+	return err;
+}
+
+static void begin_iteration(struct side *side, int64_t i)
+{
+	if (klat_iteration(side->worker, i))
+		side->tally = (struct tally){ 0 };
+}
+
+void pause_ms(struct klat_worker *worker, int ms)
+{
+	klat_sleep(worker, ms * INT64_C(1000000));
+}
+
+static uint64_t base_of(const struct side *side, uint64_t number, int sender)
+{
+	return pattern_base(side->options->touch == WRITE ? number : 0, sender);
+}
+
+static inline int send_message(struct side *side, uint64_t word, int self)
+{
+	const struct options *o = side->options;
+
+	if (o->touch == WRITE)
+		pattern_write(side->outgoing, o->bytes, base_of(side, word & WORD_NUMBER, self));
+	if (__builtin_expect(side->spoils, 0))
+		side->outgoing[o->bytes - 1] ^= 1;
+	side->tally.sent++;
+	return side->transport->send(side, word);
+}
+
+static inline int receive_message(struct side *side, struct message *message, uint64_t number,
+				  int self)
+{
+	const struct options *o = side->options;
+	int err;
+
+	side->awaited = number;
+	err = side->transport->receive(side, message);
+	if (err)
+		return err;
+	side->tally.received++;
+	if ((message->word & WORD_NUMBER) != number ||
+	    (o->touch != UNTOUCHED &&
+	     pattern_differs(message->data, o->bytes, base_of(side, number, !self))))
+		side->tally.damaged++;
+	return 0;
+}
+
+/* With --touch none, read the last block once, after the timed part. */
+static void check_last(struct side *side, const struct message *message, int self)
+{
+	const struct options *o = side->options;
+	uint64_t number = klat_made(side->run);
+
+	if (o->touch == UNTOUCHED &&
+	    pattern_differs(message->data, o->bytes, base_of(side, number, !self)))
+		side->tally.damaged++;
+}
+
+/* Open loop: a message is due `interval` after the one before, whenever that one is answered. */
+struct schedule {
+	double interval, due; /* ticks */
+	int64_t late;
+};
+
+static void await_due(struct side *side, struct schedule *schedule)
+{
+	const double ns = 1e6 / side->run->counter_khz, wake_early_ns = 100000;
+	double left_ns;
+
+	if (!schedule->due)
+		schedule->due = klat_ticks();
+	while ((left_ns = (schedule->due - klat_ticks()) * ns) > 2 * wake_early_ns) {
+		klat_sleep(side->worker, left_ns - wake_early_ns);
+		/* This was a rest. Another one would lower the rate. */
+		side->worker->spin_began = 0;
+	}
+	while (klat_ticks() < schedule->due)
+		;
+}
+
+/*
+ * Between two messages. A spinning pair agrees on its pause in the message before, so no sample
+ * contains it. In a blocking pair only the initiator rests, because the responder sleeps anyway.
+ */
+static void rest(struct side *side, struct schedule *schedule, bool agreed)
+{
+	const uint64_t before = klat_ticks();
+	const bool blocks = side->options->wait == BLOCK;
+
+	if (blocks ? !klat_rest(side->worker) : !agreed)
+		return;
+	if (!blocks)
+		pause_ms(side->worker, PAUSE_MS + 1);
+	side->spun_since = klat_ticks();
+	/* The pause is the program's own and makes no message late. */
+	schedule->due += schedule->due ? side->spun_since - before : 0;
+}
+
+static bool wants_rest(const struct side *side)
+{
+	return side->options->wait == SPIN && klat_ticks() - side->spun_since > side->turn;
+}
+
+int ping(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct side *side = &state->sides[INITIATOR];
+	struct schedule schedule = { .interval = o->rate ? run->counter_khz * 1e3 / o->rate : 0 };
+	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0), *half = klat_series(run, HALF, 0),
+		 *response = klat_series(run, RESPONSE, 0);
+	struct message answer = { 0 };
+	int err = begin_body(worker, side);
+
+	side->spun_since = klat_ticks();
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		uint64_t number = i + run->warmup + 1, begin, end;
+		bool resting = wants_rest(side);
+
+		begin_iteration(side, i);
+		if (response)
+			await_due(side, &schedule);
+		begin = klat_stamp_begin();
+		err = send_message(side, number | (resting ? WORD_REST : 0), INITIATOR);
+		if (!err)
+			err = receive_message(side, &answer, number, INITIATOR);
+		end = klat_stamp_end(worker);
+		round_trip[i] = end - begin;
+		half[i] = round_trip[i] / 2;
+		if (response) {
+			response[i] = end - (uint64_t)schedule.due;
+			schedule.late +=
+				klat_is_sample(run, i) && begin - schedule.due > schedule.interval;
+			schedule.due += schedule.interval;
+		}
+		rest(side, &schedule, resting);
+	}
+	state->late = schedule.late;
+	__atomic_store_n(&state->finished, true, __ATOMIC_RELEASE);
+	beat_end(side);
+	if (!err)
+		check_last(side, &answer, INITIATOR);
+	if (state->control >= 0 && !err)
+		shutdown(state->control, SHUT_WR);
+	return err;
+}
+
+/* The last answer may be lost. Repeat it until the initiator has finished. */
+static int linger(struct side *side)
+{
+	struct message none;
+	int err;
+
+	if (!side->transport->datagrams)
+		return 0;
+	side->lingers = true;
+	side->awaited++;
+	err = side->transport->receive(side, &none);
+	return err == -ECANCELED ? 0 : err;
+}
+
+int pong(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct side *side = &state->sides[RESPONDER];
+	const bool sleeps = klat_planted(run, "sleep"), corrupts = klat_planted(run, "corrupt");
+	uint64_t *turnaround = klat_series(run, TURNAROUND, 0), begin = 0;
+	struct message message = { 0 };
+	int err = begin_body(worker, side);
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		uint64_t number = i + run->warmup + 1;
+
+		begin_iteration(side, i);
+		if (__builtin_expect(sleeps, 0))
+			klat_nap(20000);
+		side->spoils = corrupts && i == klat_end(run) - 1;
+		err = receive_message(side, &message, number, RESPONDER);
+		if (turnaround)
+			begin = klat_stamp_begin();
+		klat_inject(run, i);
+		if (!err)
+			err = send_message(side, message.word, RESPONDER);
+		if (turnaround)
+			turnaround[i] = klat_stamp_end(worker) - begin;
+		if (!err && message.word & WORD_REST)
+			pause_ms(worker, PAUSE_MS);
+	}
+	if (!err)
+		check_last(side, &message, RESPONDER);
+	err = err ? err : linger(side);
+	beat_end(side);
+	return err;
+}
