@@ -294,6 +294,7 @@ install: all man completion
 	$(say) INSTALL '$(DESTDIR)$(prefix)'
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
+	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 
 # Also removes klat's own directories, with the caches that Python left in them.
