@@ -256,6 +256,7 @@ lint-deps:
 	$(Q)CC='$(CC)' scripts/deps --check lint
 lint-c:
 	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
+	$(Q)$(PYTHON) -B tests/lint/isa_rules.py $(C_SOURCES)
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy

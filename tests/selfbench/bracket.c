@@ -6,6 +6,8 @@
  */
 #include "run/run.h"
 
+#include "bare.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,22 +41,6 @@ static double klat_bracket(struct klat_worker *worker)
 		samples[i] = klat_stamp_end(worker) - begin;
 	}
 	return mean_of_middle();
-}
-
-static inline uint64_t bare_begin(void)
-{
-	uint32_t low, high;
-
-	__asm__ volatile("lfence\n\trdtsc\n\tlfence" : "=a"(low), "=d"(high) : : "memory");
-	return (uint64_t)high << 32 | low;
-}
-
-static inline uint64_t bare_end(void)
-{
-	uint32_t low, high;
-
-	__asm__ volatile("rdtscp\n\tlfence" : "=a"(low), "=d"(high) : : "memory", "ecx");
-	return (uint64_t)high << 32 | low;
 }
 
 static double bare_bracket(void)
