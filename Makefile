@@ -38,9 +38,13 @@ MAKEFLAGS += --no-print-directory
 endif
 
 CFLAGS ?= -O2 -g
-# The ISA's folder below lib/arch; a compiler's machine that has none takes the portable one.
-MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
-ARCH ?= $(if $(wildcard lib/arch/$(MACHINE)),$(MACHINE),portable)
+# The folder of the ISA in lib/arch. The default is the machine that the compiler builds for, or portable if lib/arch has
+# no folder for it. The environment's ARCH, which kernel builds set, has no effect; ARCH=... on the command line does.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+ARCH := $(if $(wildcard lib/arch/$(MACHINE)/arch.h),$(MACHINE),portable)
+ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
+$(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h)))
+endif
 # Without the tree's path: `klat compare` compares builds by SHA-256.
 override CFLAGS += -std=gnu11 -Wall -Wextra -Werror -pthread -D_GNU_SOURCE -Ilib -Ilib/arch/$(ARCH) \
 	-ffile-prefix-map=$(CURDIR)=.
