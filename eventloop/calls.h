@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * Fork a child that runs action(argument), and count its system calls by what *phase, which the
- * child sets as it goes and which both share, is at each: counts[phase]. Phases from `phases` on
- * are not counted. Returns 0, what the action returned, or -errno where it cannot be traced.
+ * Fork a child that runs action(argument), and count its system calls in counts[*phase]. The child
+ * sets *phase in shared memory. Phases from `phases` on are not counted. Returns the action's
+ * result, or -errno if the child cannot be traced.
  */
 int calls_count(int (*action)(void *argument), void *argument, const volatile int *phase,
 		int phases, int64_t *counts);

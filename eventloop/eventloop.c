@@ -1,65 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes that go round a chain of watched descriptors, and what an event loop takes to see to it: n
- * pairs, a bytes under way at once, w written in all. A sample is one round. Timed apart: having
- * every pair watched; the loop, from when the first bytes are there until the last is read; ending
- * the watches; and, as total, the first two with the first writes between. Not timed: making the
- * descriptors, drawing random numbers, laying down which pair gets how many bytes. The traps: a
- * loop that registers lazily hides the price of it in its first pass, so each registration ends
- * with a pass that finds nothing; and one whose time is mostly that of reads and writes makes loops
- * look alike, so --backend none makes the same ones without asking which descriptor is readable.
+ * Bytes travel along a chain of watched descriptors. N pairs, A bytes under way at once, W bytes
+ * written in a round. A sample is one round.
+ *
+ * Timed, each part by itself:
+ * - registration: watching every pair
+ * - loop: from the first bytes written until the last byte is read
+ * - teardown: ending the watches
+ * - total: registration, the first writes, and loop
+ * Not timed: making the descriptors, drawing random numbers, planning how many bytes each pair
+ * gets.
+ *
+ * Traps:
+ * - A loop that registers lazily hides that cost in its first pass. So each registration ends with
+ * a pass that finds nothing.
+ * - Loops look alike if reads and writes take most of the time. So --backend none makes the same
+ *   reads and writes without asking which descriptor is readable.
  */
-#include "eventloop.h"
+#include "round.h"
 
-#include "calls.h"
-#include "klat.h"
 #include "pairs.h"
 
-#include <limits.h>
-#include <malloc.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum {
-	TOTAL,
-	REGISTRATION,
-	LOOP,
-	TEARDOWN
-};
-
-struct options {
-	int64_t pairs, active, writes, batch;
-	int backend, descriptor;
-	bool timers, priorities, fresh, count_calls;
-};
-
-/* What is going on, for those who count system calls. */
-enum phase {
-	REGISTERING,
-	LOOPING,
-	TEARING_DOWN,
-	PHASES
-};
-
-struct state {
-	struct loop loop;
-	struct tally tally;
-	volatile int phase;
-	int64_t calls[PHASES];
-};
 
 #define MOST_PAIRS 100000
-/* Draws of a round that go round again: enough that what they cost the cache is a real loop's. */
+/* The draws of a round repeat after this many. They take as much cache as those of a real loop. */
 #define MOST_DRAWS 65536
-/* Memory for what a library allocates: as a whole, and for each pair. */
-#define RESERVE (1 << 20)
-#define RESERVE_EACH 1024
-/* A byte that is not there within this time is lost. */
-#define LOST_NS INT64_C(200000000)
-
-static const char *const backend_names[] = {
+const char *const backend_names[] = {
 	"epoll", "epoll-oneshot", "epoll-edge",    "poll",   "select", "libev", "libevent",
 	"libuv", "io_uring-poll", "io_uring-read", "dasynq", "none",   NULL
 };
@@ -73,7 +42,7 @@ static const char *const descriptors[] = { "socketpair", "pipe", "eventfd", NULL
 #define AT(field) offsetof(struct options, field)
 static const struct klat_option options[] = {
 	{ "backend", "NAME",
-	  "what tells which descriptors are readable: epoll, epoll-oneshot, epoll-edge, poll, "
+	  "how readable descriptors are found: epoll, epoll-oneshot, epoll-edge, poll, "
 	  "select, libev, libevent, libuv, io_uring-poll, io_uring-read, dasynq, or none",
 	  KLAT_CHOICE, AT(backend), 0, 0, backend_names, false },
 	{ "pairs", "N",
@@ -83,36 +52,34 @@ static const struct klat_option options[] = {
 	{ "active", "N", "bytes under way at once; default: a fifth of the pairs", KLAT_INTEGER,
 	  AT(active), 1, MOST_PAIRS, NULL, false },
 	{ "writes", "N",
-	  "bytes written in a round, the first ones among them; default: 10000, or 1000 where "
+	  "bytes written in a round, including the first ones; default: 10000, or 1000 where "
 	  "instructions are counted",
 	  KLAT_INTEGER, AT(writes), 1, 10000000, NULL, false },
-	{ "timers", NULL, "a timer for each pair, set anew in each callback", KLAT_FLAG, AT(timers),
-	  0, 0, NULL, false },
+	{ "timers", NULL, "a timer for each pair, set again in each callback", KLAT_FLAG,
+	  AT(timers), 0, 0, NULL, false },
 	{ "priorities", NULL, "a random priority for each pair, of five", KLAT_FLAG, AT(priorities),
 	  0, 0, NULL, false },
-	{ "batch", "N",
-	  "handle at most this many events in a pass; 0 for no limit but the "
-	  "backend's",
+	{ "batch", "N", "handle at most this many events in a pass; 0 for the limit of the backend",
 	  KLAT_INTEGER, AT(batch), 0, MOST_PAIRS, NULL, false },
 	{ "descriptor", "socketpair|pipe|eventfd", "what a pair is", KLAT_CHOICE, AT(descriptor), 0,
 	  0, descriptors, false },
-	{ "fresh", NULL, "make the descriptors anew for each round", KLAT_FLAG, AT(fresh), 0, 0,
-	  NULL, false },
+	{ "fresh", NULL, "make new descriptors for each round", KLAT_FLAG, AT(fresh), 0, 0, NULL,
+	  false },
 	{ "count-syscalls", NULL,
-	  "count the system calls of one more round, in a traced process of its own, before the "
-	  "timed ones",
+	  "count the system calls of one more round, in a traced child process, before the timed "
+	  "rounds",
 	  KLAT_FLAG, AT(count_calls), 0, 0, NULL, true },
 };
 
 static const struct options defaults;
 
 static const struct klat_metric metrics[] = {
-	[TOTAL] = { "total", "a round but for its teardown: registration, first bytes, loop",
+	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
 		    true },
 	[REGISTRATION] = { "registration", "every pair watched, and a pass that finds nothing",
 			   true },
-	[LOOP] = { "loop", "first bytes there to last byte read", true },
-	[TEARDOWN] = { "teardown", "no pair watched any more", true },
+	[LOOP] = { "loop", "first bytes written to last byte read", true },
+	[TEARDOWN] = { "teardown", "ending the watch of every pair", true },
 };
 
 #define PUBLISHED_CASE(active, timers, priorities, batch)                                          \
@@ -145,7 +112,7 @@ static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
 
-	/* A round of the larger size takes ten seconds of an emulator. */
+	/* A round of the larger size takes an emulator ten seconds. */
 	if (!o->pairs)
 		o->pairs = klat_counted() ? 100 : 1000;
 	if (!o->writes)
@@ -161,248 +128,15 @@ static int configure(struct klat_run *run)
 				  "are the first writes",
 				  (long long)o->writes, (long long)o->active);
 	run->cpu_count = 1;
-	/* An event takes a microsecond or two; traced, or among many descriptors, far longer. And
-	 * poll() looks at every pair in each pass. */
+	/* An event takes a microsecond or two, far longer if it is traced or among many
+	 * descriptors. poll() looks at every pair in each pass. */
 	run->patience += o->writes / 10000 + o->writes / o->active * o->pairs / 10000000;
 	for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 		klat_use_metric(run, metric, 1);
 	return 0;
 }
 
-static void draw_round(struct loop *loop, int64_t round)
-{
-	uint32_t *draws = (uint32_t *)loop->draws;
-	/* The same numbers for a round in every run and backend. */
-	uint64_t seed = round;
-
-	for (int64_t i = 0; i <= loop->draw_mask && loop->has_timers; i++)
-		draws[i] = (klat_draw(&seed) >> 32) * 1000000000 >> 32;
-	for (struct pair *pair = loop->pairs; pair < loop->end && loop->has_priorities; pair++)
-		pair->level = (klat_draw(&seed) >> 32) * LEVELS >> 32;
-	loop->draw = 0;
-}
-
-/* The first bytes, evenly spaced; true but for the faults that --plant asks for. */
-static void send_first(const struct klat_run *run, struct loop *loop, int64_t i)
-{
-	bool stray = i == 0 && klat_planted(run, "stray"),
-	     lost = i == 0 && klat_planted(run, "lost");
-	const struct pair *pair = loop->pairs;
-	struct pair elsewhere = *pair;
-
-	/* To the second pair instead of the first, which it was meant for. */
-	elsewhere.out = loop_next(loop, pair)->out;
-	if (!lost)
-		loop_send(loop, stray ? &elsewhere : pair);
-	for (int32_t sent = 1; pair < loop->end; pair++, sent = 0)
-		for (; sent < pair->first; sent++)
-			loop_send(loop, pair);
-}
-
-/* Nothing came: whether that has lasted too long. */
-static bool given_up(int64_t *since)
-{
-	int64_t now = klat_now_ns();
-
-	if (!*since)
-		*since = now;
-	return now - *since > LOST_NS;
-}
-
-static int run_chain(struct loop *loop, int64_t writes)
-{
-	struct tally *tally = &loop->tally;
-	int64_t empty_since = 0;
-	int err = 0;
-
-	while (tally->reads < writes && !err && !loop->error) {
-		int64_t reads = tally->reads;
-
-		loop->last_level = 0;
-		err = loop->backend->pass(loop);
-		tally->passes++;
-		if (tally->reads != reads) {
-			empty_since = 0;
-			continue;
-		}
-		tally->empty++;
-		if (given_up(&empty_since))
-			break;
-	}
-	return err ? err : loop->error;
-}
-
-static int play_round(struct klat_worker *worker, struct state *state, int64_t i,
-		      uint64_t samples[])
-{
-	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct loop *loop = &state->loop;
-	uint64_t began, started;
-	int err;
-
-	draw_round(loop, i);
-	pairs_begin(loop);
-	loop->tally = (struct tally){ 0 };
-	loop->error = 0;
-
-	state->phase = REGISTERING;
-	began = klat_stamp_begin();
-	err = loop->backend->watch(loop);
-	if (!err)
-		err = loop->backend->pass(loop);
-	samples[REGISTRATION] = klat_stamp_end(worker) - began;
-	state->phase = PHASES;
-	if (err)
-		return err;
-	send_first(run, loop, i);
-	state->phase = LOOPING;
-	started = klat_stamp_begin();
-	klat_inject(run, i);
-	err = run_chain(loop, o->writes);
-	samples[TOTAL] = klat_stamp_end(worker);
-	state->phase = TEARING_DOWN;
-	samples[LOOP] = samples[TOTAL] - started;
-	samples[TOTAL] -= began;
-	if (err)
-		return err;
-	started = klat_stamp_begin();
-	err = loop->backend->unwatch(loop);
-	samples[TEARDOWN] = klat_stamp_end(worker) - started;
-	state->phase = PHASES;
-	loop->tally.wrong_pairs = pairs_off_plan(loop);
-	return err;
-}
-
-static void add_tally(struct tally *sum, const struct tally *tally)
-{
-	const int64_t *from = (const int64_t *)tally;
-	int64_t *to = (int64_t *)sum;
-
-	for (size_t i = 0; i < sizeof(*tally) / sizeof(*from); i++)
-		to[i] += from[i];
-}
-
-/* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
-static void rest(struct klat_worker *worker, int64_t round_ns)
-{
-	if (round_ns < 40000000)
-		klat_rest(worker);
-	else
-		klat_sleep(worker, round_ns / 8);
-}
-
-/* What the kernel does not know or does not allow, it says in one of these ways. */
-static bool refused(const struct backend *backend, int err)
-{
-	return backend->denied && (err == -EPERM || err == -EACCES || err == -ENOSYS ||
-				   err == -EINVAL || err == -EOPNOTSUPP);
-}
-
-static int failed(struct klat_run *run, int err, const char *what)
-{
-	const struct options *o = run->options;
-	const struct backend *backend = ((struct state *)run->state)->loop.backend;
-
-	if (refused(backend, err))
-		return klat_skip(run, "%s refused: %s; %s", backend_names[o->backend],
-				 strerror(-err), backend->denied);
-	return klat_error(run, -err, "%s: cannot %s: %s", backend_names[o->backend], what,
-			  strerror(-err));
-}
-
-/*
- * A library may allocate and free in every round. So memory is taken and touched beforehand, and
- * free() keeps it: no page is faulted in while a round is timed.
- */
-static int reserve_memory(const struct options *o)
-{
-	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
-	char *memory;
-
-	mallopt(M_MMAP_MAX, 0);
-	mallopt(M_TRIM_THRESHOLD, INT_MAX);
-	memory = malloc(size);
-	if (!memory)
-		return -ENOMEM;
-	/* Not memset(), which the compiler may leave out before free(). */
-	for (size_t at = 0; at < size; at += 4096)
-		((volatile char *)memory)[at] = 0;
-	free(memory);
-	return 0;
-}
-
-static int looper(struct klat_worker *worker)
-{
-	struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct state *state = worker->state;
-	struct loop *loop = &state->loop;
-	int err = reserve_memory(o);
-
-	if (!err)
-		err = loop->backend->open(loop);
-	if (err)
-		return failed(run, err, "begin");
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
-		uint64_t samples[TEARDOWN + 1];
-		int64_t began = klat_now_ns();
-
-		if (klat_iteration(worker, i))
-			state->tally = (struct tally){ 0 };
-		err = play_round(worker, state, i, samples);
-		if (err)
-			return failed(run, err, "play a round");
-		for (int metric = TOTAL; metric <= TEARDOWN; metric++)
-			klat_series(run, metric, 0)[i] = samples[metric];
-		add_tally(&state->tally, &loop->tally);
-		if (o->fresh) {
-			pairs_close(loop);
-			err = pairs_open(loop);
-		}
-		if (err)
-			return failed(run, err, "make descriptors anew");
-		rest(worker, klat_now_ns() - began);
-	}
-	loop->backend->close(loop);
-	return 0;
-}
-
-/* Two rounds, of which the second is counted; in a process of its own. */
-static int counted_rounds(void *argument)
-{
-	struct klat_run *run = argument;
-	struct state *state = run->state;
-	struct klat_worker nobody = { .run = run };
-	uint64_t samples[TEARDOWN + 1];
-	int err = state->loop.backend->open(&state->loop);
-
-	if (!err)
-		err = play_round(&nobody, state, -2, samples);
-	memset(state->calls, 0, sizeof(state->calls));
-	if (!err)
-		err = play_round(&nobody, state, -1, samples);
-	return err;
-}
-
-static int count_calls(struct klat_run *run)
-{
-	struct state *state = run->state;
-	int err;
-
-	state->phase = PHASES;
-	err = calls_count(counted_rounds, run, &state->phase, PHASES, state->calls);
-	if (err == -EPERM || err == -ENOSYS || refused(state->loop.backend, err))
-		return klat_skip(run,
-				 "cannot count system calls: ptrace() or the backend is refused: "
-				 "%s; a container may need the capability SYS_PTRACE",
-				 strerror(-err));
-	if (err == -EAGAIN)
-		return klat_cannot_start(run, -err, "the process whose system calls are counted");
-	return err ? klat_error(run, -err, "cannot count system calls: %s", strerror(-err)) : 0;
-}
-
-/* What this backend, on this machine, cannot do. */
+/* Skip what this backend cannot do on this machine. */
 static int check_backend(struct klat_run *run, const struct backend *backend)
 {
 	const struct options *o = run->options;
@@ -473,8 +207,8 @@ static int setup(struct klat_run *run)
 				  strerror(-err));
 	if (o->count_calls)
 		err = count_calls(run);
-	/* Of one thread: of several, the kernel counts references to a file in each call. */
-	klat_worker_add(run, "loop", 0, KLAT_HIGH, looper)->process = true;
+	/* In a process with several threads, each call counts references to its file. */
+	klat_worker_add(run, "loop", 0, KLAT_HIGH, run_rounds)->process = true;
 	return err;
 }
 
@@ -526,14 +260,14 @@ static int verify(struct klat_run *run)
 	if (tally->disordered && !state->loop.backend->polls_on)
 		klat_invalid(run, "%lld events were handled after less urgent ones",
 			     (long long)tally->disordered);
-	/* One for each pair, and one in each callback: as many as reads, where these take one byte.
-	 */
+	/* A timer is set once for each pair, and in each callback. A callback is a read, unless
+	 * reads take all bytes. */
 	if (!state->loop.takes_all)
 		least += tally->reads;
 	if (o->timers && tally->rearmed < least)
 		klat_invalid(run, "timers were set %lld times, not %lld", (long long)tally->rearmed,
 			     (long long)least);
-	/* They are put off for ten seconds each time. */
+	/* Each callback defers its timer by ten seconds. */
 	if (tally->fired)
 		klat_disturbed(run, "timers fired: a pair waited ten seconds for its turn");
 	return 0;
@@ -543,19 +277,19 @@ static const struct klat_benchmark eventloop = {
 	.name = "eventloop",
 	.summary = "bytes that go round watched descriptors, by event loop",
 	.description =
-		"N pairs of descriptors, each watched by an event loop. Some bytes begin, evenly "
-		"spaced; each callback reads its byte and writes one to the next pair, until all "
-		"are written and read. A sample is one such round, its registration, loop and "
-		"teardown timed apart; total is the first two, as published.\n\n"
-		"All backends make the same reads and writes, which --backend none makes without "
-		"asking which descriptor is readable: what another takes more is what its event "
-		"loop costs. No pass waits. libev registers in its first pass, so that a pass that "
-		"finds nothing ends every registration; it also keeps what it once registered, so "
-		"that --fresh makes a difference to it.\n\n"
+		"An event loop watches N pairs of descriptors. The first bytes are written at even "
+		"distances; each callback reads its byte and writes one to the next pair, until "
+		"all are written and read. A sample is one such round. Its registration, loop and "
+		"teardown are timed by themselves; total is the first two, as published.\n\n"
+		"All backends make the same reads and writes. --backend none makes them without "
+		"asking which descriptor is readable, so the difference to it is the cost of an "
+		"event loop. No pass waits. libev registers in its first pass, so every "
+		"registration ends with a pass that finds nothing. libev also keeps its "
+		"registrations, so --fresh makes a difference to it.\n\n"
 		"Timers are set to 10 to 11 seconds and do not fire. Random numbers are drawn "
-		"before each round, the same for every backend and run. Every byte is checked, and "
-		"each pair's count against the plan. Backends whose library was missing when klat "
-		"was built are skipped, and so is what a library cannot do.",
+		"before each round and are the same for every backend and run. Every byte is "
+		"checked, and each pair's count against the plan. A backend is skipped if its "
+		"library was missing when klat was built, or if it cannot do what is asked.",
 	.examples = "eventloop\tepoll, the published workload: 1,000 pairs, 200 bytes, 10,000 "
 		    "writes\n"
 		    "eventloop --backend libev --timers\tlibev, with a timer for each pair\n"

@@ -2,9 +2,9 @@
 /*
  * eventloop.h - what the benchmark and its backends share.
  *
- * A byte that arrives at a pair makes its descriptor readable; the backend finds that out and has
- * the byte handled, which writes one to the next pair. Every backend does the same reads and
- * writes, by the functions below; only how it learns of readable descriptors is its own.
+ * A byte that arrives at a pair makes its descriptor readable. The backend finds the descriptor and
+ * handles the byte, which writes one to the next pair. Every backend makes the same reads and
+ * writes with the functions below. Backends differ in how they find readable descriptors.
  */
 #ifndef EVENTLOOP_H
 #define EVENTLOOP_H
@@ -18,9 +18,9 @@
 extern "C" {
 #endif
 
-/* Priorities of watchers, 0 the most urgent: as many as libev has. */
+/* Priorities of watchers; 0 is the most urgent. libev has this many. */
 #define LEVELS 5
-/* Bytes in one read where a backend has to take all that there are. */
+/* Size of a read if the backend has to read all bytes. */
 #define MOST_TAKEN 64
 
 enum descriptor {
@@ -30,14 +30,14 @@ enum descriptor {
 };
 
 struct pair {
-	int in, out;      /* `in` is watched; of an eventfd they are one */
+	int in, out;      /* `in` is watched; for an eventfd both are the same */
 	uint8_t tag;      /* the byte that belongs here */
 	int level;        /* priority */
-	int32_t first;    /* bytes that it is given at the start of a round */
+	int32_t first;    /* bytes written to it at the start of a round */
 	int32_t forwards; /* bytes that it still has to pass on in this round */
 	int32_t reads;    /* bytes that it has read in this round */
-	int32_t planned;  /* and is to have read at its end, */
-	int32_t kept;     /* of which it passes all on but these */
+	int32_t planned;  /* bytes to read in this round, */
+	int32_t kept;     /* of which it passes on all but these */
 	int32_t taken;    /* bytes that the backend has read by itself */
 	int32_t entry;    /* of its timer: see timers.h */
 	int64_t deadline;
@@ -47,9 +47,9 @@ struct pair {
 /* What happened in a round, or in all of them. */
 struct tally {
 	int64_t reads, writes;  /* bytes */
-	int64_t passes, empty;  /* those that found nothing */
+	int64_t passes, empty;  /* `empty`: passes that found nothing */
 	int64_t rearmed, fired; /* timers */
-	int64_t spurious;       /* said to be readable, and nothing to read */
+	int64_t spurious;       /* reported as readable, but there was nothing to read */
 	int64_t wrong_bytes;    /* read where another belongs */
 	int64_t wrong_pairs;    /* read another number of bytes than planned */
 	int64_t disordered;     /* handled after a less urgent one of the same pass */
@@ -78,9 +78,8 @@ struct loop {
 
 /*
  * `in` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
- * watch() has every pair watched, with its timer if there are any; pass() asks once, without
- * waiting, which are readable and handles these, in order of priority; unwatch() ends what watch()
- * began.
+ * watch() starts to watch every pair and sets the timers. pass() asks once, without waiting, which
+ * pairs are readable, and handles these in order of priority. unwatch() ends the watches.
  */
 struct backend {
 	int (*open)(struct loop *loop);
@@ -90,12 +89,12 @@ struct backend {
 	void (*close)(struct loop *loop);
 	/* Own backends only: after a pair was handled. */
 	void (*handled)(struct loop *loop, struct pair *pair);
-	bool takes_all; /* told of arrivals, not of what is there: a handler has to read it all */
-	bool reads;     /* brings the bytes itself */
-	bool no_priorities, no_batch; /* cannot do it */
-	bool polls_on;  /* a pass may ask the kernel several times, so that order tells nothing */
-	int most_pairs; /* 0 for no limit of its own */
-	const char *denied; /* what to say where the kernel refuses to open it */
+	bool takes_all;               /* reports arrivals only: a handler has to read all bytes */
+	bool reads;                   /* reads the bytes itself */
+	bool no_priorities, no_batch; /* the backend has no such feature */
+	bool polls_on;      /* a pass may ask the kernel several times: no order to check */
+	int most_pairs;     /* 0 for no limit of its own */
+	const char *denied; /* the message if the kernel refuses to open it */
 };
 
 /* Those whose library was missing when klat was built are NULL. */
@@ -111,7 +110,7 @@ static inline struct pair *loop_next(const struct loop *loop, const struct pair 
 	return pair + 1 == loop->end ? loop->pairs : (struct pair *)pair + 1;
 }
 
-/* A timeout for a timer that is set or set anew: 10 to 11 seconds, as published, in nanoseconds. */
+/* The timeout of a timer in ns: 10 to 11 seconds, as published. */
 static inline int64_t loop_draw(struct loop *loop)
 {
 	loop->tally.rearmed++;
@@ -137,7 +136,7 @@ static inline void loop_send(struct loop *loop, const struct pair *pair)
 		loop->tally.writes++;
 }
 
-/* What was read from a pair, as bytes that it got; counts those that belong elsewhere. */
+/* The number of bytes read from a pair. Counts those that belong elsewhere. */
 static inline int32_t loop_count_bytes(struct loop *loop, const struct pair *pair,
 				       const void *bytes, ssize_t size)
 {
@@ -148,7 +147,7 @@ static inline int32_t loop_count_bytes(struct loop *loop, const struct pair *pai
 	return size;
 }
 
-/* Pass on bytes that a pair has got. */
+/* Pass on bytes that a pair received. */
 static inline void loop_pass_on(struct loop *loop, struct pair *pair, int32_t count)
 {
 	loop->tally.reads += count;
@@ -167,7 +166,7 @@ static inline void loop_check_order(struct loop *loop, const struct pair *pair)
 	loop->last_level = pair->level;
 }
 
-/* What every callback does, whoever calls it, but for its timer. */
+/* The work of every callback, except for its timer. */
 static inline void loop_handle(struct loop *loop, struct pair *pair)
 {
 	uint64_t bytes[MOST_TAKEN / sizeof(uint64_t)];

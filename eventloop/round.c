@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* One round after another. All stamps are taken in run_round(). */
+#include "round.h"
+
+#include "calls.h"
+#include "pairs.h"
+
+#include <limits.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory for the allocations of a library: in total, and for each pair. */
+#define RESERVE (1 << 20)
+#define RESERVE_EACH 1024
+/* A byte that has not arrived within this time is lost. */
+#define LOST_NS INT64_C(200000000)
+
+static void draw_round(struct loop *loop, int64_t round)
+{
+	uint32_t *draws = (uint32_t *)loop->draws;
+	/* The same numbers for a round in every run and backend. */
+	uint64_t seed = round;
+
+	for (int64_t i = 0; i <= loop->draw_mask && loop->has_timers; i++)
+		draws[i] = (klat_draw(&seed) >> 32) * 1000000000 >> 32;
+	for (struct pair *pair = loop->pairs; pair < loop->end && loop->has_priorities; pair++)
+		pair->level = (klat_draw(&seed) >> 32) * LEVELS >> 32;
+	loop->draw = 0;
+}
+
+/* Write the first bytes, evenly spaced, with the faults of --plant. */
+static void send_first(const struct klat_run *run, struct loop *loop, int64_t i)
+{
+	bool stray = i == 0 && klat_planted(run, "stray"),
+	     lost = i == 0 && klat_planted(run, "lost");
+	const struct pair *pair = loop->pairs;
+	struct pair elsewhere = *pair;
+
+	/* The byte of the first pair goes to the second. */
+	elsewhere.out = loop_next(loop, pair)->out;
+	if (!lost)
+		loop_send(loop, stray ? &elsewhere : pair);
+	for (int32_t sent = 1; pair < loop->end; pair++, sent = 0)
+		for (; sent < pair->first; sent++)
+			loop_send(loop, pair);
+}
+
+/* After a pass that found nothing: whether such passes have lasted too long. */
+static bool given_up(int64_t *since)
+{
+	int64_t now = klat_now_ns();
+
+	if (!*since)
+		*since = now;
+	return now - *since > LOST_NS;
+}
+
+static int run_chain(struct loop *loop, int64_t writes)
+{
+	struct tally *tally = &loop->tally;
+	int64_t empty_since = 0;
+	int err = 0;
+
+	while (tally->reads < writes && !err && !loop->error) {
+		int64_t reads = tally->reads;
+
+		loop->last_level = 0;
+		err = loop->backend->pass(loop);
+		tally->passes++;
+		if (tally->reads != reads) {
+			empty_since = 0;
+			continue;
+		}
+		tally->empty++;
+		if (given_up(&empty_since))
+			break;
+	}
+	return err ? err : loop->error;
+}
+
+static int run_round(struct klat_worker *worker, struct state *state, int64_t i, uint64_t samples[])
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct loop *loop = &state->loop;
+	uint64_t began, started;
+	int err;
+
+	draw_round(loop, i);
+	pairs_begin(loop);
+	loop->tally = (struct tally){ 0 };
+	loop->error = 0;
+
+	state->phase = REGISTERING;
+	began = klat_stamp_begin();
+	err = loop->backend->watch(loop);
+	if (!err)
+		err = loop->backend->pass(loop);
+	samples[REGISTRATION] = klat_stamp_end(worker) - began;
+	state->phase = PHASES;
+	if (err)
+		return err;
+	send_first(run, loop, i);
+	state->phase = LOOPING;
+	started = klat_stamp_begin();
+	klat_inject(run, i);
+	err = run_chain(loop, o->writes);
+	samples[TOTAL] = klat_stamp_end(worker);
+	state->phase = TEARING_DOWN;
+	samples[LOOP] = samples[TOTAL] - started;
+	samples[TOTAL] -= began;
+	if (err)
+		return err;
+	started = klat_stamp_begin();
+	err = loop->backend->unwatch(loop);
+	samples[TEARDOWN] = klat_stamp_end(worker) - started;
+	state->phase = PHASES;
+	loop->tally.wrong_pairs = pairs_off_plan(loop);
+	return err;
+}
+
+static void add_tally(struct tally *sum, const struct tally *tally)
+{
+	const int64_t *from = (const int64_t *)tally;
+	int64_t *to = (int64_t *)sum;
+
+	for (size_t i = 0; i < sizeof(*tally) / sizeof(*from); i++)
+		to[i] += from[i];
+}
+
+/* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
+static void rest(struct klat_worker *worker, int64_t round_ns)
+{
+	if (round_ns < 40000000)
+		klat_rest(worker);
+	else
+		klat_sleep(worker, round_ns / 8);
+}
+
+/* The errors for what the kernel does not know or does not allow. */
+static bool refused(const struct backend *backend, int err)
+{
+	return backend->denied && (err == -EPERM || err == -EACCES || err == -ENOSYS ||
+				   err == -EINVAL || err == -EOPNOTSUPP);
+}
+
+static int failed(struct klat_run *run, int err, const char *what)
+{
+	const struct options *o = run->options;
+	const struct backend *backend = ((struct state *)run->state)->loop.backend;
+
+	if (refused(backend, err))
+		return klat_skip(run, "%s refused: %s; %s", backend_names[o->backend],
+				 strerror(-err), backend->denied);
+	return klat_error(run, -err, "%s: cannot %s: %s", backend_names[o->backend], what,
+			  strerror(-err));
+}
+
+/*
+ * A library may allocate and free in every round. So memory is allocated and touched before the
+ * rounds, and free() keeps it. No timed round then has a page fault for it.
+ */
+static int reserve_memory(const struct options *o)
+{
+	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
+	char *memory;
+
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	memory = malloc(size);
+	if (!memory)
+		return -ENOMEM;
+	/* Not memset(): the compiler may omit it before free(). */
+	for (size_t at = 0; at < size; at += 4096)
+		((volatile char *)memory)[at] = 0;
+	free(memory);
+	return 0;
+}
+
+int run_rounds(struct klat_worker *worker)
+{
+	struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct loop *loop = &state->loop;
+	int err = reserve_memory(o);
+
+	if (!err)
+		err = loop->backend->open(loop);
+	if (err)
+		return failed(run, err, "start");
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		uint64_t samples[TEARDOWN + 1];
+		int64_t began = klat_now_ns();
+
+		if (klat_iteration(worker, i))
+			state->tally = (struct tally){ 0 };
+		err = run_round(worker, state, i, samples);
+		if (err)
+			return failed(run, err, "run a round");
+		for (int metric = TOTAL; metric <= TEARDOWN; metric++)
+			klat_series(run, metric, 0)[i] = samples[metric];
+		add_tally(&state->tally, &loop->tally);
+		if (o->fresh) {
+			pairs_close(loop);
+			err = pairs_open(loop);
+		}
+		if (err)
+			return failed(run, err, "make new descriptors");
+		rest(worker, klat_now_ns() - began);
+	}
+	loop->backend->close(loop);
+	return 0;
+}
+
+/* Count the second of two rounds. Runs in a child process. */
+static int counted_rounds(void *argument)
+{
+	struct klat_run *run = argument;
+	struct state *state = run->state;
+	struct klat_worker nobody = { .run = run };
+	uint64_t samples[TEARDOWN + 1];
+	int err = state->loop.backend->open(&state->loop);
+
+	if (!err)
+		err = run_round(&nobody, state, -2, samples);
+	memset(state->calls, 0, sizeof(state->calls));
+	if (!err)
+		err = run_round(&nobody, state, -1, samples);
+	return err;
+}
+
+int count_calls(struct klat_run *run)
+{
+	struct state *state = run->state;
+	int err;
+
+	state->phase = PHASES;
+	err = calls_count(counted_rounds, run, &state->phase, PHASES, state->calls);
+	if (err == -EPERM || err == -ENOSYS || refused(state->loop.backend, err))
+		return klat_skip(run,
+				 "cannot count system calls: ptrace() or the backend is refused: "
+				 "%s; a container may need the capability SYS_PTRACE",
+				 strerror(-err));
+	if (err == -EAGAIN)
+		return klat_cannot_start(run, -err, "the process whose system calls are counted");
+	return err ? klat_error(run, -err, "cannot count system calls: %s", strerror(-err)) : 0;
+}
