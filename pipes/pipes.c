@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pipes between a writer and a reader. Timed, on every iteration: from before the write to
- * after the answer is read (round trip), or until the reader has the bytes (one-way). Not timed:
- * making the pipes, the wait before the next one-way message. The trap: dividing a whole loop by
- * its count hides the distribution, and a reader that is still awake when the bytes come makes the
- * pipe look fast; so each round trip is stamped, and who is woken in it must be seen to have slept.
+ * Two pipes between a writer and a reader. Timed in every iteration: from before the write to after
+ * the writer has read the reply (round trip), or to after the reader has read the bytes (one-way).
+ * Not timed: creating the pipes, the sleep before the next one-way message.
+ *
+ * The traps: the mean of a whole loop hides the distribution, so each round trip has its stamps. A
+ * reader that is still awake when the bytes come makes the pipe look fast, so the kernel must have
+ * counted a sleep for each wakeup.
  */
 #include "klat.h"
+#include "sync/sync.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+/* Metrics and modes. */
 enum {
 	ROUND_TRIP,
 	ONE_WAY
@@ -65,15 +68,15 @@ static const struct klat_option options[] = {
 	  AT(higher), 0, 0, sides, false },
 	{ "low-priority", "N", "one-way: priority of the other side", KLAT_INTEGER,
 	  AT(low_priority), 1, 98, NULL, false },
-	{ "gap", "US", "one-way: rest before each message, for the reader to fall asleep",
-	  KLAT_INTEGER, AT(gap_us), 0, 1000000, NULL, false },
+	{ "gap", "US", "one-way: sleep before each message; the reader falls asleep", KLAT_INTEGER,
+	  AT(gap_us), 0, 1000000, NULL, false },
 };
 
 static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
 static const struct klat_metric metrics[] = {
-	[ROUND_TRIP] = { "round_trip", "write to answer read, on the writer's CPU", true },
-	[ONE_WAY] = { "one_way", "before the write to bytes read, writer's CPU to reader's", true },
+	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU", true },
+	[ONE_WAY] = { "one_way", "write until the reader has the bytes, between two CPUs", true },
 };
 
 static const struct klat_published published[] = {
@@ -85,12 +88,12 @@ static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	if (o->mode == 0 && o->higher != NONE)
+	if (o->mode == ROUND_TRIP && o->higher != NONE)
 		return klat_usage(run, "--higher goes with --mode one-way");
 	run->cpu_count = 2;
 	run->low_priority = o->higher == NONE ? 0 : o->low_priority;
-	klat_use_metric(run, o->mode == 0 ? ROUND_TRIP : ONE_WAY, 1);
-	if (o->mode == 1)
+	klat_use_metric(run, o->mode, 1);
+	if (o->mode == ONE_WAY)
 		klat_bound_offset(run, ONE_WAY);
 	return 0;
 }
@@ -112,12 +115,7 @@ static ssize_t write_some(int fd, void *bytes, size_t size)
 	return write(fd, bytes, size);
 }
 
-static int send_message(int fd, char *bytes, size_t size)
-{
-	return transfer_all(write_some, fd, bytes, size);
-}
-
-/* `epoll_fd` is negative when the wait is the read itself. */
+/* With a negative epoll_fd, the read itself waits. */
 static int receive_message(int fd, int epoll_fd, char *bytes, size_t size)
 {
 	struct epoll_event event;
@@ -127,16 +125,13 @@ static int receive_message(int fd, int epoll_fd, char *bytes, size_t size)
 	return transfer_all(read, fd, bytes, size);
 }
 
-static int make_epoll(const struct klat_run *run, int fd, int *epoll_fd)
+/* 0, or -errno; *epoll_fd is negative with --wait read. */
+static int open_epoll(const struct klat_run *run, int fd, int *epoll_fd)
 {
 	const struct options *o = run->options;
-	struct epoll_event event = { .events = EPOLLIN };
 
-	*epoll_fd = -1;
-	if (o->wait == READ)
-		return 0;
-	*epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	return *epoll_fd < 0 || epoll_ctl(*epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+	*epoll_fd = o->wait == EPOLL ? sync_epoll(fd) : -1;
+	return o->wait == EPOLL && *epoll_fd < 0 ? *epoll_fd : 0;
 }
 
 static int writer(struct klat_worker *worker)
@@ -145,7 +140,7 @@ static int writer(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
-	int epoll_fd, err = make_epoll(run, state->back[0], &epoll_fd);
+	int epoll_fd, err = open_epoll(run, state->back[0], &epoll_fd);
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint64_t begin;
@@ -154,14 +149,14 @@ static int writer(struct klat_worker *worker)
 		/* Two threads that only wait for each other leave their one CPU no idle time. */
 		if (run->one_cpu)
 			klat_rest(worker);
-		if (o->mode == 1 && o->gap_us)
+		if (o->mode == ONE_WAY && o->gap_us)
 			klat_sleep(worker, o->gap_us * 1000);
 		begin = klat_stamp_begin();
 		state->start = begin;
-		err = send_message(state->there[1], state->bytes[0], o->bytes);
+		err = transfer_all(write_some, state->there[1], state->bytes[0], o->bytes);
 		if (!err)
 			err = receive_message(state->back[0], epoll_fd, state->bytes[0],
-					      o->mode == 1 ? 1 : o->bytes);
+					      o->mode == ONE_WAY ? 1 : o->bytes);
 		if (round_trip)
 			round_trip[i] = klat_stamp_end(worker) - begin;
 	}
@@ -174,7 +169,7 @@ static int reader(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
-	int epoll_fd, err = make_epoll(run, state->there[0], &epoll_fd);
+	int epoll_fd, err = open_epoll(run, state->there[0], &epoll_fd);
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		klat_iteration(worker, i);
@@ -183,8 +178,8 @@ static int reader(struct klat_worker *worker)
 		if (one_way)
 			one_way[i] = klat_stamp_end(worker) - state->start;
 		if (!err)
-			err = send_message(state->back[1], state->bytes[1],
-					   o->mode == 1 ? 1 : o->bytes);
+			err = transfer_all(write_some, state->back[1], state->bytes[1],
+					   o->mode == ONE_WAY ? 1 : o->bytes);
 	}
 	return err;
 }
@@ -193,15 +188,14 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *worker;
 
 	if (pipe(state->there) || pipe(state->back))
 		return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
-	struct klat_worker *worker;
-
 	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
 				 writer);
-	/* One way, the gap ends half of its sleeps. */
-	worker->woken = o->mode == 0;
+	/* With one-way, half of the writer's wakeups end the gap. */
+	worker->woken = o->mode == ROUND_TRIP;
 	worker = klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH,
 				 reader);
 	worker->woken = true;
@@ -214,8 +208,8 @@ static int verify(struct klat_run *run)
 	const struct options *o = run->options;
 
 	klat_verify_slept(run, "reader");
-	/* One way, the writer's wait for the answer is in no sample. */
-	if (o->mode == 0)
+	/* With one-way, no sample contains the writer's wait for the reply. */
+	if (o->mode == ROUND_TRIP)
 		klat_verify_slept(run, "writer");
 	return 0;
 }
@@ -223,18 +217,16 @@ static int verify(struct klat_run *run)
 static const struct klat_benchmark pipes = {
 	.name = "pipes",
 	.summary = "round trip over a pair of pipes between two CPUs",
-	.description = "A writer sends a message through one pipe, a reader sends it back through "
-		       "another. Each round trip is timed "
-		       "on the writer's CPU, from before write() to after read() returns; with "
-		       "--mode one-way, from before the "
-		       "write to after the reader's read(), whose two stamps come from two "
-		       "counters, so that their offset is bounded "
-		       "before and after.\n\n"
-		       "Between two CPUs a round trip holds two wake-ups and, on an idle machine, "
-		       "two exits from an idle state; on "
-		       "one CPU (--cpus 1,1) it holds two context switches. The figures are not "
-		       "comparable with each other, nor with "
-		       "half of a round trip, which others print.",
+	.description =
+		"A writer sends a message through one pipe, a reader sends it back through "
+		"another. Each round trip is timed on the writer's CPU, from before write() to "
+		"after read() returns. With --mode one-way the stamps are before the write and "
+		"after the reader's read(). They come from the counters of two CPUs; the offset "
+		"between these is bounded before and after the run.\n\n"
+		"Between two CPUs a round trip contains two wakeups and, on an idle machine, two "
+		"exits from an idle state. On one CPU (--cpus 1,1) it contains two context "
+		"switches. Do not compare the two with each other, nor with half of a round "
+		"trip, which others print.",
 	.examples =
 		"pipes\tthe round trip of one byte between two CPUs\n"
 		"pipes --cpus 1,1\tbetween two threads of one CPU\n"
