@@ -75,6 +75,12 @@ static const struct klat_option hidden_options[] = {
 
 static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges" };
 
+const struct klat_option *klat_options_common(int *count)
+{
+	*count = COMMON_COUNT;
+	return common_options;
+}
+
 /* Option `index` over the program's table, then the common one, then the hidden one; *base is the
  * struct its offset counts from. */
 static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
@@ -139,7 +145,7 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 	return -EINVAL;
 }
 
-static const char *fault_at(const struct klat_benchmark *benchmark, size_t index)
+const char *klat_fault_at(const struct klat_benchmark *benchmark, size_t index)
 {
 	if (index < KLAT_ARRAY_SIZE(library_faults))
 		return library_faults[index];
@@ -149,20 +155,19 @@ static const char *fault_at(const struct klat_benchmark *benchmark, size_t index
 
 static bool plant_known(const struct klat_benchmark *benchmark, const char *fault)
 {
-	for (size_t i = 0; fault_at(benchmark, i); i++)
-		if (!strcmp(fault_at(benchmark, i), fault))
+	for (size_t i = 0; klat_fault_at(benchmark, i); i++)
+		if (!strcmp(klat_fault_at(benchmark, i), fault))
 			return true;
 	return false;
 }
 
-/* "unpinned, policy, …" */
-static void list_faults(const struct klat_benchmark *benchmark, char *text, size_t size)
+void klat_faults_list(const struct klat_benchmark *benchmark, char *text, size_t size)
 {
 	size_t length = 0;
 
-	for (size_t i = 0; fault_at(benchmark, i) && length < size; i++)
+	for (size_t i = 0; klat_fault_at(benchmark, i) && length < size; i++)
 		length += snprintf(text + length, size - length, "%s%s", i ? ", " : "",
-				   fault_at(benchmark, i));
+				   klat_fault_at(benchmark, i));
 }
 
 static int check_common(const struct klat_run *run, const struct klat_common *common)
@@ -178,7 +183,7 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 	if (common->plant && !plant_known(run->benchmark, common->plant)) {
 		char faults[256];
 
-		list_faults(run->benchmark, faults, sizeof(faults));
+		klat_faults_list(run->benchmark, faults, sizeof(faults));
 		klat_warn(run, "--plant is one of %s, not '%s'", faults, common->plant);
 		return -EINVAL;
 	}
@@ -247,7 +252,7 @@ out:
 	return err;
 }
 
-static void print_value(const struct klat_option *option, const void *base, FILE *out)
+void klat_option_print_value(const struct klat_option *option, const void *base, FILE *out)
 {
 	const void *field = (const char *)base + option->offset;
 
@@ -283,7 +288,7 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 		if (option->unrecorded)
 			continue;
 		fprintf(out, "%s%s=", separator, option->name);
-		print_value(option, run->options, out);
+		klat_option_print_value(option, run->options, out);
 		separator = ";";
 	}
 	fprintf(out, "%siterations=%lld;warmup=%lld", separator, (long long)run->iterations,
@@ -300,279 +305,4 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 	if (fclose(out) || length < 0 || (size_t)length >= size)
 		return -ENAMETOOLONG;
 	return 0;
-}
-
-void klat_print_wrapped(FILE *out, const char *text, int indent, int column)
-{
-	while (*text) {
-		size_t word = strcspn(text, " \n");
-
-		if (column > indent && column + 1 + (int)word > 79) {
-			fprintf(out, "\n%*s", indent, "");
-			column = indent;
-		} else if (column > indent) {
-			fputc(' ', out);
-			column++;
-		} else if (column < indent) {
-			fprintf(out, "%*s", indent - column, "");
-			column = indent;
-		}
-		fwrite(text, 1, word, out);
-		column += word;
-		text += word;
-		if (*text == '\n') {
-			fprintf(out, "\n%s", text[1] == '\n' ? "\n" : "");
-			text += strspn(text, "\n");
-			column = 0;
-		}
-		text += strspn(text, " ");
-	}
-	fputc('\n', out);
-}
-
-/* The help sentence, then range and default where there are any. */
-static void describe(const struct klat_benchmark *benchmark, const struct klat_option *option,
-		     const void *defaults, char *text, size_t size)
-{
-	FILE *out = fmemopen(text, size, "w");
-
-	if (!out) {
-		snprintf(text, size, "%s", option->help);
-		return;
-	}
-	fputs(option->help, out);
-	if (!strcmp(option->name, "plant")) {
-		char faults[256];
-
-		list_faults(benchmark, faults, sizeof(faults));
-		fprintf(out, " (%s)", faults);
-	} else if (!strcmp(option->name, "iterations") || !strcmp(option->name, "warmup")) {
-		fprintf(out, " (%lld to %lld; default %lld)", (long long)option->minimum,
-			(long long)option->maximum,
-			(long long)(option->name[0] == 'i' ? benchmark->iterations
-							   : benchmark->warmup));
-	} else if (!strcmp(option->name, "policy")) {
-		fprintf(out, " (default %s:%d)", klat_policy_name(benchmark->policy),
-			benchmark->high_priority);
-	} else if (defaults && option->type == KLAT_INTEGER) {
-		int64_t value = *(const int64_t *)((const char *)defaults + option->offset);
-
-		fprintf(out, " (%lld to %lld", (long long)option->minimum,
-			(long long)option->maximum);
-		if (value >= option->minimum)
-			fprintf(out, "; default %lld", (long long)value);
-		fputc(')', out);
-	} else if (defaults && option->type == KLAT_CHOICE) {
-		fputs(" (default ", out);
-		print_value(option, defaults, out);
-		fputc(')', out);
-	}
-	fclose(out);
-}
-
-/* "  --name argument", a list of words broken after a '|' where it is long. Returns the column. */
-static int help_name(const struct klat_option *option, FILE *out)
-{
-	int column = fprintf(out, "  --%s%s", option->name, option->argument ? " " : "");
-
-	for (const char *word = option->argument; word && *word;) {
-		int length = strcspn(word, "|");
-
-		length += word[length] == '|';
-		if (column + length > 79)
-			column = fprintf(out, "\n%12s", "") - 1;
-		column += fprintf(out, "%.*s", length, word);
-		word += length;
-	}
-	return column;
-}
-
-static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
-			 int count, const void *defaults, FILE *out)
-{
-	for (int i = 0; i < count; i++) {
-		char text[640];
-		int column = help_name(&options[i], out);
-
-		if (column > 22) {
-			fputc('\n', out);
-			column = 0;
-		}
-		describe(benchmark, &options[i], defaults, text, sizeof(text));
-		klat_print_wrapped(out, text, 24, column);
-	}
-}
-
-static const char exit_statuses[] =
-	"0 measured; 1 failed; 2 usage; 3 measured, but the evidence says that the number is not "
-	"to be trusted; "
-	"4 skipped, with the reason (too few CPUs, no device, no privilege).";
-
-void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
-{
-	fprintf(out, "Usage: %s [OPTION]...\n", benchmark->name);
-	klat_print_wrapped(out, benchmark->summary, 0, 0);
-	fputc('\n', out);
-	klat_print_wrapped(out, benchmark->description, 0, 0);
-	fputs("\nMetrics:\n", out);
-	for (int i = 0; i < benchmark->metric_count; i++) {
-		int column = fprintf(out, "  %s", benchmark->metrics[i].name);
-
-		klat_print_wrapped(out, benchmark->metrics[i].summary, 24, column);
-	}
-	if (benchmark->option_count)
-		fputs("\nOptions of this program:\n", out);
-	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
-		     out);
-	fputs("\nOptions of every program:\n", out);
-	help_options(benchmark, common_options, COMMON_COUNT, NULL, out);
-	fputs("\nExit status:\n", out);
-	klat_print_wrapped(out, exit_statuses, 2, 0);
-	if (benchmark->examples) {
-		fputs("\nExamples:\n", out);
-		for (const char *line = benchmark->examples; *line;) {
-			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
-
-			fprintf(out, "  %.*s\n", (int)command, line);
-			if (whole > command)
-				fprintf(out, "      %.*s\n", (int)(whole - command - 1),
-					line + command + 1);
-			line += whole + (line[whole] == '\n');
-		}
-	}
-}
-
-/* troff text: backslashes, and dots or quotes that begin a line, would be requests; every '-' is
- * one that a user types. */
-static void man_text(FILE *out, const char *text)
-{
-	bool line_begins = true;
-
-	for (; *text; text++) {
-		if (line_begins && (*text == '.' || *text == '\''))
-			fputs("\\&", out);
-		if (*text == '\\')
-			fputs("\\e", out);
-		else if (*text == '-')
-			fputs("\\-", out);
-		else if (*text == '\n' && text[1] == '\n')
-			fputs("\n.PP", out);
-		else
-			fputc(*text, out);
-		line_begins = *text == '\n';
-	}
-	fputc('\n', out);
-}
-
-static void man_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
-			int count, const void *defaults, FILE *out)
-{
-	for (int i = 0; i < count; i++) {
-		char text[640];
-
-		fputs(".TP\n.B ", out);
-		fputs("\\-\\-", out);
-		for (const char *c = options[i].name; *c; c++)
-			*c == '-' ? fputs("\\-", out) : fputc(*c, out);
-		if (options[i].argument)
-			fprintf(out, " \\fI%s\\fR", options[i].argument);
-		fputc('\n', out);
-		describe(benchmark, &options[i], defaults, text, sizeof(text));
-		man_text(out, text);
-	}
-}
-
-static bool is_called(const char *line, const char *name)
-{
-	size_t length = strlen(name);
-
-	return !strncmp(line, name, length) && strchr(" \t\n", line[length]);
-}
-
-void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
-{
-	fputs(".TH KLAT\\-", out);
-	for (const char *c = benchmark->name; *c; c++)
-		fputc(toupper((unsigned char)*c), out);
-	fprintf(out, " 1 \"\" \"klat %s\" \"klat\"\n.SH NAME\nklat\\-%s \\- ", KLAT_VERSION,
-		benchmark->name);
-	man_text(out, benchmark->summary);
-	fprintf(out, ".SH SYNOPSIS\n.B klat %s\n[\\fIOPTION\\fR]...\n.SH DESCRIPTION\n",
-		benchmark->name);
-	man_text(out, benchmark->description);
-	fputs(".SH METRICS\n", out);
-	for (int i = 0; i < benchmark->metric_count; i++) {
-		fprintf(out, ".TP\n.B %s\n", benchmark->metrics[i].name);
-		man_text(out, benchmark->metrics[i].summary);
-	}
-	fputs(".SH OPTIONS\n", out);
-	man_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
-		    out);
-	fputs(".SS \"Options of every program\"\n", out);
-	man_options(benchmark, common_options, COMMON_COUNT, NULL, out);
-	fputs(".SH \"EXIT STATUS\"\n", out);
-	man_text(out, exit_statuses);
-	if (benchmark->examples) {
-		fputs(".SH EXAMPLES\n.nf\n", out);
-		for (const char *line = benchmark->examples; *line;) {
-			char text[256];
-			size_t command = strcspn(line, "\t\n"), whole = strcspn(line, "\n");
-
-			/* Installed, a program is not on the path: klat starts it. */
-			snprintf(text, sizeof(text), "%s%.*s",
-				 is_called(line, benchmark->name) ? "klat " : "", (int)command,
-				 line);
-			man_text(out, text);
-			if (whole > command) {
-				snprintf(text, sizeof(text), "    %.*s", (int)(whole - command - 1),
-					 line + command + 1);
-				man_text(out, text);
-			}
-			line += whole + (line[whole] == '\n');
-		}
-		fputs(".fi\n", out);
-	}
-	fputs(".SH \"SEE ALSO\"\n.BR klat (1)\n", out);
-}
-
-void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
-{
-	int count = benchmark->option_count + COMMON_COUNT;
-
-	fprintf(out,
-		"_klat_%s()\n{\n\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" "
-		"previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-		"\tcase \"$previous\" in\n",
-		benchmark->name);
-	for (int i = 0; i < count; i++) {
-		const struct klat_option *option = option_at(benchmark, i);
-
-		if (option->type == KLAT_FLAG)
-			continue;
-		fprintf(out, "\t--%s) ", option->name);
-		if (option->type == KLAT_CHOICE) {
-			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
-			for (int c = 0; option->choices[c]; c++)
-				fprintf(out, "%s%s", c ? " " : "", option->choices[c]);
-			fputs("' -- \"$word\")", out);
-		} else if (!strcmp(option->name, "policy")) {
-			fputs("mapfile -t COMPREPLY < <(compgen -W 'fifo rr other' -- \"$word\")",
-			      out);
-		} else if (!strcmp(option->name, "record")) {
-			fputs("mapfile -t COMPREPLY < <(compgen -d -- \"$word\")", out);
-		} else if (!strcmp(option->name, "plant")) {
-			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
-			for (size_t f = 0; fault_at(benchmark, f); f++)
-				fprintf(out, "%s%s", f ? " " : "", fault_at(benchmark, f));
-			fputs("' -- \"$word\")", out);
-		} else {
-			fputs("COMPREPLY=()", out);
-		}
-		fputs("; return ;;\n", out);
-	}
-	fputs("\tesac\n\tmapfile -t COMPREPLY < <(compgen -W '", out);
-	for (int i = 0; i < count; i++)
-		fprintf(out, "%s--%s", i ? " " : "", option_at(benchmark, i)->name);
-	fprintf(out, "' -- \"$word\")\n}\ncomplete -F _klat_%s %s\n", benchmark->name,
-		benchmark->name);
 }
