@@ -250,17 +250,21 @@ SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scri
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat scripts/klat scripts/templates tests
-.PHONY: format lint lint-deps lint-c lint-python lint-shell
+.PHONY: format lint lint-deps lint-c lint-layers lint-python lint-shell
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
 	$(Q)$(PYTHON) -m black --quiet $(PYTHON_SOURCES)
-lint: lint-c lint-python lint-shell
+lint: lint-c lint-layers lint-python lint-shell
 lint-c lint-python lint-shell: lint-deps
 lint-deps:
 	$(Q)CC='$(CC)' scripts/deps --check lint
 lint-c:
 	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
 	$(Q)$(PYTHON) -B tests/lint/isa_rules.py $(C_SOURCES)
+# Which layer of lib may call which: tests/lint/library_rules.py.
+lint-layers: $(LIBRARY_OBJECTS)
+	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ $(wildcard lib/*/*.[ch] lib/arch/*/*.[ch]) \
+		$(filter-out $(HELPERS:=.c),$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch])))
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy
