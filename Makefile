@@ -189,8 +189,8 @@ units: $(UNITS)
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
 # Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
 TESTS ?=
-MEASURING := tests/cli
-OTHERS := tests/lab tests/python tests/unit
+OTHERS := tests/lab tests/python tests/unit tests/cli/test_make.py tests/cli/test_program_usage.py
+MEASURING := tests/cli $(patsubst %,--ignore=%,$(filter tests/cli/%,$(OTHERS)))
 pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
 parallel = -n auto --maxprocesses 4 --dist loadfile
 define lane

@@ -166,7 +166,7 @@ head -c "$5" /dev/zero >"$1/spare"
 cat /dev/zero >"$1/filling" 2>/dev/null || :
 rm "$1/spare"
 status=0
-"$program" --iterations 20000 --warmup 1 $6 --record "$1" || status=$?
+"$program" --iterations 2000 --warmup 1 $6 --record "$1" || status=$?
 cmp "$1/runs.csv" "$4/runs.csv"
 cmp "$1/samples/$name.u64" "$4/$name.u64"
 rm "$1/filling"

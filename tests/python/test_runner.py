@@ -631,7 +631,7 @@ def test_two_runners_do_not_share_a_session(klat: Klat) -> None:
 def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(
     klat: Klat,
 ) -> None:
-    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=700")
+    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=2000")
     wait_for(klat.starts, "the first run")
     started.kill()
     started.communicate(timeout=fakes.PATIENCE)
