@@ -190,13 +190,14 @@ units: $(UNITS)
 # Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
 TESTS ?=
 OTHERS := tests/lab tests/python tests/unit tests/cli/test_make.py tests/cli/test_program_usage.py
-MEASURING := tests/cli $(patsubst %,--ignore=%,$(filter tests/cli/%,$(OTHERS)))
+MEASURING := tests/cli tests/python/test_network.py
 pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
 parallel = -n auto --maxprocesses 4 --dist loadfile
+without = $(patsubst %,--ignore=%,$(filter %.py,$(1)))
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	$(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) || status=$$?; \
-	$(pytest) -m '$(1)' $(PYTEST) $(MEASURING) || status=$$?; \
+	$(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) $(call without,$(MEASURING)) || status=$$?; \
+	$(pytest) -m '$(1)' $(PYTEST) $(MEASURING) $(call without,$(OTHERS)) || status=$$?; \
 	exit $$status)
 endef
 .PHONY: test test-slow test-long test-build test-slow-build

@@ -77,7 +77,7 @@ def planted() -> Iterator[Any]:
                 yield pytest.param(program, fault, marks=[pytest.mark.slow] if aside else [])
 
 
-@pytest.mark.parametrize("program, fault", planted())
+@pytest.mark.parametrize("program, fault", list(planted()))
 def test_a_planted_fault_is_caught(program: str, fault: str, real_time: None) -> None:
     reason = LIBRARY_FAULTS.get(fault) or traits(program).faults.get(fault)
 

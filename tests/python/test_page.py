@@ -289,6 +289,7 @@ def test_a_browser_shows_the_verdict_and_asks_for_nothing(
     assert {url for url in asked if url.startswith("file:")} <= {file.as_uri()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_the_page_in_light_and_in_dark(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, scheme: str
@@ -305,6 +306,7 @@ def test_a_browser_draws_the_page_in_light_and_in_dark(
     assert sum(abs(level - background) > 120 for level in levels) > len(levels) / 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, width: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -63,8 +64,13 @@ def seen(change: float, alpha: float, error: float, units: int, pairs: bool) -> 
 ENOUGH = 0.9 - 0.045
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.0125, 0.005])
-@pytest.mark.parametrize("change", [0.025, 0.04, 0.068])
+def settings(*changes: float) -> list[Any]:
+    """Values for `parametrize`: `make test` tries one, `make test-slow` the others."""
+    first, *others = itertools.product(changes, [0.05, 0.0125, 0.005])
+    return [first, *(pytest.param(*each, marks=pytest.mark.slow) for each in others)]
+
+
+@pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.068))
 def test_the_planned_boots_and_runs_have_the_power_asked_for(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], alpha: float, change: float
 ) -> None:
@@ -316,8 +322,7 @@ def taken_in_turns(
     return [session.path for session in both]
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.0125, 0.005])
-@pytest.mark.parametrize("change", [0.025, 0.04, 0.06])
+@pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.06))
 def test_the_planned_blocks_have_the_power_asked_for(
     session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], alpha: float, change: float
 ) -> None:

@@ -691,7 +691,7 @@ def children(pid: int) -> list[int]:
 
 def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
     begin = ["pipes", "cv", "--runs", "60", "--option", "all.ms=2"]
-    kill_and_resume(klat, 20, 1, begin, longest=0.4, statuses=(0,))
+    kill_and_resume(klat, 20, 1, begin, longest=0.8, statuses=(0,))
 
 
 @pytest.mark.slow
