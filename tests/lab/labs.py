@@ -14,7 +14,7 @@ from typing import Any
 from written_sessions import SyntheticSession
 
 from klat.lab.experiment import Experiment
-from klat.lab.qemu import Shape
+from klat.lab.qemu import GuestSize
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def experiment(**more: object) -> Experiment:
         "programs": {"pipes": "0"},
         "mode": "counted",
         "why": "",
-        "shape": Shape(),
+        "shape": GuestSize(),
         "sets": (("pipes", ("--cpus=0,0",)), ("cv", ())),
         "loads": ("none",),
         "append": "",

@@ -130,7 +130,7 @@ class Machine:
 def joined(work: Path, busybox: Path) -> Iterator[tuple[Machine, Machine]]:
     """Debian's stock kernel, twice. The first holds the end of the cable that the second is plugged into."""
     emulator = qemu.find()
-    shape = qemu.Machine(emulator, "emulated", qemu.Shape(memory_mib=256))
+    shape = qemu.Machine(emulator, "emulated", qemu.GuestSize(memory_mib=256))
     try:
         spec = kernels.parse("debian:stock")
         kernel = kernels.obtain(spec, lambda line: None, Archive(lambda line: None))
@@ -149,7 +149,7 @@ def joined(work: Path, busybox: Path) -> Iterator[tuple[Machine, Machine]]:
             own = work / str(number)
             own.mkdir()
             address = f"10.168.79.{number}"
-            boot = qemu.Boot(
+            boot = qemu.BootFiles(
                 kernel=unpacked,
                 initrd=own / "initrd",
                 disk=own / "disk",

@@ -22,7 +22,7 @@ import pytest
 from labs import ROOT, Lab, experiment, hash_of, write_session
 
 from klat.lab.initramfs import recorded_machine_id
-from klat.lab.qemu import Machine, Shape, find
+from klat.lab.qemu import Machine, GuestSize, find
 
 pytestmark = pytest.mark.usefixtures("qemu")
 READY = "klat-lab: ready\n"
@@ -287,7 +287,7 @@ def test_a_killed_check_of_a_bisection_leaves_nothing_that_the_next_lab_does_not
     lab: Lab, tmp_path: Path
 ) -> None:
     kernel = planted.kernel(tmp_path / "k")
-    machine = recorded_machine_id(Machine(find(), "counted", Shape()).describe(""))
+    machine = recorded_machine_id(Machine(find(), "counted", GuestSize()).describe(""))
     planned = experiment(
         labels=("good", "bad"),
         programs={"pipes": hash_of(tmp_path / "programs/pipes")},

@@ -363,9 +363,9 @@ def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, q
 
 def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
     # By default QEMU's `host` keeps that from a guest, for it might be moved, and every run is invalid.
-    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "kvm", qemu.Shape())
+    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "kvm", qemu.GuestSize())
     there = Path("there")
-    boot = qemu.Boot(there, there, there, there, there, 1, "2000-01-01T00:00:00")
+    boot = qemu.BootFiles(there, there, there, there, there, 1, "2000-01-01T00:00:00")
     words = qemu.command(machine, boot)
     assert words[words.index("-cpu") + 1] == "host,migratable=off"
     assert words[words.index("-accel") + 1] == "kvm"

@@ -9,7 +9,7 @@ from labs import Lab, experiment, write_session
 
 from klat.commands import lab as command
 from klat.lab import execution, shootdown
-from klat.lab.qemu import Shape
+from klat.lab.qemu import GuestSize
 
 RESPONDERS, ITERATIONS, EXPECTED = 3, 20, 25
 ALL = {
@@ -21,7 +21,9 @@ ALL = {
 
 
 def recorded(output: Path, status: str = "ok", reason: str = "", **evidence: int) -> Path:
-    planned = experiment(mode="emulated", shape=Shape(RESPONDERS + 1), kernels=("debian:stock",))
+    planned = experiment(
+        mode="emulated", shape=GuestSize(RESPONDERS + 1), kernels=("debian:stock",)
+    )
     session = write_session(output, planned, 1, cpus_online=RESPONDERS + 1)
     session.run(
         {"initiator": [], "interruption": []},

@@ -31,11 +31,15 @@ FUNCTION_LINES = 60
 def violations(package: Path) -> Iterator[str]:
     """One line per violation: path:line: what is wrong."""
     modules: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for path in sorted(package.rglob("*.py")):
         text = path.read_text()
         tree = ast.parse(text, str(path))
         if path.name != "__init__.py":
             yield from _used_twice(modules, "module", path.stem, f"{path}:1")
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                yield from _used_twice(classes, "class", node.name, f"{path}:{node.lineno}")
         lines = len(text.splitlines())
         if lines > MODULE_LINES:
             yield f"{path}:1: module of {lines} lines; the limit is {MODULE_LINES}"

@@ -31,7 +31,7 @@ from klat.cli import main
 from klat.base.errors import KlatError, SessionError
 from klat.export import RUNS
 from klat.lab import experiment, guest
-from klat.lab.qemu import Shape
+from klat.lab.qemu import GuestSize
 from klat.record.other_work import other_work
 from klat.record.session import read_session
 from klat.compare.sources import Source
@@ -135,7 +135,7 @@ def _session(path: Path, boot: str, label: str) -> SyntheticSession:
 def _lab_facts() -> dict[str, Any]:
     held = experiment.Experiment(
         identity="x", kernels=("a",), labels=("stock",), releases=("a",), hashes=("a",),
-        programs={"pipes": "0"}, mode="counted", why="", shape=Shape(),
+        programs={"pipes": "0"}, mode="counted", why="", shape=GuestSize(),
         sets=(("pipes", ("--cpus=0,0",)),), loads=("none",), append="", boots=2, runs=3, seed=5,
         clock="2026-01-01T00:00:00", time_limit_s=60,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from klat.stats import autocorrelation, enough_units, multiplicity, power, proportion
-from klat.stats.means import Difference, from_intervals, paired, welch
+from klat.stats.means import MeanDifference, from_intervals, paired, welch
 from klat.stats.hierarchy import branch_means, mean, variance, variance_components
 
 EXACT = pytest.approx
@@ -73,12 +73,12 @@ def test_tiny_variances_do_not_lose_their_degrees_of_freedom() -> None:
 
 
 def test_resolution_widens_the_interval_and_is_held_against_every_claim() -> None:
-    plain, coarse = Difference(0.03, 0.01, 8), Difference(0.03, 0.01, 8, resolution=0.02)
+    plain, coarse = MeanDifference(0.03, 0.01, 8), MeanDifference(0.03, 0.01, 8, resolution=0.02)
     assert coarse.interval(0.95)[0] == approx(plain.interval(0.95)[0] - 0.02)
     assert coarse.p_changed(0) > plain.p_changed(0)
     assert coarse.p_within(0.1) > plain.p_within(0.1)
     assert coarse.p_changed(0.01) > plain.p_changed(0.01)
-    assert Difference(0.01, 0.0, 8, resolution=0.02).p_changed(0) == 1.0
+    assert MeanDifference(0.01, 0.0, 8, resolution=0.02).p_changed(0) == 1.0
 
 
 # Box, Hunter and Hunter, Statistics for Experimenters (1978), table 17.3: moisture of pigment paste,
@@ -204,7 +204,9 @@ def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom: int, margin
     errors = np.sqrt(draw.chisquare(freedom, count) / freedom)
     near = stats.t.sf((np.abs(values) - margin) / errors, freedom)
     far = stats.t.sf((np.abs(values) + margin) / errors, freedom)
-    assert Difference(values[0], errors[0], freedom).p_changed(margin) == approx(near[0] + far[0])
+    assert MeanDifference(values[0], errors[0], freedom).p_changed(margin) == approx(
+        near[0] + far[0]
+    )
     for alpha in (0.05, 0.005):
         said = np.mean(near + far <= alpha)
         assert said <= alpha + 3.5 * math.sqrt(alpha / count)

@@ -28,6 +28,7 @@ def test_the_package_has_no_violation() -> None:
         ({"base/files.py": "from . import errors\n"}, "relative import"),
         ({"misc/things.py": ""}, "misc is no layer"),
         ({"base/files.py": "", "lab/files.py": ""}, "module name files is also used"),
+        ({"base/a.py": "class X: ...\n", "lab/b.py": "class X: ...\n"}, "class name X is also"),
         ({"base/files.py": "\n" * (MODULE_LINES + 1)}, f"module of {MODULE_LINES + 1} lines"),
         ({"base/files.py": long_function(FUNCTION_LINES + 1)}, "function long of"),
     ],

@@ -25,7 +25,7 @@ from klat.report.plot.distribution import distribution
 from klat.report.plot.gnuplot import Figure, quoted
 from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 FLUSH = "responders={};pages=1"
@@ -68,7 +68,7 @@ def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
 def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
     ordered = np.sort(np.random.default_rng(1).integers(1_000, 9_000, 300_000).astype(np.uint64))
     ordered[-1] = 10**12
-    curve = cumulative(Tally.of([ordered]))
+    curve = cumulative(CountedValues.of([ordered]))
     assert len(curve.values) < 2_000
     assert (curve.values[0], curve.values[-1]) == (ordered[0], 10**12)
     assert set(ordered[-40:].tolist()) <= set(curve.values.astype(int).tolist())
@@ -80,7 +80,7 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 40])
 def test_few_samples_are_all_in_the_distribution(n: int) -> None:
     ordered = np.arange(1, n + 1, dtype=np.uint64)
-    curve = cumulative(Tally.of([ordered]))
+    curve = cumulative(CountedValues.of([ordered]))
     assert curve.values.tolist() == ordered.tolist()
     assert curve.nines[0] == 0
 
@@ -88,12 +88,12 @@ def test_few_samples_are_all_in_the_distribution(n: int) -> None:
 def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> None:
     values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
     values[7] += 1  # one sample off the grid must not hide it
-    step = granularity(Tally.of([values]))
+    step = granularity(CountedValues.of([values]))
     assert step == 26
     ordered = np.sort(values)
     for logarithmic in (False, True):
         bounds = edges(float(ordered[0]), float(ordered[-1]), step, logarithmic)
-        share = shares(Tally.of([ordered]), bounds, logarithmic)
+        share = shares(CountedValues.of([ordered]), bounds, logarithmic)
         assert len(share) <= 130
         rises = share[2:-1] / share[1:-2]
         assert 0.5 < rises.min() and rises.max() < 2
@@ -114,9 +114,9 @@ def test_instructions_one_apart_are_in_bins_of_their_own(session_writer: Session
 def test_constants_have_bins_and_a_distribution() -> None:
     ordered = np.full(100, 520, dtype=np.uint64)
     bounds = edges(520, 520, 26, False)
-    assert shares(Tally.of([ordered]), bounds, False).max() == 1
-    assert cumulative(Tally.of([ordered])).values.tolist() == [520.0] * len(
-        cumulative(Tally.of([ordered])).values
+    assert shares(CountedValues.of([ordered]), bounds, False).max() == 1
+    assert cumulative(CountedValues.of([ordered])).values.tolist() == [520.0] * len(
+        cumulative(CountedValues.of([ordered])).values
     )
 
 

@@ -167,7 +167,7 @@ def plain(name: str, value: str) -> str:
 
 
 def parameter_sets(
-    arguments: argparse.Namespace, benchmarks: list[str], own: Sequence[plan_csv.Setting] = ()
+    arguments: argparse.Namespace, benchmarks: list[str], own: Sequence[plan_csv.ProgramOption] = ()
 ) -> list[tuple[str, tuple[str, ...]]]:
     given = {
         name: str(value)

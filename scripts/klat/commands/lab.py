@@ -329,9 +329,9 @@ def _shootdown(arguments: argparse.Namespace) -> int:
 
 
 def _shape(cpus: int, nodes: int | None, memory: int | None) -> Any:
-    from klat.lab.qemu import Shape
+    from klat.lab.qemu import GuestSize
 
-    return Shape(cpus, nodes or 1, memory or 512 + 16 * (cpus - 1))
+    return GuestSize(cpus, nodes or 1, memory or 512 + 16 * (cpus - 1))
 
 
 def _kernels(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from klat.compare.units import SideUnits
 from klat.compare.sides import CellRuns, NoLogarithm, Units, gather
 from klat.compare.sources import Run
 from klat.stats.descriptive import Values
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 from klat.compare.verdicts import Interval, Rules, describe
 
 # Every twentieth of the samples, and the end that latencies are read for.
@@ -37,7 +37,7 @@ class SideDetail:
     """`samples` are all that count, in ticks or instructions; times `scale` they are in the side's
     unit, like all other figures here."""
 
-    samples: Tally
+    samples: CountedValues
     scale: float
     quantum: int
     units: tuple[UnitRuns, ...]
@@ -82,26 +82,26 @@ def _side(cell: CellRuns, units: Units) -> SideDetail:
             centre = float(np.exp(np.log(medians).mean()))
             found.append(UnitRuns(units.pairs.get(key, ""), tuple(medians), centre))
     return SideDetail(
-        samples=_tally(runs, scale),
+        samples=_counted_values(runs, scale),
         scale=scale,
         quantum=max(run.source.session.step for run in runs),
         units=tuple(found),
     )
 
 
-def _tally(runs: Sequence[Run], scale: float) -> Tally:
+def _counted_values(runs: Sequence[Run], scale: float) -> CountedValues:
     """In ticks of the common length, where some boots' were calibrated to be of another."""
     by_scale: dict[float, list[Run]] = {}
     for run in runs:
         own = run.source.scale / scale
         by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
-    tallies = []
+    counted = []
     for own, members in by_scale.items():
-        found = Tally.of(part for run in members for part in run.parts())
+        found = CountedValues.of(part for run in members for part in run.parts())
         if own != 1.0:
-            found = Tally(np.rint(found.values * own).astype(np.uint64), found.counts)
-        tallies.append(found)
-    return Tally.joined(tallies)
+            found = CountedValues(np.rint(found.values * own).astype(np.uint64), found.counts)
+        counted.append(found)
+    return CountedValues.joined(counted)
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:

@@ -17,7 +17,7 @@ _FOLLOWING = ("cpus",)
 
 
 @dataclass(frozen=True)
-class Point:
+class ResponderPoint:
     """The runs with k responders; T(k) is the mean over runs of the run's median. `boots` names the
     boot of each run."""
 
@@ -36,7 +36,7 @@ class Shootdown:
 
     metric: str
     params: dict[str, str]
-    points: list[Point]
+    points: list[ResponderPoint]
     fit: LinearFit | None  # None with fewer than two counts
 
     @property
@@ -96,11 +96,11 @@ def _sweep(metric: str, params: dict[str, str], counts: dict[int, Setting]) -> S
         medians = [(float(median), boot) for median, boot in held if median is not None]
         if medians:
             values, boots = zip(*medians)
-            points.append(Point(count, np.array(values), boots))
+            points.append(ResponderPoint(count, np.array(values), boots))
     return Shootdown(metric, params, points, _fit(points))
 
 
-def _fit(points: Sequence[Point]) -> LinearFit | None:
+def _fit(points: Sequence[ResponderPoint]) -> LinearFit | None:
     """A line for each boot, and their mean."""
     by_boot: dict[str, tuple[list[float], list[float]]] = {}
     for point in points:

@@ -15,7 +15,7 @@ from klat.stats import descriptive
 from klat.record.session import STATUSES, USABLE
 from klat.compare.sources import Run
 from klat.stats.descriptive import P50, P90, P99
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 P999 = Fraction(999, 1000)
 
@@ -56,15 +56,15 @@ class Measurement:
         """In how many boots it was measured, by runs that count."""
         return len({run.row.boot for run in self.runs})
 
-    def tally(self) -> Tally:
+    def counted_values(self) -> CountedValues:
         """All samples that count, as recorded. SessionError where some are missing."""
-        return Tally.of(part for run in self.runs for part in run.parts())
+        return CountedValues.of(part for run in self.runs for part in run.parts())
 
     @cached_property
     def statistics(self) -> Statistics:
         """SessionError where samples are missing."""
         rows = [run.row for run in self.runs]
-        samples = self.tally()
+        samples = self.counted_values()
         median, p90, p99, p999 = map(samples.sample, (P50, P90, P99, P999))
         means = np.array([float(row.mean) for row in rows if row.mean is not None])
         medians = np.array([float(row.p50) for row in rows if row.p50 is not None])

@@ -166,7 +166,8 @@ class Run:
         """The samples at these places, from 0, of the run's in ascending order."""
         if (self.row.n or 0) > PART:  # what is left of a long run when it is counted is short
             return [
-                int(sample) for sample in self.source.files.tally(self.row).take(np.array(places))
+                int(sample)
+                for sample in self.source.files.counted_values(self.row).take(np.array(places))
             ]
         samples = self.source.files.read(self.row)
         samples.partition(sorted(set(places)))

@@ -60,7 +60,7 @@ def shown(count: str) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """The runs with one value of the option; each gives the median of its samples, or its count.
     `boots` names the boot of each run."""
 
@@ -83,18 +83,18 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class SweepLine:
     """One quantity of one label along the option, by increasing value."""
 
     name: str  # what tells it from the sweep's other lines
     label: Label
-    points: list[Point]
+    points: list[SweepPoint]
     published: list[tuple[float, Published]]
 
-    def at(self, x: float) -> Point | None:
+    def at(self, x: float) -> SweepPoint | None:
         return next((point for point in self.points if point.x == x), None)
 
-    def interval(self, point: Point) -> tuple[float, float] | None:
+    def interval(self, point: SweepPoint) -> tuple[float, float] | None:
         """95 %, of the point's value. Within one boot only: runs of several are not independent."""
         return mean_interval(point.runs) if self.label.boots == 1 else None
 
@@ -110,7 +110,7 @@ class Sweep:
     by: tuple[str, ...]
     params: dict[str, str]  # that the lines share
     own: dict[str, str]  # those of them that the benchmark's other settings do not
-    lines: list[Line]
+    lines: list[SweepLine]
     choices: tuple[str, ...] = ()  # of an option whose values are words: x is the place among them
     beside: tuple[Published, ...] = ()  # of what all choices share
 
@@ -138,9 +138,9 @@ class Sweep:
 class Crossing:
     """`low` has the lower figures up to one value of the option, `high` from another on."""
 
-    low: Line
+    low: SweepLine
     until: float
-    high: Line
+    high: SweepLine
     since: float
 
 
@@ -260,7 +260,7 @@ def _of_option(
     choices = chains[0][2].choices
     beside = _beside(known, option, shared, quantities) if choices else ()
 
-    def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[Line]) -> Sweep:
+    def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[SweepLine]) -> Sweep:
         aside = tuple(p for p in beside if quantity is None or quantity.recorded == p.metric)
         return Sweep(benchmark, option, quantity, by, shared, own, lines, choices, aside)
 
@@ -341,20 +341,20 @@ def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
 
 def _line(
     name: str, quantity: Quantity, label: Label, chain: _Chain, known: Sequence[Published]
-) -> Line:
+) -> SweepLine:
     points = []
     beside: list[tuple[float, Published]] = []
     for x, settings in chain.at.items():
         values = [value for setting in settings for value in _values(setting, quantity)]
         if values:
             medians, boots = zip(*values)
-            points.append(Point(x, np.array(medians), boots))
+            points.append(SweepPoint(x, np.array(medians), boots))
             # One that does not name the option is of no place along it.
             placed = [p for p in known if chain.option in parse_pairs(p.params)]
             beside += [
                 (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
             ]
-    return Line(name, label, points, beside if label.khz and quantity.is_time else [])
+    return SweepLine(name, label, points, beside if label.khz and quantity.is_time else [])
 
 
 # Of two lines that differ at one value of the option.
@@ -376,7 +376,7 @@ def crossings(sweep: Sweep) -> list[Crossing]:
     return found
 
 
-def _sign(one: Point | None, other: Point | None) -> int:
+def _sign(one: SweepPoint | None, other: SweepPoint | None) -> int:
     """Of one's difference from the other; 0 where Welch's test does not tell it from chance. Runs of
     one boot are no match for several boots."""
     if one is None or other is None or (len(set(one.boots)) > 1) != (len(set(other.boots)) > 1):

@@ -30,7 +30,7 @@ from klat.compare.sides import (
 from klat.compare.sources import Source, pools
 
 
-class Shape(str, Enum):
+class TrendKind(str, Enum):
     CHANGED = "changed"
     DRIFTS = "drifts"
     STEADY = "no change found"
@@ -47,7 +47,7 @@ class HistoryOptions:
 
 
 @dataclass(frozen=True)
-class Boot:
+class HistoryBoot:
     """A point in time: all sessions of one boot. `date` is the first one's, as text."""
 
     name: str
@@ -56,7 +56,7 @@ class Boot:
 
 
 @dataclass(frozen=True)
-class Point:
+class BootPoint:
     """What one boot gave: `value` is the geometric mean over its runs, `low` and `high` the least
     and largest of them."""
 
@@ -84,14 +84,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Series:
+class HistorySeries:
     """One metric of one setting. `overall` is the last level over the first one: of the segments
     where it changed, of the line where it drifts; None where neither."""
 
     key: Key
     unit: str
-    points: tuple[Point, ...]
-    shape: Shape
+    points: tuple[BootPoint, ...]
+    shape: TrendKind
     steps: tuple[Step, ...]
     drift: Drift | None
     overall: float | None
@@ -106,8 +106,8 @@ class History:
     change."""
 
     label: str
-    boots: tuple[Boot, ...]
-    series: tuple[Series, ...]
+    boots: tuple[HistoryBoot, ...]
+    series: tuple[HistorySeries, ...]
     options: HistoryOptions
     level: float
     needed: int
@@ -118,7 +118,7 @@ class History:
     @property
     def telling(self) -> bool:
         """Whether anything could be told of any series."""
-        return any(s.shape not in (Shape.TOO_FEW, Shape.NO_FIGURE) for s in self.series)
+        return any(s.shape not in (TrendKind.TOO_FEW, TrendKind.NO_FIGURE) for s in self.series)
 
 
 def history(side: Side, options: HistoryOptions) -> History:
@@ -186,9 +186,9 @@ def _parts(side: Side) -> list[_Part]:
     return [part for key in side.cells for part in found[key]]
 
 
-def _boot(source: Source) -> Boot:
+def _boot(source: Source) -> HistoryBoot:
     info = source.session.info
-    return Boot(
+    return HistoryBoot(
         name=printable(source.session.path.name),
         date=printable(str(info.get("created") or "no date"))[:16].replace("T", " "),
         kernel=printable(str(info.get("kernel_release") or "unknown")),
@@ -197,16 +197,16 @@ def _boot(source: Source) -> Boot:
 
 def _series(
     part: _Part, unit: str, boots: Sequence[str], options: HistoryOptions, level: float
-) -> Series:
+) -> HistorySeries:
     def series(
-        points: Sequence[Point],
-        shape: Shape,
+        points: Sequence[BootPoint],
+        shape: TrendKind,
         steps: Sequence[Step] = (),
         drift: Drift | None = None,
         overall: float | None = None,
         reason: str = "",
-    ) -> Series:
-        return Series(
+    ) -> HistorySeries:
+        return HistorySeries(
             part.key, unit, tuple(points), shape, tuple(steps), drift, overall, reason, part.apart
         )
 
@@ -214,11 +214,11 @@ def _series(
         observed = observe(part.cell, options.estimand, Units())
     except NoLogarithm:
         reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
-        return series((), Shape.NO_FIGURE, reason=reason)
+        return series((), TrendKind.NO_FIGURE, reason=reason)
     place = {boot: i for i, boot in enumerate(boots)}
     points = sorted(
         (
-            Point(
+            BootPoint(
                 place[u.name],
                 math.exp(float(np.mean(u.logs))),
                 math.exp(min(u.logs)),
@@ -230,17 +230,17 @@ def _series(
     )
     if not points:
         reason = f"no run has a {options.estimand.name} that counts"
-        return series((), Shape.NO_FIGURE, reason=reason)
+        return series((), TrendKind.NO_FIGURE, reason=reason)
     logs = [math.log(point.value) for point in points]
     if len(points) < needed(level):
-        return series(points, Shape.TOO_FEW)
+        return series(points, TrendKind.TOO_FEW)
     places = changes(logs, level, options.seed)
     trend = drift(logs)
     drifts = trend is not None and trend.p <= level
     starts = [change.at for change in places]
     if (places or drifts) and is_line(logs, starts) and trend is not None:
         overall = math.exp(trend.slope * (len(logs) - 1))
-        return series(points, Shape.DRIFTS, (), trend, overall)
+        return series(points, TrendKind.DRIFTS, (), trend, overall)
     ends = [0, *starts, len(logs)]
     levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
     sources = [part.sources[boots[point.boot]] for point in points]
@@ -249,9 +249,9 @@ def _series(
         for change, before, after in zip(places, levels, levels[1:])
     ]
     if not steps:
-        return series(points, Shape.STEADY)
+        return series(points, TrendKind.STEADY)
     overall = levels[-1] / levels[0]
-    return series(points, Shape.CHANGED, steps, None, overall)
+    return series(points, TrendKind.CHANGED, steps, None, overall)
 
 
 def _step(change: Change, before: float, after: float, sources: Sequence[Source]) -> Step:

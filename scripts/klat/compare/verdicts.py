@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from klat.stats import enough_units, multiplicity
-from klat.stats.means import Difference, combined, from_intervals, paired, welch
+from klat.stats.means import MeanDifference, combined, from_intervals, paired, welch
 from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
 from klat.stats.descriptive import lag1_autocorrelation
 
@@ -211,7 +211,11 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
 
 
 def _tested(
-    draft: Judgement, found: Difference, means: Sequence[Sequence[float]], noun: str, rules: Rules
+    draft: Judgement,
+    found: MeanDifference,
+    means: Sequence[Sequence[float]],
+    noun: str,
+    rules: Rules,
 ) -> Judgement:
     """With its p, unless so few units line up by chance too often."""
     in_pairs = draft.method is Method.PAIRED
@@ -277,7 +281,7 @@ def _with_partner(side: Observed, other: Observed) -> Observed:
     return replace(side, units=tuple(unit for unit in side.units if unit.pair in names))
 
 
-def _estimated(blank: Judgement, method: Method, found: Difference, rules: Rules) -> Judgement:
+def _estimated(blank: Judgement, method: Method, found: MeanDifference, rules: Rules) -> Judgement:
     return replace(
         blank,
         method=method,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from klat.stats.means import welch
@@ -18,7 +18,7 @@ _ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class Part:
+class WakeupPart:
     """Runs of both sides. `state` is empty if there is only one, and `ANY` for the runs of all states."""
 
     state: str
@@ -26,7 +26,7 @@ class Part:
     new: CellRuns
 
 
-def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
+def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
     """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
     like with like.
 
@@ -38,7 +38,7 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     setting, changed the way.
     """
     if not (base.units and new.units):
-        return [Part("", base, new)], []
+        return [WakeupPart("", base, new)], []
     sides = [cell.parts(_state) for cell in (base, new)]
     often = [_often(parts) for parts in sides]
     common = [state for state in often[0] if state in often[1]]
@@ -48,14 +48,18 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
         alone = [[s for s in often[i] if s not in sides[1 - i]] for i in (0, 1)]
         kept = [common + alone[0], common + alone[1]]
         named = len(common) > 1 or any(alone)
-        found = [Part(state if named else "", sides[0][state], sides[1][state]) for state in common]
+        found = [
+            WakeupPart(state if named else "", sides[0][state], sides[1][state]) for state in common
+        ]
         every = common + alone[0] + alone[1]
         mixed = named and _mixes_differ(base, new, every)
         if mixed:
-            found.append(Part(ANY, base, new))
+            found.append(WakeupPart(ANY, base, new))
         else:
-            found += [Part(state, sides[0][state], _none("BASE", state)) for state in alone[0]]
-            found += [Part(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
+            found += [
+                WakeupPart(state, sides[0][state], _none("BASE", state)) for state in alone[0]
+            ]
+            found += [WakeupPart(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
         if mixed or len(common) > 1:
             shares = (_shares(parts, every, cell) for parts, cell in zip(sides, (base, new)))
             also = "all runs are also compared together (woken=any)"
@@ -68,23 +72,29 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[Part], list[str]]:
     else:
         kept = [states[:1] for states in often]
         (one,), (two,) = kept
-        found = [Part("", sides[0][one], sides[1][two])]
+        found = [WakeupPart("", sides[0][one], sides[1][two])]
         said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
     left_out = "count only in woken=any" if mixed else "are left out"
     for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
-        left = {way: len(part.runs) for way, part in parts.items() if way not in states}
-        said += [
-            f"{count:,} of {len(cell.runs):,} runs of {name} {left_out}: sleepers were woken by"
-            f" {_way(way)}"
-            for way, count in left.items()
-            if count
-        ]
-        if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
-            said.append(
-                f"{torn:,} of {len(cell.runs):,} runs of {name} {left_out}: in another turn of"
-                " their block sleepers were woken in another way"
-            )
+        said += _left_out(cell, parts, states, f"of {name} {left_out}")
     return found, said
+
+
+def _left_out(
+    cell: CellRuns, parts: Mapping[str, CellRuns], states: Sequence[str], what: str
+) -> Iterator[str]:
+    """Sentences on the runs of a cell that are in none of the states."""
+    for way, part in parts.items():
+        if way not in states and part.runs:
+            yield (
+                f"{len(part.runs):,} of {len(cell.runs):,} runs {what}: sleepers were woken by"
+                f" {_way(way)}"
+            )
+    if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
+        yield (
+            f"{torn:,} of {len(cell.runs):,} runs {what}: in another turn of their block sleepers"
+            " were woken in another way"
+        )
 
 
 def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:

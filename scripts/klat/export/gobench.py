@@ -15,7 +15,7 @@ import re
 from typing import BinaryIO
 
 from klat import __version__
-from klat.export.material import FIGURES, Material, Series, escaped, figure, info, mean, unit
+from klat.export.material import FIGURES, Material, MetricRuns, escaped, figure, info, mean, unit
 from klat.compare.measurements import Label
 from klat.report.text.numbers import boots
 from klat.compare.sources import Run
@@ -57,7 +57,7 @@ def _configuration(label: Label) -> list[str]:
     ]
 
 
-def _line(series: Series, run: Run) -> str:
+def _line(series: MetricRuns, run: Run) -> str:
     values = [f"{mean(run):.3f} {series.unit}/op"]
     for name in FIGURES:
         found = figure(run, name)
@@ -66,7 +66,7 @@ def _line(series: Series, run: Run) -> str:
     return f"{_name(series)} {run.row.n} {' '.join(values)}"
 
 
-def _name(series: Series) -> str:
+def _name(series: MetricRuns) -> str:
     def part(text: str) -> str:
         return escaped(text, lambda c: c.isspace() or c in "/=")
 

@@ -16,7 +16,7 @@ from klat import __version__
 from klat.export.material import (
     FIGURES,
     Material,
-    Series,
+    MetricRuns,
     escaped,
     figure,
     info,
@@ -67,7 +67,7 @@ def _context(label: Label) -> dict[str, Any]:
     }
 
 
-def _entries(family: int, series: Series) -> list[dict[str, Any]]:
+def _entries(family: int, series: MetricRuns) -> list[dict[str, Any]]:
     name = _name(series)
     times = [mean(run) for run in series.runs]
     shared = {
@@ -107,6 +107,6 @@ def _aggregates(times: list[float]) -> dict[str, float]:
     return found | ({"cv": round(deviation / average, 9)} if average else {})
 
 
-def _name(series: Series) -> str:
+def _name(series: MetricRuns) -> str:
     parts = [series.setting.benchmark, *(f"{key}:{value}" for key, value in series.names())]
     return "/".join(escaped(part, lambda c: c == "/") for part in parts)

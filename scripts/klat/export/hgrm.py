@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import Material, Series
+from klat.export.material import Material, MetricRuns
 from klat.report.text.numbers import plural
 from klat.report.plot.series import file_name
 from klat.record.session import printable
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 _TICKS = 5
 
@@ -46,7 +46,7 @@ def files(material: Material) -> Iterator[tuple[str, bytes]]:
         yield f"{name}.hgrm", _distribution(series)
 
 
-def _parts(series: Series, material: Material) -> list[str]:
+def _parts(series: MetricRuns, material: Material) -> list[str]:
     """Label, benchmark and metric, and what else is not the same in all of these."""
     alike = [
         dict(other.names())
@@ -61,13 +61,13 @@ def _parts(series: Series, material: Material) -> list[str]:
     return [series.label.name, series.setting.benchmark, series.metric, *own]
 
 
-def _title(series: Series) -> str:
+def _title(series: MetricRuns) -> str:
     named = " ".join(f"{key}={value}" for key, value in series.names())
     return printable(f"{series.label.name} {series.setting.benchmark} {named}")
 
 
-def _distribution(series: Series) -> bytes:
-    values, unit = series.tally(), series.unit
+def _distribution(series: MetricRuns) -> bytes:
+    values, unit = series.counted_values(), series.unit
     if unit == "ns":
         values, unit = values.times(1 / 1000), "microseconds"
     lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
@@ -83,12 +83,12 @@ def _distribution(series: Series) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _about(series: Series) -> str:
+def _about(series: MetricRuns) -> str:
     label = series.label
     return f"Linux {label.kernel}, mode {label.mode}, {plural(series.measurement.boots, 'boot')}"
 
 
-def _percentiles(values: Tally) -> Iterator[tuple[float, float, int]]:
+def _percentiles(values: CountedValues) -> Iterator[tuple[float, float, int]]:
     """Value, share and number of samples up to that value, as HdrHistogram's PercentileIterator."""
     n = len(values)
     level = 0.0

@@ -12,14 +12,14 @@ from klat.compare.measurements import Label, read_labels, unmeasurable_lines
 from klat.record.session import STATUSES, USABLE, printable
 from klat.compare.settings import Measurement, Setting
 from klat.compare.sources import Run
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 # Recorded by a run beside its mean.
 FIGURES = ("p50", "p90", "p99", "max")
 
 
 @dataclass(frozen=True)
-class Series:
+class MetricRuns:
     """The usable runs of one metric of one setting of one label, in order of start; at least one."""
 
     label: Label
@@ -47,16 +47,16 @@ class Series:
             (k, v) for k, v in [*found, ("policy", policy), *params.items(), *self.label.apart] if v
         ]
 
-    def tally(self) -> Tally:
+    def counted_values(self) -> CountedValues:
         """All samples in `unit`. SessionError where some are missing."""
         by_scale: dict[float, list[Run]] = {}
         for run in self.runs:
             by_scale.setdefault(scale(run), []).append(run)
-        tallies = [
-            Tally.of(part for run in runs for part in run.parts()).times(factor)
+        counted = [
+            CountedValues.of(part for run in runs for part in run.parts()).times(factor)
             for factor, runs in by_scale.items()
         ]
-        return Tally.joined(tallies)
+        return CountedValues.joined(counted)
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Material:
     """`left_out` counts the runs that are in no series, by status."""
 
     labels: tuple[Label, ...]
-    series: tuple[Series, ...]
+    series: tuple[MetricRuns, ...]
     left_out: Counter[str]
     problems: tuple[str, ...]
     unmeasurable: tuple[str, ...] = ()  # a sentence for each program and label
 
-    def of(self, label: Label) -> list[Series]:
+    def of(self, label: Label) -> list[MetricRuns]:
         return [series for series in self.series if series.label is label]
 
 
@@ -115,7 +115,7 @@ def read_material(
     ]
     _known("metric", metrics, (m for _, setting in chosen for m in setting.measurements))
     series = tuple(
-        Series(label, setting, measurement)
+        MetricRuns(label, setting, measurement)
         for label, setting in chosen
         for metric, measurement in setting.measurements.items()
         if measurement.runs and (not metrics or metric in metrics)

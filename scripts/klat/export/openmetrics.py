@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.material import Material, Series, info, unit
+from klat.export.material import Material, MetricRuns, info, unit
 from klat.compare.measurements import Label
 from klat.record.session import STATUSES, printable
 from klat.compare.settings import P999
@@ -43,13 +43,13 @@ def _family(name: str, kind: str, unit_name: str, help_text: str) -> Iterator[st
     yield f"# HELP {name} {_escaped(help_text)}"
 
 
-def _samples(chosen: list[Series], unit_name: str) -> Iterator[str]:
+def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
     summary = f"klat_sample_{unit_name}"
     smallest: list[tuple[Pairs, float]] = []
     largest: list[tuple[Pairs, float]] = []
     yield from _family(summary, "summary", unit_name, f"{_WHAT[unit_name]}, over all samples.")
     for series in chosen:
-        values = series.tally()
+        values = series.counted_values()
         divisor = 1e9 if unit_name == "seconds" else 1.0
         pairs = _series_pairs(series)
         for q in _QUANTILES:
@@ -113,7 +113,7 @@ def _setting_pairs(benchmark: str, placement: str, params: dict[str, str]) -> Pa
     ]
 
 
-def _series_pairs(series: Series) -> Pairs:
+def _series_pairs(series: MetricRuns) -> Pairs:
     setting = series.setting
     found = _label_pairs(series.label)
     found += _setting_pairs(setting.benchmark, setting.placement, setting.params)

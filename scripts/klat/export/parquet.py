@@ -15,7 +15,7 @@ import numpy as np
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import Material, Series
+from klat.export.material import Material, MetricRuns
 from klat.record.samples import Samples
 from klat.compare.sources import Run
 
@@ -71,7 +71,7 @@ def _schema(pyarrow: Any, material: Material) -> Any:
     )
 
 
-def _tables(pyarrow: Any, schema: Any, series: Series) -> Iterator[Any]:
+def _tables(pyarrow: Any, schema: Any, series: MetricRuns) -> Iterator[Any]:
     for run in series.runs:
         first = 0
         for samples in run.parts():
@@ -80,7 +80,7 @@ def _tables(pyarrow: Any, schema: Any, series: Series) -> Iterator[Any]:
 
 
 def _table(
-    pyarrow: Any, schema: Any, series: Series, run: Run, samples: Samples, first: int
+    pyarrow: Any, schema: Any, series: MetricRuns, run: Run, samples: Samples, first: int
 ) -> Any:
     """Samples of one run, from number `first` on. Text is as recorded, without invalid Unicode."""
     row, session = run.row, run.source.session

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import FIGURES, Material, Series, figure, info, mean, only_label
+from klat.export.material import FIGURES, Material, MetricRuns, figure, info, mean, only_label
 from klat.compare.measurements import Label
 from klat.record.session import printable
 from klat.compare.sources import Run
@@ -47,7 +47,7 @@ def _metadata(label: Label) -> dict[str, Any]:
     }
 
 
-def _benchmark(series: Series) -> dict[str, Any]:
+def _benchmark(series: MetricRuns) -> dict[str, Any]:
     setting = series.setting
     values = " ".join(f"{k}={v}" for k, v in series.names()[1:])
     is_time = series.unit == "ns"
@@ -62,7 +62,7 @@ def _benchmark(series: Series) -> dict[str, Any]:
     }
 
 
-def _run(series: Series, run: Run) -> dict[str, Any]:
+def _run(series: MetricRuns, run: Run) -> dict[str, Any]:
     value = _value(series, mean(run))
     if value <= 0:
         path = printable(str(run.source.session.path))
@@ -83,5 +83,5 @@ def _run(series: Series, run: Run) -> dict[str, Any]:
     return {"metadata": metadata, "values": [value]}
 
 
-def _value(series: Series, value: float) -> float:
+def _value(series: MetricRuns, value: float) -> float:
     return round(value * _SECONDS, 12) if series.unit == "ns" else round(value, 3)

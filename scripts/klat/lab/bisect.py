@@ -91,7 +91,7 @@ def verdict(good: Figures, bad: Figures, figure: float) -> int:
 
 
 @dataclass(frozen=True)
-class Side:
+class BisectionEnd:
     """One end of the bisection, as recorded."""
 
     figures: Figures
@@ -101,7 +101,7 @@ class Side:
     machine: str  # machine_id of its guests
 
 
-def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Side:
+def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> BisectionEnd:
     """KlatError where the sessions are not all boots of one experiment, of one kernel, under one
     load, by one QEMU."""
     sessions = [read_session(found) for found in find_sessions(path)]
@@ -124,7 +124,9 @@ def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Side:
     figures = gather(sessions, benchmark, metric, statistic)
     planned, boot = begun[0]
     condition = boot.condition
-    return Side(figures, planned, condition.load, planned.append_of(condition), machines.pop())
+    return BisectionEnd(
+        figures, planned, condition.load, planned.append_of(condition), machines.pop()
+    )
 
 
 def programs_of(benchmark: str, load: str) -> list[str]:
@@ -132,7 +134,7 @@ def programs_of(benchmark: str, load: str) -> list[str]:
     return [benchmark] + ["load"] * (load != experiment.IDLE)
 
 
-def check_alike(good: Side, bad: Side, benchmark: str) -> None:
+def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
     """KlatError where the two differ in more than their kernels."""
     for name in ("mode", "shape", "runs"):
         if getattr(good.experiment, name) != getattr(bad.experiment, name):
@@ -184,7 +186,7 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _measure(
     arguments: argparse.Namespace,
-    like: Side,
+    like: BisectionEnd,
     benchmark: str,
     metric: str,
     command: Sequence[str],

@@ -53,7 +53,7 @@ class Ready:
 
 
 @dataclass
-class Tally:
+class FinishedBoots:
     seconds: list[float] = field(default_factory=list)  # of each boot
     fixed: list[float] = field(default_factory=list)  # of those, until the first run
     failures: list[BootFailure] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Booting:
             "NETWORK": int(any(run.benchmark == "network" for run in schedule)),
         }
         own = initramfs.of_boot(plan_csv.to_csv(schedule), settings)
-        files = qemu.Boot(
+        files = qemu.BootFiles(
             kernel=ready.kernel,
             initrd=work / "initrd",
             disk=work / "disk",
@@ -264,7 +264,7 @@ class Boots:
         self._command, self._work, self._progress = command, work, progress
         self._active: list[Booting] = []
         self.sessions: dict[int, Path] = {}
-        self.tally = Tally()
+        self.finished = FinishedBoots()
 
     def run(self, done: Mapping[int, Path], signals: Signals) -> None:
         """Boot what is missing. Raises Stopped, and the failure of a condition of which no boot ever
@@ -295,7 +295,7 @@ class Boots:
         if runs >= total:
             return
         left = None
-        if self.tally.seconds and runs > before:
+        if self.finished.seconds and runs > before:
             left = elapsed * (total - runs) / (runs - before)
         label = self._active[0].boot.label if self._active else ""
         self._progress.before(runs, label, left)
@@ -334,8 +334,8 @@ class Boots:
         if failure is None:
             assert place
             self.sessions[boot.number] = place
-            self.tally.seconds.append(booting.seconds)
-            self.tally.fixed.append(booting.ready_s or 0.0)
+            self.finished.seconds.append(booting.seconds)
+            self.finished.fixed.append(booting.ready_s or 0.0)
             self._progress.say(
                 f"{name}: {booting.runs} runs in {booting.seconds:.1f} s, of which the boot took"
                 f" {booting.ready_s or 0:.1f} s"
@@ -343,7 +343,7 @@ class Boots:
             for left in lab_files.unrecorded(place):
                 self._progress.say(f"{name}: {left.sentence()}")
             return
-        self.tally.failures.append(failure)
+        self.finished.failures.append(failure)
         kept = collect.keep_failed(
             self._output, self._experiment, boot, delivery, evidence, failure
         )

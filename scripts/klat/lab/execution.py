@@ -20,7 +20,7 @@ from klat.lab.boots import Boots, Ready
 from klat.lab.guest_contents import Contents
 from klat.lab.experiment import IDLE, Begun, Experiment
 from klat.lab.kernels import Kernel, Spec
-from klat.lab.qemu import Machine, Shape
+from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
 from klat.record.session import STATUSES, read_session
@@ -39,7 +39,7 @@ class Request:
 
     specs: Sequence[Spec]
     mode: str  # or auto
-    shape: Shape
+    shape: GuestSize
     sets: Sequence[tuple[str, tuple[str, ...]]]
     loads: Sequence[str]
     append: str  # to the command line of every kernel
@@ -250,11 +250,11 @@ class Attempt:
         counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
         counts += [f"{missing} without a record"] if missing else []
         self.say(f"{sum(statuses.values()) + missing} runs: {', '.join(counts) or 'none'}")
-        if boots.tally.seconds:
+        if boots.finished.seconds:
             self.say(
-                f"{len(boots.tally.seconds)} boots in {duration(elapsed)}; one takes"
-                f" {median(boots.tally.fixed):.1f} s until its first run, and"
-                f" {median(boots.tally.seconds):.1f} s in all (medians)"
+                f"{len(boots.finished.seconds)} boots in {duration(elapsed)}; one takes"
+                f" {median(boots.finished.fixed):.1f} s until its first run, and"
+                f" {median(boots.finished.seconds):.1f} s in all (medians)"
             )
         self.recorded = [path for _, path in sorted(boots.sessions.items())]
         labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))

@@ -13,7 +13,7 @@ from typing import Any
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
-from klat.lab.qemu import MODES, Shape
+from klat.lab.qemu import MODES, GuestSize
 from klat.record.plan_csv import PlannedRun
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
@@ -22,7 +22,7 @@ FAILED = ".failed"  # the directory of a label with the boots that gave no sessi
 
 
 @dataclass(frozen=True)
-class Condition:
+class KernelUnderLoad:
     """What one label stands for: a kernel under a load, or under none."""
 
     kernel: int  # among the experiment's
@@ -36,7 +36,7 @@ class Condition:
 class PlannedBoot:
     number: int  # from 1, in the order of the experiment
     round: int  # from 1: every condition once
-    condition: Condition
+    condition: KernelUnderLoad
     label: str
     seed: int  # of the machine and of the order of runs
     clock: str
@@ -52,7 +52,7 @@ class Experiment:
     programs: dict[str, str]  # and of the programs, by name
     mode: str
     why: str  # that mode
-    shape: Shape
+    shape: GuestSize
     sets: tuple[tuple[str, tuple[str, ...]], ...]
     loads: tuple[str, ...]
     append: str  # to the command line of every kernel
@@ -63,16 +63,16 @@ class Experiment:
     time_limit_s: int
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
 
-    def append_alone(self, condition: Condition) -> str:
+    def append_alone(self, condition: KernelUnderLoad) -> str:
         """The words that the kernel of this condition alone was given."""
         return self.appends[condition.kernel] if self.appends else ""
 
-    def append_of(self, condition: Condition) -> str:
+    def append_of(self, condition: KernelUnderLoad) -> str:
         """All words for the command line. The kernel takes the last of two that disagree."""
         return f"{self.append} {self.append_alone(condition)}".strip()
 
-    def conditions(self) -> list[Condition]:
-        return [Condition(k, load) for load in self.loads for k in range(len(self.kernels))]
+    def conditions(self) -> list[KernelUnderLoad]:
+        return [KernelUnderLoad(k, load) for load in self.loads for k in range(len(self.kernels))]
 
     def schedule(self) -> list[PlannedBoot]:
         """Every round in the reverse order of the one before: of two conditions, A B B A, so that what
@@ -90,7 +90,7 @@ class Experiment:
             )
         ]
 
-    def _planned(self, number: int, in_round: int, condition: Condition) -> PlannedBoot:
+    def _planned(self, number: int, in_round: int, condition: KernelUnderLoad) -> PlannedBoot:
         digest = hashlib.sha256(f"klat lab {self.seed} {number}".encode()).digest()
         clock = datetime.fromisoformat(self.clock) + timedelta(seconds=number - 1)
         return PlannedBoot(
@@ -121,7 +121,7 @@ class Experiment:
         """ValueError or TypeError if facts() did not write it."""
         _FACTS.check("lab.experiment", facts)
         held = dict(facts)
-        held["shape"] = Shape(**held["shape"])
+        held["shape"] = GuestSize(**held["shape"])
         held["sets"] = tuple((name, tuple(words)) for name, words in held["sets"])
         for name in ("kernels", "labels", "releases", "hashes", "loads", "appends"):
             held[name] = tuple(held.get(name, ()))
@@ -164,7 +164,7 @@ _FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096)}, frozenset(_FIELDS))
 def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
     """KlatError where two conditions would be recorded under one label, or one under none that can
     be."""
-    made = [Condition(k, load).label(labels) for load in loads for k in range(len(labels))]
+    made = [KernelUnderLoad(k, load).label(labels) for load in loads for k in range(len(labels))]
     for label in made:
         if labels.count(label) > 1:
             raise KlatError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from klat.base import files
 from klat.record import session_directory
 from klat.lab import cache, cpio, qemu
-from klat.lab.qemu import Boot, Emulator, Guest, Machine, Shape
+from klat.lab.qemu import BootFiles, Emulator, Guest, Machine, GuestSize
 from klat.base.process import Signals
 
 _DEVICE = Path("/dev/kvm")
@@ -59,7 +59,7 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
                 ]
             )
         )
-        boot = Boot(
+        boot = BootFiles(
             kernel=kernel,
             initrd=paths["initrd"],
             disk=paths["disk"],
@@ -68,7 +68,7 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
             seed=1,
             clock="2000-01-01T00:00:00",
         )
-        machine = Machine(emulator, "kvm", Shape())
+        machine = Machine(emulator, "kvm", GuestSize())
         guest = Guest(qemu.command(machine, boot), work / "stderr", _FILE_BYTES)
         try:
             while guest.status() is None and guest.seconds < _LIMIT_SECONDS:

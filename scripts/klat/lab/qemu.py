@@ -27,7 +27,7 @@ _X2APIC_SINCE = (9, 0)
 
 
 @dataclass(frozen=True)
-class Shape:
+class GuestSize:
     cpus: int = 1
     nodes: int = 1
     memory_mib: int = 512
@@ -46,7 +46,7 @@ class Machine:
 
     emulator: Emulator
     mode: str
-    shape: Shape
+    shape: GuestSize
 
     @property
     def cpu_model(self) -> str:
@@ -103,7 +103,7 @@ def _quoted(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Boot:
+class BootFiles:
     """One boot's inputs, in files."""
 
     kernel: Path
@@ -138,7 +138,7 @@ def command_line(machine: Machine, append: str) -> str:
     return " ".join([*words, append]).strip()
 
 
-def command(machine: Machine, boot: Boot) -> list[str]:
+def command(machine: Machine, boot: BootFiles) -> list[str]:
     shape = machine.shape
     words = [
         machine.emulator.path,
@@ -171,7 +171,7 @@ def _accelerator(machine: Machine) -> list[str]:
     return ["-accel", "tcg,thread=multi"]
 
 
-def _nodes(shape: Shape) -> list[str]:
+def _nodes(shape: GuestSize) -> list[str]:
     if shape.nodes == 1:
         return []
     words: list[str] = []

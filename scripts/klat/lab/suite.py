@@ -10,7 +10,7 @@ from pathlib import Path
 
 from klat.base import programs
 from klat.base.errors import KlatError
-from klat.record.plan_csv import Setting
+from klat.record.plan_csv import ProgramOption
 
 # On one CPU.
 _DEFAULT = ("pipes", "cv", "timer", "network", "tlbflush", "syscall", "switch")
@@ -33,11 +33,13 @@ def default_benchmarks(cpus: int) -> list[str]:
     return list(programs.CORE if cpus > 1 else _DEFAULT)
 
 
-def one_cpu_settings(benchmarks: Iterable[str], given: Sequence[Setting]) -> list[Setting]:
+def one_cpu_settings(
+    benchmarks: Iterable[str], given: Sequence[ProgramOption]
+) -> list[ProgramOption]:
     """The options for one CPU, but those that the user gave."""
     taken = {(setting.benchmark, setting.option) for setting in given}
     return [
-        Setting(name, option, (value,))
+        ProgramOption(name, option, (value,))
         for name in benchmarks
         for option, value in _ONE_CPU.get(name, {}).items()
         if not {(name, option), ("all", option)} & taken

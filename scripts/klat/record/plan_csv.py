@@ -58,7 +58,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProgramOption:
     """`benchmark.option=value` as typed; a flag has no value. A sweep gives several values."""
 
     benchmark: str  # or "all"
@@ -89,13 +89,13 @@ def _check_value(text: str, value: str) -> str:
     return value
 
 
-def parse_option(text: str) -> Setting:
+def parse_option(text: str) -> ProgramOption:
     """`benchmark.option=value`, or `benchmark.flag`. ValueError says what is wrong."""
     benchmark, option, value = _split(text)
-    return Setting(benchmark, option, (None if value is None else _check_value(text, value),))
+    return ProgramOption(benchmark, option, (None if value is None else _check_value(text, value),))
 
 
-def parse_sweep(text: str) -> Setting:
+def parse_sweep(text: str) -> ProgramOption:
     """`benchmark.option=values`: `0,1,2,4`, `0..79` or both; by `;` where values hold commas."""
     benchmark, option, values = _split(text)
     if values is None:
@@ -115,14 +115,14 @@ def parse_sweep(text: str) -> Setting:
         swept.extend(str(number) for number in range(first, last + 1))
     if len(set(swept)) != len(swept):
         raise ValueError(f"'{text}' has a value twice")
-    return Setting(benchmark, option, tuple(swept))
+    return ProgramOption(benchmark, option, tuple(swept))
 
 
 def parameter_sets(
     benchmarks: Sequence[str],
     common: Mapping[str, str],
-    options: Iterable[Setting] = (),
-    sweeps: Iterable[Setting] = (),
+    options: Iterable[ProgramOption] = (),
+    sweeps: Iterable[ProgramOption] = (),
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Every benchmark with every combination of its swept values, as (benchmark, arguments).
 

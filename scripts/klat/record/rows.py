@@ -178,7 +178,7 @@ class BadRow(Exception):
     pass
 
 
-class Parser:
+class RowParser:
     """Turns the lines of one session into rows."""
 
     def __init__(self, header: Sequence[str], info: Mapping[str, Any], careful: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from klat.base.errors import SessionError, printable
 from klat.base.bounded_read import read_regular
-from klat.record.rows import COLUMNS, BadRow, Parser, Row, has_odd_bytes
+from klat.record.rows import COLUMNS, BadRow, RowParser, Row, has_odd_bytes
 
 _LARGEST_FILE = 1 << 31
 _FAULTS_SHOWN = 8
@@ -65,7 +65,7 @@ def read_rows(
             " while recording; resume the session to repeat it"
         )
 
-    parser = Parser(header, info, has_odd_bytes(data))
+    parser = RowParser(header, info, has_odd_bytes(data))
     rows: list[Row] = []
     seen: dict[bytes, int] = {}
     for number, line in enumerate(lines[1:], start=2):

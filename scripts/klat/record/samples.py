@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from klat.base.bounded_read import open_to_read
 from klat.record.session import Row, Session, SessionError, printable
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 Samples = npt.NDArray[np.uint64]
 
@@ -26,7 +26,7 @@ class SampleFiles:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._tally: tuple[Row, Tally] | None = None
+        self._counted: tuple[Row, CountedValues] | None = None
 
     def read(self, row: Row) -> Samples:
         """The samples that a row points to. SessionError if some are missing."""
@@ -37,11 +37,11 @@ class SampleFiles:
         for start in range(0, row.n or 0, PART):
             yield self.span(row, start, min(PART, (row.n or 0) - start))
 
-    def tally(self, row: Row) -> Tally:
+    def counted_values(self, row: Row) -> CountedValues:
         """The same counted by value; of the last row asked for it is kept for the next question."""
-        if self._tally is None or self._tally[0] is not row:
-            self._tally = (row, Tally.of(self.parts(row)))
-        return self._tally[1]
+        if self._counted is None or self._counted[0] is not row:
+            self._counted = (row, CountedValues.of(self.parts(row)))
+        return self._counted[1]
 
     def span(self, row: Row, start: int, count: int) -> Samples:
         """`count` samples from `start` on, counted from the row's first. SessionError as read()."""

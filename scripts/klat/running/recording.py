@@ -59,7 +59,7 @@ class Settings:
 
 
 @dataclass
-class Tally:
+class ProgramMessages:
     """What the programs said with their exit statuses and on standard error."""
 
     warnings: Counter[str] = field(default_factory=Counter)
@@ -120,7 +120,7 @@ class Recording:
         self._paths = {n: programs.require(n) for n in {r.benchmark for r in self.schedule}}
         self._prefix = prefix_words(self.settings.prefix)
         self._lock: session_directory.Lock | None = None
-        self.tally = Tally()
+        self.messages = ProgramMessages()
         # The last failure of a program, and of one of its parameter sets, and how often in
         # succession.
         self._failing: dict[tuple[str, ...], tuple[tuple[int | None, str], int]] = {}
@@ -248,7 +248,7 @@ class Recording:
         if measured and not silent:
             for key in keys:
                 self._failing.pop(key, None)
-            self.tally.warnings.update(lines)
+            self.messages.warnings.update(lines)
             return
         if measured:
             message = (
@@ -264,8 +264,8 @@ class Recording:
             message = f"{run.benchmark}: killed by signal {-status}"
         else:
             message = lines[-1] if lines else f"{run.benchmark}: status {status}, without a message"
-        self.tally.failures[message] += 1
-        self.tally.warnings.update(lines[:-1])
+        self.messages.failures[message] += 1
+        self.messages.warnings.update(lines[:-1])
         # Neither another run nor --resume would fare better.
         if status == USAGE or any(text in message for text in _DISK_FULL):
             raise KlatError(message, status=USAGE)
@@ -316,7 +316,7 @@ class Recording:
         unsaid = Counter(
             {
                 line: n
-                for line, n in (self.tally.failures + self.tally.warnings).items()
+                for line, n in (self.messages.failures + self.messages.warnings).items()
                 if not any(text in line or line in text for text in said)
             }
         )

@@ -185,7 +185,7 @@ def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
     if status is None:
         seconds = recording.settings.time_limit_s
         raise KlatError(f"{what} did not end within {seconds} s", status=FAILED)
-    recording.tally.warnings.update(f"set-up: {line}" for line in lines)
+    recording.messages.warnings.update(f"set-up: {line}" for line in lines)
 
 
 def command_line(*words: str | Path) -> str:

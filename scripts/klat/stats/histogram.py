@@ -20,7 +20,7 @@ _TABLE = 1 << 21
 _TOGETHER = 1 << 18
 
 
-class Tally:
+class CountedValues:
     """`values` ascend; `counts` are at least 1."""
 
     def __init__(self, values: npt.NDArray[Any], counts: Counts) -> None:
@@ -29,12 +29,12 @@ class Tally:
         self.ends: Counts = np.cumsum(counts, dtype=np.int64)
 
     @staticmethod
-    def of(parts: Iterable[Samples]) -> Tally:
+    def of(parts: Iterable[Samples]) -> CountedValues:
         """Of all samples of the parts, of which few are held at a time."""
         table = np.zeros(0, dtype=np.int64)
         reach = 0
         first = np.uint64(0)
-        others: list[Tally] = []
+        others: list[CountedValues] = []
         for part in _gathered(parts):
             if not len(table):
                 table, first = np.zeros(_TABLE, dtype=np.int64), part.min()
@@ -44,30 +44,30 @@ class Tally:
             table[: len(found)] += found
             reach = max(reach, len(found))
             if not near.all():
-                others.append(Tally(*np.unique(part[~near], return_counts=True)))
-                if sum(len(tally.values) for tally in others[1:]) > len(others[0].values):
-                    others = [Tally.joined(others)]
+                others.append(CountedValues(*np.unique(part[~near], return_counts=True)))
+                if sum(len(other.values) for other in others[1:]) > len(others[0].values):
+                    others = [CountedValues.joined(others)]
         taken = np.flatnonzero(table[:reach])
         values = taken.astype(np.uint64) + first
-        return Tally.joined([Tally(values, table[taken]), *others])
+        return CountedValues.joined([CountedValues(values, table[taken]), *others])
 
     @staticmethod
-    def joined(tallies: Sequence[Tally]) -> Tally:
+    def joined(parts: Sequence[CountedValues]) -> CountedValues:
         """Of all that these are of."""
-        if len(tallies) == 1:
-            return tallies[0]
-        values = np.concatenate([tally.values for tally in tallies])
-        counts = np.concatenate([tally.counts for tally in tallies])
+        if len(parts) == 1:
+            return parts[0]
+        values = np.concatenate([part.values for part in parts])
+        counts = np.concatenate([part.counts for part in parts])
         order = np.argsort(values, kind="stable")
         values, counts = values[order], counts[order]
         starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: len(values)])
         if not len(starts):
-            return Tally(values, counts)
-        return Tally(values[starts], np.add.reduceat(counts, starts))
+            return CountedValues(values, counts)
+        return CountedValues(values[starts], np.add.reduceat(counts, starts))
 
-    def times(self, factor: float) -> Tally:
+    def times(self, factor: float) -> CountedValues:
         """Every value times a positive factor, as floating point."""
-        return Tally(self.values.astype(np.float64) * factor, self.counts)
+        return CountedValues(self.values.astype(np.float64) * factor, self.counts)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0

@@ -16,7 +16,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeanDifference:
     """Of two means. `error` is its standard error with `freedom` degrees of freedom; 0 where all
     values are equal on each side, and then every statement below is exact.
 
@@ -59,7 +59,7 @@ class Difference:
         return float(stdtr(self.freedom, distance / self.error))
 
 
-def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> Difference | None:
+def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> MeanDifference | None:
     """mean(b) - mean(a) of independent values with variances of their own: Welch, "The
     generalization of 'Student's' problem when several different population variances are
     involved", Biometrika 34 (1947). None with fewer than two values on a side."""
@@ -72,23 +72,23 @@ def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> Di
 def combined(
     a: float, square_a: float, freedom_a: float, b: float, square_b: float, freedom_b: float,
     resolution: float = 0.0,
-) -> Difference:  # fmt: skip
+) -> MeanDifference:  # fmt: skip
     """b - a, each with a squared standard error of its own: Welch's equation."""
     square = square_a + square_b
     if not square:
-        return Difference(b - a, 0.0, freedom_a + freedom_b, resolution)
+        return MeanDifference(b - a, 0.0, freedom_a + freedom_b, resolution)
     # In shares of the sum, whose squares do not vanish however small the variances are.
     freedom = 1 / ((square_a / square) ** 2 / freedom_a + (square_b / square) ** 2 / freedom_b)
-    return Difference(b - a, math.sqrt(square), freedom, resolution)
+    return MeanDifference(b - a, math.sqrt(square), freedom, resolution)
 
 
-def paired(differences: Sequence[float], resolution: float = 0.0) -> Difference | None:
+def paired(differences: Sequence[float], resolution: float = 0.0) -> MeanDifference | None:
     """Of b - a within each pair: Student's t. None with fewer than two pairs."""
     n = len(differences)
     if n < 2:
         return None
     error = math.sqrt(variance(differences) / n)
-    return Difference(mean(differences), error, n - 1, resolution)
+    return MeanDifference(mean(differences), error, n - 1, resolution)
 
 
 def from_intervals(

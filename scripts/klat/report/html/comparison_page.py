@@ -39,7 +39,7 @@ class Badge:
 
 
 @dataclass(frozen=True)
-class Line:
+class VerdictLine:
     """A line of the first table."""
 
     anchor: str
@@ -54,7 +54,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Row:
+class EstimandRow:
     """A line of the table of one metric."""
 
     estimand: str
@@ -75,7 +75,7 @@ class Section:
     unit: str
     badges: tuple[tuple[str, Badge], ...]  # with the estimand that each is on
     why: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[EstimandRow, ...]
     worst: tuple[str, str]
     notes: tuple[str, ...]
     drawings: tuple[page.Drawing, ...]
@@ -83,7 +83,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Part:
+class AgainstPart:
     """BASE against one NEW."""
 
     anchor: str
@@ -91,7 +91,7 @@ class Part:
     about: tuple[tuple[str, str, str], ...]  # what heads a report of a side, by name
     unit: str
     why: tuple[str, ...]  # said once where it holds for every line
-    lines: tuple[Line, ...]
+    lines: tuple[VerdictLine, ...]
     sections: tuple[Section, ...]
     uncompared: tuple[str, ...]
     unmeasurable: tuple[str, ...]
@@ -145,9 +145,11 @@ def _badge(verdict: Verdict, word: str) -> Badge:
     return Badge(symbol, word, kind)
 
 
-def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new: Side) -> Part:
+def _part(
+    anchor: str, against: Against, comparison: Comparison, base: Side, new: Side
+) -> AgainstPart:
     sections: list[Section] = []
-    lines: list[Line] = []
+    lines: list[VerdictLine] = []
     runs = compared_runs(base, new, comparison.options)
     names = wording.names(against.cells)
     for number, (cell, named) in enumerate(zip(against.cells, names), 1):
@@ -163,7 +165,7 @@ def _part(anchor: str, against: Against, comparison: Comparison, base: Side, new
         told = list(_lines(name, named, cell, against, comparison))
         sections.append(_section(name, cell, against, comparison, told, drawn, missing))
         lines += told
-    return Part(
+    return AgainstPart(
         anchor=anchor,
         against=against,
         about=tuple(_about(against)),
@@ -196,14 +198,14 @@ def _values(result: Result) -> tuple[str, str]:
 
 def _lines(
     anchor: str, named: tuple[str, str], cell: Cell, against: Against, comparison: Comparison
-) -> Iterator[Line]:
+) -> Iterator[VerdictLine]:
     where = (anchor, *named)
     shared = wording.shared_reasons(against, comparison)
     if cell.refused:
         # What refuses the whole comparison is said above the table, once.
         own = tuple(c.refusal() for c in cell.refused if c not in against.refused)
         badge = _badge(Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARABLE.value)
-        yield Line(*where, "", badge, "", "", ("", ""), own)
+        yield VerdictLine(*where, "", badge, "", "", ("", ""), own)
     for result in cell.results:
         j = result.judgement
         if result.tested and j.verdict:
@@ -211,7 +213,7 @@ def _lines(
             reasons = wording.explanations(result, against, comparison)
             why = tuple(reason for reason in reasons if reason not in shared)
             values = _values(result)
-            yield Line(*where, result.estimand, badge, *wording.ratio(j), values, why)
+            yield VerdictLine(*where, result.estimand, badge, *wording.ratio(j), values, why)
 
 
 def _section(
@@ -219,12 +221,12 @@ def _section(
     cell: Cell,
     against: Against,
     comparison: Comparison,
-    lines: Sequence[Line],
+    lines: Sequence[VerdictLine],
     drawn: tuple[page.Drawing, ...],
     missing: str,
 ) -> Section:
     rows = tuple(
-        Row(
+        EstimandRow(
             r.estimand,
             r.tested,
             _values(r),

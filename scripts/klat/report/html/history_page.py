@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from klat.compare.trend import History, Series, Shape
+from klat.compare.trend import History, HistorySeries, TrendKind
 from klat.report.html import page
 from klat.report.text import history_text, wording
 from klat.report.html.comparison_page import Badge
 from klat.report.plot.history_figures import series_figure
 
 _SYMBOLS = {
-    Shape.CHANGED: ("▲", "slower"),
-    Shape.DRIFTS: ("↗", "open"),
-    Shape.STEADY: ("=", "same"),
-    Shape.TOO_FEW: ("?", "open"),
-    Shape.NO_FIGURE: ("×", "refused"),
+    TrendKind.CHANGED: ("▲", "slower"),
+    TrendKind.DRIFTS: ("↗", "open"),
+    TrendKind.STEADY: ("=", "same"),
+    TrendKind.TOO_FEW: ("?", "open"),
+    TrendKind.NO_FIGURE: ("×", "refused"),
 }
 
 
 @dataclass(frozen=True)
-class Line:
+class SeriesLine:
     anchor: str
     metric: str
     setting: str
@@ -32,7 +32,7 @@ class Line:
     drawing: page.Drawing | None
 
 
-def _reach(series: Series) -> tuple[str, str, str]:
+def _reach(series: HistorySeries) -> tuple[str, str, str]:
     if not series.points:
         return "", "", ""
     values = [point.value for point in series.points]
@@ -51,7 +51,7 @@ def history_page(environment: Any, history: History) -> str:
         if series.overall is not None and series.overall < 1:
             symbol, kind = {"▲": ("▼", "faster"), "↗": ("↘", "open")}[symbol]
         lines.append(
-            Line(
+            SeriesLine(
                 f"s{number}",
                 series.key[3],
                 history_text.setting(series),

@@ -14,7 +14,7 @@ from klat.report.plot.layout import EDGE, LINE, RIGHT, caption, head
 from klat.report.plot.series import shortened
 from klat.report.text.sweep_table import title
 from klat.record.session import printable
-from klat.compare.sweeps import Line, Sweep
+from klat.compare.sweeps import SweepLine, Sweep
 from klat.stats.descriptive import Values
 
 _SHAPES = (7, 5, 9, 13, 11, 15)
@@ -24,7 +24,7 @@ _MARKS = 30
 _ROW = 22
 
 
-def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[Line], axis: Axis) -> None:
+def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
     """A panel for each metric; one for all lines where these are of one metric."""
     top = head(figure, title(sweep), params_text(sweep.params))
     if sweep.by:
@@ -59,7 +59,7 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[Line], axis: Axis
 
 
 def _plot(
-    figure: Figure, sweep: Sweep, lines: Sequence[Line], shown: Sequence[float], axis: Axis
+    figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], shown: Sequence[float], axis: Axis
 ) -> tuple[list[str], float]:
     """What to plot, and how far to the right it goes. Zero is the left end: lengths compare."""
     plot: list[str] = []

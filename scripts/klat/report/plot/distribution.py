@@ -22,7 +22,7 @@ from klat.report.plot.gnuplot import (
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.text.numbers import plural
 from klat.report.plot.series import Curve, Overlay, describe
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
 _TAIL = 4.0
@@ -38,7 +38,7 @@ class Drawn:
     """Samples as recorded, `quantum` apart at least; times `scale` they are on the
     axis."""
 
-    ordered: Tally
+    ordered: CountedValues
     quantum: int
     scale: float
     colour: str
@@ -81,7 +81,7 @@ def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
     drawn: list[Drawn] = []
     shown: list[Curve] = []
     for curve in overlay.curves:
-        ordered = curve.measurement.tally()
+        ordered = curve.measurement.counted_values()
         if len(ordered):
             place = len(drawn) % len(COLOURS)
             scale = axis.scale(curve.label)

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from klat.compare.trend import History, Series, Shape
+from klat.compare.trend import History, HistorySeries, TrendKind
 from klat.report.plot.axis import apart, linear_tics
 from klat.report.plot.gnuplot import (
     BLUE,
@@ -27,7 +27,9 @@ from klat.report.html.page_figures import WIDTH, Captioned, page_axis
 _HEIGHT = 270
 
 
-def series_figure(name: str, series: Series, history: History, large: bool) -> Captioned | None:
+def series_figure(
+    name: str, series: HistorySeries, history: History, large: bool
+) -> Captioned | None:
     """`large`: to stand alone, with its title within; else for a page."""
     if not series.points:
         return None
@@ -48,7 +50,9 @@ def series_figure(name: str, series: Series, history: History, large: bool) -> C
     return Captioned(figure, f"{series.key[3]}: {setting(series)}", note)
 
 
-def _plot(figure: Figure, series: Series, history: History, per: float, dates: int) -> list[str]:
+def _plot(
+    figure: Figure, series: HistorySeries, history: History, per: float, dates: int
+) -> list[str]:
     found = series.points
     count = len(found)
     x = np.arange(1, count + 1, dtype=np.float64)
@@ -71,13 +75,13 @@ def _plot(figure: Figure, series: Series, history: History, per: float, dates: i
         figure.add(
             f"set arrow from {edge}, graph 0 to {edge}, graph 1 nohead {line(GREY, 1, '(4,4)')}"
         )
-    if series.shape is Shape.CHANGED:
+    if series.shape is TrendKind.CHANGED:
         ends = [0, *starts, count]
         levels = [series.steps[0].before, *(step.after for step in series.steps)]
         for a, b, level in zip(ends, ends[1:], levels):
             block = figure.data(np.array([a + 0.5, b + 0.5]), np.array([level, level]) * per)
             plot.append(f"{block} using 1:2 with lines {line(VERMILLION, 2)}")
-    if series.shape is Shape.DRIFTS and series.drift:
+    if series.shape is TrendKind.DRIFTS and series.drift:
         slope = series.drift.slope
         middle = float(np.median(np.log(value) - slope * x))
         block = figure.data(x, np.exp(middle + slope * x))
@@ -85,7 +89,7 @@ def _plot(figure: Figure, series: Series, history: History, per: float, dates: i
     return plot
 
 
-def _dates(series: Series, history: History, most: int) -> str:
+def _dates(series: HistorySeries, history: History, most: int) -> str:
     """Each at its boot."""
     count = len(series.points)
     step = max(1, math.ceil(count / most))
@@ -93,7 +97,7 @@ def _dates(series: Series, history: History, most: int) -> str:
     return tics((i + 1.0, history.boots[series.points[i].boot].date[:10]) for i in places)
 
 
-def file_name(series: Series, taken: set[str]) -> str:
+def file_name(series: HistorySeries, taken: set[str]) -> str:
     """Of its own, from benchmark and metric."""
     base = re.sub(r"[^A-Za-z0-9_.+=-]+", "_", f"{series.key[0]}-{series.key[3]}").lstrip(".-")
     base = base[:180] or "plot"

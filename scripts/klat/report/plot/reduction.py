@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.stats.descriptive import Values
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 # More points than this are not to be told apart on a figure of 1000 pixels.
 _POINTS = 600
@@ -28,7 +28,7 @@ class Cumulative:
     nines: Values
 
 
-def cumulative(ordered: Tally) -> Cumulative:
+def cumulative(ordered: CountedValues) -> Cumulative:
     """The distribution of samples: evenly spaced points of it, both in share and in
     nines, so that the largest samples are all among them."""
     n = len(ordered)
@@ -42,7 +42,7 @@ def cumulative(ordered: Tally) -> Cumulative:
     return Cumulative(values.astype(np.float64), -np.log10(1 - first / n))
 
 
-def granularity(ordered: Tally) -> int:
+def granularity(ordered: CountedValues) -> int:
     """The step that nearly all samples are a multiple of apart: a bin that is none of it makes a
     comb.
 
@@ -74,7 +74,7 @@ def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120
     return np.asarray(snapped if len(snapped) > 1 else [low - step / 2, low + step / 2])
 
 
-def shares(ordered: Tally, bounds: Values, logarithmic: bool) -> Values:
+def shares(ordered: CountedValues, bounds: Values, logarithmic: bool) -> Values:
     """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide
     on it, and each share is scaled to the bin of average width."""
     whole = np.ceil(bounds).clip(0, _LARGEST).astype(np.uint64)

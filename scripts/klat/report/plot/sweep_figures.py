@@ -17,7 +17,7 @@ from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import curve_names, file_name, shortened
 from klat.report.text.sweep_table import crossing_text, runs_text, title
 from klat.report.text.columns import params_text
-from klat.compare.sweeps import Line, Sweep, crossings, sweeps
+from klat.compare.sweeps import SweepLine, Sweep, crossings, sweeps
 from klat.stats.descriptive import Values
 
 _SHAPES = (7, 5, 9, 13, 11, 15)
@@ -78,7 +78,7 @@ def _scale_of(values: Values) -> _Scale:
     return _Scale(True, low, high, zero)
 
 
-def _draw(figure: Figure, sweep: Sweep, lines: Sequence[Line], axis: Axis) -> None:
+def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
     top = head(figure, title(sweep), params_text(sweep.params))
     scaled = [axis.scale(held.label) if sweep.is_time else 1.0 for held in lines]
     x_scale = _scale_of(np.array(sweep.values))
@@ -142,7 +142,7 @@ def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
     figure.add(f"set xtics {x.tics(12)}", f"set xlabel {quoted(sweep.option)}")
 
 
-def _runs(held: Line) -> tuple[Values, Values]:
+def _runs(held: SweepLine) -> tuple[Values, Values]:
     """Each run's figure at its value of the option."""
     x, y = [], []
     for point in held.points:

@@ -13,7 +13,7 @@ from klat.report.text.summary_text import guarded_statistics
 from klat.record.session import STATUSES
 from klat.compare.settings import Measurement, Setting
 from klat.compare.responder_scaling import Shootdown, shootdowns
-from klat.compare.sweeps import Line, Point, Sweep, sweeps
+from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, sweeps
 
 _SAMPLES = ("min", "median", "p90", "p99", "p999", "max")
 _AVERAGES = ("average", "stdev")
@@ -151,7 +151,7 @@ def _shootdown(sweep: Shootdown) -> dict[str, Any]:
     }
 
 
-def _point(sweep: Sweep, line: Line, point: Point) -> dict[str, Any]:
+def _point(sweep: Sweep, line: SweepLine, point: SweepPoint) -> dict[str, Any]:
     interval = line.interval(point)
     return {
         "x": sweep.text(point.x) if sweep.choices else point.x,

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from klat.compare.trend import History, Series, Shape
+from klat.compare.trend import History, HistorySeries, TrendKind
 from klat.report.text import wording
 from klat.report.text.numbers import plural
 from klat.report.text.comparison_text import wrapped
 
-_COLOURS = {Shape.CHANGED: "35", Shape.DRIFTS: "33", Shape.STEADY: "36"}
+_COLOURS = {TrendKind.CHANGED: "35", TrendKind.DRIFTS: "33", TrendKind.STEADY: "36"}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDEST = 40
 _MOST_DIFFERENCES = 6
@@ -49,11 +49,11 @@ def heading(history: History) -> str:
     return f"{history.label}: {plural(len(boots), 'boot')}, {span}; {ran}"
 
 
-def name(series: Series) -> str:
+def name(series: HistorySeries) -> str:
     return f"{series.key[3]}: {setting(series)}"
 
 
-def setting(series: Series) -> str:
+def setting(series: HistorySeries) -> str:
     """With what tells it from other series of the same measurement."""
     return ", ".join([wording.setting(series.key), *(f"{k}: {v}" for k, v in series.apart)])
 
@@ -62,11 +62,11 @@ def signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.3g} %"
 
 
-def total(series: Series) -> str:
+def total(series: HistorySeries) -> str:
     return "" if series.overall is None else signed(series.overall)
 
 
-def reach(series: Series) -> str:
+def reach(series: HistorySeries) -> str:
     """First and last, and between what."""
     values = [point.value for point in series.points]
     if len(values) == 1:
@@ -85,12 +85,12 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BLOCKS[int(p)] for p in np.floor((means - means.min()) / spread * 7.999))
 
 
-def sentences(series: Series, history: History) -> Iterator[str]:
+def sentences(series: HistorySeries, history: History) -> Iterator[str]:
     """Where it changed and what else did there; or why nothing is said."""
     count = len(series.points)
-    if series.shape is Shape.NO_FIGURE:
+    if series.shape is TrendKind.NO_FIGURE:
         yield series.reason
-    if series.shape is Shape.TOO_FEW:
+    if series.shape is TrendKind.TOO_FEW:
         yield f"{plural(count, 'boot')}: fewer than {history.needed} cannot tell"
     for step in series.steps:
         boot = history.boots[series.points[step.at].boot]
@@ -106,7 +106,7 @@ def sentences(series: Series, history: History) -> Iterator[str]:
         more = len(step.differences) - _MOST_DIFFERENCES
         told += [f"and {more} more"] if more > 0 else []
         yield "differs there: " + ("; ".join(told) if told else "nothing that was captured")
-    if series.shape is Shape.DRIFTS and series.drift:
+    if series.shape is TrendKind.DRIFTS and series.drift:
         d = series.drift
         low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))
         yield (

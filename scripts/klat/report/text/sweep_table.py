@@ -8,7 +8,7 @@ from klat.compare.measurements import Label
 from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole
 from klat.record.session import printable
-from klat.compare.sweeps import Crossing, Line, Point, Sweep, crossings, shown, sweeps
+from klat.compare.sweeps import Crossing, SweepLine, SweepPoint, Sweep, crossings, shown, sweeps
 
 _NOTE = "mean over runs of the median of each"
 
@@ -49,7 +49,7 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
         yield from wrapped(crossing_text(sweep, crossing), "  ", "    ")
 
 
-def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[Line]]:
+def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[SweepLine]]:
     """As many lines at a time as fit the terminal; one at least."""
     lines = list(sweep.lines)
     while lines:
@@ -63,7 +63,7 @@ def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[Line]]:
         lines = lines[fitting:]
 
 
-def _rows(label: Label, sweep: Sweep, lines: Sequence[Line]) -> Table:
+def _rows(label: Label, sweep: Sweep, lines: Sequence[SweepLine]) -> Table:
     table: Table = [[f"  {printable(sweep.option)}", "runs", *(printable(x.name) for x in lines)]]
     for x in sweep.values:
         points = [line.at(x) for line in lines]
@@ -76,7 +76,7 @@ def _rows(label: Label, sweep: Sweep, lines: Sequence[Line]) -> Table:
     return table
 
 
-def _cell(label: Label, sweep: Sweep, point: Point | None) -> str:
+def _cell(label: Label, sweep: Sweep, point: SweepPoint | None) -> str:
     if point is None:
         return MISSING
     if sweep.is_time and label.khz:
@@ -93,5 +93,5 @@ def crossing_text(sweep: Sweep, crossing: Crossing) -> str:
     )
 
 
-def runs_text(line: Line) -> str:
+def runs_text(line: SweepLine) -> str:
     return plural(sum(len(point.runs) for point in line.points), "run")

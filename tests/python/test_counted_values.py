@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from klat.stats.descriptive import quantiles
-from klat.stats.histogram import Tally
+from klat.stats.histogram import CountedValues
 
 RNG = np.random.default_rng(5)
 # Within the table, far above it, below the first part's smallest, at both ends of what 64 bits hold.
@@ -26,43 +26,45 @@ PARTS = {
 def test_a_tally_answers_as_the_sorted_samples_do(name: str) -> None:
     parts = [np.asarray(part).astype(np.uint64) for part in PARTS[name]]
     ordered = np.sort(np.concatenate(parts))
-    tally = Tally.of(parts)
-    assert len(tally) == len(ordered)
-    assert tally.take(np.arange(len(ordered))).tolist() == ordered.tolist()
-    assert (np.diff(tally.values.astype(object)) > 0).all() and tally.counts.min() >= 1
+    counted = CountedValues.of(parts)
+    assert len(counted) == len(ordered)
+    assert counted.take(np.arange(len(ordered))).tolist() == ordered.tolist()
+    assert (np.diff(counted.values.astype(object)) > 0).all() and counted.counts.min() >= 1
     for value in {int(ordered[0]), int(ordered[-1]), int(ordered[len(ordered) // 3])}:
-        assert tally.below(np.uint64(value)) == np.searchsorted(ordered, np.uint64(value))
-        assert tally.up_to(np.uint64(value)) == np.searchsorted(ordered, np.uint64(value), "right")
+        assert counted.below(np.uint64(value)) == np.searchsorted(ordered, np.uint64(value))
+        assert counted.up_to(np.uint64(value)) == np.searchsorted(
+            ordered, np.uint64(value), "right"
+        )
     qs = (Fraction(1, 2), Fraction(9, 10), Fraction(999, 1000))
     if ordered[-1] < 2**53:
-        assert [tally.quantile(q) for q in qs] == quantiles(ordered, qs)
-    assert tally.mean() == pytest.approx(ordered.astype(float).mean(), rel=1e-12)
-    assert tally.deviation() == pytest.approx(ordered.astype(float).std(), rel=1e-9)
+        assert [counted.quantile(q) for q in qs] == quantiles(ordered, qs)
+    assert counted.mean() == pytest.approx(ordered.astype(float).mean(), rel=1e-12)
+    assert counted.deviation() == pytest.approx(ordered.astype(float).std(), rel=1e-9)
 
 
 def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [np.array(part, dtype=np.uint64) for part in ([2**64 - 1], [0, 5], [2**64 - 1, 5])]
     monkeypatch.setattr("klat.stats.histogram._TOGETHER", 1)
-    tally = Tally.of(parts)
-    assert tally.values.tolist() == [0, 5, 2**64 - 1] and tally.counts.tolist() == [1, 2, 2]
-    assert tally.sample(Fraction(1, 2)) is None
+    counted = CountedValues.of(parts)
+    assert counted.values.tolist() == [0, 5, 2**64 - 1] and counted.counts.tolist() == [1, 2, 2]
+    assert counted.sample(Fraction(1, 2)) is None
 
 
 def test_nothing_is_nothing() -> None:
-    tally = Tally.of([])
-    assert len(tally) == 0 and tally.quantile(Fraction(1, 2)) is None
+    counted = CountedValues.of([])
+    assert len(counted) == 0 and counted.quantile(Fraction(1, 2)) is None
 
 
 def test_tallies_of_two_lengths_of_a_tick_join_by_value() -> None:
-    one, two = Tally.of([np.array([2, 4, 4], dtype=np.uint64)]).times(0.5), Tally.of(
-        [np.array([1, 8], dtype=np.uint64)]
-    ).times(0.25)
-    joined = Tally.joined([one, two])
+    one, two = CountedValues.of([np.array([2, 4, 4], dtype=np.uint64)]).times(
+        0.5
+    ), CountedValues.of([np.array([1, 8], dtype=np.uint64)]).times(0.25)
+    joined = CountedValues.joined([one, two])
     assert joined.values.tolist() == [0.25, 1.0, 2.0]
     assert joined.counts.tolist() == [1, 1, 3]
 
 
 def test_it_is_of_the_size_of_what_differs() -> None:
     parts = (np.full(100_000, 26 * (i % 50), dtype=np.uint64) for i in range(100))
-    tally = Tally.of(parts)
-    assert len(tally) == 10**7 and len(tally.values) == 50
+    counted = CountedValues.of(parts)
+    assert len(counted) == 10**7 and len(counted.values) == 50
