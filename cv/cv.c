@@ -86,6 +86,7 @@ static int init(struct state *state, const struct options *o)
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	struct klat_worker *worker;
 	int err = init(run->state, o);
 
 	if (err)
@@ -95,8 +96,12 @@ static int setup(struct klat_run *run)
 		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
 		return 0;
 	}
-	klat_worker_add(run, "high", 0, KLAT_HIGH, high)->woken = true;
-	klat_worker_add(run, "low", 1, KLAT_LOW, low)->woken = true;
+	worker = klat_worker_add(run, "high", 0, KLAT_HIGH, high);
+	worker->noun = "high thread";
+	worker->woken = true;
+	worker = klat_worker_add(run, "low", 1, KLAT_LOW, low);
+	worker->noun = "low thread";
+	worker->woken = true;
 	return 0;
 }
 

@@ -184,7 +184,8 @@ struct klat_worker {
 	struct klat_run *run;
 	void *state;
 	const char *role;
-	int index; /* among the workers of its role */
+	const char *noun; /* of the role in messages; setup() sets it if the role is an adjective */
+	int index;        /* among the workers of its role */
 	int cpu;
 	int priority;
 	bool process; /* a forked process instead of a thread */

@@ -97,8 +97,9 @@ static int setup(struct klat_run *run)
 		return err;
 	/* L comes first: the library's planted faults spoil the first worker, and H would starve.
 	 */
-	klat_worker_add(run, "low", 0, KLAT_LOW, spin_for_packets);
+	klat_worker_add(run, "low", 0, KLAT_LOW, spin_for_packets)->noun = "low thread";
 	reader = klat_worker_add(run, "high", 0, KLAT_HIGH, read_packets);
+	reader->noun = "high thread";
 	if (o->remote)
 		return 0;
 	sender = klat_worker_add(run, "client", 1, KLAT_HIGH,

@@ -37,12 +37,16 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *other;
 
-	klat_worker_add(run, "first", 0, KLAT_HIGH, first);
-	if (klat_planted(run, "alone"))
+	klat_worker_add(run, "first", 0, KLAT_HIGH, first)->noun = "first side";
+	if (klat_planted(run, "alone")) {
 		state->ready = 1;
-	else
-		klat_worker_add(run, "second", 0, KLAT_HIGH, second)->process = o->peer == PROCESS;
+		return 0;
+	}
+	other = klat_worker_add(run, "second", 0, KLAT_HIGH, second);
+	other->noun = "second side";
+	other->process = o->peer == PROCESS;
 	return 0;
 }
 

@@ -155,22 +155,25 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 
 void klat_verify_slept(struct klat_run *run, const char *role)
 {
+	const char *noun = role;
 	int64_t least = INT64_MAX;
 
-	/* Each by itself: one that slept twice makes up for none that did not sleep. */
+	/* Judge each worker by itself: the sleeps of one do not make up for those of another. */
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
 				worker->unsampled;
 
-		if (!strcmp(worker->role, role) && slept < least)
+		if (!strcmp(worker->role, role) && slept < least) {
 			least = slept;
+			noun = worker->noun;
+		}
 	}
 	/* At either edge a wait may be counted outside. No sample is there. */
 	if (!klat_is_enough(least + 1, klat_observed(run)))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
 			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
-			     role);
+			     noun);
 }
 
 /* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs
@@ -207,27 +210,27 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	int policy = run->library->policy.policy;
 
 	if (worker->strayed)
-		klat_invalid(run, "the %s was seen on another CPU than %d", worker->role,
+		klat_invalid(run, "the %s was seen on another CPU than %d", worker->noun,
 			     worker->cpu);
 	if (!worker->pinned)
-		klat_invalid(run, "the %s was not held to CPU %d", worker->role, worker->cpu);
+		klat_invalid(run, "the %s was not held to CPU %d", worker->noun, worker->cpu);
 	/* Only end stamps prove the CPU, and not every role takes one in every iteration. */
 	if (worker->migrations > 0)
-		klat_invalid(run, "the %s was moved between CPUs", worker->role);
+		klat_invalid(run, "the %s was moved between CPUs", worker->noun);
 	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
-		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->role,
+		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->noun,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
 	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
 	 * sample holds the time that took. */
 	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
 	    !has_superior(run, worker) && !klat_emulated())
-		klat_disturbed(run, "the %s was preempted", worker->role);
+		klat_disturbed(run, "the %s was preempted", worker->noun);
 	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
-		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->role);
+		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
-			     worker->role);
+			     worker->noun);
 }
 
 /* Microseconds from /proc/sys/kernel; -1 where there is no such file. */

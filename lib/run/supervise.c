@@ -134,7 +134,7 @@ static void describe_hang(struct klat_run *run)
 	if (run->worker_count)
 		klat_error(run, ETIMEDOUT,
 			   "no progress for %d s: the %s on CPU %d is at iteration %lld",
-			   run->patience, slowest->role, slowest->cpu,
+			   run->patience, slowest->noun, slowest->cpu,
 			   (long long)slowest->iteration);
 	else
 		klat_error(run, ETIMEDOUT, "no progress for %d s during set-up", run->patience);
@@ -148,7 +148,7 @@ static void describe_end(struct klat_run *run)
 
 	for (int i = 0; i < run->worker_count; i++)
 		if (run->workers[i].tid == library->ended_pid)
-			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].role,
+			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].noun,
 				 run->workers[i].cpu);
 	if (library->ended_signal)
 		klat_error(run, EIO, "%s was killed by signal %d (%s)", who, library->ended_signal,

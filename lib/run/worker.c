@@ -30,6 +30,7 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 	*worker = (struct klat_worker){ .run = run,
 					.state = run->state,
 					.role = role,
+					.noun = role,
 					.index = index,
 					.cpu = run->cpus[place],
 					.body = body,
@@ -131,7 +132,7 @@ static void fail(const struct klat_worker *worker)
 {
 	if (klat_has_result(worker->run))
 		klat_error(worker->run, -worker->result,
-			   "the %s on CPU %d failed at iteration %lld: %s", worker->role,
+			   "the %s on CPU %d failed at iteration %lld: %s", worker->noun,
 			   worker->cpu, (long long)worker->iteration,
 			   worker->result == -ETIMEDOUT ? "timed out waiting for another thread "
 							  "of the run; is another real-time task "
@@ -209,7 +210,7 @@ static int start_failed(struct klat_worker *worker, int error)
 				 "memory is exhausted",
 				 worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
-		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->role,
+		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->noun,
 		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
 		strerror(error),
 		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");

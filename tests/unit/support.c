@@ -51,6 +51,7 @@ static void add_worker(struct klat_run *run, const char *role, int index, int cp
 {
 	run->workers[run->worker_count++] = (struct klat_worker){ .run = run,
 								  .role = role,
+								  .noun = role,
 								  .index = index,
 								  .cpu = cpu,
 								  .priority = 50,
