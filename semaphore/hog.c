@@ -33,7 +33,7 @@ static void *hog_main(void *argument)
 int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 {
 	pthread_attr_t attributes;
-	/* More than a cpu_set_t holds. */
+	/* A cpu_set_t holds only 1024 CPUs. */
 	unsigned long set[8192 / 64] = { 0 };
 	int err;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A busy thread of the lowest priority on each CPU of the run, which keeps it out of idle. */
+/* A hog: a busy thread of the lowest priority that keeps its CPU out of idle states. */
 #ifndef SEMAPHORE_HOG_H
 #define SEMAPHORE_HOG_H
 
@@ -17,10 +17,10 @@ struct hog {
 	bool started;
 	uint32_t stop;
 	int error;
-	int64_t cpu_ns; /* what it got */
+	int64_t cpu_ns; /* CPU time that it got */
 } KLAT_ALIGNED;
 
-/* Start one on `cpu`. They end with hog_end(), or with the process. */
+/* Start a hog on `cpu`. It ends with hog_end() or with the process. */
 int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu);
 void hog_end(struct hog *hog);
 

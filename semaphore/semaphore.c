@@ -9,7 +9,10 @@
 
 /* A real-time thread should not run for longer without a rest, see klat_rest(). */
 #define STRETCH_NS 40000000
-/* Items without a sample at the beginning of each half of a stretch; of a short one a quarter. */
+/*
+ * Items without a sample at the beginning of each half of a stretch, at most a quarter of a short
+ * one: the consumer slept during the other half, and its caches are cold.
+ */
 #define EARLY 4
 
 enum {
