@@ -208,7 +208,7 @@ struct klat_worker {
 	int64_t expected_switches; /* involuntary ones that the body asks for, by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
-	int64_t rests;               /* voluntary switches of klat_sleep(), not in `voluntary` */
+	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;

@@ -115,6 +115,16 @@ TEST(a_rest_is_counted_and_only_taken_when_due)
 	assert_int_equal(worker.rests, 1);
 }
 
+TEST(only_a_sleep_that_switches_is_counted)
+{
+	struct klat_worker worker = { 0 };
+
+	assert_int_equal(klat_sleep_until(&worker, 1), 0);
+	assert_int_equal(worker.rests, 0);
+	klat_sleep(&worker, 1000000);
+	assert_int_equal(worker.rests, 1);
+}
+
 TEST(an_ordinary_thread_needs_no_rest)
 {
 	struct klat_worker worker = { .spin_began = 1 };
@@ -126,6 +136,7 @@ TEST(an_ordinary_thread_needs_no_rest)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_a_sleep_that_switches_is_counted),
 		cmocka_unit_test(an_ordinary_thread_needs_no_rest),
 		cmocka_unit_test(policies_parse_with_and_without_priority),
 		cmocka_unit_test(what_is_no_policy_is_refused),
