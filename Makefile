@@ -196,7 +196,7 @@ parallel = -n auto --maxprocesses 4 --dist loadfile
 without = $(patsubst %,--ignore=%,$(filter %.py,$(1)))
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	$(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) $(call without,$(MEASURING)) || status=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) $(call without,$(MEASURING)) || status=$$?; \
 	$(pytest) -m '$(1)' $(PYTEST) $(MEASURING) $(call without,$(OTHERS)) || status=$$?; \
 	exit $$status)
 endef

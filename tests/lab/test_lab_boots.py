@@ -208,11 +208,7 @@ def test_a_bisection_ends_where_its_command_line_is_wrong(
 
 @pytest.mark.parametrize(
     ("label", "cpus"),
-    [
-        ("stock", 4),
-        ("stock", 80),
-        ("rt", 80),
-    ],
+    [("stock", 4), ("stock", 80), pytest.param("rt", 80, marks=pytest.mark.long)],
 )
 def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
     twice: list[Path], tmp_path: Path, label: str, cpus: int
