@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * epoll, in its three ways. By level, a descriptor is reported for as long as it is readable. With
- * EPOLLONESHOT it is reported once and has to be armed again, a system call for each event, as
- * loops do that hand events to several threads. By edge it is reported when a byte arrives, and the
- * handler has to read all there is.
+ * epoll in its three modes. Level-triggered, it reports a descriptor as long as the descriptor is
+ * readable. With EPOLLONESHOT it reports a descriptor once; arming it again is a system call for
+ * each event, as in loops that hand events to several threads. Edge-triggered, it reports the
+ * arrival of a byte, and the handler has to read all bytes.
  */
 #include "dispatch.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-/* More are left for the next pass. */
+/* The rest waits for the next pass. */
 #define MOST_EVENTS 4096
 
 struct epoll {

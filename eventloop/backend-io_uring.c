@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_uring, in two ways: a poll request for each pair that stays and tells of every arrival, so
- * that the handler reads all there is; and a read request for each pair, which brings its byte and
- * is then made anew. New requests go to the kernel with the call that asks for completions, one
- * system call a pass.
+ * io_uring in two modes. A multishot poll request for each pair reports every arrival, and the
+ * handler reads all bytes. Or a read request for each pair returns its byte and is then submitted
+ * again. New requests go to the kernel with the call that asks for completions, one system call a
+ * pass.
  */
 #include "dispatch.h"
 
@@ -17,12 +17,12 @@
 struct uring {
 	struct io_uring ring;
 	bool begun;
-	uint64_t *bytes; /* where each pair's read goes */
+	uint64_t *bytes; /* buffer of each pair */
 };
 
 static int begin(struct uring *uring, int count)
 {
-	/* Completions when asked for and never in between, where the kernel has that (6.1). */
+	/* Completions only when asked for, if the kernel has that (6.1). */
 	static const unsigned ways[] = { IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
 					 IORING_SETUP_COOP_TASKRUN, 0 };
 	int err = -EINVAL;
@@ -52,7 +52,7 @@ static int open_uring(struct loop *loop)
 	return err ? err : dispatch_open(loop);
 }
 
-/* A request to fill in. Where there is no room, those before it go to the kernel first. */
+/* A request to fill in. If the queue is full, submit it first. */
 static int request(struct uring *uring, struct io_uring_sqe **sqe)
 {
 	int err = 0;
@@ -107,7 +107,7 @@ static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
 		pair->taken =
 			loop_count_bytes(loop, pair, &uring->bytes[pair - loop->pairs], cqe->res);
 	dispatch_ready(loop, pair);
-	/* The kernel may end a poll request that was to stay. */
+	/* The kernel may end a multishot poll request. */
 	if (!loop->backend->reads && !(cqe->flags & IORING_CQE_F_MORE))
 		err = ask(loop, pair);
 	if (err)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libev over epoll. It tells the kernel of a new watcher in its next pass, and of an ended one
- * never: it ignores the descriptor if it is reported, and finds it watched already when it is to be
- * watched again. That is why a round begins and ends with a pass, and fresh descriptors cost more.
+ * libev over epoll. It tells the kernel about a new watcher in its next pass, and never about an
+ * ended one: it ignores the descriptor if the kernel reports it, and finds the descriptor
+ * registered when it is watched again. So a round begins and ends with a pass, and new descriptors
+ * cost more.
  */
 #include "eventloop.h"
 

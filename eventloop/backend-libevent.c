@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libevent over epoll, its core library. A timer is an event of its own: a timeout on the
- * descriptor's event would be set anew twice in each callback, by the library and by us. It handles
- * the most urgent events and asks the kernel again before the others, until none are left.
+ * libevent over epoll, with its core library. Each timer is a separate event: a timeout on the
+ * event of the descriptor would be set twice in each callback, by the library and by this backend.
+ * libevent handles the most urgent events and asks the kernel again before the others, until none
+ * are left.
  */
 #include "eventloop.h"
 

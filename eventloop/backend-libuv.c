@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libuv over epoll: a poll handle for each descriptor, begun and closed in every round, which is
- * what it offers for a descriptor that is not its own. Its timers count milliseconds.
+ * libuv over epoll. libuv watches a foreign descriptor with a poll handle, which is started and
+ * closed in every round. Its timers count milliseconds.
  */
 #include "eventloop.h"
 

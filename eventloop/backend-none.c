@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No event notification at all: which pairs have a byte follows from the chain, and each is handled
- * in its turn. What this takes is the reads and writes that every backend makes; what another takes
- * more is the cost of its event loop.
+ * No event notification. The chain determines which pairs have a byte, and each is handled in its
+ * turn. This takes the time of the reads and writes that every backend makes. The difference to
+ * another backend is the cost of its event loop.
  */
 #include "dispatch.h"
 

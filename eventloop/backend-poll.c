@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll(): the kernel is told of every descriptor in every call, and looks at each. With a limit on
- * the events of a pass, the next one begins behind the last that was handled, so that none starves.
+ * poll(): each call passes every descriptor to the kernel, which looks at all of them. With a limit
+ * on the events of a pass, the next pass starts after the last pair that was handled, so none
+ * starves.
  */
 #include "dispatch.h"
 

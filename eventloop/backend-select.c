@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * select(): as poll(), by sets of bits, which hold the descriptors below FD_SETSIZE (1,024) only.
- */
+/* select(): like poll(), with sets of bits for descriptors below FD_SETSIZE (1,024). */
 #include "dispatch.h"
 
 #include <stdlib.h>

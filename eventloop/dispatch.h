@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the backends without a library have in common: timers, and the order by priority. */
+/* Shared by the backends without a library: timers, and the order by priority. */
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
@@ -8,7 +8,7 @@
 
 struct dispatch {
 	struct timers timers;
-	int64_t now; /* when this pass began */
+	int64_t now; /* start of this pass */
 	struct pair **waiting[LEVELS];
 	int32_t counts[LEVELS];
 };

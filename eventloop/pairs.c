@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-/* Standard streams, the record, what a library opens for itself. */
+/* Standard streams, the record, and files that a library opens. */
 #define OTHER_FILES 64
 
 int64_t pairs_files(int64_t count, enum descriptor descriptor)
@@ -37,7 +37,7 @@ static int make(const struct loop *loop, int fds[2])
 	case PIPE:
 		return pipe2(fds, O_NONBLOCK | O_CLOEXEC);
 	default:
-		/* A semaphore gives one at a time, as a read of one byte does. */
+		/* A read of a semaphore takes one, as a read of one byte does. */
 		fds[0] = fds[1] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC |
 						     (loop->takes_all ? 0 : EFD_SEMAPHORE));
 		return fds[0] < 0 ? -1 : 0;
@@ -45,9 +45,8 @@ static int make(const struct loop *loop, int fds[2])
 }
 
 /*
- * The ends that are watched have the lowest numbers, for select() takes none above 1,023, the ends
- * that are written to those above. A backend that reads by itself is told to wait, for which the
- * descriptor has to be blocking.
+ * The watched ends have the lowest numbers, because select() takes none above 1,023. The ends for
+ * writing have numbers above. A backend that reads by itself needs blocking descriptors.
  */
 static int open_pair(struct loop *loop, struct pair *pair)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The other machine's side of network --remote: numbered UDP datagrams at a steady pace. It times
- * nothing. The pace is kept by absolute times, so that the cost of sending does not add up; a
- * datagram that is late by more than an interval shifts those after it, for packets sent to catch
- * up would reach the reader before it sleeps again.
+ * The sender for network --remote, on another machine: numbered UDP datagrams at a steady pace. It
+ * measures nothing. Each datagram has an absolute time, so the cost of sending does not add up. A
+ * datagram that is late by more than an interval shifts the later ones: datagrams sent to catch up
+ * would reach the reader before it sleeps again.
  */
 #include "base/clock.h"
 #include "datagram.h"
@@ -41,24 +41,24 @@ static const char usage[] =
 	"Usage: client --to ADDRESS [OPTION]...\n"
 	"Sends UDP datagrams to klat's network --remote on another machine.\n"
 	"\n"
-	"  --to ADDRESS      any address in the tun device's subnet but its own,\n"
-	"                    10.168.77.2 if network was given no --address\n"
+	"  --to ADDRESS      any other address in the subnet of the tun device,\n"
+	"                    10.168.77.2 if network runs without --address\n"
 	"  --port N          UDP port (1 to 65535; default 7717)\n"
-	"  --count N         datagrams (1 to 1000000000; default 2000). Those that come\n"
-	"                    while nobody spins are not measured, about one in seven, so\n"
-	"                    send more than the iterations and the warm-up\n"
+	"  --count N         datagrams (1 to 1000000000; default 2000). About one in\n"
+	"                    seven comes while the spinner rests and is not measured,\n"
+	"                    so send more than the iterations and the warm-up\n"
 	"  --interval US     microseconds between two (0 to 10000000; default 1000)\n"
 	"  --bytes N         data in each (24 to 1472; default 64)\n"
 	"  --source ADDRESS  send from this address of this machine\n"
 	"  --help            print this and stop\n"
 	"\n"
-	"This machine needs a route to the device's subnet through the one that\n"
-	"measures, and that one has to forward (network --help says more):\n"
+	"This machine needs a route to the device's subnet through the machine that\n"
+	"measures, and that machine has to forward (see network --help):\n"
 	"  here, as root:    ip route add 10.168.77.0/24 via ROUTER\n"
 	"  there, as root:   sysctl net.ipv4.ip_forward=1; network --remote\n"
 	"  here:             client --to 10.168.77.2\n"
 	"\n"
-	"Exit status: 0 sent (what came of it, network tells); 1 failed; 2 usage.\n";
+	"Exit status: 0 sent (network reports what arrived); 1 failed; 2 usage.\n";
 
 static bool parse_number(const char *name, const char *text, int64_t minimum, int64_t maximum,
 			 int64_t *value)
@@ -87,6 +87,26 @@ static bool parse_address(const char *name, const char *text, struct in_addr *ad
 	return false;
 }
 
+/* The value of the option with this code. */
+static bool parse_value(int code, struct arguments *arguments)
+{
+	switch (code) {
+	case 't':
+		return parse_address("to", optarg, &arguments->to);
+	case 's':
+		return parse_address("source", optarg, &arguments->source);
+	case 'p':
+		return parse_number("port", optarg, 1, 65535, &arguments->port);
+	case 'c':
+		return parse_number("count", optarg, 1, 1000000000, &arguments->count);
+	case 'i':
+		return parse_number("interval", optarg, 0, 10000000, &arguments->interval_us);
+	default:
+		return parse_number("bytes", optarg, sizeof(struct datagram), DATAGRAM_LARGEST,
+				    &arguments->bytes);
+	}
+}
+
 /* Returns the exit status, or -1 to go on. */
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
@@ -107,7 +127,6 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 	opterr = 0;
 	for (;;) {
 		int at = optind, code = getopt_long(argc, argv, "+:", table, NULL);
-		bool valid = true;
 
 		switch (code) {
 		case -1:
@@ -121,47 +140,25 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 				return EXIT_USAGE;
 			}
 			return -1;
-		case 't':
-			valid = parse_address("to", optarg, &arguments->to);
-			break;
-		case 's':
-			valid = parse_address("source", optarg, &arguments->source);
-			break;
-		case 'p':
-			valid = parse_number("port", optarg, 1, 65535, &arguments->port);
-			break;
-		case 'c':
-			valid = parse_number("count", optarg, 1, 1000000000, &arguments->count);
-			break;
-		case 'i':
-			valid = parse_number("interval", optarg, 0, 10000000,
-					     &arguments->interval_us);
-			break;
-		case 'b':
-			valid = parse_number("bytes", optarg, sizeof(struct datagram),
-					     DATAGRAM_LARGEST, &arguments->bytes);
-			break;
 		case 'h':
 			fputs(usage, stdout);
 			return fflush(stdout) || ferror(stdout) ? EXIT_FAILED : EXIT_SENT;
 		case ':':
 			fprintf(stderr, "client: %s needs a value; see --help\n", argv[at]);
 			return EXIT_USAGE;
-		default:
+		case '?':
 			fprintf(stderr,
 				"client: unknown, ambiguous or misused option '%s'; see --help\n",
 				argv[at]);
 			return EXIT_USAGE;
+		default:
+			if (!parse_value(code, arguments))
+				return EXIT_USAGE;
 		}
-		if (!valid)
-			return EXIT_USAGE;
 	}
 }
 
-/*
- * A connected socket: a missing route shows at once, and answers that refuse the datagrams are told
- * to us.
- */
+/* A connected socket reports a missing route at once, and ICMP errors for its datagrams. */
 static int open_socket(const struct arguments *arguments)
 {
 	struct sockaddr_in source = { .sin_family = AF_INET, .sin_addr = arguments->source };
@@ -180,7 +177,7 @@ static int open_socket(const struct arguments *arguments)
 		goto fail;
 	}
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to))) {
-		fprintf(stderr, "client: no way to that address: %s%s\n", strerror(errno),
+		fprintf(stderr, "client: no route to that address: %s%s\n", strerror(errno),
 			errno == ENETUNREACH
 				? "; add a route through the machine that measures, see --help"
 				: "");
@@ -200,7 +197,7 @@ static void sleep_until(int64_t ns)
 		;
 }
 
-/* ICMP's answer to an earlier datagram, which send() returns in place of sending this one. */
+/* An ICMP error for an earlier datagram. send() returns it and does not send this datagram. */
 static bool is_refusal(int error)
 {
 	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
@@ -265,8 +262,9 @@ int main(int argc, char **argv)
 	       result.seconds, (long long)result.late);
 	if (result.refused)
 		fprintf(stderr,
-			"client: %lld answers refused them, the last one: %s; is network --remote "
-			"running, for this address and --port, and is its machine forwarding?\n",
+			"client: %lld datagrams were refused, the last one: %s; is network "
+			"--remote "
+			"running with this address and --port, and is its machine forwarding?\n",
 			(long long)result.refused, strerror(result.refusal));
 	if (err)
 		fprintf(stderr, "client: cannot send: %s\n", strerror(-err));

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What network/client sends and network/network recognises among whatever else reaches its device.
- */
+/* The datagrams of network/client and network, recognised among other packets on the device. */
 #ifndef KLAT_NETWORK_DATAGRAM_H
 #define KLAT_NETWORK_DATAGRAM_H
 
@@ -11,13 +9,11 @@
 #define DATAGRAM_PORT 7717
 #define DATAGRAM_LARGEST 1472 /* one Ethernet frame: 1500 less the IPv4 and UDP headers */
 
-/*
- * The beginning of every datagram's data, in network byte order but for `start`, which does not
- * leave the machine.
+/* The start of every datagram. Network byte order, except for `start`, which stays on one machine.
  */
 struct datagram {
 	uint32_t magic;
-	uint32_t stream; /* tells one sender's numbering from another's */
+	uint32_t stream; /* identifies the numbering of a sender */
 	uint32_t sequence;
 	uint32_t reserved;
 	uint64_t start; /* the sender's counter before send(); 0 from another machine */

@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-/* Of the block in each part but the last. */
+/* The bytes of the block in each part, except in the last. */
 static size_t part_size(const struct options *o)
 {
 	return o->datagram - sizeof(struct fragment);
@@ -32,9 +32,9 @@ static size_t part_at(const struct options *o, uint32_t index, size_t *length)
 }
 
 /*
- * One in so many, at random, for a strict rhythm could fall in step with the repair and spoil the
- * same part for ever. The multiplier and increment of Numerical Recipes; the upper bits are the
- * random ones.
+ * One in `every`, at random. A fixed rhythm could fall in step with the repair and spoil the same
+ * part for ever. The multiplier and increment are those of Numerical Recipes; the upper bits are
+ * the random ones.
  */
 static bool comes_up(struct side *side, int64_t every)
 {
@@ -96,9 +96,9 @@ static int transmit(struct side *side, const struct fragment *header)
 }
 
 /*
- * What networks do to a datagram: lose it, have the next one overtake it, deliver it twice. Where
- * that next one is of another message, the bytes of the one held back are no longer there; but
- * neither does anybody await it then.
+ * The faults of a network: it drops a datagram, lets the next one overtake it, or delivers it
+ * twice. If the next datagram belongs to another message, the bytes of the one that was held back
+ * are gone; but then nobody waits for them.
  */
 static int transmit_spoiled(struct side *side, const struct fragment *header)
 {
@@ -175,7 +175,7 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 {
 	if (size >= 0)
 		return 0;
-	/* A sleep that a beat ended is none for a message. */
+	/* A sleep that a beat ended does not count as one for a message. */
 	side->worker->rests += errno == EINTR;
 	if (errno == EAGAIN || errno == EINTR)
 		return -EAGAIN;
@@ -185,7 +185,7 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 			  strerror(errno));
 }
 
-/* Into the place of the first part that is missing, which is where it belongs if none is lost. */
+/* Receive into the place of the first missing part: the right place if no part is lost. */
 ssize_t fragment_receive_part(struct side *side, struct fragment *header)
 {
 	const struct options *o = side->options;
@@ -196,7 +196,7 @@ ssize_t fragment_receive_part(struct side *side, struct fragment *header)
 	ssize_t size = recvmsg(side->in, &message, 0);
 
 	side->landed = side->next_part;
-	/* What is longer than the parts is none of ours. */
+	/* A longer datagram is not ours. */
 	if (size < (ssize_t)sizeof(*header) || message.msg_flags & MSG_TRUNC)
 		return fragment_receive_failed(side, size);
 	return size;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Through memory that both sides see: a descriptor of the block (thread-pointer, shm-zero-copy), or
- * the block itself, copied in by one and out by the other (shm-copy). thread-pointer hands over an
- * address, which means something within one address space only; shm-zero-copy an offset into the
- * region. Without --touch neither touches the block: what is timed then does not depend on its
- * size.
+ * Shared memory: a descriptor of the block (thread-pointer, shm-zero-copy), or the block itself,
+ * copied in by one side and out by the other (shm-copy). thread-pointer passes an address, which is
+ * valid in one address space only; shm-zero-copy passes an offset into the region. Without --touch
+ * nobody touches the block, and the time does not depend on its size.
  */
 #include "ring.h"
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Over IP multicast, made reliable by repair on request (NAK-based, as PGM, RFC 3208, and NORM, RFC
- * 5740, are; their libraries run a thread and a rate limit of their own, which would be what is
- * timed). Each side receives on a port of the group of its own, and sends to the other's.
+ * IP multicast with repair on request, based on NAKs as in PGM (RFC 3208) and NORM (RFC 5740).
+ * Their libraries run a thread and a rate limit of their own, which would dominate the samples.
+ * Each side receives on its own port of the group and sends to the port of the other.
  *
  *   DATA    a part of a message, as fragments.h cuts it.
- *   REPAIR  the same, once more.
- *   NAK     sent by a receiver that sees a hole: `index` is the first part that it lacks, the upper
- *           bits of `kind` are how many follow. A hole shows when a later part comes, and is named
- *           once; after that, and where the last parts are missing, a STATUS has it named.
+ *   REPAIR  the same part, sent again.
+ *   NAK     sent by a receiver that misses parts: `index` is the first one, the upper bits of
+ * `kind` are their number. A later part shows that parts are missing, and the receiver then sends
+ *           one NAK. After that, or if the last parts are missing, a STATUS makes it send another.
  *   STATUS  "I have sent all of this message." The initiator sends one after every STATUS_MS of
- *           silence. A receiver that lacks parts of that message sends NAKs for them; a responder
- *           that has answered it sends a STATUS of its answer, which the initiator then asks for.
+ *           silence. A receiver that misses parts of that message sends NAKs. A responder that has
+ *           answered it sends a STATUS of its answer, and the initiator then asks for the answer.
  *
- * So a loss of any of the three is made good: of a part or a NAK by the next STATUS, of a STATUS by
- * the one after it. An answer is the acknowledgement of its message, so that a sender keeps one
- * message only. The repair is in the sample, as it is in the program's life.
+ * The next STATUS repairs a lost part or NAK, and also a lost STATUS. An answer acknowledges its
+ * message, so a sender keeps only one message. A sample contains the repair, as in a real program.
  */
 #include "fragments.h"
 #include "inet.h"
@@ -29,7 +28,7 @@
 #include <unistd.h>
 
 #define STATUS_MS 10
-#define GROUP "239.255.77.17" /* of the range for one's own organisation, RFC 2365 */
+#define GROUP "239.255.77.17" /* organization-local scope, RFC 2365 */
 
 static int send_multicast(struct side *side, uint64_t word)
 {
@@ -160,7 +159,7 @@ static int receive_multicast(struct side *side, struct message *message)
 			patience.since = 0;
 			err = on_datagram(side, &header, size);
 		}
-		/* What only asks or tells may go to and fro for ever. */
+		/* NAKs and STATUS messages alone could go back and forth for ever. */
 		if (side->gathered != gathered)
 			patience.quiet = 0;
 	}
@@ -176,7 +175,7 @@ static int64_t status_ms(const struct options *o)
 	return STATUS_MS;
 }
 
-/* The interface's name, by --interface or by an address of it. */
+/* The name of the interface, from --interface or from an address of the interface. */
 static int find_interface(struct klat_run *run, struct in_addr address, char name[IFNAMSIZ])
 {
 	const struct options *o = run->options;
@@ -218,7 +217,7 @@ static int check_interface(struct klat_run *run, int fd, const char *name)
 				  strerror(errno));
 	if (!(request.ifr_flags & IFF_UP))
 		return klat_skip(run, "the network interface %s is down", name);
-	/* The loopback does it without the flag. */
+	/* The loopback does multicast without the flag. */
 	if (!(request.ifr_flags & (IFF_MULTICAST | IFF_LOOPBACK)))
 		return klat_skip(run,
 				 "the network interface %s does no multicast; choose another with "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What blocks hold after their header: words of 64 bits that count up from a base of the message's
- * own, so that a word of another message, or of another place, differs. Written and compared at the
- * speed of memory.
+ * The payload of a block: words of 64 bits that count up from a base. Each message has its own
+ * base, so a word of another message or place differs. Writing and comparing run at the speed of
+ * memory.
  */
 #ifndef KLAT_TRANSPORT_PATTERN_H
 #define KLAT_TRANSPORT_PATTERN_H

@@ -52,9 +52,9 @@ struct ring {
 };
 
 /*
- * Once in RING_SLOTS messages the producer asks how many slots are free, and the ring begins anew,
- * which no prefetcher foresees. Such a message takes longer. At which of them is left to chance, or
- * it would be the same ones in every run.
+ * Once in RING_SLOTS messages the producer reads how many slots are free, and the ring starts again
+ * at its first slot, which no prefetcher predicts. Such a message takes longer. A random start
+ * varies which messages these are; otherwise they would be the same ones in every run.
  */
 static inline void ring_begin(struct ring *ring)
 {
@@ -74,8 +74,8 @@ static inline void ring_wake(uint32_t *awaited)
 }
 
 /*
- * Until *word has reached `value`. Blocking, the limit is the library's, which ends a run that
- * makes no progress.
+ * Wait until *word has reached `value`. When it blocks, the library's limit ends a run that makes
+ * no progress.
  */
 static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t value,
 			    uint32_t *awaited)
@@ -93,7 +93,7 @@ static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t va
 		__atomic_store_n(awaited, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) < value)
 			syscall(SYS_futex, awaited, FUTEX_WAIT, 1, NULL, NULL, 0);
-		/* Or the next publication would wake nobody at the price of a call. */
+		/* Otherwise the next publication would make a system call that wakes nobody. */
 		__atomic_store_n(awaited, 0, __ATOMIC_SEQ_CST);
 	}
 	return 0;

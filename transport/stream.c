@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Through the kernel as a stream of bytes: a pair of pipes, or a pair of connected sockets. Reads
- * and writes may each be partial, and go on until the block is through. Spinning, the descriptors
- * do not block and are polled by the call itself. No buffer is made larger than the system's
- * default.
+ * A stream of bytes through the kernel: a pair of pipes, or a pair of connected sockets. Each read
+ * or write may be partial, so both loop until the block is complete. Spinning sides use nonblocking
+ * descriptors and poll with the call itself. Buffers have the system's default size.
  *
- * A spinner that finds nothing for a whole turn pauses. Where packets come fast the kernel leaves
- * their delivery to a thread of no real-time priority on the CPU that took the interrupt, and a
- * spinner of that CPU would wait for what it keeps from coming.
+ * A spinner that finds nothing for a whole turn pauses. If packets come fast, the kernel leaves
+ * their delivery to a thread without real-time priority, on the CPU that took the interrupt. A
+ * spinner on that CPU keeps this thread from running.
  */
 #include "inet.h"
 
@@ -163,7 +162,7 @@ static int open_unix(struct klat_run *run)
 	return set_waits(run);
 }
 
-/* The responder's side listens for the initiator's, both from here. */
+/* Both ends are made here; the responder listens. */
 static int make_tcp(struct klat_run *run)
 {
 	struct state *state = run->state;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Over UDP as it is: what the network or a full buffer loses, it loses. A message of which a part
- * is missing does not arrive. The initiator sends it again after loss_ms() of silence and counts it
- * as lost. Its sample begins when the message was first sent: begun anew, a sample would hide every
- * stall that is longer than loss_ms(). So a lost message shows as a sample of loss_ms() and more.
+ * Plain UDP: the network or a full buffer may drop datagrams. A message with a missing part does
+ * not arrive. The initiator sends it again after loss_ms() of silence and counts it as lost. Its
+ * sample begins when the message was first sent. Otherwise a sample would hide every stall longer
+ * than loss_ms(). So a lost message shows as a sample of at least loss_ms().
  *
- * On a network slower than loss_ms() has it, every attempt would be given up while it is on its
- * way. An answer to one that was tells (as in the Eifel detection, RFC 3522): it and the next
- * messages are then given as long as that answer took, and later three times as long as the last
- * one did, which is where RFC 6298 begins.
+ * On a slow network, loss_ms() may be shorter than a round trip, and every attempt would be given
+ * up too early. An answer to such an attempt shows this (as in the Eifel detection, RFC 3522). The
+ * limit of this message and the next ones is then the time of that answer, and later three times
+ * the time of the last answer, which is the initial value of RFC 6298.
  *
- * Each time is an attempt of its own, with its number in the word, and a message arrives when all
- * parts of one attempt have: put together from two it would be there before the later one was sent
- * to its end, and look too fast. So a part of an attempt that was given up is left alone, even if
- * it comes late or among those of the next.
+ * Each repetition is a separate attempt with its number in the word. A message has arrived when all
+ * parts of one attempt have. Parts of two attempts do not make a message: it would be complete
+ * before the later attempt was sent, and look too fast. So late parts of an earlier attempt are
+ * ignored.
  */
 #include "fragments.h"
 #include "inet.h"
 
 #include <errno.h>
 
-/* Enough for a message there and one back at 20 MB/s. */
+/* Enough for a message in each direction at 20 MB/s. */
 static int64_t loss_ms(const struct options *o)
 {
 	return 20 + o->bytes / 10000;
@@ -31,7 +31,7 @@ static uint64_t least_limit(const struct side *side)
 	return side->run->counter_khz * loss_ms(side->options);
 }
 
-/* No more than a third of all the time that there is, so that a message is sent more than once. */
+/* At most a third of the limit, so that a message is sent more than once. */
 static void allow(struct side *side, uint64_t ticks)
 {
 	const uint64_t most = side->limit / 3;
@@ -57,7 +57,8 @@ static int send_again(struct side *side)
 	return fragment_send_all(side, side->sent_word);
 }
 
-/* Of the responder, to the message before: its answer was lost. The last part stands for all. */
+/* The responder gets the message before again: its answer was lost. The last part stands for all.
+ */
 static int answer_again(struct side *side, const struct fragment *header)
 {
 	side->tally.outdated++;
@@ -117,7 +118,7 @@ static int on_datagram(struct side *side, const struct fragment *header, ssize_t
 
 static int receive_udp(struct side *side, struct message *message)
 {
-	/* Without the stamp where no answer has ever come late: it would be in the sample. */
+	/* No stamp until an answer was late: it would add to the sample. */
 	const uint64_t began = side->loss_limit ? klat_ticks() : 0;
 	struct patience patience = { .limit = began ? side->loss_limit : least_limit(side) };
 	int err = 0;
