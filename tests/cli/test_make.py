@@ -61,6 +61,18 @@ def files_below(path: Path) -> set[str]:
     return {str(file.relative_to(path)) for file in path.rglob("*") if not file.is_dir()}
 
 
+@pytest.mark.parametrize("words, status", [((), 0), (("WERROR=1",), 2)])
+def test_a_warning_stops_only_a_build_that_asks_for_it(
+    words: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    copy = copy_tree(tmp_path)
+    source = copy / "lib" / "base" / "lock.c"
+    source.write_text(source.read_text() + "static int unused;\n")
+    done = make(copy, "WERROR=", *words, "build/lib/base/lock.o")
+    assert done.status == status, str(done)
+    assert "unused" in done.err
+
+
 def test_building_again_does_nothing(tree: Path) -> None:
     done = make(tree)
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
