@@ -15,7 +15,7 @@ enum {
 	EXIT_SKIPPED = 4
 };
 
-/* All that can be wrong with the command line, before anything of the machine is touched. */
+/* Check the command line. Nothing of the machine is changed before. */
 static int prepare(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
@@ -62,7 +62,7 @@ static int prepare(struct klat_run *run)
 	return err ? klat_usage(run, "the options are too long to record") : 0;
 }
 
-/* What failed before the last buffer is left in the stream's error, and its errno is lost: 0. */
+/* errno is 0 afterwards if an earlier write failed: the stream keeps only its error flag. */
 static bool is_written(FILE *out)
 {
 	errno = 0;
@@ -116,7 +116,7 @@ static int exit_status(enum klat_status status)
 	}
 }
 
-/* Help and the like: true when that was all. */
+/* Print --help, --version and so on. True if there is nothing else to do. */
 static bool inform(const struct klat_run *run)
 {
 	const struct klat_common *common = &run->library->common;

@@ -50,13 +50,13 @@ bool klat_place_is_one_cpu(const struct klat_run *run)
 	return run->cpus_given ? are_one(run) : klat_machine_has_one_cpu();
 }
 
-/* Whether a program with several roles has them on the only CPU unasked. */
+/* Without --cpus, all roles share the only CPU of the machine. */
 static bool shares_one_cpu(const struct klat_run *run)
 {
 	return run->one_cpu && !run->cpus_given && !run->benchmark->distinct_cpus;
 }
 
-/* Whether there are enough, where the program chooses among those that it may use. */
+/* Whether there are enough CPUs. With --cpus the user has chosen them. */
 static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
 {
 	int available, err = klat_cpus_allowed(allowed);

@@ -99,8 +99,7 @@ static int map_workers(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 
-	/* A program adds at most one worker a place, and one more where two roles share the first,
-	 * unless it said otherwise. */
+	/* One worker for each place, and one more if two roles share the first place. */
 	library->worker_capacity =
 		run->most_workers > run->cpu_count ? run->most_workers : run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
@@ -138,7 +137,7 @@ static void calibrate(struct klat_run *run)
 	run->counter_khz = run->library->counter.khz;
 }
 
-/* What to ask of klat_spin() for a spin of so many nanoseconds, 0 for none. */
+/* The argument of klat_spin() for a spin of `ns`. 0: no spin. */
 static uint64_t spin_of(const struct klat_run *run, int64_t ns)
 {
 	uint64_t ticks = ns * run->counter_khz / 1e6, excess = ns ? klat_spin_excess() : 0;
@@ -151,7 +150,7 @@ int klat_run_perform(struct klat_run *run)
 	struct klat_library *library = run->library;
 	int err;
 
-	/* A run that is skipped has its time too, which tells it from the next. */
+	/* A skipped run is recorded with its time too. */
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (klat_arch_missing())
 		return klat_skip(run, "this CPU has no %s", klat_arch_missing());

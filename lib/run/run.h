@@ -153,8 +153,8 @@ int klat_run_perform(struct klat_run *run);
 /* Take run->cpus from the list of --cpus. -EINVAL after klat_usage(). */
 int klat_place_given(struct klat_run *run, const char *list);
 /*
- * Whether all roles are on one CPU, as far as that is known before the program says how many it
- * has. A machine with a single CPU, as every one in counted mode, leaves no choice.
+ * Whether all roles are on one CPU, as far as known before configure(): --cpus names one CPU, or
+ * the machine has only one, as in counted mode.
  */
 bool klat_place_is_one_cpu(const struct klat_run *run);
 /* Whether the run may use enough CPUs: 0, or -errno after klat_skip() or klat_error(). */

@@ -37,7 +37,7 @@ static int measure(struct klat_run *run)
 		klat_error(run, -err, "setup() failed: %s", strerror(-err));
 	if (!err)
 		err = klat_workers_run(run);
-	/* Not the clock of start_ns, which somebody may set meanwhile. */
+	/* Not the clock of start_ns: that one can be set during the run. */
 	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
 	if (run->benchmark->teardown)
 		run->benchmark->teardown(run);
@@ -47,8 +47,8 @@ static int measure(struct klat_run *run)
 }
 
 /*
- * The measured process, on the first CPU from its birth: the kernel remembers for each address
- * space where it has run, and sends TLB shootdowns there.
+ * The measured process runs on the first CPU from its first instruction. The kernel sends TLB
+ * shootdowns to every CPU on which an address space has run.
  */
 static pid_t fork_measured(struct klat_run *run)
 {
@@ -69,9 +69,9 @@ static pid_t fork_measured(struct klat_run *run)
 }
 
 /*
- * The supervisor wakes every second, and where it runs, the address space that is measured does
- * not: a shootdown would leave that CPU out. So it stays where nobody is measured; where all CPUs
- * are taken, with the first worker, unless that has a priority and could keep it from running.
+ * The supervisor wakes every second. A CPU that runs it has left the measured address space, and a
+ * shootdown skips that CPU. So the supervisor uses CPUs without a worker. If there are none, it
+ * stays on the first worker's CPU, unless a real-time worker there could keep it from running.
  */
 static void stand_aside(const struct klat_run *run, const klat_cpu_set *allowed)
 {
@@ -95,8 +95,8 @@ static int64_t progress(const struct klat_run *run)
 }
 
 /*
- * Wait for the measured process, or for a signal to us. Returns the signal's number, or 0;
- * -ETIMEDOUT when no worker has made progress for run->patience seconds.
+ * Wait until the measured process ends: 0. A signal to the supervisor: its number. No progress of
+ * any worker for run->patience seconds: -ETIMEDOUT.
  */
 static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct rusage *usage)
 {

@@ -126,8 +126,8 @@ static void read_back(struct klat_worker *worker)
 	worker->priority_obtained = param.sched_priority;
 }
 
-/* The others may be waiting for this one, in a spin, a read or at the barrier: the run ends here,
- * not when patience does. */
+/* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
+ * and not after run->patience. */
 static void fail(const struct klat_worker *worker)
 {
 	if (klat_has_result(worker->run))
@@ -152,7 +152,7 @@ static void *worker_main(void *argument)
 	worker->tid = gettid();
 	prefault_stack();
 	klat_arch_stamp_end(&worker->cpu_identity);
-	/* No floor of time, and a crowd that reads the counter at once is slow in an emulator. */
+	/* In an emulator the floor is no time, and many readers of the counter are slow. */
 	worker->floor = klat_emulated() ? 0 : klat_counter_floor(worker);
 	worker->strayed = 0;
 	pinned_first = pinned_to(worker->cpu);
@@ -165,7 +165,7 @@ static void *worker_main(void *argument)
 	worker->result = worker->body(worker);
 	if (worker->result)
 		fail(worker);
-	/* Before the barrier, whose sleep is none of the body's. */
+	/* Before the barrier: its sleep does not belong to the body. */
 	observed_part_ends(worker);
 	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
@@ -283,7 +283,7 @@ static int start_process(struct klat_worker *worker)
 /* For on_child(). */
 static struct klat_library *watching;
 
-/* A worker that is killed or cannot start would leave the others at a barrier for ever. */
+/* Without this, the other workers would wait at a barrier for ever. */
 static void on_child(int signal, siginfo_t *info, void *context)
 {
 	(void)signal;
@@ -297,7 +297,7 @@ static void on_child(int signal, siginfo_t *info, void *context)
 
 static void watch_children(struct klat_run *run)
 {
-	/* One that is stopped has not ended. */
+	/* A process that is stopped has not ended. */
 	struct sigaction action = { .sa_sigaction = on_child,
 				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP };
 	sigset_t set;
@@ -345,14 +345,13 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	klat_samples_prefault(run);
-	/* A failure leaves workers at the barrier; they end with this process, which has nothing
-	 * left to do. */
+	/* After a failure, workers stay at the barrier. They end with this process. */
 	err = start_all(run);
 	if (err)
 		return err;
 	pthread_barrier_wait(&library->barrier);
-	/* Now that every stack exists. What the measured operation maps must not be locked, so
-	 * nothing later is. */
+	/* Every stack exists now. Nothing is locked later: what the measured operation maps must
+	 * stay unlocked. */
 	if (library->memory_locked)
 		klat_memory_lock();
 	klat_snapshot_take(&library->before, run);
