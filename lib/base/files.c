@@ -262,13 +262,11 @@ int klat_file_read(int directory, const char *path, size_t limit, char **text, s
 static uint64_t unguessable(void)
 {
 	uint64_t number;
-	struct timespec now;
 
 	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == sizeof(number))
 		return number;
 	/* Early in the boot: no other user can guess yet. */
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_nsec;
+	return klat_now_ns();
 }
 
 static void keep_owner_and_mode(int fd, const struct stat *before)
