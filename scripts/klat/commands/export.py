@@ -14,7 +14,7 @@ from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
     from klat.compare.comparison import Options
-    from klat.export.material import Material
+    from klat.export.exported_runs import ExportedRuns
 
 _DESCRIPTION = """\
 Writes what some sessions measured, or the verdicts on them, in a format that
@@ -109,17 +109,17 @@ _JUDGING = ("margin", "alpha", "quantile", "correction", "allow")
 def _runs(args: argparse.Namespace, directory: bool) -> None:
     from klat import export
     from klat.base.errors import KlatError
-    from klat.export.material import read_material
+    from klat.export.exported_runs import read_runs
 
     for name in _JUDGING:
         if getattr(args, name) is not None:
             raise KlatError(f"--{name} is of verdicts, which {args.format} does not hold")
-    material = read_material(args.paths, args.benchmark, args.metric)
-    _tell(material)
+    exported = read_runs(args.paths, args.benchmark, args.metric)
+    _tell(exported)
     if directory:
         from klat.export import hgrm
 
-        distributions = list(hgrm.files(material))  # compute all before writing the first
+        distributions = list(hgrm.files(exported))  # compute all before writing the first
         with files.explained("make the directory", Path(args.output)):
             files.make_directories(Path(args.output))
         for name, content in distributions:
@@ -127,22 +127,22 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
                 out.write(content)
         return
     with files.output(_destination(args)) as out:
-        export.load(args.format).write(material, out)
+        export.load(args.format).write(exported, out)
 
 
-def _tell(material: Material) -> None:
-    from klat.export.material import counted, unit
+def _tell(exported: ExportedRuns) -> None:
+    from klat.export.exported_runs import counted, unit
 
-    for problem in material.problems:
+    for problem in exported.problems:
         _say(problem)
-    for line in material.unmeasurable:
+    for line in exported.unmeasurable:
         _say(line)
-    if material.left_out:
-        _say(f"left out, for they count in no figure: {counted(material.left_out)}")
-    for label in material.labels:
+    if exported.left_out:
+        _say(f"left out, for they count in no figure: {counted(exported.left_out)}")
+    for label in exported.labels:
         if label.unit == "ticks" and unit(label) != "ns":
             _say(f"label {label.name}: mode {label.mode}, so its ticks are exported as no time")
-    names = [label.name for label in material.labels]
+    names = [label.name for label in exported.labels]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             _say(

@@ -20,8 +20,11 @@ NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVER
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. `metrics` empty means all. `tested` are the estimands that verdicts are
-    given on; empty means the median, and p99 where the samples support it. `threshold` is in nanoseconds, or in the unit where time means nothing.
+    """What the user asked for.
+
+    Empty `metrics` means all. `tested` lists the estimands that get a verdict; empty means the
+    median, and p99 where the samples support it. `threshold` is in nanoseconds, or in the side's
+    unit where time means nothing.
     """
 
     rules: Rules = Rules()
@@ -39,7 +42,7 @@ class Options:
 
 @dataclass(frozen=True)
 class SideInfo:
-    """What heads a report of one side."""
+    """The head of a report on one side."""
 
     path: str
     label: str
@@ -58,7 +61,7 @@ class SideInfo:
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest sample of one side, with what it is the largest of; no interval is honest for it.
+    """The largest sample of one side and the number of samples and runs. It has no valid interval.
 
     With a threshold: how many samples and runs exceed it, and the interval of the share of runs.
     """
@@ -128,8 +131,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """What is in no cell: measured by NEW and not by BASE; or tried, and measured by neither, and then
-    its key is without metric. `failed` where BASE tried it and failed: that is not shown either."""
+    """A measurement in no cell: only NEW has it, or no side has it and its key is without metric.
+    `failed` if BASE tried it and failed."""
 
     key: Key
     reason: str

@@ -30,7 +30,7 @@ from klat.stats.proportion import clustered
 
 @dataclass
 class OpenResult:
-    """A result on its way. `pair` is empty on both sides where there is nothing to judge."""
+    """A result before all tests are judged together. `pair` is empty if there is nothing to judge."""
 
     estimand: Estimand
     tested: bool
@@ -114,8 +114,7 @@ def open_cell(
 def _with_placement(
     keys: tuple[Key, Key], base: CellRuns, new: CellRuns, unlike: list[Condition]
 ) -> list[Condition]:
-    """The conditions with that of the placement, where it differs: it is one with that of the CPUs, but
-    for CPUs that vary within a side."""
+    """Add a condition if the placements differ. It includes the CPUs, unless they vary within a side."""
     if keys[0][2] == keys[1][2]:
         return unlike
     placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
@@ -131,7 +130,7 @@ def _with_placement(
 def _under_test(
     base: Key, new: Key, names: Set[str], followed: Sequence[Condition]
 ) -> Iterator[str]:
-    """What is not the same, each as `name: BASE | NEW`."""
+    """What differs between the sides, as `name: BASE | NEW`."""
     values = [dict(item.partition("=")[::2] for item in key[1].split(";")) for key in (base, new)]
     said = {condition.key for condition in followed}
     for name in sorted(names):
@@ -147,8 +146,10 @@ def _under_test(
 def _over_boots(
     base: CellRuns, new: CellRuns, estimand: Estimand, boots: Units, rules: Rules
 ) -> Judgement | None:
-    """Each boot as one pair, of the blocks that are complete on both sides: of others a drift does
-    not cancel. None with fewer than two boots."""
+    """Describe the difference with each boot as one pair. None with fewer than two boots.
+
+    Only blocks that are complete on both sides count: in others a drift does not cancel.
+    """
     both = {key for key in base.units.keys() & new.units.keys() if key[1]}
     if len({boot for boot, _ in both}) < 2:
         return None
@@ -161,7 +162,7 @@ def _over_boots(
 
 
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
-    """Of a cell without runs that count on a side."""
+    """The judgement of a cell in which a side has no run that counts."""
     told_of = []
     settled = True
     for name, cell, other in (("BASE", base, "NEW"), ("NEW", new, "BASE")):
@@ -177,8 +178,11 @@ def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) ->
 
 
 def _each(cell: CellRuns) -> list[Values]:
-    """Every value that the runs of a cell have of each condition: what varies within a side is no
-    more alike than what differs between two, for the sides may hold it in other shares."""
+    """All values of each condition in the runs of a cell.
+
+    A condition that varies within a side disagrees, because the shares of its values may differ
+    between the sides.
+    """
     held = {name: sorted(values) for name, values in cell.values.items()}
     count = max(map(len, held.values()))
     return [{name: vs[min(i, len(vs) - 1)] for name, vs in held.items()} for i in range(count)]

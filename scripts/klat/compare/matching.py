@@ -14,13 +14,13 @@ from klat.compare.units import SideUnits, side_units
 from klat.record.session import NOT_MEASURABLE, printable
 
 
-# What a run's reason begins with where the kernel did not deliver the event.
+# The reason of a run starts with this if the kernel did not deliver the event.
 _UNDELIVERED = "not delivered: "
 
 
 @dataclass(frozen=True)
 class MatchedCell:
-    """What makes a cell. Where a side has no figure of it, both keys are the other's."""
+    """The runs of one cell. If one side has no figure, both keys are the key of the other side."""
 
     keys: tuple[Key, Key]
     base: CellRuns
@@ -34,9 +34,11 @@ class MatchedCell:
 def matched_cells(
     base: Side, new: Side, units: SideUnits, options: Options
 ) -> tuple[list[MatchedCell], list[Uncompared], list[str]]:
-    """All that BASE has with what belongs to it in NEW, if only the reason why it is not there; what
-    BASE failed at and NEW has; what is left; and sentences on runs that are not compared like with
-    like."""
+    """Return the matched cells, what is in no cell, and sentences on runs that were woken differently.
+
+    Every measurement of BASE is in a cell. If NEW has no figure, the cell holds NEW's reasons. A
+    measurement of NEW alone is in a cell if BASE failed at it.
+    """
     wanted = [[k for k in side.cells if _selected(k, options)] for side in (base, new)]
     known = dict(matched(wanted[0], wanted[1], units.declared))
     taken = set(known.values())
@@ -58,7 +60,7 @@ def matched_cells(
         else:
             left.append(Uncompared(key, why_uncounted(runs)))
     pairs, unlike = _by_state(pairs)
-    if not options.metrics:  # for which these would have had is not known
+    if not options.metrics:  # a failed run has no metric
         left += _by_neither(base, new, units.declared, used)
     return pairs, left, unlike
 
@@ -68,7 +70,7 @@ def _selected(key: Key, options: Options) -> bool:
 
 
 def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str]]:
-    """Each pair split by how sleepers were woken, where both sides have runs of several ways."""
+    """Split each cell by how sleepers were woken. Also return sentences on it."""
     found = []
     said: dict[str, None] = {}  # once for all metrics of a program
     for pair in pairs:
@@ -83,7 +85,7 @@ def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str
 
 
 def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
-    """What the side's runs of what the key names say that has no figure. `used` takes their keys."""
+    """Return statuses and reasons of a measurement without a figure. Add the failed keys to `used`."""
     if key in side.unmeasurable:
         return CellRuns(reasons=Counter([NOT_MEASURABLE]))
     measured = {k[:3] for k in side.cells}
@@ -112,7 +114,7 @@ def _merged(cells: Sequence[CellRuns]) -> CellRuns:
 def _by_neither(
     base: Side, new: Side, declared: Declared, used: Sequence[set[Key]]
 ) -> Iterator[Uncompared]:
-    """What a side tried and neither has a figure of, nor the other's figures tell the reason of."""
+    """What a side tried and neither side measured. `used` holds the keys that a cell already reports."""
     seen: set[Key] = set()
     for side, done in zip((base, new), used):
         measured = {key[:3] for key in (*side.cells, *side.unmeasurable)}
@@ -131,7 +133,7 @@ def _by_neither(
 
 
 def why_uncounted(cell: CellRuns) -> str:
-    """Of a cell without a run that counts."""
+    """Why no run of the cell counts."""
     if not cell.reasons:
         return "not measured"
     (why, _), *_ = cell.reasons.most_common(1)
@@ -139,7 +141,7 @@ def why_uncounted(cell: CellRuns) -> str:
 
 
 def not_delivered(cell: CellRuns) -> str:
-    """What the kernel did not deliver; empty unless that is why no run counts."""
+    """What the kernel did not deliver. Empty if runs count or if there is another reason."""
     skipped = set(+cell.statuses) == {"skipped"} and not cell.units
     if not skipped or not all(reason.startswith(_UNDELIVERED) for reason in cell.reasons):
         return ""
@@ -150,10 +152,12 @@ def not_delivered(cell: CellRuns) -> str:
 def matched(
     base: Sequence[Key], new: Sequence[Key], declared: Declared = frozenset()
 ) -> list[tuple[Key, Key]]:
-    """Which cells of the two sides belong together, in BASE's order: those of equal params; then of
-    what is left, where there is no choice which, those that differ in nothing but declared options;
-    then in the placement that followed from these; and those that measure the same under conditions
-    that differ, the last of them placement, which will be refused."""
+    """Pair the keys of the two sides, in BASE's order.
+
+    Equal keys are paired first. Then keys are compared with less and less of them, in the order of
+    `_likenesses`. Two keys are paired if each is the only one left that fits the other. Pairs that
+    differ in more than declared options and their placement are refused later.
+    """
     known = set(new)
     pairs = {key: key for key in base if key in known}
     for bare in _likenesses(declared):
@@ -171,7 +175,7 @@ def matched(
 
 
 def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
-    """What two keys have in common, from all to the least that makes them the same measurement."""
+    """Functions that reduce a key, from the whole key to the least that names a measurement."""
 
     def same(key: Key) -> Key:
         return key
@@ -196,7 +200,7 @@ def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
 
 
 def declared_of(benchmark: str, declared: Declared) -> set[str]:
-    """The options of a benchmark that one side alone was given."""
+    """The options of a benchmark that only one side was given."""
     return {option for name, option in declared if name in (benchmark, "all")}
 
 
@@ -209,7 +213,7 @@ def unmeasurable(base: Side, new: Side, options: Options) -> Iterator[tuple[str,
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """What lies behind the cells of BASE against one NEW, by their keys."""
+    """The runs of each cell of BASE against one NEW, by key."""
 
     runs: dict[Key, tuple[CellRuns, CellRuns]]
     units: SideUnits

@@ -1,6 +1,6 @@
 """What was measured, in the formats of other programs: one module a format.
 
-A format of runs or samples has `write(material, out)`, one of verdicts `write(comparison, out)`;
+A format of runs or samples has `write(exported, out)`, one of verdicts `write(comparison, out)`;
 both write bytes that depend on nothing but the record, so that the same record gives the same file.
 """
 

@@ -15,7 +15,16 @@ import re
 from typing import BinaryIO
 
 from klat import __version__
-from klat.export.material import FIGURES, Material, MetricRuns, escaped, figure, info, mean, unit
+from klat.export.exported_runs import (
+    FIGURES,
+    ExportedRuns,
+    MetricRuns,
+    escaped,
+    figure,
+    info,
+    mean,
+    unit,
+)
 from klat.compare.measurements import Label
 from klat.report.text.numbers import boots
 from klat.compare.sources import Run
@@ -26,18 +35,18 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CPUS = re.compile(r"-(?=[0-9]+\Z)")
 
 
-def write(material: Material, out: BinaryIO) -> None:
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
     lines = [
         f"# klat {__version__}: a line is a run, its N the samples, the value per op their mean.",
         "# Compare labels by: benchstat -col label FILE...",
         "# Runs of one boot are not independent, which benchstat cannot know: klat compare does.",
     ]
-    for name in dict.fromkeys(series.unit for series in material.series):
+    for name in dict.fromkeys(series.unit for series in exported.series):
         units = [f"{name}/op", *(f"{quantile}-{name}" for quantile in FIGURES)]
         lines += [f"Unit {found} better=lower" for found in units]
-    for label in material.labels:
+    for label in exported.labels:
         lines += ["", *_configuration(label)]
-        for series in material.of(label):
+        for series in exported.of(label):
             lines += [_line(series, run) for run in series.runs]
     out.write("".join(f"{line}\n" for line in lines).encode())
 

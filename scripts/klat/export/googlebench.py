@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from klat import __version__
-from klat.export.material import (
+from klat.export.exported_runs import (
     FIGURES,
-    Material,
+    ExportedRuns,
     MetricRuns,
     escaped,
     figure,
@@ -30,13 +30,13 @@ from klat.report.text.numbers import boots
 _NAME = "googlebench"
 
 
-def write(material: Material, out: BinaryIO) -> None:
-    label = only_label(material, _NAME)
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
+    label = only_label(exported, _NAME)
     require_time(label, _NAME)
     document = {
         "context": _context(label),
         "benchmarks": [
-            entry for i, series in enumerate(material.series) for entry in _entries(i, series)
+            entry for i, series in enumerate(exported.series) for entry in _entries(i, series)
         ],
     }
     out.write((json.dumps(document, indent=2, allow_nan=False) + "\n").encode())

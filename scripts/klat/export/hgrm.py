@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import Material, MetricRuns
+from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.report.text.numbers import plural
 from klat.report.plot.series import file_name
 from klat.record.session import printable
@@ -22,23 +22,23 @@ from klat.stats.histogram import CountedValues
 _TICKS = 5
 
 
-def write(material: Material, out: BinaryIO) -> None:
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
     """KlatError where there is more than the one distribution that a file can hold."""
-    if len(material.series) > 1:
-        held = ", ".join(_title(series) for series in material.series[:3])
-        more = ", ..." if material.series[3:] else ""
+    if len(exported.series) > 1:
+        held = ", ".join(_title(series) for series in exported.series[:3])
+        more = ", ..." if exported.series[3:] else ""
         raise KlatError(
-            f"a file of hgrm holds one distribution, and there are {len(material.series)}: {held}"
+            f"a file of hgrm holds one distribution, and there are {len(exported.series)}: {held}"
             f"{more}; choose by --benchmark and --metric, or give a directory, -o DIR/"
         )
-    out.write(_distribution(material.series[0]))
+    out.write(_distribution(exported.series[0]))
 
 
-def files(material: Material) -> Iterator[tuple[str, bytes]]:
+def files(exported: ExportedRuns) -> Iterator[tuple[str, bytes]]:
     """Name and content of one file for each distribution."""
     taken: set[str] = set()
-    for series in material.series:
-        name = stem = file_name("-".join(_parts(series, material)))
+    for series in exported.series:
+        name = stem = file_name("-".join(_parts(series, exported)))
         number = 2
         while name in taken:
             name, number = f"{stem}-{number}", number + 1
@@ -46,11 +46,11 @@ def files(material: Material) -> Iterator[tuple[str, bytes]]:
         yield f"{name}.hgrm", _distribution(series)
 
 
-def _parts(series: MetricRuns, material: Material) -> list[str]:
+def _parts(series: MetricRuns, exported: ExportedRuns) -> list[str]:
     """Label, benchmark and metric, and what else is not the same in all of these."""
     alike = [
         dict(other.names())
-        for other in material.series
+        for other in exported.series
         if (other.setting.benchmark, other.metric) == (series.setting.benchmark, series.metric)
     ]
     own = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.material import Material, MetricRuns, info, unit
+from klat.export.exported_runs import ExportedRuns, MetricRuns, info, unit
 from klat.compare.measurements import Label
 from klat.record.session import STATUSES, printable
 from klat.compare.settings import P999
@@ -26,12 +26,12 @@ _WHAT = {
 Pairs = list[tuple[str, str]]
 
 
-def write(material: Material, out: BinaryIO) -> None:
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
     lines: list[str] = []
-    for name in dict.fromkeys(series.unit for series in material.series):
-        lines += _samples([s for s in material.series if s.unit == name], _UNITS.get(name, name))
-    lines += _runs(material)
-    lines += _labels(material)
+    for name in dict.fromkeys(series.unit for series in exported.series):
+        lines += _samples([s for s in exported.series if s.unit == name], _UNITS.get(name, name))
+    lines += _runs(exported)
+    lines += _labels(exported)
     lines.append("# EOF")
     out.write("".join(f"{line}\n" for line in lines).encode())
 
@@ -68,10 +68,10 @@ def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
             yield f"{name}{_pairs(pairs)} {_number(value)}"
 
 
-def _runs(material: Material) -> Iterator[str]:
+def _runs(exported: ExportedRuns) -> Iterator[str]:
     yield from _family("klat_runs", "gauge", "", "Runs by status; ok and disturbed are usable.")
-    for label in material.labels:
-        settings = {id(s.setting): s.setting for s in material.of(label)}
+    for label in exported.labels:
+        settings = {id(s.setting): s.setting for s in exported.of(label)}
         for setting in settings.values():
             pairs = _label_pairs(label)
             pairs += _setting_pairs(setting.benchmark, setting.placement, setting.params)
@@ -79,12 +79,12 @@ def _runs(material: Material) -> Iterator[str]:
                 yield f"klat_runs{_pairs([*pairs, ('status', status)])} {setting.statuses[status]}"
 
 
-def _labels(material: Material) -> Iterator[str]:
+def _labels(exported: ExportedRuns) -> Iterator[str]:
     yield from _family("klat_boots", "gauge", "", "Boots in which a metric was measured.")
-    for series in material.series:
+    for series in exported.series:
         yield f"klat_boots{_pairs(_series_pairs(series))} {series.measurement.boots}"
     yield from _family("klat_label", "info", "", "What a label was measured on.")
-    for label in material.labels:
+    for label in exported.labels:
         more = [(key, info(label, key)) for key in ("preemption", "architecture")]
         more.append(("unit", _UNITS.get(unit(label), unit(label))))
         yield f"klat_label_info{_pairs([*_label_pairs(label), *more])} 1"

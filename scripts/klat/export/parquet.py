@@ -15,7 +15,7 @@ import numpy as np
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import Material, MetricRuns
+from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.record.samples import Samples
 from klat.compare.sources import Run
 
@@ -23,7 +23,7 @@ from klat.compare.sources import Run
 _ROWS = 1 << 20
 
 
-def write(material: Material, out: BinaryIO) -> None:
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
     """KlatError where pyarrow is missing, or does not bear this numpy."""
     try:
         import pyarrow
@@ -34,10 +34,10 @@ def write(material: Material, out: BinaryIO) -> None:
             " make a venv, pip install pyarrow numpy scipy into it, and start klat by its python"
         ) from None
 
-    schema = _schema(pyarrow, material)
+    schema = _schema(pyarrow, exported)
     with pyarrow.parquet.ParquetWriter(out, schema, compression="snappy") as writer:
         tables, rows = [], 0
-        for series in material.series:
+        for series in exported.series:
             for table in _tables(pyarrow, schema, series):
                 tables.append(table)
                 rows += len(table)
@@ -48,9 +48,9 @@ def write(material: Material, out: BinaryIO) -> None:
             writer.write_table(pyarrow.concat_tables(tables))
 
 
-def _schema(pyarrow: Any, material: Material) -> Any:
+def _schema(pyarrow: Any, exported: ExportedRuns) -> Any:
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    sessions = [session for label in material.labels for session in label.sessions]
+    sessions = [session for label in exported.labels for session in label.sessions]
     return pyarrow.schema(
         [
             *((name, text) for name in ("label", "kernel", "session", "boot")),

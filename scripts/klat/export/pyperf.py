@@ -14,7 +14,15 @@ from typing import Any, BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.material import FIGURES, Material, MetricRuns, figure, info, mean, only_label
+from klat.export.exported_runs import (
+    FIGURES,
+    ExportedRuns,
+    MetricRuns,
+    figure,
+    info,
+    mean,
+    only_label,
+)
 from klat.compare.measurements import Label
 from klat.record.session import printable
 from klat.compare.sources import Run
@@ -22,10 +30,10 @@ from klat.compare.sources import Run
 _SECONDS = 1e-9
 
 
-def write(material: Material, out: BinaryIO) -> None:
-    label = only_label(material, "pyperf")
+def write(exported: ExportedRuns, out: BinaryIO) -> None:
+    label = only_label(exported, "pyperf")
     document = {
-        "benchmarks": [_benchmark(series) for series in material.series],
+        "benchmarks": [_benchmark(series) for series in exported.series],
         "metadata": _metadata(label),
         "version": "1.0",
     }

@@ -60,7 +60,7 @@ class MetricRuns:
 
 
 @dataclass(frozen=True)
-class Material:
+class ExportedRuns:
     """`left_out` counts the runs that are in no series, by status."""
 
     labels: tuple[Label, ...]
@@ -98,9 +98,9 @@ def mean(run: Run) -> float:
     return found
 
 
-def read_material(
+def read_runs(
     paths: Iterable[Path], benchmarks: Sequence[str] = (), metrics: Sequence[str] = ()
-) -> Material:
+) -> ExportedRuns:
     """Every usable run below the paths; of these benchmarks and metrics only, where any is named.
 
     KlatError where that leaves nothing, SessionError as read_labels().
@@ -129,7 +129,7 @@ def read_material(
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise KlatError(f"no run counts{why}, so there is nothing to export")
     kept = tuple(label for label in labels if any(s.label is label for s in series))
-    return Material(kept, series, left_out, tuple(problems), unmeasurable)
+    return ExportedRuns(kept, series, left_out, tuple(problems), unmeasurable)
 
 
 def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:
@@ -144,18 +144,18 @@ def counted(statuses: Counter[str]) -> str:
     return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])
 
 
-def only_label(material: Material, name: str) -> Label:
+def only_label(exported: ExportedRuns, name: str) -> Label:
     """The label of a format whose files hold one. KlatError where there are several."""
-    if len(material.labels) > 1:
+    if len(exported.labels) > 1:
         shown = ", ".join(
-            f"{label.full_name} on Linux {label.kernel}" for label in material.labels[:4]
+            f"{label.full_name} on Linux {label.kernel}" for label in exported.labels[:4]
         )
-        more = ", ..." if material.labels[4:] else ""
+        more = ", ..." if exported.labels[4:] else ""
         raise KlatError(
             f"a file of {name} holds one label on one kernel under the same conditions, and there are"
-            f" {len(material.labels)}: {shown}{more}; export each into a file of its own"
+            f" {len(exported.labels)}: {shown}{more}; export each into a file of its own"
         )
-    return material.labels[0]
+    return exported.labels[0]
 
 
 def require_time(label: Label, name: str) -> None:
