@@ -94,7 +94,8 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
 
 def main() -> int:
     found = list(violations(Path(sys.argv[1])))
-    print("\n".join(found), file=sys.stderr)
+    for line in found:
+        print(line, file=sys.stderr)
     return 1 if found else 0
 
 
