@@ -105,7 +105,7 @@ def test_a_few_boots_are_planned_with_caution(
     path = pilot(session_writer, boots=3)
     status, out, _ = klat_plan(capsys, path)
     assert status == 0
-    assert "cautious" in out and "3 boots tell their own variation only roughly" in out
+    assert "cautious" in out and "3 boots show the variation between boots only roughly" in out
     found = told(capsys, path)
     assert found["cautious"]["boots"] > found["effort"]["boots"]
 
@@ -115,8 +115,8 @@ def test_one_boot_is_said_not_to_tell(
 ) -> None:
     status, out, _ = klat_plan(capsys, pilot(session_writer, boots=1))
     assert status == 3
-    assert "how much boots vary is not known" in " ".join(out.split())
-    assert re.search(r"if boots vary by 0\.5 %: \d+ boots of \d+ runs", out)
+    assert "does not show the variation between boots" in " ".join(out.split())
+    assert re.search(r"if the variation between boots is 0\.5 %: \d+ boots of \d+ runs", out)
     assert max(map(len, out.splitlines())) <= 100
 
 

@@ -198,9 +198,9 @@ def test_only_params_that_differ_are_repeated(
 ) -> None:
     writer = session_writer()
     for size in (1, 10, 9):
-        writer.run({"round_trip": samples(5_000)}, params=PIPES.replace("bytes=1", f"bytes={size}"))
+        writer.run({"round_trip": samples(5_000)}, params=f"bytes={size};peer=process;wait=read")
     _, out, _ = summary(capsys, writer.path)
-    assert out.count("peer=thread") == 1
+    assert out.count("peer=process") == 1 and "wait=" not in out
     assert re.findall(r"bytes=\d+", out) == ["bytes=1", "bytes=9", "bytes=10"]
 
 

@@ -230,7 +230,7 @@ def test_the_table_has_a_row_for_each_value(
     rows = [line.split() for line in table]
     assert ["idle", "runs", "0", "1"] in rows
     assert ["3,000", "3", "2,000", "1,154"] in rows  # nanoseconds of 2.6 ticks
-    assert "spin 1 is lower up to idle=3,000, 0 from 10,000 on" in out
+    assert "item is shorter for 1 up to idle=3,000, for 0 from 10,000 on" in " ".join(out.split())
     document = json.loads(summary(capsys, writer.path, "--format", "json"))
     (sweep,) = document["labels"][0]["sweeps"]
     assert sweep["option"] == "idle" and sweep["by"] == ["spin"]

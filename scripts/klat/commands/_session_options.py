@@ -77,7 +77,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=checked(plan_csv.parse_sweep),
         metavar="BENCHMARK.OPTION=VALUES",
-        help="--runs runs for each value: 0,1,2,4 or 0..79 or both; by ';' if values hold commas",
+        help="run the whole set for each value: 0,1,2,4 or 0..79 or both; with ';' between values"
+        " that hold commas",
     )
     add(
         "--option",
@@ -106,7 +107,12 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         help="run beside the whole session; recorded, ended with it; the names are those of"
         " load/load --list",
     )
-    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where sessions go (default: results, in the current directory)",
+    )
     add(
         "--pause",
         type=number(0, MOST_PAUSE_MS, "number of milliseconds"),
@@ -134,6 +140,11 @@ def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:
     ]
     if given:
         raise KlatError(f"--resume follows the session's own plan, without {', '.join(given)}")
+
+
+def refuse_without_resume(arguments: argparse.Namespace) -> None:
+    if arguments.trust:
+        raise KlatError("--trust goes with --resume: a new session is the user's own")
 
 
 def seed(arguments: argparse.Namespace) -> int:

@@ -122,6 +122,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     from klat.running.recording import Settings
     from klat.running.alternation import TurnsRunner, begin
 
+    _session_options.refuse_without_resume(arguments)
     given = vars(arguments)
     if None in (arguments.a, arguments.b):
         raise KlatError("two settings are needed, --a LABEL and --b LABEL")
@@ -158,4 +159,4 @@ def _begin(arguments: argparse.Namespace) -> int:
         f" into {sessions[0]} and {sessions[1]}",
         file=sys.stderr,
     )
-    return TurnsRunner(sessions, arguments.trust).run()
+    return TurnsRunner(sessions).run()

@@ -114,6 +114,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     from klat.running.recording import Settings, write
     from klat.running.runner import Runner
 
+    _session_options.refuse_without_resume(arguments)
     benchmarks = _session_options.benchmarks(_session_options.named(arguments))
     label = _default_label(arguments) if arguments.label is None else arguments.label
     seed = _session_options.seed(arguments)
@@ -127,4 +128,4 @@ def _begin(arguments: argparse.Namespace) -> int:
         f" into {session}",
         file=sys.stderr,
     )
-    return Runner([session], arguments.trust).run()
+    return Runner([session]).run()

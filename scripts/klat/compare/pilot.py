@@ -341,20 +341,20 @@ def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
     counts = sorted({metric.boots for metric in metrics if metric.runs} - {0})
     if counts == [1]:
         found.append(
-            "the pilot is one boot, so how much boots vary is not known, and how many are needed is"
-            " not either; record the same benchmarks in 2 more boots at least"
+            "the pilot is one boot and does not show the variation between boots; record the same"
+            " benchmarks in at least 2 more boots"
         )
     few = [count for count in counts if 1 < count < 5]
     if few:
         told = " or ".join(map(str, few))
         found.append(
-            f"{told} boots tell their own variation only roughly; the cautious figure allows for"
-            f" that, with a chance of {100 * CAUTION:.0f} %"
+            f"{told} boots show the variation between boots only roughly; the cautious plan allows"
+            f" for that with a chance of {100 * CAUTION:.0f} %"
         )
     if any(metric.boots > 1 and metric.runs == metric.boots for metric in metrics):
         found.append(
-            "boots of one run do not tell the runs' variation from the boots'; all of it is taken"
-            " for the boots'"
+            "boots of one run do not separate the variation between runs from that between boots;"
+            " the plan takes all of it as between boots"
         )
-    found.append("the other kernel may vary more than the pilot's; it is taken to vary alike")
+    found.append("the plan assumes that the other kernel varies as much as the pilot's")
     return found

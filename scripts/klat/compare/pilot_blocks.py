@@ -274,7 +274,8 @@ def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:
     found = []
     if 1 < min((m.blocks for m in metrics if not m.reason), default=9) < 5:
         found.append(
-            "few blocks tell their own variation only roughly; the cautious figure allows for that"
+            "few blocks show the variation between blocks only roughly; the cautious plan allows for"
+            " that"
         )
-    found.append("a verdict is about this boot; in another the change may be another")
+    found.append("a verdict is about this boot; the change may differ in another boot")
     return found

@@ -34,7 +34,7 @@ class TrendKind(str, Enum):
     CHANGED = "changed"
     DRIFTS = "drifts"
     STEADY = "no change found"
-    TOO_FEW = "too few to tell"
+    TOO_FEW = "too few boots"
     NO_FIGURE = "no figure"
 
 

@@ -112,8 +112,7 @@ def comparison_page(
         title=f"{', '.join(labels)} against {comparison.against[0].base.label}",
         comparison=comparison,
         parts=parts,
-        tally=wording.tally(comparison),
-        meaning=wording.MEANINGS[comparison.status],
+        conclusion=wording.conclusion(comparison),
         kind=_STATUS[comparison.status],
         terms=list(wording.terms(comparison)),
         legend=_legend(),
@@ -173,7 +172,7 @@ def _part(
         why=wording.shared_reasons(against, comparison),
         lines=tuple(lines),
         sections=tuple(sections),
-        uncompared=tuple(map(uncompared, against.uncompared)),
+        uncompared=tuple(uncompared(left, against) for left in against.uncompared),
         unmeasurable=tuple(wording.unmeasurable(against)),
         nothing="" if against.shared else wording.nothing_shared(against),
     )
@@ -238,7 +237,7 @@ def _section(
     worst = [wording.figure(side.maximum) for side in (cell.base_worst, cell.new_worst)]
     return Section(
         anchor=anchor,
-        setting=wording.setting(cell),
+        setting=wording.setting(cell.key, wording.keys(against)),
         metric=cell.metric,
         unit=cell.unit,
         badges=tuple((line.estimand, line.badge) for line in lines),
@@ -266,7 +265,7 @@ def _notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
             yield f"{limit}: {wording.exceedance(found)}"
     first = cell.results[0].judgement
     if first.base.units and first.new.units:
-        yield wording.spreads(first, against.unit_noun)
+        yield from wording.spreads(first, against.unit_noun)
     for result in cell.results:
         if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
             yield f"{result.estimand}: {text}"

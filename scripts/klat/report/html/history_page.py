@@ -54,7 +54,7 @@ def history_page(environment: Any, history: History) -> str:
             SeriesLine(
                 f"s{number}",
                 series.key[3],
-                history_text.setting(series),
+                history_text.setting(series, history),
                 Badge(symbol, series.shape.value, kind),
                 history_text.total(series),
                 _reach(series),

@@ -58,7 +58,7 @@ def apart(low: float, high: float) -> tuple[float, float]:
 
 
 def plain(value: float) -> str:
-    return f"{value:,.10g}"
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:,.10g}"
 
 
 def linear_tics(low: float, high: float, most: int = 9) -> str:

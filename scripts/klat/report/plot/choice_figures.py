@@ -9,6 +9,7 @@ import numpy as np
 from klat.report.plot.reduction import spread_out
 from klat.report.plot.axis import Axis, linear_tics
 from klat.report.text.columns import params_text
+from klat.report.text.parameters import parameters
 from klat.report.plot.gnuplot import COLOURS, Figure, line, points, tics
 from klat.report.plot.layout import EDGE, LINE, RIGHT, caption, head
 from klat.report.plot.series import shortened
@@ -17,7 +18,7 @@ from klat.record.session import printable
 from klat.compare.sweeps import SweepLine, Sweep
 from klat.stats.descriptive import Values
 
-_SHAPES = (7, 5, 9, 13, 11, 15)
+_SHAPES = (7, 5, 9, 13, 11, 15, 6, 4)
 _LEFT = 190
 _NAME_LENGTH = 20
 _MARKS = 30
@@ -26,7 +27,7 @@ _ROW = 22
 
 def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
     """A panel for each metric; one for all lines where these are of one metric."""
-    top = head(figure, title(sweep), params_text(sweep.params))
+    top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     if sweep.by:
         for i, held in enumerate(lines):
             figure.mark(EDGE + 14, top, points(_shape(i), 1, _colour(i)))

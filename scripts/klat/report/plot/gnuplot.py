@@ -25,9 +25,10 @@ _SECONDS = 600
 # Okabe and Ito's palette, which stays apart for every common kind of colour blindness.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
-COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+INDIGO, BROWN = "#332288", "#884422"
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, BROWN)
 # Dashes tell the curves apart where colours can't.
-DASHES = ("1", "(18,5)", "(5,4)", "(16,4,4,4)", "(2,3)", "(16,3,2,3,2,3)")
+DASHES = ("1", "(18,5)", "(5,4)", "(16,4,4,4)", "(2,3)", "(16,3,2,3,2,3)", "(9,3)", "(9,3,2,3)")
 GREY, PALE, INK = "#767676", "#DDDDDD", "#222222"
 
 

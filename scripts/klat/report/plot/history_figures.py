@@ -40,14 +40,14 @@ def series_figure(
     figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
-        top = head(figure, f"{series.key[3]}: {told}", setting(series)) + 36
+        top = head(figure, f"{series.key[3]}: {told}", setting(series, history)) + 36
         caption(figure, top, f"{history.options.estimand.name} ({axis.unit})")
         bottom = 430 - 62
     else:
         left, right = 62.0, 428.0
     plot = _plot(figure, series, history, per, 6 if large else 4)
     figure.panel(left, right, top, bottom, plot)
-    return Captioned(figure, f"{series.key[3]}: {setting(series)}", note)
+    return Captioned(figure, f"{series.key[3]}: {setting(series, history)}", note)
 
 
 def _plot(

@@ -13,6 +13,7 @@ from klat.report.plot.gnuplot import COLOURS, DASHES, Figure, line, points
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
+from klat.report.text.parameters import parameters
 from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
 from klat.stats.descriptive import Values
 
@@ -45,7 +46,8 @@ def _draw(
     axis: Axis,
 ) -> None:
     metric = sweeps[0][2].metric
-    top = head(figure, f"{BENCHMARK} {metric}: scaling with responders", params_text(params))
+    shown = params_text(parameters(BENCHMARK, params))
+    top = head(figure, f"{BENCHMARK} {metric}: scaling with responders", shown)
     plot = []
     furthest = max(sweep.points[-1].responders for _, _, sweep in sweeps)
     for i, (name, label, sweep) in enumerate(sweeps):

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from klat.compare.measurements import Label
 from klat.report.text.numbers import plural
 from klat.report.text.columns import params_text
+from klat.report.text.parameters import parameters
 from klat.record.session import printable
 from klat.compare.settings import Measurement, Setting, common_params
 
-_MOST_CURVES = 6
+_MOST_CURVES = 8
 _NAME_LENGTH = 32
 
 
@@ -52,7 +53,7 @@ def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Over
     settings = [setting for label in shown for setting in label.settings]
     slugs = _slugs(settings, list(groups))
     return [
-        Overlay(slugs[key], _title(key), _subtitle(curves), curves)
+        Overlay(slugs[key], _title(key), _subtitle(curves, settings), curves)
         for key, curves in groups.items()
     ]
 
@@ -80,9 +81,11 @@ def _title(key: tuple[str, tuple[tuple[str, str], ...], str, str]) -> str:
     return f"{benchmark} {metric}"
 
 
-def _subtitle(curves: Sequence[Curve]) -> str:
+def _subtitle(curves: Sequence[Curve], settings: Sequence[Setting]) -> str:
     setting = curves[0].setting
-    return f"{params_text(setting.params)}  {setting.placement}".strip()
+    others = [other.params for other in settings if other.benchmark == setting.benchmark]
+    shown = params_text(parameters(setting.benchmark, setting.params, others))
+    return f"{shown}  {setting.placement}".strip()
 
 
 def describe(curve: Curve, runs: int) -> str:

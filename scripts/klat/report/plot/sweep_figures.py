@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,21 +11,35 @@ import numpy as np
 
 from klat.report.plot.reduction import spread_out
 from klat.compare.measurements import Label
-from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics
+from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.choice_figures import draw_choices
-from klat.report.plot.gnuplot import COLOURS, DASHES, Figure, line, points, quoted
+from klat.report.plot.gnuplot import COLOURS, DASHES, INK, Figure, line, points, quoted
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import curve_names, file_name, shortened
-from klat.report.text.sweep_table import crossing_text, runs_text, title
+from klat.report.text.sweep_table import crossing_sentences, runs_text, title
 from klat.report.text.columns import params_text
-from klat.compare.sweeps import SweepLine, Sweep, crossings, sweeps
+from klat.report.text.parameters import parameters
+from klat.compare.sweeps import SweepLine, Sweep, sweeps
 from klat.stats.descriptive import Values
 
-_SHAPES = (7, 5, 9, 13, 11, 15)
+_SHAPES = (7, 5, 9, 13, 11, 15, 6, 4)
 _MARKS_A_POINT = 30
-_MOST_LINES = 12
+_MOST_LINES = len(COLOURS)
+_MOST_SENTENCES = 3
 # An axis on which the largest value is this many times the smallest is logarithmic.
 _DECADES = 30
+_UNITS = {
+    "bytes": "bytes",
+    "consumer-burn": "ns",
+    "dma-latency": "us",
+    "gap": "us",
+    "guest-halt-poll": "ns",
+    "idle": "ns",
+    "period": "us",
+    "rate": "messages per second",
+    "spin-before-sleep": "ns",
+}
+_PUBLISHED = "published, measured on another machine"
 
 
 def sweep_figures(labels: Sequence[Label], axis: Axis) -> list[Figure]:
@@ -33,6 +48,8 @@ def sweep_figures(labels: Sequence[Label], axis: Axis) -> list[Figure]:
     figures: list[Figure] = []
     taken: set[str] = set()
     for sweep in sweeps(labels, curve_names(labels)):
+        if sweep.choices and len({p.value for held in sweep.lines for p in held.points}) < 2:
+            continue  # a figure of equal dots shows nothing that the summary does not say
         parts = [sweep.lines[i : i + _MOST_LINES] for i in range(0, len(sweep.lines), _MOST_LINES)]
         for lines in parts:
             figure = Figure(_free_name(sweep, taken))
@@ -55,6 +72,7 @@ class _Scale:
     """Where values of an axis go. On a logarithmic one, 0 stands left of the smallest value."""
 
     logarithmic: bool
+    whole: bool  # only whole numbers
     low: float  # of what is above 0, on a logarithmic axis
     high: float
     zero: float | None = None
@@ -64,59 +82,92 @@ class _Scale:
 
     def tics(self, most: int) -> str:
         if not self.logarithmic:
-            return linear_tics(self.low, self.high, most)
+            return (whole_tics if self.whole else linear_tics)(self.low, self.high, most)
         text = logarithmic_tics(self.low * 0.999, self.high * 1.001, most)
         return text if self.zero is None else f"{text[:-1]}, '0' {self.zero:.10g})"
 
 
 def _scale_of(values: Values) -> _Scale:
+    whole = bool(np.all(values == np.round(values)))
     above = values[values > 0]
     if not len(above) or values.min() < 0 or above.max() < _DECADES * above.min():
-        return _Scale(False, min(0.0, float(values.min())), max(float(values.max()), 1e-9))
+        return _Scale(False, whole, min(0.0, float(values.min())), max(float(values.max()), 1e-9))
     low, high = float(above.min()), float(above.max())
     zero = low / 10 ** max(0.3, 0.08 * math.log10(high / low)) if values.min() == 0 else None
-    return _Scale(True, low, high, zero)
+    return _Scale(True, whole, low, high, zero)
+
+
+@dataclass(frozen=True)
+class _Style:
+    """How a line is drawn: no two lines of a figure have one colour."""
+
+    colour: str
+    line: str
+    mark: str
+
+    @classmethod
+    def of(cls, i: int) -> _Style:
+        colour = COLOURS[i % len(COLOURS)]
+        dash, shape = DASHES[i % len(DASHES)], _SHAPES[i % len(_SHAPES)]
+        return cls(colour, line(colour, 2, dash), points(shape, 1, colour))
+
+
+def _published(held: SweepLine, axis: Axis) -> list[tuple[float, float]]:
+    if axis.unit != "us":
+        return []
+    return [(x, (p.nanoseconds or 0.0) / 1e3) for x, p in held.published]
+
+
+def _legend(
+    figure: Figure, lines: Sequence[SweepLine], styles: Sequence[_Style], axis: Axis, top: float
+) -> float:
+    """In as many columns as the names leave room for; where the next line goes."""
+    names = [f"{shortened(held.name, 80)}, {runs_text(held)}" for held in lines]
+    longest = max(map(len, names))
+    columns = 3 if longest <= 32 else 2 if longest <= 52 else 1
+    wide = (RIGHT - EDGE) / columns
+    for i, (name, style) in enumerate(zip(names, styles)):
+        x, y = EDGE + i % columns * wide, top + i // columns * LINE
+        figure.swatch(x, y, style.line)
+        figure.mark(x + 14, y, style.mark)
+        figure.text(name, x + 38, y)
+    top += math.ceil(len(names) / columns) * LINE
+    if any(_published(held, axis) for held in lines):
+        figure.mark(EDGE + 14, top, points(4, 1.3, INK))
+        figure.text(_PUBLISHED, EDGE + 38, top)
+        top += LINE
+    return top
 
 
 def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
-    top = head(figure, title(sweep), params_text(sweep.params))
+    top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     scaled = [axis.scale(held.label) if sweep.is_time else 1.0 for held in lines]
     x_scale = _scale_of(np.array(sweep.values))
     y_scale = _scale_of(
         np.concatenate(
-            [np.array([p.value for p in held.points]) * by for held, by in zip(lines, scaled)]
+            [values for held, by in zip(lines, scaled) for values in _heights(held, by, axis)]
         )
     )
+    styles = [_Style.of(i) for i in range(len(lines))]
+    top = _legend(figure, lines, styles, axis, top)
     plot = []
-    for i, (held, by) in enumerate(zip(lines, scaled)):
-        colour, dash = COLOURS[i % len(COLOURS)], DASHES[(i + i // len(COLOURS)) % len(DASHES)]
-        shape = _SHAPES[(i + i // len(COLOURS)) % len(_SHAPES)]
-        figure.swatch(EDGE, top, line(colour, 2, dash))
-        figure.mark(EDGE + 14, top, points(shape, 1, colour))
-        figure.text(f"{shortened(held.name, 80)}, {runs_text(held)}", EDGE + 38, top)
-        top += LINE
+    for style, held, by in zip(styles, lines, scaled):
         x, y = _runs(held)
         kept = y > 0 if y_scale.logarithmic else np.full(len(y), True)
         if kept.any():
-            faint = points(7, 0.35, f"#B0{colour[1:]}")
+            faint = points(7, 0.35, f"#B0{style.colour[1:]}")
             block = figure.data(x_scale.place(x[kept]), y[kept] * by)
             plot.append(f"{block} using 1:2 with points {faint}")
         at = x_scale.place(np.array([point.x for point in held.points]))
         values = y_scale.place(np.array([point.value for point in held.points]) * by)
         block = figure.data(at, values)
-        plot.append(f"{block} using 1:2 with lines {line(colour, 2, dash)}")
-        plot.append(f"{block} using 1:2 with points {points(shape, 1, colour)}")
-        beside = [(x, (p.nanoseconds or 0.0) / 1e3) for x, p in held.published]
-        if beside and axis.unit == "us":
+        plot.append(f"{block} using 1:2 with lines {style.line}")
+        plot.append(f"{block} using 1:2 with points {style.mark}")
+        if beside := _published(held, axis):
             there = np.array(beside)
             block = figure.data(x_scale.place(there[:, 0]), there[:, 1])
-            plot.append(f"{block} using 1:2 with points {points(4, 1.3, colour)}")
-            figure.mark(EDGE + 14, top, points(4, 1.3, colour))
-            figure.text("published, on another machine: context and no target", EDGE + 38, top)
-            top += LINE
-    for crossing in crossings(sweep):
-        figure.text(crossing_text(sweep, crossing), EDGE, top)
-        top += LINE
+            plot.append(f"{block} using 1:2 with points {points(4, 1.3, style.colour)}")
+    top = _crossings(figure, sweep, top)
     top += 36
     what = axis.title(sweep.name or "time") if sweep.is_time else sweep.name
     note = "small points: medians of runs; large points: their mean" if sweep.is_time else ""
@@ -124,6 +175,22 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
     _axes(figure, sweep, x_scale, y_scale)
     figure.panel(LEFT, RIGHT, top, top + 400, plot)
     figure.height = round(top + 460)
+
+
+def _heights(held: SweepLine, by: float, axis: Axis) -> list[Values]:
+    """All that has a place on the y axis."""
+    beside = np.array([value for _, value in _published(held, axis)])
+    return [beside, *(point.runs * by for point in held.points)]
+
+
+def _crossings(figure: Figure, sweep: Sweep, top: float) -> float:
+    """The sentences, if they are few: klat summary prints them all."""
+    sentences = crossing_sentences(sweep)
+    lines = [line for text in sentences for line in textwrap.wrap(text, 112)]
+    for text in lines if len(lines) <= _MOST_SENTENCES else ():
+        figure.text(text, EDGE, top)
+        top += LINE
+    return top
 
 
 def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
@@ -136,10 +203,17 @@ def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
         margin = 0.03 * (x.high - x.low)
         figure.add(f"set xrange [{x.low - margin:g}:{x.high + margin:g}]")
     if y.logarithmic:
-        figure.add("set logscale y")
+        room = (y.high / (y.zero or y.low)) ** 0.04
+        low, high = (y.zero or y.low) / room, y.high * room
+        figure.add("set logscale y", f"set yrange [{low:g}:{high:g}]")
+        figure.add(f"set ytics {y.tics(9)}")
     else:
-        figure.add("set yrange [0:*]" if y.low == 0 else "set yrange [*:*]")
-    figure.add(f"set xtics {x.tics(12)}", f"set xlabel {quoted(sweep.option)}")
+        high = y.high * 1.05
+        figure.add(f"set yrange [{y.low:.10g}:{high:.10g}]")
+        figure.add(f"set ytics {linear_tics(y.low, high, 8)}")
+    unit = _UNITS.get(sweep.option, "")
+    title = f"{sweep.option} ({unit})" if unit not in ("", sweep.option) else sweep.option
+    figure.add(f"set xtics {x.tics(12)}", f"set xlabel {quoted(title)}")
 
 
 def _runs(held: SweepLine) -> tuple[Values, Values]:

@@ -169,7 +169,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
         for line in wording.unmeasurable(against):
             yield f"- {_cellular(line)}"
         for left in against.uncompared:
-            yield f"- {_cellular(uncompared.uncompared(left))}"
+            yield f"- {_cellular(uncompared.uncompared(left, against))}"
         if against.unmeasurable or against.uncompared:
             yield ""
         if against.differences:
@@ -180,13 +180,12 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield ""
     for line in wording.terms(comparison):
         yield line
-    meaning = wording.MEANINGS[comparison.status]
     yield ""
-    yield f"**{wording.tally(comparison)}: {meaning}** (status {comparison.status})"
+    yield f"**{wording.conclusion(comparison)}** (status {comparison.status})"
 
 
 def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
-    what = ", ".join([wording.setting(cell), *cell.under_test])
+    what = ", ".join([wording.setting(cell.key, wording.keys(against)), *cell.under_test])
     where = [_cellular(what), _cellular(cell.metric)]
     if cell.refused:
         why = "; ".join(condition.refusal() for condition in cell.refused)

@@ -30,8 +30,7 @@ def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
         yield ""
     for line in wording.terms(comparison):
         yield from wrapped(line, "")
-    meaning = wording.MEANINGS[comparison.status]
-    yield f"{wording.tally(comparison)}: {meaning} (status {comparison.status})"
+    yield f"{wording.conclusion(comparison)} (status {comparison.status})"
 
 
 def _paint(text: str, verdict: Verdict, colour: bool) -> str:
@@ -79,7 +78,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     for line in wording.unmeasurable(against):
         yield from wrapped(line, "", "    ")
     for left in against.uncompared:
-        yield from wrapped(uncompared(left), "", "    ")
+        yield from wrapped(uncompared(left, against), "", "    ")
     if against.differences:
         yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
         for found in against.differences:
@@ -123,8 +122,9 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
     rows = [row for table in tables for row in table]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
     last = ""
+    keys = wording.keys(against)
     for cell, table in zip(against.cells, tables):
-        title = wording.setting(cell)
+        title = wording.setting(cell.key, keys)
         if title != last:
             yield from wrapped(title, "", "    ")
             last = title
@@ -189,7 +189,8 @@ def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str
             text = f"above {wording.figure(threshold)} {cell.unit}, {name}: "
             yield from wrapped(text + wording.exceedance(found), "    ", "      ")
     if first.base.units and first.new.units:
-        yield from wrapped(wording.spreads(first, against.unit_noun), "    ", "      ")
+        for line in wording.spreads(first, against.unit_noun):
+            yield from wrapped(line, "    ", "      ")
     for result in cell.results:
         if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
             yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")

@@ -1,4 +1,4 @@
-"""A history as text for a terminal of 100 columns."""
+"""A history as text for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from klat.compare.trend import History, HistorySeries, TrendKind
 from klat.report.text import wording
 from klat.report.text.numbers import plural
+from klat.report.text.parameters import HIDDEN
 from klat.report.text.comparison_text import wrapped
 
 _COLOURS = {TrendKind.CHANGED: "35", TrendKind.DRIFTS: "33", TrendKind.STEADY: "36"}
@@ -22,11 +23,16 @@ def history_lines(history: History, colour: bool, blocks: bool) -> Iterator[str]
     yield from wrapped(heading(history), "")
     for line in history.unmeasurable:
         yield from wrapped(f"note: {line}", "", "    ")
+    if all(series.shape is TrendKind.TOO_FEW for series in history.series):
+        yield from _too_few(history)
+        return
     yield ""
     words = max(len(s.shape.value) for s in history.series)
     for series in history.series:
         word = series.shape.value
-        line, *rest = wrapped(name(series), f"{word:{words}}  {total(series):>8}  ", "    ")
+        line, *rest = wrapped(
+            name(series, history), f"{word:{words}}  {total(series):>8}  ", "    "
+        )
         paint = _COLOURS.get(series.shape)
         yield (f"\033[1;{paint}m{word}\033[0m{line[len(word):]}" if colour and paint else line)
         yield from rest
@@ -41,6 +47,25 @@ def history_lines(history: History, colour: bool, blocks: bool) -> Iterator[str]
         yield from wrapped(line, "")
 
 
+def _too_few(history: History) -> Iterator[str]:
+    """The figures, where no series has the boots for a statement."""
+    yield from wrapped(
+        f"{plural(len(history.boots), 'boot')}: too few to find a change. For"
+        f" {plural(len(history.series), 'series')} at alpha"
+        f" {wording.percent(history.options.alpha)}, klat history needs {history.needed} boots.",
+        "",
+    )
+    yield ""
+    values = [reach(series) for series in history.series]
+    width = min(40, max(map(len, values)))
+    for value, series in zip(values, history.series):
+        yield from wrapped(name(series, history), f"{value:>{width}}  ", " " * (width + 2))
+    yield ""
+    estimand = history.options.estimand.name
+    text = f"A figure is the {estimand} of a boot, averaged over its runs. {HIDDEN}"
+    yield from wrapped(text, "")
+
+
 def heading(history: History) -> str:
     boots = history.boots
     kernels = list(dict.fromkeys(boot.kernel for boot in boots))
@@ -49,13 +74,14 @@ def heading(history: History) -> str:
     return f"{history.label}: {plural(len(boots), 'boot')}, {span}; {ran}"
 
 
-def name(series: HistorySeries) -> str:
-    return f"{series.key[3]}: {setting(series)}"
+def name(series: HistorySeries, history: History) -> str:
+    return f"{series.key[3]}: {setting(series, history)}"
 
 
-def setting(series: HistorySeries) -> str:
+def setting(series: HistorySeries, history: History) -> str:
     """With what tells it from other series of the same measurement."""
-    return ", ".join([wording.setting(series.key), *(f"{k}: {v}" for k, v in series.apart)])
+    text = wording.setting(series.key, [other.key for other in history.series])
+    return ", ".join([text, *(f"{k}: {v}" for k, v in series.apart)])
 
 
 def signed(ratio: float) -> str:
@@ -67,13 +93,15 @@ def total(series: HistorySeries) -> str:
 
 
 def reach(series: HistorySeries) -> str:
-    """First and last, and between what."""
+    """First and last, and the range."""
     values = [point.value for point in series.points]
     if len(values) == 1:
         return f"{wording.figure(values[0])} {series.unit}"
     low, high = wording.figure(min(values)), wording.figure(max(values))
     first, last = wording.figure(values[0]), wording.figure(values[-1])
-    return f"{first} ... {last} {series.unit}, from {low} to {high}"
+    if low == high:
+        return f"{low} {series.unit} in every boot"
+    return f"{first} ... {last} {series.unit}, range {low} to {high}"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -91,7 +119,7 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
     if series.shape is TrendKind.NO_FIGURE:
         yield series.reason
     if series.shape is TrendKind.TOO_FEW:
-        yield f"{plural(count, 'boot')}: fewer than {history.needed} cannot tell"
+        yield f"{plural(count, 'boot')}: it takes {history.needed} to find a change"
     for step in series.steps:
         boot = history.boots[series.points[step.at].boot]
         yield (
@@ -111,7 +139,7 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))
         yield (
             f"{slope:+.2g} % a boot (95 %: {low:+.2g} to {high:+.2g} %), p {wording.p_value(d.p)};"
-            " a line tells more than steps, so that no one boot is to blame"
+            " a steady drift fits better than steps, so no single boot is named"
         )
 
 
@@ -119,17 +147,18 @@ def terms(history: History) -> Iterator[str]:
     o = history.options
     count = len(history.series)
     yield (
-        f"A point is the {o.estimand.name} of a boot, averaged over its runs. Changes by E-divisive,"
-        f" drift by Kendall's tau; {plural(2 * count, 'test')}, each at"
-        f" {wording.percent(history.level)}, so that where nothing changed the chance of any mark is"
-        f" at most {wording.percent(o.alpha)}; seed {o.seed}."
+        f"A point is the {o.estimand.name} of a boot, averaged over its runs. Changes are found by"
+        f" E-divisive, drift by Kendall's tau: {plural(2 * count, 'test')}, each at"
+        f" {wording.percent(history.level)} (seed {o.seed}). If nothing changed, the chance of any"
+        f" mark is at most {wording.percent(o.alpha)}."
     )
     yield (
-        f"It takes {history.needed} boots to tell anything"
+        f"A series needs {history.needed} boots"
         + (
-            f", and {history.beside} on either side of a change: one at the very end is not seen yet."
+            f", and {history.beside} on each side of a change: a change in the last boots is not"
+            " found yet."
             if len(history.boots) >= history.needed
             else "."
         )
-        + " A change has no interval, for the data chose its place."
+        + f" A change has no interval, because the data chose its place. {HIDDEN}"
     )

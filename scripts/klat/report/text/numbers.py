@@ -60,4 +60,4 @@ def ratio_digits(low: float, high: float) -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 or noun.endswith('series') else 's'}"

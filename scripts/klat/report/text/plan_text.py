@@ -1,4 +1,4 @@
-"""A plan of boots and runs as text for a terminal of 100 columns."""
+"""A plan of boots and runs as text for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from klat.compare.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
-from klat.compare.pilot_blocks import BlockEffort, TurnsPilot
+from klat.compare.pilot_blocks import BlockEffort, BlockMetric, TurnsPilot
+from klat.compare.sides import Key
+from klat.report.text.columns import aligned, column_widths
 from klat.report.text.numbers import MISSING, boots, plural
+from klat.report.text.parameters import HIDDEN
 from klat.report.text.comparison_text import wrapped
 from klat.report.text.wording import FIXED_BEFOREHAND, percent, setting
 
@@ -16,9 +19,9 @@ def planning(pilot: Pilot) -> Iterator[str]:
     """The lines."""
     target = pilot.target
     yield from wrapped(
-        f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; a run of every benchmark takes"
-        f" {duration(pilot.round_seconds)}; assumed for a reboot: {duration(target.boot_seconds)}"
-        " (--boot-seconds)",
+        f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; one run of every benchmark took"
+        f" {duration(pilot.round_seconds)}; a reboot is assumed to take"
+        f" {duration(target.boot_seconds)} (--boot-seconds)",
         "",
         "  ",
     )
@@ -30,22 +33,26 @@ def planning(pilot: Pilot) -> Iterator[str]:
         yield from _same(pilot, told, "boot")
     for deviation, found in pilot.assumed:
         needed = effort(found) if found else "no number of boots up to 1,000"
-        yield f"  if boots vary by {percent(deviation)}: {needed}"
+        text = f"if the variation between boots is {percent(deviation)}: {needed}"
+        yield from wrapped(text, "  ", "    ")
     if not pilot.effort and not pilot.assumed:
         yield from _none(pilot, "boot")
     yield ""
-    yield from _table(pilot)
+    yield from _table(
+        "boot", [(metric.key, metric.estimand, _boot_cells(metric)) for metric in pilot.metrics]
+    )
     yield ""
     for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
-    yield from wrapped(f"note: {FIXED_BEFOREHAND}", "", "  ")
+    for line in (FIXED_BEFOREHAND, HIDDEN):
+        yield from wrapped(f"note: {line}", "", "  ")
 
 
 def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
     """The same for two settings that take turns."""
     yield from wrapped(
-        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; a run of"
-        f" every benchmark takes {duration(pilot.round_seconds)}, what goes before a turn"
+        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; one run of"
+        f" every benchmark took {duration(pilot.round_seconds)}, the set-up of a turn"
         f" {duration(pilot.turn_seconds)}",
         "",
         "  ",
@@ -59,30 +66,23 @@ def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
     else:
         yield from _none(pilot, "block")
     yield ""
-    rows = [["runs vary", "blocks vary", "alone", "benchmark and metric"]]
-    for metric in pilot.metrics:
-        alone = f"{metric.alone.blocks} x {metric.alone.runs}" if metric.alone else "over 1,000"
-        rows.append(
-            [
-                MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
-                MISSING if metric.block is None else _seen(metric.block),
-                metric.reason.partition(":")[0] or alone,
-                f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}",
-            ]
-        )
-    yield from _columns(rows)
+    yield from _table(
+        "block", [(metric.key, metric.estimand, _block_cells(metric)) for metric in pilot.metrics]
+    )
     yield ""
     for line in (*_reasons(pilot), *pilot.cannot_know):
         yield from wrapped(f"note: {line}", "", "  ")
-    yield from wrapped(f"note: {FIXED_BEFOREHAND}", "", "  ")
+    for line in (FIXED_BEFOREHAND, HIDDEN):
+        yield from wrapped(f"note: {line}", "", "  ")
 
 
 def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
     """Of metrics that no plan can be made for, as far as the table has no room for them."""
+    keys = [metric.key for metric in pilot.metrics]
     for metric in pilot.metrics:
         _, _, rest = metric.reason.partition(": ")
         if rest:
-            yield f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}: {rest}"
+            yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
 def block_effort(found: BlockEffort) -> str:
@@ -139,7 +139,7 @@ def _aim(pilot: Pilot | TurnsPilot) -> str:
 
 
 def _seen(variance: float) -> str:
-    return percent(math.sqrt(variance)) if variance > 0 else "none seen"
+    return percent(math.sqrt(variance)) if variance > 0 else "none"
 
 
 def effort(found: Effort) -> str:
@@ -159,25 +159,40 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _table(pilot: Pilot) -> Iterator[str]:
-    rows = [["runs vary", "boots vary", "alone", "benchmark and metric"]]
-    for metric in pilot.metrics:
-        rows.append(
-            [
-                _deviation(metric.run, metric),
-                _deviation(metric.boot, metric),
-                _alone(metric),
-                f"{setting(metric.key)}: {metric.key[3]}, {metric.estimand}",
-            ]
-        )
-    yield from _columns(rows)
+def _table(noun: str, figures: Sequence[tuple[Key, str, Sequence[str]]]) -> Iterator[str]:
+    """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
+    heads = ["", "between runs", f"between {noun}s", f"{noun}s for it alone"]
+    rows = [[f"  {key[3]}, {estimand}", *cells] for key, estimand, cells in figures]
+    widths = column_widths([heads, *rows])
+    yield "variation, and what each figure needs by itself:"
+    yield aligned(heads, widths, left=1)
+    keys = [key for key, _, _ in figures]
+    last = ""
+    for key, row in zip(keys, rows):
+        if (title := setting(key, keys)) != last:
+            yield from wrapped(title, "", "    ")
+            last = title
+        yield aligned(row, widths, left=1)
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row in rows:
-        first = "  ".join(text.rjust(width) for text, width in zip(row, widths)) + "  "
-        yield from wrapped(row[3], first, " " * len(first))
+def _boot_cells(metric: Metric) -> list[str]:
+    alone = metric.alone
+    needed = f"{alone.boots:,} of {plural(alone.runs, 'run')}" if alone else "over 1,000"
+    return [
+        _deviation(metric.run, metric),
+        _deviation(metric.boot, metric),
+        metric.reason.partition(":")[0] or needed,
+    ]
+
+
+def _block_cells(metric: BlockMetric) -> list[str]:
+    alone = metric.alone
+    needed = f"{alone.blocks:,} of {plural(alone.runs, 'run')} a turn" if alone else "over 1,000"
+    return [
+        MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
+        MISSING if metric.block is None else _seen(metric.block),
+        metric.reason.partition(":")[0] or needed,
+    ]
 
 
 def _deviation(variance: float | None, metric: Metric) -> str:
@@ -186,9 +201,3 @@ def _deviation(variance: float | None, metric: Metric) -> str:
     if variance == 0 and metric.runs == metric.boots:
         return MISSING
     return _seen(variance)
-
-
-def _alone(metric: Metric) -> str:
-    if metric.reason:
-        return metric.reason.partition(":")[0]
-    return f"{metric.alone.boots} x {metric.alone.runs}" if metric.alone else "over 1,000"

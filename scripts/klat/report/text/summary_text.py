@@ -8,17 +8,18 @@ from itertools import chain, groupby
 from klat.compare.measurements import Label
 from klat.record.other_work import other_work
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
+from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.text.standouts import standout_lines
 from klat.report.text.sweep_table import sweep_tables
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
-from klat.compare.responder_scaling import Shootdown, shootdowns
+from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
 from klat.stats.descriptive import LinearFit
 
 _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
-    " count (ok and disturbed)."
+    f" count (ok and disturbed). {HIDDEN}"
 )
 _HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
 
@@ -35,6 +36,8 @@ def heading(label: Label) -> Iterator[str]:
     info = label.info
     yield f"label {label.name}"
     preemption = info.get("preemption") or "unknown"
+    if preemption == "unknown":
+        preemption += " (only root can read it, with debugfs mounted)"
     kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
     yield from _item("kernel", f"{kernel}, preemption: {preemption}")
     machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())
@@ -82,7 +85,8 @@ def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
         held = list(group)
         common = common_params(setting for setting, _ in held)
         name = printable(benchmark)
-        yield from wrapped(f"{name}  {params_text(common)}".rstrip(), "", " " * (len(name) + 2))
+        shown = params_text(parameters(benchmark, common))
+        yield from wrapped(f"{name}  {shown}".rstrip(), "", " " * (len(name) + 2))
         for setting, rows in held:
             own = {k: v for k, v in setting.params.items() if k not in common}
             yield from _setting(label, setting, own)
@@ -109,6 +113,8 @@ def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[st
     yield from wrapped(counts(setting) + few, "  ", "    ")
     for status, reason, count in setting.grouped_reasons():
         yield from wrapped(f"{count:,} {status}: {printable(reason)}", "    ", "      ")
+    if len(setting.reasons) > setting.statuses.total() - setting.statuses["ok"]:
+        yield "    a run can have several reasons, so their counts add up to more than the runs"
     if not setting.usable_runs:
         yield "    no run counts, so there are no figures"
 
@@ -181,7 +187,9 @@ def _in_nanoseconds(label: Label, s: Statistics) -> list[str]:
 def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
     """The table T(0), T(k), T(k) - T(0), and the slope."""
     title = f"shootdown by responders: {sweep.metric}"
-    yield from wrapped(f"{printable(title)}  {params_text(sweep.params)}".rstrip(), "", "  ")
+    yield from wrapped(
+        f"{printable(title)}  {params_text(parameters(BENCHMARK, sweep.params))}".rstrip(), "", "  "
+    )
     header = ["  responders", "runs", f"T(k) {label.unit}", "T(k)-T(0)"]
     table: Table = [header + (["T(k) ns", "T(k)-T(0) ns"] if label.khz else [])]
     for point in sweep.points:

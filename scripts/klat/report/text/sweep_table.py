@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from klat.compare.measurements import Label
 from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
+from klat.report.text.parameters import parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole
 from klat.record.session import printable
-from klat.compare.sweeps import Crossing, SweepLine, SweepPoint, Sweep, crossings, shown, sweeps
+from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, crossings, shown, sweeps
 
 _NOTE = "mean over runs of the median of each"
 
@@ -31,7 +32,8 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
     unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
     is_count = sweep.quantity is not None and sweep.quantity.is_count
     note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
-    yield from wrapped(f"{title(sweep)} ({note})  {params_text(sweep.own)}".rstrip(), "", "  ")
+    shown_params = params_text(parameters(sweep.benchmark, sweep.own))
+    yield from wrapped(f"{title(sweep)} ({note})  {shown_params}".rstrip(), "", "  ")
     for lines in _blocks(label, sweep):
         table = _rows(label, sweep, lines)
         widths = column_widths(table)
@@ -45,8 +47,8 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
     for figure in sweep.beside if label.khz else ():
         text = f"published, {shown(figure.metric)}: {whole(figure.nanoseconds)} ns; {figure.about}"
         yield from wrapped(printable(text), "  ", "    ")
-    for crossing in crossings(sweep):
-        yield from wrapped(crossing_text(sweep, crossing), "  ", "    ")
+    for sentence in crossing_sentences(sweep):
+        yield from wrapped(sentence, "  ", "    ")
 
 
 def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[SweepLine]]:
@@ -84,13 +86,27 @@ def _cell(label: Label, sweep: Sweep, point: SweepPoint | None) -> str:
     return whole(point.value)
 
 
-def crossing_text(sweep: Sweep, crossing: Crossing) -> str:
-    low, high = printable(crossing.low.name), printable(crossing.high.name)
-    by = ",".join(sweep.by)
-    return (
-        f"{by} {low} is lower up to {sweep.option}={sweep.text(crossing.until)},"
-        f" {high} from {sweep.text(crossing.since)} on"
-    )
+def crossing_sentences(sweep: Sweep) -> list[str]:
+    """Which lines are better up to one value of the option, and which from another on: shorter of a
+    time, higher of a rate. Lines of which the same holds are in one sentence."""
+    later: dict[tuple[float, float, str], list[str]] = {}
+    for crossing in crossings(sweep):
+        names = [printable(line.name) for line in (crossing.low, crossing.high)]
+        first, second = names if sweep.is_time else names[::-1]
+        later.setdefault((crossing.until, crossing.since, first), []).append(second)
+    groups: dict[tuple[float, float, tuple[str, ...]], list[str]] = {}
+    for (until, since, first), others in later.items():
+        groups.setdefault((until, since, tuple(others)), []).append(first)
+    what, better = sweep.name, "shorter" if sweep.is_time else "higher"
+    return [
+        f"{what} is {better} for {_listed(firsts)} up to {sweep.option}={sweep.text(until)}, for"
+        f" {_listed(others)} from {sweep.text(since)} on"
+        for (until, since, others), firsts in groups.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def runs_text(line: SweepLine) -> str:

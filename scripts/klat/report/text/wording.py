@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
 from klat.compare.pilot_blocks import TURNS
+from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, boots, plural, ratio_digits
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.sides import Key, Within
@@ -27,13 +28,15 @@ def verdict(judgement: Judgement) -> str:
 
 def percent(share: float) -> str:
     """0.02 as `2 %`, with the digits that matter."""
-    return f"{100 * share:.3g} %"
+    if 0 < share < 1e-5:
+        return "<0.001 %"
+    return f"{100 * share:,.0f} %" if share >= 10 else f"{100 * share:.3g} %"
 
 
 def unmeasurable(against: Against) -> list[str]:
     """A sentence for each metric that has no number in this mode."""
     return [
-        f"{NOT_MEASURABLE} ({sides}): {printable(setting(key))}: {printable(key[3])}"
+        f"{NOT_MEASURABLE} ({sides}): {printable(setting(key, keys(against)))}: {printable(key[3])}"
         for sides, key in against.unmeasurable
     ]
 
@@ -45,10 +48,19 @@ def nothing_shared(against: Against) -> str:
     return "BASE and NEW have no benchmark, params, placement and metric in common."
 
 
-def setting(cell: Cell | Key) -> str:
-    """Benchmark, placement and params in one line."""
-    benchmark, params, placement, _ = cell.key if isinstance(cell, Cell) else cell
-    return " ".join(f"{benchmark} {placement} {params.replace(';', ' ')}".split())
+def setting(key: Key, among: Iterable[Key] = ()) -> str:
+    """Benchmark, placement and parameters in one line. `among` are the keys of the same report."""
+    benchmark, params, placement, _ = key
+    others = {other[1] for other in among if other[0] == benchmark}
+    shown = (f"{name}={value}" for name, value in parameters(benchmark, params, others).items())
+    return " ".join(filter(None, [benchmark, placement, *shown]))
+
+
+def keys(against: Against) -> list[Key]:
+    """All that the report of BASE and one NEW names."""
+    found = [cell.key for cell in against.cells]
+    found += [key for _, key in against.unmeasurable]
+    return found + [left.key for left in against.uncompared]
 
 
 def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
@@ -129,6 +141,8 @@ def terms(comparison: Comparison) -> Iterator[str]:
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
         f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p is that of a ratio within the margin."
     )
+    if any(against.cells for against in comparison.against):
+        yield HIDDEN
     if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
         yield FIXED_BEFOREHAND
     if rules.correction == "bh":
@@ -216,13 +230,13 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
     """How many units or runs would settle the verdict, and as what; for blocks, as options of klat
     ab."""
     chance = f"with a chance of {percent(found.power)}, assuming these estimates are correct"
-    units = f"{found.units or 0:,} {noun}s a side (now {j.base.units} and {j.new.units})"
-    runs = f"{found.runs or 0:,} runs in each {noun}"
+    units = f"{plural(found.units or 0, noun)} a side (now {j.base.units} and {j.new.units})"
+    runs = f"{plural(found.runs or 0, 'run')} in each {noun}"
     if noun == "block":
         now = min(j.base.units, j.new.units)
-        units = f"{found.units or 0:,} blocks (--blocks {found.units}; now {now})"
+        units = f"{plural(found.units or 0, 'block')} (--blocks {found.units}; now {now})"
         a_turn = math.ceil((found.runs or 0) / TURNS)
-        runs = f"{a_turn:,} runs in each turn (--runs-per-block {a_turn})"
+        runs = f"{plural(a_turn, 'run')} in each turn (--runs-per-block {a_turn})"
     would = f"would be settled as {found.verdict.value} by"
     if found.units and found.runs:
         return f"{would} {units}, or by {runs}, {chance}"
@@ -236,27 +250,35 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
     return f"no number of {noun}s up to 1,000 would settle it: {why}"
 
 
-def spreads(j: Judgement, noun: str) -> str:
+def spreads(j: Judgement, noun: str) -> list[str]:
     """Kalibera and Jones's T, the variation that a level itself adds, and S, the variation seen at it
-    with all levels below. Standard deviations of logs, so they are relative."""
+    with all levels below. Standard deviations of logs, so they are relative. The two are equal for
+    runs, which have no level below."""
+    sides = (("BASE", j.base), ("NEW", j.new))
+    runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
+    units = [(name, _unit_deviation(found)) for name, found in sides]
+    told = [f"variation between runs: {_of_sides(runs)}"]
+    if any(text != MISSING for _, text in units):
+        told.append(f"variation between {noun}s: {_of_sides(units)}")
+    return told
 
-    def told(found: Spread) -> str:
-        if found.run is None or found.unit is None:
-            return MISSING
-        levels = (found.run, found.unit)
-        texts = [[deviation(level.own), deviation(level.observed)] for level in levels]
-        if texts == [["none seen"] * 2] * 2:
-            return "none seen"
-        runs, units = (f"{own} (S {observed})" for own, observed in texts)
-        return f"runs {runs}, {noun}s {units}"
 
-    return f"variation T: BASE {told(j.base)}; NEW {told(j.new)}"
+def _unit_deviation(found: Spread) -> str:
+    if found.unit is None or found.unit.own is None:
+        return MISSING
+    own, observed = deviation(found.unit.own), deviation(found.unit.observed)
+    return own if own == observed else f"{own} ({observed} with that of the runs)"
+
+
+def _of_sides(told: Sequence[tuple[str, str]]) -> str:
+    texts = {text for _, text in told}
+    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in told)
 
 
 def deviation(own: float | None) -> str:
     if own is None:
         return MISSING
-    return percent(math.sqrt(own)) if own > 0 else "none seen"
+    return percent(math.sqrt(own)) if own > 0 else "none"
 
 
 def method(j: Judgement, noun: str) -> str:
@@ -272,12 +294,12 @@ def within(found: Within | None) -> str:
         return "no run supports an interval"
     return (
         f"{100 * (found.low - 1):+.2f} to {100 * (found.high - 1):+.2f} %,"
-        f" {found.effective:,.0f} effective of {found.samples:,.0f} samples"
+        f" {found.effective:,.0f} effective of {plural(round(found.samples), 'sample')}"
     )
 
 
 def worst(found: Worst) -> str:
-    return f"{figure(found.maximum)} of {found.samples:,} samples"
+    return f"{figure(found.maximum)} of {plural(found.samples, 'sample')}"
 
 
 def exceedance(found: Worst) -> str:
@@ -299,6 +321,16 @@ def tally(comparison: Comparison) -> str:
     """`2 slower, 1 same`."""
     found = comparison.verdicts
     return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v]) or "nothing compared"
+
+
+def conclusion(comparison: Comparison) -> str:
+    """`2 slower, 1 same: regression`; `10 inconclusive`, which says the same as its meaning."""
+    counted, meaning = tally(comparison), MEANINGS[comparison.status]
+    return (
+        counted
+        if counted.endswith(f" {meaning}") and "," not in counted
+        else f"{counted}: {meaning}"
+    )
 
 
 MEANINGS = {
