@@ -392,5 +392,5 @@ def test_without_a_sweep_there_is_nothing_to_draw(
     writer.run({"round_trip": samples(5_000)}, params=PIPES)
     assert main(["plot", "--sweeps", str(writer.path)]) == 2
     assert capsys.readouterr().err == (
-        "klat plot: no option was swept, so there is nothing to draw\n"
+        "klat plot: no option was swept, or none changed a figure: there is nothing to draw\n"
     )

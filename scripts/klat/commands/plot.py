@@ -83,8 +83,10 @@ def run(args: argparse.Namespace) -> int:
     for reason in failures:
         _say(reason)
     if not drawn:
-        missing = "option was swept" if args.sweeps else "run has samples"
-        raise KlatError(f"no {missing}, so there is nothing to draw")
+        missing = (
+            "no option was swept, or none changed a figure" if args.sweeps else "no run has samples"
+        )
+        raise KlatError(f"{missing}: there is nothing to draw")
     draw(drawn, args.output)
     print(f"{plural(len(drawn), 'plot')}, each as SVG and PNG, in {printable(str(args.output))}/")
     return _UNREADABLE if failures else 0
