@@ -8,14 +8,14 @@
  *
  * Life of a run. The supervising process parses the options, calls configure(), places the CPUs,
  * maps the shared memory and forks the measured process. That one calls setup(), starts the workers
- * that setup() added, waits for them and calls teardown(). The supervisor then calls verify() on
- * what it finds in the shared memory, and prints and records. A crash or a hang of the measured
- * process is therefore an error that is reported, its address space has only ever run on the CPUs
- * of the measurement, and whatever it holds of the machine (tun device, network namespace, latency
- * request) is closed by the kernel with it.
+ * that setup() added, waits for them and calls teardown(). The supervisor then calls verify(),
+ * which reads the shared memory, and prints and records. Two processes have three advantages: the
+ * supervisor reports a crash or a hang of the measured process; the measured address space runs on
+ * no other CPUs; and the kernel closes what the measured process holds (tun device, network
+ * namespace, latency request).
  *
- * Unless said otherwise, functions return 0 or -errno, times are ticks of the counter of arch.h,
- * and errors have been described with klat_error() or klat_skip() before they are returned.
+ * Unless said otherwise: functions return 0 or -errno; a function describes its error with
+ * klat_error() or klat_skip() before it returns; times are ticks of the counter of arch.h.
  */
 #ifndef KLAT_H
 #define KLAT_H
@@ -62,7 +62,7 @@ struct klat_option {
 	size_t offset;
 	int64_t minimum, maximum;
 	const char *const *choices; /* NULL-terminated */
-	bool unrecorded; /* does not shape the measurement: stays out of the record's params */
+	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
 };
 
 /* Samples */
@@ -71,21 +71,21 @@ struct klat_metric {
 	const char *name;
 	const char *summary; /* what the stamps enclose, in one line */
 	/*
-	 * Whether the instructions between the stamps mean something too, where the whole run is on
-	 * one CPU: in counted mode all else is not measurable, in emulated mode nothing is. What is
-	 * not is recorded with its evidence, and without a sample.
+	 * Whether the number of instructions between the stamps has a meaning, if the whole run is
+	 * on one CPU. Counted mode measures these metrics only; emulated mode measures none. A
+	 * metric that is not measurable is recorded with its evidence and without samples.
 	 */
 	bool path_length;
 };
 
 /*
- * The samples of one series: element i is timed iteration i, those before and after take the
- * warm-up and the tail, so that the loop needs no branch. `metric` indexes the benchmark's table;
- * `series` is 0 but for metrics with several samples an iteration.
+ * The samples of one series. Element i is timed iteration i. The elements before and after hold the
+ * warm-up and the tail, so that the loop needs no branch. `metric` is an index into the benchmark's
+ * table. `series` is 0, except for metrics with several samples per iteration.
  */
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 
-/* For configure(): this run records `metric`, with `series` samples an iteration. */
+/* For configure(): this run records `metric`, with `series` samples per iteration. */
 void klat_use_metric(struct klat_run *run, int metric, int64_t series);
 
 /* What a benchmark may read of a run. The library keeps the rest behind run->library. */
@@ -93,8 +93,8 @@ struct klat_run {
 	const struct klat_benchmark *benchmark;
 	void *options;
 	void *state;
-	int64_t iterations, warmup; /* configure() may choose others where they are not given; of
-				       warm-up there is one at least */
+	int64_t iterations, warmup; /* configure() may change them if they are not given; warmup is
+				       at least 1 */
 	bool iterations_given, warmup_given;
 	int64_t lead, end; /* see klat_end() */
 	int *cpus;         /* run->cpus[place] */
@@ -103,13 +103,10 @@ struct klat_run {
 	bool one_cpu;    /* all places are the same CPU, as far as configure() can know */
 	bool ordinary;   /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
-	int most_workers; /* configure() may raise it above its default of one a place and one more
-			   */
-	int patience; /* seconds without an iteration after which the run is given up; configure()
-			 may raise it */
-	double counter_khz; /* known to verify(), and to the workers where the benchmark
-			     * needs_frequency
-			     */
+	int most_workers; /* default: one per place, and one more; configure() may raise it */
+	int patience;     /* the run ends after this many seconds without an iteration; configure()
+			     may raise it */
+	double counter_khz; /* set for verify(), and for the workers if needs_frequency is set */
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
@@ -120,28 +117,28 @@ struct klat_run {
 /* Iterations */
 
 /*
- * A body repeats one and the same iteration, from klat_first() up to klat_end():
+ * A body repeats one iteration, from klat_first() up to klat_end():
  *
  *     -warmup ...      -lead ... -1   0 ... iterations - 1   the tail
  *     warm-up ---------------------   timed --------------   untimed
  *                      observed ----------------------------------------
  *
  * klat does no other work at the edges of the timed part. Work between two iterations leaves the
- * caches cold for the next ones, so a worker's counters are read before the last iterations of the
- * warm-up, the lead. Work after the body can keep other workers from their CPU, so all workers run
- * a tail without samples, until each of them has taken its last stamp. Evidence is counted over the
- * observed iterations.
+ * caches cold for the next ones. A worker's counters are therefore read before the lead, the last
+ * iterations of the warm-up. Work after the body can keep other workers from their CPU. All workers
+ * therefore run a tail without samples, until each of them has taken its last stamp. Evidence is
+ * counted over the observed iterations.
  *
- * Four iterations of lead make the caches as warm as they become; two of tail are as far as one
- * worker can be ahead of another where they wait for each other. A warm-up of fewer than four,
- * which is for long iterations, is all lead.
+ * The lead has four iterations: more do not make the caches warmer. The tail has two: a worker that
+ * waits for another can be no further ahead. If the warm-up has fewer than four iterations, all of
+ * them are lead; programs with long iterations use that.
  */
 static inline int64_t klat_first(const struct klat_run *run)
 {
 	return -run->warmup;
 }
 
-/* The one after the last. */
+/* The iteration after the last one. */
 static inline int64_t klat_end(const struct klat_run *run)
 {
 	return run->end;
@@ -153,14 +150,14 @@ static inline bool klat_is_sample(const struct klat_run *run, int64_t i)
 	return i >= 0 && i < run->iterations;
 }
 
-/* How many the body makes: what is counted for the whole run, as interrupts are, belongs to these.
+/* The number of iterations of the body. Counts of the whole run, such as interrupts, cover these.
  */
 static inline int64_t klat_made(const struct klat_run *run)
 {
 	return klat_end(run) - klat_first(run);
 }
 
-/* How many are observed: the counters of a worker belong to these. */
+/* The number of observed iterations. The counters of a worker cover these. */
 static inline int64_t klat_observed(const struct klat_run *run)
 {
 	return klat_end(run) + run->lead;
@@ -170,7 +167,7 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 enum klat_priority {
 	KLAT_HIGH, /* the priority of --policy */
-	KLAT_LOW,  /* the program's lower one, where it has two roles */
+	KLAT_LOW,  /* the lower priority of a program with two roles */
 };
 
 /*
@@ -204,17 +201,17 @@ struct klat_worker {
 	bool pinned;
 	uint64_t floor;
 	int64_t expected_faults;
-	int64_t unsampled; /* observed iterations besides klat_observed(), of the program's own */
-	int64_t expected_switches; /* involuntary ones that the body asks for, by sched_yield() */
+	int64_t unsampled;         /* observed iterations that klat_observed() does not count */
+	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
-	int64_t migrations, wait_ns; /* -1 where the kernel does not tell */
+	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
 	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
 
 /*
- * For setup(): add a worker on run->cpus[place]. Workers start together once setup() has returned,
+ * For setup(): add a worker on run->cpus[place]. Workers start together after setup() has returned,
  * each pinned and at its priority from its first instruction. `index` numbers the workers of a
  * role. Never returns NULL: it aborts if setup() adds more than run->most_workers.
  */
@@ -222,14 +219,14 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 				    enum klat_priority priority,
 				    int (*body)(struct klat_worker *worker));
 
-/* Every role, from run->workers[0] on, for verify(). */
+/* For verify(): the worker of that role and index. */
 struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
 
 void klat_observed_part_begins(struct klat_worker *worker);
 
 /*
- * First statement of every iteration of a body, outside the stamps: notes that the worker still
- * makes progress, and true where the observed part begins, for a program that counts by itself.
+ * The first statement of each iteration of a body, outside the stamps. It notes the worker's
+ * progress. It returns true if the observed part begins here, for programs with their own counts.
  */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
@@ -272,8 +269,8 @@ bool klat_rest(struct klat_worker *worker);
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
 /*
- * For limits and spins: `ns` in ticks, before the first iteration. Within 1 % where the frequency
- * is not known yet.
+ * Convert `ns` to ticks, for limits and spins. Call it before the first iteration. The result is
+ * within 1 % if the frequency is not known yet.
  */
 uint64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
 
@@ -299,11 +296,11 @@ static inline uint64_t klat_stamp_end(struct klat_worker *worker)
 }
 
 /*
- * Whether the counter tells time, which in an emulator it does not: what verify() concludes from
- * the length of a sample has to ask.
+ * Whether the counter measures time. It does not in an emulator. verify() checks this before it
+ * concludes anything from the length of a sample.
  */
 bool klat_timed(void);
-/* Whether it counts instructions, in an emulator: docs/record.md, mode counted. */
+/* Whether the counter counts instructions: mode counted in docs/record.md. */
 bool klat_counted(void);
 
 /* The run */
@@ -317,17 +314,16 @@ enum klat_status {
 };
 
 /*
- * A figure that was published for the same event, shown beside the run's mean by --published, and
- * in the table and the plot of a sweep over an option that its params name. `metric` may also be a
- * count that is a figure, see klat_count(). `params` is "name=value;…" of the options that the run
- * has to have had, or NULL.
+ * A figure that was published for the same event. --published shows it beside the run's mean. A
+ * sweep shows it if `params` names the swept option. `metric` may also be a count that is a figure,
+ * see klat_count(). `params` is "name=value;…" of the options that a run must have, or NULL.
  */
 struct klat_published {
 	const char *metric;
 	const char *params;
 	double value;
 	const char *unit;  /* "ns" or "cycles" */
-	const char *about; /* system, machine, and what makes it another number than ours */
+	const char *about; /* system, machine, and how the figure differs from klat's */
 };
 
 struct klat_benchmark {
@@ -349,16 +345,15 @@ struct klat_benchmark {
 	int policy;            /* SCHED_FIFO or SCHED_RR */
 	int high_priority;     /* default of --policy's priority */
 	bool distinct_cpus;    /* roles that spin for each other cannot share a CPU */
-	bool needs_frequency;  /* while it measures; the others leave the calibration for afterwards
-				*/
-	const char *faults[4]; /* what --plant offers besides the library's own */
+	bool needs_frequency;  /* calibrate before the workers start, not after they end */
+	const char *faults[4]; /* faults for --plant besides the library's own */
 
 	/*
-	 * Check the options against each other, say how many CPUs the roles take (run->cpu_count)
-	 * and which metrics are used. Also in KLAT_LOW programs: set run->low_priority.
+	 * Check the options against each other. Set run->cpu_count, the number of CPUs that the
+	 * roles take, and the metrics. A program with KLAT_LOW workers sets run->low_priority.
 	 */
 	int (*configure)(struct klat_run *run);
-	/* In the measured process: acquire what is needed, add the workers. */
+	/* In the measured process: acquire resources and add the workers. */
 	int (*setup)(struct klat_run *run);
 	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(),
 	 * klat_count(). */
@@ -368,7 +363,7 @@ struct klat_benchmark {
 	void (*teardown)(struct klat_run *run);
 };
 
-/* For its initialiser: the tables with their lengths, and the values that options start with. */
+/* For the initialiser of struct klat_benchmark: tables with lengths, and default options. */
 #define KLAT_OPTIONS(table, standard)                                                              \
 	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &(standard),       \
 	.options_size = sizeof(standard)
@@ -383,12 +378,12 @@ struct klat_benchmark {
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
 
 /*
- * --inject: a known spin on half of the iterations, placed by each program inside its timed path,
- * so that anyone can see the program recover it (medians of the one half against the other).
+ * --inject: a known spin inside the timed path, in half of the iterations. The difference between
+ * the medians of the two halves must be the spin.
  *
- * Those whose number has an odd count of ones in binary (1, 2, 4, 7, 8, 11, ...), which is the
- * Thue-Morse sequence: an event may alternate by itself, as an event loop's does with the kernel's
- * objects, and any rhythm of 2, 4, 8, ... falls into both halves alike; so does a drift.
+ * The iterations are those whose number has an odd count of ones in binary (1, 2, 4, 7, 8, 11,
+ * ...), the Thue-Morse sequence. An event may alternate by itself, as an event loop does with the
+ * kernel's objects. A rhythm of 2, 4, 8, ... is spread over both halves evenly, and so is a drift.
  */
 static inline void klat_inject(const struct klat_run *run, int64_t i)
 {
@@ -397,8 +392,8 @@ static inline void klat_inject(const struct klat_run *run, int64_t i)
 }
 
 /*
- * What a run draws from: the plan's seed and the run's number, both recorded, so that the same run
- * draws the same again.
+ * The seed of a run's random numbers, made from the plan's seed and the run's number. Both are in
+ * the record, so the run can be repeated with the same numbers.
  */
 uint64_t klat_seed(const struct klat_run *run);
 
@@ -412,56 +407,56 @@ static inline uint64_t klat_draw(uint64_t *seed)
 	return z ^ z >> 31;
 }
 
-/* True where --plant asked for this fault, a deliberate spoiling that the evidence has to catch. */
+/* Whether --plant asked for this fault. The evidence must refute a run with a planted fault. */
 bool klat_planted(const struct klat_run *run, const char *fault);
 
 /* Evidence */
 
 /*
- * A count of the program's own, for the record's evidence column. `name` must be a literal. One
- * that ends in "_ticks", a time, or has "_per_" in it, a rate, is a figure besides: sweeps show it,
- * and it is left out where none means anything.
+ * A count of the program for the record's evidence column. `name` must be a literal. A name that
+ * ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps show it,
+ * and modes in which it has no meaning leave it out.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 
 void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
-/* Increase of a row of /proc/interrupts on a CPU over all klat_made() iterations; -1 where there is
+/* Increase of a row of /proc/interrupts on a CPU over all klat_made() iterations, or -1 if there is
  * no such row. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 /* The same over every CPU that the run did not use. */
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 
-/* Interrupts by which other CPUs wake what sleeps on this one, likewise; -1 where the kernel does
- * not tell. */
+/* The same for the interrupts that wake sleepers on this CPU from other CPUs. -1 if the kernel does
+ * not count them. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 
 /*
- * The limit for all evidence that is counted over a run: the named event happened in at least 99 %
- * of the iterations. Below that, too many samples are of another event, and the run is invalid.
+ * The limit for all evidence that is counted over a run: the event happened in at least 99 % of the
+ * iterations. Below that, too many samples show another event, and the run is invalid.
  */
 static inline bool klat_is_enough(int64_t seen, int64_t expected)
 {
 	return seen * 100 >= expected * 99;
 }
 
-/* The same for what should not happen: at most 1 %. */
+/* The same for an event that must not happen: at most 1 %. */
 static inline bool klat_is_rare(int64_t seen, int64_t expected)
 {
 	return seen * 100 <= expected;
 }
 
 /*
- * Each worker of the role slept for enough iterations, or the run is invalid. On one CPU a side
- * that is preempted by the one it woke need not sleep, so there all its switches count.
+ * The run is invalid unless each worker of the role slept in enough iterations. On one CPU, a
+ * worker that wakes another is preempted and need not sleep, so all its switches count there.
  */
 void klat_verify_slept(struct klat_run *run, const char *role);
 
 /*
- * For configure(): stamps of different CPUs will be subtracted, so bound the offset between the
- * counters of any two of the run before and after, and call the run invalid where the bound exceeds
- * 10 % of the metric's median.
+ * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset
+ * between the counters of the run's CPUs, before and after the run. The run is invalid if the bound
+ * exceeds 10 % of the metric's median.
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 
@@ -474,8 +469,8 @@ int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_skip(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PRINTF(3, 4);
 
-/* For `what`, threads or processes that the kernel did not start: skipped where a limit is reached.
- */
+/* For `what`, threads or processes that the kernel did not start. Skips the run if a limit is
+ * reached. */
 int klat_cannot_start(struct klat_run *run, int error, const char *what);
 
 #endif

@@ -48,8 +48,8 @@ uint64_t klat_spin_excess(void)
 
 		floor = bracket < floor ? bracket : floor;
 	}
-	/* A spin ends at one of its own readings, anywhere within a turn: the mean over lengths
-	 * that differ by a tick. */
+	/* A spin ends at one of its own readings, anywhere within a turn of its loop. Take the mean
+	 * over lengths that differ by one tick. */
 	for (int length = 0; length < lengths; length++) {
 		uint64_t shortest = UINT64_MAX;
 
@@ -68,8 +68,8 @@ uint64_t klat_spin_excess(void)
 
 /*
  * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real
- * time, so that the offset o = (ponger's counter - pinger's) lies in [q - p2, q - p1]; every round
- * narrows the interval.
+ * time. The offset o = (ponger's counter - pinger's counter) is therefore in [q - p2, q - p1]. Each
+ * round narrows the interval.
  */
 struct ping_pong {
 	pthread_barrier_t both_there;
@@ -141,13 +141,13 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 	}
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
-	/* Under load, threads that share the CPUs' time might never run at once, and each round
-	 * would hold a context switch. */
+	/* Under load, two ordinary threads may never run at the same time. Each round would then
+	 * contain a context switch. */
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy->policy);
 	pthread_attr_setschedparam(&attributes, &param);
-	/* One that spins for the other on the only CPU of the caller's mask would keep it from ever
-	 * being started. */
+	/* If the caller's mask has one CPU, a thread that spins there keeps the other from
+	 * starting. */
 	pthread_barrier_init(&shared.both_there, NULL, 2);
 	err = pthread_create(&pong_thread, &attributes, pong, &shared);
 	if (err)

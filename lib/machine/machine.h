@@ -8,7 +8,7 @@
 
 #define KLAT_MAX_CPU 8192
 
-/* Of every thread. The default of 8 MiB would be locked, or refused, as a whole. */
+/* The stack of each thread. mlockall() would lock the default of 8 MiB as a whole, or fail. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define KLAT_STACK_SIZE (1 << 20)
 #else
@@ -20,52 +20,53 @@ typedef struct {
 	unsigned long bits[KLAT_MAX_CPU / (8 * sizeof(unsigned long))];
 } klat_cpu_set;
 
-/* The CPUs this process may use without asking: its inherited affinity mask. */
+/* The CPUs of the inherited affinity mask. */
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
-/* From here on these two answer CPUs 0 to count - 1. */
+/* Make both functions above return CPUs 0 to count - 1 from now on. */
 void klat_cpus_assume(int count);
 void klat_cpu_remove(klat_cpu_set *set, int cpu);
 bool klat_cpu_in(const klat_cpu_set *set, int cpu);
 int klat_cpu_weight(const klat_cpu_set *set);
 /*
- * "2,3", "0-3", "1,1": in the order given, repetitions kept. Returns the count, or -EINVAL for text
- * that is no list, -ERANGE for a CPU number that cannot exist; *cpus is malloc'ed.
+ * Parse "2,3", "0-3" or "1,1". Keeps order and repetitions. Returns the number of CPUs, -EINVAL if
+ * the text is not a list, or -ERANGE if no CPU can have the number. The caller frees *cpus.
  */
 int klat_cpus_parse(const char *text, int **cpus);
 /*
- * Choose `count` CPUs of `allowed`: distinct physical cores before siblings, one last-level cache
- * before one node before the rest, and not CPU 0 (where interrupts and housekeeping gather) while
- * there is a choice. -ENOSPC when there are too few.
+ * Choose `count` CPUs of `allowed`. Distinct physical cores come before siblings, and CPUs behind
+ * one last-level cache before CPUs of one node before the rest. CPU 0 comes last, because
+ * interrupts and housekeeping gather there. Returns -ENOSPC if there are too few.
  */
 int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus);
-/* "one-cpu", "same-core", "same-llc", "same-node" or "cross-node": the farthest pair. */
+/* "one-cpu", "same-core", "same-llc", "same-node" or "cross-node", of the pair that is farthest
+ * apart. */
 const char *klat_cpus_relation(const int *cpus, int count);
 int klat_cpu_node(int cpu);
-/* Pin the calling thread; -EIO when the read-back disagrees. */
+/* Pin the calling thread. -EIO if the affinity that is read back differs. */
 int klat_cpu_pin(int cpu);
-/* Whether a cpuset keeps this process from an online CPU. An affinity mask does not. */
+/* Whether a cpuset forbids an online CPU to this process. An affinity mask forbids nothing. */
 bool klat_cpu_is_forbidden(int cpu);
-/* Let the calling thread use these. */
+/* Set the affinity of the calling thread. */
 void klat_cpus_allow(const klat_cpu_set *set);
 
 /* counter.c */
 struct klat_counter {
 	double khz, uncertainty_ppm;
-	double second_khz, difference_ppm; /* second_khz is 0 where there is no second method */
+	double second_khz, difference_ppm; /* second_khz is 0 if there is no second method */
 	char second_method[32];
-	bool independent; /* the second figure comes from somewhere else than the first */
+	bool independent; /* the two figures come from different sources */
 	bool invariant;
 	int64_t quantum;
 };
 
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_counter_floor(struct klat_worker *worker);
-/* By how much klat_spin() lasts longer than it is asked to, mean, seen from outside. */
+/* The mean time by which klat_spin() exceeds its argument, by stamps around the call. */
 uint64_t klat_spin_excess(void);
 /* Greatest common divisor of many counter increments. */
 int64_t klat_counter_quantum(void);
-/* How far a CPU's counter is ahead of another's: from `low` to `high` ticks. */
+/* The lead of one CPU's counter over another's is between `low` and `high` ticks. */
 struct klat_offset {
 	int64_t low, high;
 };
@@ -73,35 +74,35 @@ struct klat_offset {
 #define KLAT_ANY_OFFSET ((struct klat_offset){ INT64_MIN, INT64_MAX })
 
 /*
- * Take from `offset`, of cpu_b's counter from cpu_a's, what a ping-pong under this policy rules
- * out. Nothing may be left: then low > high.
+ * Narrow `offset`, the lead of cpu_b's counter over cpu_a's, by a ping-pong under this policy. If
+ * no offset fits all rounds, low > high afterwards.
  */
 struct klat_policy;
 int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
 			       struct klat_offset *offset);
 /*
- * The largest |offset| between any two of these counters, each of which is so far ahead of the same
- * other; UINT64_MAX where no offset is possible, because one of them did not keep its own.
+ * The largest |offset| between any two counters. Each element is the lead over one common counter.
+ * UINT64_MAX if no offset is possible, because an offset changed.
  */
 uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count);
 
 /* frequency.c */
-/* About 200 ms against CLOCK_MONOTONIC_RAW, and whatever second source there is, independent ones
- * first. */
+/* Calibrate for 200 ms against CLOCK_MONOTONIC_RAW, and against a second source if there is one. An
+ * independent source is preferred. */
 void klat_counter_calibrate(struct klat_counter *tsc);
-/* From two readings of the ACPI PM timer, less than a turn apart; 0 where it stands still. */
+/* From two readings of the ACPI PM timer, less than one wraparound apart. 0 if it does not run. */
 double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last);
-/* From the raw clock's figure and what NTP makes of that clock; 0 where it is not synchronised. */
+/* The raw clock's figure, corrected by NTP's rate. 0 if the clock is not synchronised. */
 struct timex;
 double klat_frequency_of_ntp(double khz, const struct timex *state);
-/* Whether a second figure by this method says anything that the kernel's clock, made from this
- * clock source, does not; `told`: the kernel took its frequency from CPUID or a hypervisor. */
+/* Whether a second figure by this method is independent of the kernel's clock, which runs on this
+ * clock source. `told`: the kernel has its frequency from CPUID or a hypervisor. */
 bool klat_frequency_independent(const char *method, const char *clock_source, bool told);
 
 /* mode.c */
 /* "hardware", "virtual", "emulated" or "counted". */
 const char *klat_mode(void);
-/* From here on klat_mode() answers this. */
+/* Make klat_mode() return this from now on. */
 void klat_mode_assume(const char *assumed);
 
 /* measurable.c */
@@ -109,25 +110,24 @@ bool klat_machine_has_one_cpu(void);
 bool klat_emulated(void);
 /* "instructions" in counted mode, else "ticks". */
 const char *klat_unit(void);
-/* Whether any figure of this run, which has been placed, means something. */
+/* Whether any figure of this run has a meaning. Call it after placement. */
 bool klat_figures(const struct klat_run *run);
-/* Whether the metric's samples of this run, which has been placed, are numbers that mean something.
- */
+/* Whether the metric's samples have a meaning in this run. Call it after placement. */
 bool klat_measurable(const struct klat_run *run, int metric);
 
 /* sched.c */
 struct klat_policy {
 	int policy; /* SCHED_FIFO, SCHED_RR or SCHED_OTHER */
 	int priority;
-	bool asked; /* by --policy: then it is that or an error */
+	bool asked; /* given by --policy: no fallback */
 };
 
-/* -EINVAL for text that is no policy; a missing priority leaves policy->priority. */
+/* -EINVAL if the text is not a policy. Without a priority, policy->priority stays. */
 int klat_policy_parse(const char *text, struct klat_policy *policy);
 const char *klat_policy_name(int policy);
 /* Try the policy on the calling thread and undo it. */
 int klat_policy_try(int policy, int priority);
-/* Lock what exists; what is mapped later is not. -errno when refused. */
+/* Lock the present mappings, not later ones. -errno if refused. */
 int klat_memory_lock(void);
 /* Keep CPU exit latency at most `us` until the returned descriptor is closed. */
 int klat_latency_hold(int64_t us);
@@ -135,27 +135,27 @@ int klat_latency_hold(int64_t us);
 /* haltpoll.c */
 struct klat_halt_poll {
 	bool open;
-	int file;       /* of the value, locked */
-	int64_t before; /* what is put back */
-	int lifeline;   /* a pipe, at whose end the guard does so */
+	int file;       /* holds the value; locked */
+	int64_t before; /* the value to restore */
+	int lifeline;   /* a pipe: the guard restores the value when it closes */
 	pid_t guard;
 };
 
 /*
- * Hold the guest's halt polling at `ns`, from CPUs that do not poll, until release() or until the
- * caller has ended, however; a forked process leaves that to it by leave(). What is put back is
- * what was there, though somebody else may have set it meanwhile: see the evidence.
+ * Hold the guest's halt polling at `ns`, beginning on CPUs that do not poll. The previous value is
+ * restored by release(), or when the caller ends for any reason. A forked process calls leave(), so
+ * that it does not restore the value. The evidence shows whether another process set it meanwhile.
  */
 int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns);
 int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold);
 void klat_halt_poll_leave(const struct klat_halt_poll *hold);
-/* -1 where it cannot be read. */
+/* -1 if it cannot be read. */
 int64_t klat_halt_poll_ns(void);
-/* After a latency request of 0, under which every idle CPU polls: let the limits that it has left
- * behind run out, so that the next run does not meet them. */
+/* Under a latency request of 0 every idle CPU polls, and its polling limit grows. Wait until the
+ * limits have shrunk, so that they do not affect the next run. */
 void klat_halt_poll_settle(void);
-/* How often an idle CPU has polled for work, and was put into any other state; false where the
- * kernel does not tell. */
+/* How often an idle CPU has polled, and how often it has entered another state. False if the kernel
+ * does not count this. */
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts);
 
 /* environment.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Did the kernel do what was timed, and nothing else? Counters before and after, and the verdict
- * that every program shares. */
+/* Did the kernel do what was timed, and nothing else? Counters before and after the run, and the
+ * checks that all programs share. */
 #include "run/run.h"
 
 #include <errno.h>
@@ -13,8 +13,7 @@
 
 const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
 
-/* The header names the online CPUs ("CPU0 CPU2 …"); each row then has one number for each of them.
- */
+/* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. */
 static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 {
 	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
@@ -65,7 +64,7 @@ static bool is_repeated(const struct klat_run *run, int place)
 	return false;
 }
 
-/* Over the CPUs of the run, each once. */
+/* The sum over the CPUs of the run, each counted once. */
 static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	snapshot->halt_poll_ns = klat_halt_poll_ns();
@@ -95,7 +94,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	if (text)
 		parse_steal(snapshot, text);
 	free(text);
-	/* SMIs stop every CPU at once, so one CPU's count speaks for all. */
+	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
@@ -134,7 +133,7 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 
 	if (!library->after.irq_present[r])
 		return -1;
-	/* The kernel counts in 32 bits, which a thousand ticks a second fill in 50 days. */
+	/* The kernel's count has 32 bits. At 1,000 ticks per second it wraps after 50 days. */
 	return (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
 }
 
@@ -158,7 +157,7 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 	const char *noun = role;
 	int64_t least = INT64_MAX;
 
-	/* Judge each worker by itself: the sleeps of one do not make up for those of another. */
+	/* Check each worker alone: the sleeps of one cannot replace the sleeps of another. */
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
@@ -169,15 +168,15 @@ void klat_verify_slept(struct klat_run *run, const char *role)
 			noun = worker->noun;
 		}
 	}
-	/* At either edge a wait may be counted outside. No sample is there. */
+	/* One wait at each edge may be counted outside. The edges have no samples. */
 	if (!klat_is_enough(least + 1, klat_observed(run)))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
 			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
 			     noun);
 }
 
-/* Whether another worker may preempt this one. Equal ones take turns as they sleep, and none runs
- * as long as a quantum of SCHED_RR. */
+/* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,
+ * and none runs for a whole SCHED_RR quantum. */
 static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
 {
 	for (int i = 0; i < run->worker_count; i++)
@@ -188,14 +187,14 @@ static bool has_superior(const struct klat_run *run, const struct klat_worker *w
 }
 
 /*
- * Real-time threads wait for their CPU only until it has left its idle state. More than 10 us for
- * each iteration and a tick's length in all is somebody else's doing, as when the kernel's
- * deadline server runs ordinary tasks before it lets a real-time one on.
+ * A real-time thread waits for its CPU until the CPU has left its idle state. Longer waits, more
+ * than 10 us per iteration plus one scheduler tick, have another cause: for example, the kernel's
+ * deadline server runs ordinary tasks before the real-time thread.
  */
 static bool was_kept_waiting(const struct klat_run *run, const struct klat_worker *worker)
 {
-	/* Nothing is in a guest of an emulator that is not under test, and its instructions are
-	 * nanoseconds of its own. */
+	/* A guest in an emulator runs nothing but the test, and its instructions count as
+	 * nanoseconds. */
 	if (!klat_timed())
 		return false;
 	for (int i = 0; i < run->worker_count; i++)
@@ -214,15 +213,15 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 			     worker->cpu);
 	if (!worker->pinned)
 		klat_invalid(run, "the %s was not held to CPU %d", worker->noun, worker->cpu);
-	/* Only end stamps prove the CPU, and not every role takes one in every iteration. */
+	/* Only end stamps prove the CPU, and some roles do not take one in each iteration. */
 	if (worker->migrations > 0)
 		klat_invalid(run, "the %s was moved between CPUs", worker->noun);
 	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
 		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->noun,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
-	/* By a thread of higher priority, or by the kernel for the good of those of lower: some
-	 * sample holds the time that took. */
+	/* A thread of higher priority preempted the worker, or the kernel did so for threads of
+	 * lower priority. That time is in a sample. */
 	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
 	    !has_superior(run, worker) && !klat_emulated())
 		klat_disturbed(run, "the %s was preempted", worker->noun);
@@ -233,7 +232,7 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 			     worker->noun);
 }
 
-/* Microseconds from /proc/sys/kernel; -1 where there is no such file. */
+/* Microseconds from /proc/sys/kernel, or -1 if the file does not exist. */
 static int64_t sysctl_us(const char *name)
 {
 	char path[128], text[64];
@@ -243,8 +242,8 @@ static int64_t sysctl_us(const char *name)
 }
 
 /*
- * A throttled real-time thread waits for the rest of the period: the longest sample then lasts
- * about period - runtime, 50 ms by default, more than the shortest. Nothing else comes near it.
+ * A throttled real-time thread waits for the rest of the period. The longest sample then exceeds
+ * the shortest by about period - runtime, 50 ms by default. No other cause comes near that.
  */
 static void judge_throttling(struct klat_run *run)
 {
@@ -253,7 +252,7 @@ static void judge_throttling(struct klat_run *run)
 	uint64_t longest = 0;
 	double us;
 
-	/* A runtime of the whole period throttles nobody, as -1 does. */
+	/* There is no throttling if the runtime is the whole period, or -1. */
 	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
 	    runtime >= period)
 		return;
@@ -313,8 +312,8 @@ void klat_evidence_judge(struct klat_run *run)
 {
 	for (int i = 0; i < run->worker_count; i++)
 		judge_worker(run, &run->workers[i]);
-	/* An emulator's counter follows the host's clock or its count of instructions, whatever it
-	 * promises of it. */
+	/* An emulator's counter follows the host's clock or the count of instructions, whatever its
+	 * CPUID says. */
 	if (klat_timed() && !run->library->counter.invariant)
 		klat_invalid(run, "the time-stamp counter is not invariant");
 	judge_throttling(run);

@@ -13,7 +13,7 @@ struct klat_common {
 		print_published;
 };
 
-/* How many iterations of each belong to the timed ones: see klat_end(). */
+/* Iterations of the lead and of the tail: see klat_end(). */
 enum {
 	KLAT_LEAD = 4,
 	KLAT_TAIL = 2
@@ -27,12 +27,13 @@ struct klat_series {
 };
 
 int klat_samples_map(struct klat_run *run);
-/* Fault the buffers into the calling process: a fork has none of the pages that are shared. */
+/* Fault the buffers into the calling process: a forked process has no page tables for shared
+ * memory. */
 void klat_samples_prefault(const struct klat_run *run);
-/* The timed samples of all series, one after the other. */
+/* Copy the timed samples of all series, one series after the other. */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);
-/* How many of these are kept and shown: none of a metric that is not measurable. */
+/* The number of samples to keep and show: 0 for a metric that is not measurable. */
 int64_t klat_samples_kept(const struct klat_run *run, int metric);
 
 /* worker.c */
@@ -41,7 +42,7 @@ int klat_workers_run(struct klat_run *run);
 /* evidence.c */
 struct klat_irq_row {
 	char name[8];
-	int64_t *count; /* by CPU number, KLAT_MAX_CPU of them; NULL when the row is absent */
+	int64_t *count; /* KLAT_MAX_CPU counts, by CPU number; NULL if the row is absent */
 };
 
 /* As the record names them. */
@@ -52,34 +53,32 @@ struct klat_snapshot {
 	bool irq_present[KLAT_IRQ_ROWS];
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK) */
 	int64_t smi;                 /* -1: cannot be read */
-	/* Of a run that holds the guest's halt polling; polls is -1 where the kernel does not tell.
-	 */
+	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
-/* Own rows of /proc/thread-self: migrations and wait time since the thread started; -1 where
- * absent. */
+/* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
-/* What holds for every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
+/* The checks of every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
  */
 void klat_evidence_judge(struct klat_run *run);
 
 /* busy.c */
 struct klat_busy {
 	int64_t at_ns;
-	int64_t busy_ns; /* of the run's CPUs together; -1 where the kernel does not tell */
-	int64_t step_ns; /* its granularity */
+	int64_t busy_ns; /* sum over the run's CPUs; -1 if the kernel does not count */
+	int64_t step_ns; /* granularity of busy_ns */
 	int64_t own_ns;  /* CPU time of the run's threads and processes */
 };
 
-/* In the measured process, by its first thread. */
+/* Called by the first thread of the measured process. */
 void klat_busy_take(struct klat_busy *busy, const struct klat_run *run);
 void klat_busy_count(struct klat_run *run);
 
 /* wakeups.c */
-/* How the workers that others wake were woken. */
+/* Count how the workers that others wake were woken. */
 void klat_wakeups_count(struct klat_run *run);
 
 /* summary.c */
@@ -114,7 +113,7 @@ struct klat_library {
 	int metrics_used;
 
 	struct klat_outcome outcome;
-	struct klat_count *counts; /* of the supervisor alone */
+	struct klat_count *counts; /* in the supervisor only */
 	int count_count;
 	char params[1024];
 	const char *placement;
@@ -122,7 +121,7 @@ struct klat_library {
 	bool memory_locked;
 	bool offset_wanted;
 	int offset_metric;
-	struct klat_offset *offsets; /* by place, from the first; of the supervisor alone */
+	struct klat_offset *offsets; /* by place, relative to the first; in the supervisor only */
 
 	struct klat_halt_poll halt_poll;
 
@@ -134,12 +133,12 @@ struct klat_library {
 	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
 	pid_t ended_pid;         /* a worker's process that ended before its body did, or 0 */
-	int ended_signal;        /* by which it was killed, or 0 */
+	int ended_signal;        /* the signal that killed it, or 0 */
 	int64_t measured_memory; /* peak resident bytes of the measured process */
 };
 
-/* The run with its options and state, in memory shared with the measured process; NULL after a line
- * on stderr. */
+/* Make a run, with its options and state, in memory that the measured process shares. Returns NULL
+ * after a line on stderr. */
 struct klat_run *klat_run_make(const struct klat_benchmark *benchmark);
 /* Frees what the supervisor allocated; the shared memory stays. */
 void klat_run_free(struct klat_run *run);
