@@ -192,7 +192,7 @@ units: $(UNITS)
 # Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
 TESTS ?=
 OTHERS := tests/lab tests/python tests/unit tests/cli/test_make.py tests/cli/test_program_usage.py
-MEASURING := tests/cli tests/python/test_network.py
+MEASURING := tests/cli tests/python/test_network.py tests/python/test_validation_real.py
 pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
 parallel = -n auto --maxprocesses 4 --dist loadfile
 without = $(patsubst %,--ignore=%,$(filter %.py,$(1)))

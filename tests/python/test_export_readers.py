@@ -346,5 +346,5 @@ print(json.dumps([table.num_rows, {name: table[name].to_pylist() for name in nam
     assert columns["sample"][600:1200] == samples(52_026)
     assert columns["ns"][600] == pytest.approx(samples(52_026)[0] / 2.6)
     assert columns["sample_index"][600:1200] == list(range(600))
-    assert set(columns["boot"][600:]) == {"stock-0", "stock-1"}
+    assert set(columns["boot"][600:]) == {"boot-0-of-5-1.0", "boot-1-of-5-1.0"}
     assert sessions == ["sim", "stock", "stock"]
