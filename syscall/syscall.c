@@ -10,32 +10,24 @@
  * is run again afterwards under a seccomp filter that refuses the call with an error of our own,
  * which nobody but the kernel can return.
  */
-#include "klat.h"
+#include "syscall.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
 #include <linux/futex.h>
-#include <linux/seccomp.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_BATCH 10000
 #define MAX_BYTES 65536
 #define DEFAULT_BYTES 30 /* as published */
-
-/* Calls under the filter, and the error they get, which is none of the kernel's. */
-#define CONTROL_CALLS 100
-#define CONTROL_ERROR 2013
 
 enum {
 	CALL,
@@ -62,17 +54,6 @@ enum {
 struct options {
 	int64_t batch, bytes;
 	int call, caller;
-};
-
-struct request {
-	long number, arguments[4];
-	long expected;
-};
-
-/* The second one of a pair, or count is 1. */
-struct call {
-	struct request requests[2];
-	int count;
 };
 
 struct state {
@@ -166,16 +147,6 @@ static int configure(struct klat_run *run)
 		klat_use_metric(run, CALLS_2N, 1);
 	}
 	return 0;
-}
-
-/* `cached` is the planted fault: the answer of before, without asking the kernel. */
-static inline __attribute__((always_inline)) long request(const struct request *of, bool cached)
-{
-	const long *arguments = of->arguments;
-
-	return cached ? of->expected
-		      : klat_arch_syscall(of->number, arguments[0], arguments[1], arguments[2],
-					  arguments[3]);
 }
 
 /*
@@ -397,51 +368,6 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-static int install_filter(const struct options *o)
-{
-	const int second = o->call == OPEN_CLOSE ? SYS_close : numbers[o->call];
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, numbers[o->call], 2, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, second, 1, 0),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | CONTROL_ERROR),
-	};
-	const struct sock_fprog filter = { KLAT_ARRAY_SIZE(code), code };
-
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-			       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
-		       ? -errno
-		       : 0;
-}
-
-/*
- * In a process of its own, for a filter stays, and would slow down what is measured: the same
- * requests, each of which has to come back with the filter's error. Returns how many did, -1
- * without filters.
- */
-static int64_t control(struct klat_run *run)
-{
-	struct state *state = run->state;
-	const bool plant = cached(run);
-	int64_t intercepted = 0;
-	pid_t pid;
-
-	state->intercepted = -1;
-	pid = fork();
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
-	if (pid)
-		return state->intercepted;
-	if (install_filter(run->options))
-		_exit(1);
-	for (int i = 0; i < CONTROL_CALLS; i++)
-		for (int r = 0; r < state->call.count; r++)
-			intercepted += request(&state->call.requests[r], plant) == -CONTROL_ERROR;
-	state->intercepted = intercepted;
-	_exit(0);
-}
-
 /* Of the means, which is signed: an interruption of the n calls can be longer than n more of them.
  */
 static void count_difference(struct klat_run *run)
@@ -462,12 +388,12 @@ static int verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
-	const struct state *state = run->state;
+	struct state *state = run->state;
 	int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
 		wanted = CONTROL_CALLS * state->call.count,
 		made = klat_made(run) * repeats * state->call.count, intercepted;
 
-	intercepted = control(run);
+	intercepted = control(&state->call, numbers[o->call], cached(run), &state->intercepted);
 	klat_count(run, "calls", made);
 	klat_count(run, "wrong", state->wrong);
 	if (state->counted >= 0)

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A control by seccomp: a filter refuses the calls with an error that only the filter returns. The
+ * filter stays until its process ends and slows down every call, so it has a process of its own.
+ */
+#include "syscall.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* No error of the kernel. */
+#define CONTROL_ERROR 2013
+
+static int install_filter(int number, int second)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, second, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | CONTROL_ERROR),
+	};
+	const struct sock_fprog filter = { KLAT_ARRAY_SIZE(code), code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+			       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
+		       ? -errno
+		       : 0;
+}
+
+int64_t control(const struct call *call, int number, bool cached, int64_t *refused)
+{
+	const int second = call->count > 1 ? call->requests[1].number : number;
+	int64_t count = 0;
+	pid_t pid;
+
+	*refused = -1;
+	pid = fork();
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	if (pid)
+		return *refused;
+	if (install_filter(number, second))
+		_exit(1);
+	for (int i = 0; i < CONTROL_CALLS; i++)
+		for (int r = 0; r < call->count; r++)
+			count += request(&call->requests[r], cached) == -CONTROL_ERROR;
+	*refused = count;
+	_exit(0);
+}
