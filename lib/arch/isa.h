@@ -18,7 +18,7 @@ const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);
 
-/* A frequency of the counter that nobody measures here: from the CPU, the hypervisor, the kernel.
+/* The counter's frequency as the CPU, the hypervisor or the kernel reports it.
  */
 struct klat_arch_frequency {
 	const char *source;

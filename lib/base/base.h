@@ -20,8 +20,7 @@ struct klat_outcome {
 	char reason[KLAT_REASON_SIZE];
 };
 
-/* Whether there is something to judge, print and record, the run being neither skipped nor an
- * error. */
+/* Whether the run was neither skipped nor failed: then it is judged, printed and recorded. */
 static inline bool klat_has_result(const struct klat_run *run)
 {
 	return run->outcome->status < KLAT_SKIPPED;

@@ -148,8 +148,8 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 	}
 }
 
-/* troff text: backslashes, and dots or quotes that begin a line, would be requests; every '-' is
- * one that a user types. */
+/* Escape text for troff: backslashes, dots and quotes at the start of a line, and '-', which a user
+ * types. */
 static void man_text(FILE *out, const char *text)
 {
 	bool line_begins = true;

@@ -3,7 +3,8 @@
  * Semaphores made of the primitives that the kernel and the C library offer, one wait and one post
  * for each primitive. A post adds a token. A wait sleeps until there is a token, and takes it.
  *
- * Functions return 0 or -errno. The descriptors of a semaphore end with the process.
+ * Functions return 0 or -errno. The kernel closes the descriptors of a semaphore with the process.
+ * A System V semaphore outlives the process: make it in a private IPC namespace.
  */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H

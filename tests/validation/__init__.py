@@ -1,2 +1,2 @@
-"""Proof that a verdict can be trusted: simulated kernels of which the truth is known, judged by
-klat.compare.verdicts itself. `make validate` prints the tables; docs/validation.md holds them."""
+"""Evidence that verdicts can be trusted. klat.compare.verdicts judges simulated kernels whose true
+ratio is known. `make validate` prints the tables, which are in docs/validation.md."""

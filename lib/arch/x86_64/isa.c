@@ -70,9 +70,10 @@ static double khz_of_hypervisor(void)
 
 /*
  * The kernel's own conversion, in the mmap page of any perf event: ns = ticks * time_mult >>
- * time_shift. The event is a CPU's, which takes a privilege. After a task's event is closed, every
- * context switch on the machine looks for events for a second (account_event() and
- * unaccount_event() in kernel/events/core.c): 70 to 140 ns of a round trip of 5 us.
+ * time_shift. The event belongs to a CPU and not to a task, which needs a privilege. After a task's
+ * event is closed, every context switch on the machine looks for events for a second
+ * (account_event() and unaccount_event() in kernel/events/core.c): 70 to 140 ns of a round trip of
+ * 5 us.
  */
 static double khz_of_perf(void)
 {
@@ -137,7 +138,7 @@ int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_F
 	return 4;
 }
 
-/* By CPUID or a hypervisor: a flag in /proc/cpuinfo. */
+/* A flag in /proc/cpuinfo says that CPUID or a hypervisor gave the frequency. */
 bool klat_arch_frequency_given(void)
 {
 	FILE *file = fopen("/proc/cpuinfo", "re");

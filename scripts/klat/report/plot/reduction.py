@@ -1,4 +1,4 @@
-"""Reduces samples to what a figure can show, never at their extremes. Pure functions."""
+"""Reduces samples to what a figure can show. Keeps the smallest and the largest. Pure functions."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def cumulative(ordered: CountedValues) -> Cumulative:
 
 
 def granularity(ordered: CountedValues) -> int:
-    """The step that nearly all samples are a multiple of apart: a bin that is none of it makes a
-    comb.
+    """The step of the samples: nearly all of them differ by multiples of it. Bins of another
+    width draw a comb.
 
     The rarest 2 % are left out, for one sample off the grid would hide it.
     """

@@ -87,8 +87,8 @@ def _cell(label: Label, sweep: Sweep, point: SweepPoint | None) -> str:
 
 
 def crossing_sentences(sweep: Sweep) -> list[str]:
-    """Which lines are better up to one value of the option, and which from another on: shorter of a
-    time, higher of a rate. Lines of which the same holds are in one sentence."""
+    """Where lines cross: which line is better below, and which above. The better one has the shorter
+    time or the higher rate. Lines that cross at the same values share a sentence."""
     later: dict[tuple[float, float, str], list[str]] = {}
     for crossing in crossings(sweep):
         names = [printable(line.name) for line in (crossing.low, crossing.high)]

@@ -251,8 +251,7 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
 
 
 def spreads(j: Judgement, noun: str) -> list[str]:
-    """Kalibera and Jones's T, the variation that a level itself adds, and S, the variation seen at it
-    with all levels below. Standard deviations of logs, so they are relative. The two are equal for
+    """T and S of Kalibera and Jones. T is the variation that a level adds. S is the variation seen at a level, with all levels below. Standard deviations of logs, so they are relative. The two are equal for
     runs, which have no level below."""
     sides = (("BASE", j.base), ("NEW", j.new))
     runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
