@@ -19,21 +19,21 @@ static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
 static const char *const contentions[] = { "contended", "none", NULL };
 static const char *const signals[] = { "held", "released", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "primitive", "cond|futex|mutex|pi-mutex|semaphore", "what hands over", KLAT_CHOICE,
-	  AT(primitive), 0, 0, primitive_names, false },
-	{ "contention", "contended|none", "none: one thread locks and unlocks a mutex or pi-mutex",
-	  KLAT_CHOICE, AT(contention), 0, 0, contentions, false },
-	{ "signal", "held|released",
-	  "cond: signal with the mutex held, which POSIX wants for predictable scheduling, or "
-	  "after the unlock",
-	  KLAT_CHOICE, AT(signal), 0, 0, signals, false },
-	{ "low-priority", "N", "priority of L; H has that of --policy", KLAT_INTEGER,
-	  AT(low_priority), 1, 98, NULL, false },
-};
-
 static const struct options defaults = { .low_priority = 19 };
+
+static const struct klat_option options[] = {
+	{ .name = "primitive", .help = "what hands over", KLAT_CHOICE(primitive, primitive_names) },
+	{ .name = "contention",
+	  .help = "none: one thread locks and unlocks a mutex or pi-mutex",
+	  KLAT_CHOICE(contention, contentions) },
+	{ .name = "signal",
+	  .help = "cond: signal with the mutex held, which POSIX wants for predictable scheduling, "
+		  "or after the unlock",
+	  KLAT_CHOICE(signal, signals) },
+	{ .name = "low-priority",
+	  .help = "priority of L; H has that of --policy",
+	  KLAT_INTEGER(low_priority, 1, 98) },
+};
 
 static const struct klat_metric metrics[] = {
 	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true },
@@ -151,7 +151,7 @@ static const struct klat_benchmark cv = {
 	.examples = "cv\tcondition variables between two CPUs\n"
 		    "cv --primitive pi-mutex --cpus 1,1\tpriority-inheritance mutexes on one CPU\n"
 		    "cv --primitive mutex --contention none\tlock and unlock without contention",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -39,39 +39,42 @@ static const struct backend *const backends[] = {
 };
 static const char *const descriptors[] = { "socketpair", "pipe", "eventfd", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "backend", "NAME",
-	  "how readable descriptors are found: epoll, epoll-oneshot, epoll-edge, poll, "
-	  "select, libev, libevent, libuv, io_uring-poll, io_uring-read, dasynq, or none",
-	  KLAT_CHOICE, AT(backend), 0, 0, backend_names, false },
-	{ "pairs", "N",
-	  "watched descriptors, each with one to write to; default: 1000, or 100 where "
-	  "instructions are counted",
-	  KLAT_INTEGER, AT(pairs), 1, MOST_PAIRS, NULL, false },
-	{ "active", "N", "bytes under way at once; default: a fifth of the pairs", KLAT_INTEGER,
-	  AT(active), 1, MOST_PAIRS, NULL, false },
-	{ "writes", "N",
-	  "bytes written in a round, including the first ones; default: 10000, or 1000 where "
-	  "instructions are counted",
-	  KLAT_INTEGER, AT(writes), 1, 10000000, NULL, false },
-	{ "timers", NULL, "a timer for each pair, set again in each callback", KLAT_FLAG,
-	  AT(timers), 0, 0, NULL, false },
-	{ "priorities", NULL, "a random priority for each pair, of five", KLAT_FLAG, AT(priorities),
-	  0, 0, NULL, false },
-	{ "batch", "N", "handle at most this many events in a pass; 0 for the limit of the backend",
-	  KLAT_INTEGER, AT(batch), 0, MOST_PAIRS, NULL, false },
-	{ "descriptor", "socketpair|pipe|eventfd", "what a pair is", KLAT_CHOICE, AT(descriptor), 0,
-	  0, descriptors, false },
-	{ "fresh", NULL, "make new descriptors for each round", KLAT_FLAG, AT(fresh), 0, 0, NULL,
-	  false },
-	{ "count-syscalls", NULL,
-	  "count the system calls of one more round, in a traced child process, before the timed "
-	  "rounds",
-	  KLAT_FLAG, AT(count_calls), 0, 0, NULL, true },
-};
-
 static const struct options defaults;
+
+static const struct klat_option options[] = {
+	{ .name = "backend",
+	  .argument = "NAME",
+	  .help = "how readable descriptors are found: epoll, epoll-oneshot, epoll-edge, poll, "
+		  "select, libev, libevent, libuv, io_uring-poll, io_uring-read, dasynq, or none",
+	  KLAT_CHOICE(backend, backend_names) },
+	{ .name = "pairs",
+	  .help = "watched descriptors, each with one to write to; default: 1000, or 100 where "
+		  "instructions are counted",
+	  KLAT_INTEGER(pairs, 1, MOST_PAIRS) },
+	{ .name = "active",
+	  .help = "bytes under way at once; default: a fifth of the pairs",
+	  KLAT_INTEGER(active, 1, MOST_PAIRS) },
+	{ .name = "writes",
+	  .help = "bytes written in a round, including the first ones; default: 10000, or 1000 "
+		  "where instructions are counted",
+	  KLAT_INTEGER(writes, 1, 10000000) },
+	{ .name = "timers",
+	  .help = "a timer for each pair, set again in each callback",
+	  KLAT_FLAG(timers) },
+	{ .name = "priorities",
+	  .help = "a random priority for each pair, of five",
+	  KLAT_FLAG(priorities) },
+	{ .name = "batch",
+	  .help = "handle at most this many events in a pass; 0 for the limit of the backend",
+	  KLAT_INTEGER(batch, 0, MOST_PAIRS) },
+	{ .name = "descriptor", .help = "what a pair is", KLAT_CHOICE(descriptor, descriptors) },
+	{ .name = "fresh", .help = "make new descriptors for each round", KLAT_FLAG(fresh) },
+	{ .name = "count-syscalls",
+	  .help = "count the system calls of one more round, in a traced child process, before the "
+		  "timed rounds",
+	  KLAT_FLAG(count_calls),
+	  .unrecorded = true },
+};
 
 static const struct klat_metric metrics[] = {
 	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
@@ -294,7 +297,7 @@ static const struct klat_benchmark eventloop = {
 		    "writes\n"
 		    "eventloop --backend libev --timers\tlibev, with a timer for each pair\n"
 		    "eventloop --backend io_uring-read --count-syscalls\thow few system calls do",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -43,27 +43,46 @@ struct klat_worker;
 /* Options */
 
 enum klat_option_type {
-	KLAT_INTEGER, /* int64_t, checked against minimum and maximum */
-	KLAT_CHOICE,  /* int, an index into choices */
-	KLAT_TEXT,    /* const char *, NULL when not given */
-	KLAT_FLAG,    /* bool */
+	KLAT_OPTION_INTEGER, /* checked against minimum and maximum */
+	KLAT_OPTION_CHOICE,  /* an index into choices */
+	KLAT_OPTION_TEXT,    /* NULL when not given */
+	KLAT_OPTION_FLAG,
 };
 
 /*
- * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion. The
- * value lives at `offset` in the program's own options struct, which starts as a copy of the
- * benchmark's `defaults`.
+ * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion:
+ *
+ *     { .name = "gap", .argument = "US", .help = "sleep before each message",
+ *       KLAT_INTEGER(gap_us, 0, 1000000) },
+ *
+ * One of the four macros below says what the option takes, and names the field of the program's
+ * options struct that holds the value. The struct starts as a copy of the file's `defaults`.
  */
 struct klat_option {
 	const char *name;
-	const char *argument; /* as shown in --help; NULL for a flag */
+	const char *argument; /* as --help shows it; by default N, or the choices */
 	const char *help;
+	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
+
 	enum klat_option_type type;
-	size_t offset;
+	union { /* the field in `defaults` */
+		const void *field;
+		const int64_t *integer;
+		const int *choice;
+		const char *const *text;
+		const bool *flag;
+	};
 	int64_t minimum, maximum;
 	const char *const *choices; /* NULL-terminated */
-	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
 };
+
+#define KLAT_INTEGER(name, least, most)                                                            \
+	.type = KLAT_OPTION_INTEGER, .integer = &defaults.name, .minimum = (least),                \
+	.maximum = (most)
+#define KLAT_CHOICE(name, words)                                                                   \
+	.type = KLAT_OPTION_CHOICE, .choice = &defaults.name, .choices = (words)
+#define KLAT_TEXT(name) .type = KLAT_OPTION_TEXT, .text = &defaults.name
+#define KLAT_FLAG(name) .type = KLAT_OPTION_FLAG, .flag = &defaults.name
 
 /* Samples */
 
@@ -364,9 +383,9 @@ struct klat_benchmark {
 };
 
 /* For the initialiser of struct klat_benchmark: tables with lengths, and default options. */
-#define KLAT_OPTIONS(table, standard)                                                              \
-	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &(standard),       \
-	.options_size = sizeof(standard)
+#define KLAT_OPTIONS(table)                                                                        \
+	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &defaults,         \
+	.options_size = sizeof(defaults)
 #define KLAT_METRICS(table)                                                                        \
 	.metrics = (table),                                                                        \
 	.metric_count = KLAT_ARRAY_SIZE(table) + sizeof(struct {                                   \

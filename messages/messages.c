@@ -21,28 +21,28 @@ static const char *const modes[] = { "call", "pass-write", "pass-epoll", "thread
 static const char *const timers[] = { "none", "per-loop", NULL };
 static const char *const allocs[] = { "none", "malloc", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "mode", "call|pass-write|pass-epoll|threads|star",
-	  "call: one thread with its own queue, which is never empty; pass-write: the same, and "
-	  "each message is also written to an eventfd; pass-epoll: epoll also waits for that "
-	  "eventfd; threads: two threads and one message; star: a hub, --threads others, and a "
-	  "message for each of them",
-	  KLAT_CHOICE, AT(mode), 0, 0, modes, false },
-	{ "threads", "N", "star: threads besides the hub", KLAT_INTEGER, AT(threads), 1,
-	  MAX_THREADS, NULL, false },
-	{ "wake", "eventfd-epoll|eventfd-read|futex|cond|pipe|spin",
-	  "threads, star: how an owner waits and is woken", KLAT_CHOICE, AT(wake), 0, 0, wake_names,
-	  false },
-	{ "timer", "none|per-loop",
-	  "per-loop: each pass of a loop arms a timer, under one lock for all threads", KLAT_CHOICE,
-	  AT(timer), 0, 0, timers, false },
-	{ "alloc", "none|malloc",
-	  "malloc: the sender allocates each message, the receiver frees it", KLAT_CHOICE,
-	  AT(alloc), 0, 0, allocs, false },
-};
-
 static const struct options defaults = { .threads = 1, .mode = THREADS };
+
+static const struct klat_option options[] = {
+	{ .name = "mode",
+	  .help = "call: one thread with its own queue, which is never empty; pass-write: the "
+		  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
+		  "waits for that eventfd; threads: two threads and one message; star: a hub, "
+		  "--threads others, and a message for each of them",
+	  KLAT_CHOICE(mode, modes) },
+	{ .name = "threads",
+	  .help = "star: threads besides the hub",
+	  KLAT_INTEGER(threads, 1, MAX_THREADS) },
+	{ .name = "wake",
+	  .help = "threads, star: how an owner waits and is woken",
+	  KLAT_CHOICE(wake, wake_names) },
+	{ .name = "timer",
+	  .help = "per-loop: each pass of a loop arms a timer, under one lock for all threads",
+	  KLAT_CHOICE(timer, timers) },
+	{ .name = "alloc",
+	  .help = "malloc: the sender allocates each message, the receiver frees it",
+	  KLAT_CHOICE(alloc, allocs) },
+};
 
 static const struct klat_metric metrics[] = {
 	[HOP] = { "hop", "from before a message is made to after it is handled, one direction",
@@ -272,7 +272,7 @@ static const struct klat_benchmark messages = {
 		    "messages --mode call\ta queue alone\n"
 		    "messages --mode pass-write --timer per-loop --alloc malloc\tas published\n"
 		    "messages --mode star --threads 100\ta hub and 100 threads",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -22,32 +22,42 @@
 #include <sched.h>
 #include <unistd.h>
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "low-priority", "N", "priority of the thread that is preempted", KLAT_INTEGER,
-	  AT(low_priority), 1, 98, NULL, false },
-	{ "remote", NULL,
-	  "open the device among this machine's own interfaces and wait for network/client on "
-	  "another machine",
-	  KLAT_FLAG, AT(remote), 0, 0, NULL, false },
-	{ "address", "A.B.C.D/N",
-	  "the device's address and subnet; packets to the other addresses of the subnet reach "
-	  "the device (default " DEFAULT_ADDRESS ")",
-	  KLAT_TEXT, AT(address), 0, 0, NULL, true },
-	{ "device", "NAME", "name of the tun device (default " DEFAULT_DEVICE ")", KLAT_TEXT,
-	  AT(device), 0, 0, NULL, true },
-	{ "port", "N", "UDP port of the datagrams", KLAT_INTEGER, AT(port), 1, 65535, NULL, true },
-	{ "wait-for", "SECONDS",
-	  "with --remote, give up after this long without a packet that can be measured",
-	  KLAT_INTEGER, AT(wait_for), 1, 86400, NULL, true },
-};
-
 static const struct options defaults = {
 	.low_priority = 19,
 	.port = DATAGRAM_PORT,
 	.wait_for = 30,
 	.address = DEFAULT_ADDRESS,
 	.device = DEFAULT_DEVICE,
+};
+
+static const struct klat_option options[] = {
+	{ .name = "low-priority",
+	  .help = "priority of the thread that is preempted",
+	  KLAT_INTEGER(low_priority, 1, 98) },
+	{ .name = "remote",
+	  .help = "open the device among this machine's own interfaces and wait for network/client "
+		  "on another machine",
+	  KLAT_FLAG(remote) },
+	{ .name = "address",
+	  .argument = "A.B.C.D/N",
+	  .help = "the device's address and subnet; packets to the other addresses of the subnet "
+		  "reach the device (default " DEFAULT_ADDRESS ")",
+	  KLAT_TEXT(address),
+	  .unrecorded = true },
+	{ .name = "device",
+	  .argument = "NAME",
+	  .help = "name of the tun device (default " DEFAULT_DEVICE ")",
+	  KLAT_TEXT(device),
+	  .unrecorded = true },
+	{ .name = "port",
+	  .help = "UDP port of the datagrams",
+	  KLAT_INTEGER(port, 1, 65535),
+	  .unrecorded = true },
+	{ .name = "wait-for",
+	  .argument = "SECONDS",
+	  .help = "with --remote, give up after this long without a packet that can be measured",
+	  KLAT_INTEGER(wait_for, 1, 86400),
+	  .unrecorded = true },
 };
 
 static const struct klat_metric metrics[] = {
@@ -201,7 +211,7 @@ static const struct klat_benchmark network = {
 		    "network --remote\there, as root: waits up to 30 s for the first packet\n"
 		    "network/client --to 10.168.77.2\ton the other machine, meanwhile\n"
 		    "ip route del 10.168.77.0/24\ton the other machine, afterwards",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

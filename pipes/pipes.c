@@ -55,24 +55,24 @@ static const char *const waits[] = { "read", "epoll", NULL };
 static const char *const modes[] = { "round-trip", "one-way", NULL };
 static const char *const sides[] = { "none", "reader", "writer", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "bytes", "N", "bytes in each message", KLAT_INTEGER, AT(bytes), 1, MAX_BYTES, NULL,
-	  false },
-	{ "peer", "thread|process", "what the reader is", KLAT_CHOICE, AT(peer), 0, 0, peers,
-	  false },
-	{ "wait", "read|epoll", "how both sides wait", KLAT_CHOICE, AT(wait), 0, 0, waits, false },
-	{ "mode", "round-trip|one-way", "what is timed", KLAT_CHOICE, AT(mode), 0, 0, modes,
-	  false },
-	{ "higher", "none|reader|writer", "one-way: the side with the higher priority", KLAT_CHOICE,
-	  AT(higher), 0, 0, sides, false },
-	{ "low-priority", "N", "one-way: priority of the other side", KLAT_INTEGER,
-	  AT(low_priority), 1, 98, NULL, false },
-	{ "gap", "US", "one-way: sleep before each message; the reader falls asleep", KLAT_INTEGER,
-	  AT(gap_us), 0, 1000000, NULL, false },
-};
-
 static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
+
+static const struct klat_option options[] = {
+	{ .name = "bytes", .help = "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
+	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(peer, peers) },
+	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(wait, waits) },
+	{ .name = "mode", .help = "what is timed", KLAT_CHOICE(mode, modes) },
+	{ .name = "higher",
+	  .help = "one-way: the side with the higher priority",
+	  KLAT_CHOICE(higher, sides) },
+	{ .name = "low-priority",
+	  .help = "one-way: priority of the other side",
+	  KLAT_INTEGER(low_priority, 1, 98) },
+	{ .name = "gap",
+	  .argument = "US",
+	  .help = "one-way: sleep before each message; the reader falls asleep",
+	  KLAT_INTEGER(gap_us, 0, 1000000) },
+};
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU", true },
@@ -231,7 +231,7 @@ static const struct klat_benchmark pipes = {
 		"pipes\tthe round trip of one byte between two CPUs\n"
 		"pipes --cpus 1,1\tbetween two threads of one CPU\n"
 		"pipes --cpus 1,1 --mode one-way --higher reader\tthe reader preempts the writer",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

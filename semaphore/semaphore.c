@@ -31,35 +31,40 @@ static const char *const primitive_names[] = { [SYNC_POSIX] = "posix",
 					       [SYNC_PIPE] = "pipe",
 					       NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "primitive", "posix|sysv|futex|cond|eventfd|pipe", "the primitive behind the semaphores",
-	  KLAT_CHOICE, AT(primitive), 0, 0, primitive_names, false },
-	{ "consumer-burn", "NS", "the consumer's work for each item", KLAT_INTEGER,
-	  AT(consumer_burn), 0, 10000000, NULL, false },
-	{ "idle", "NS",
-	  "extra work of the producer for each item, during which the consumer is idle",
-	  KLAT_INTEGER, AT(idle), 0, 10000000, NULL, false },
-	{ "items", "N",
-	  "items in a row with semaphores, followed by as many without; fewer if they take more "
-	  "than 40 ms",
-	  KLAT_INTEGER, AT(items), 1, 100000, NULL, false },
-	{ "spin-before-sleep", "NS",
-	  "how long the consumer spins for the next item before it waits", KLAT_INTEGER, AT(spin),
-	  0, 20000000, NULL, false },
-	{ "hog", "none|idle|nice19",
-	  "keep each CPU busy with a thread of SCHED_IDLE, or of SCHED_OTHER at nice 19",
-	  KLAT_CHOICE, AT(hog), 0, 0, hogs, false },
-	{ "sleeps", "each|any",
-	  "each: the run is invalid unless the consumer slept for each item; any: the evidence "
-	  "counts the sleeps, and with --spin-before-sleep wake is not measured",
-	  KLAT_CHOICE, AT(sleeps), 0, 0, sleeps, false },
-	{ "low-priority", "N", "priority of the producer; the consumer has that of --policy",
-	  KLAT_INTEGER, AT(low_priority), 1, 98, NULL, false },
-};
-
 static const struct options defaults = {
 	.consumer_burn = 50000, .idle = 50000, .items = 50, .low_priority = 19
+};
+
+static const struct klat_option options[] = {
+	{ .name = "primitive",
+	  .help = "the primitive behind the semaphores",
+	  KLAT_CHOICE(primitive, primitive_names) },
+	{ .name = "consumer-burn",
+	  .argument = "NS",
+	  .help = "the consumer's work for each item",
+	  KLAT_INTEGER(consumer_burn, 0, 10000000) },
+	{ .name = "idle",
+	  .argument = "NS",
+	  .help = "extra work of the producer for each item, during which the consumer is idle",
+	  KLAT_INTEGER(idle, 0, 10000000) },
+	{ .name = "items",
+	  .help = "items in a row with semaphores, followed by as many without; fewer if they take "
+		  "more than 40 ms",
+	  KLAT_INTEGER(items, 1, 100000) },
+	{ .name = "spin-before-sleep",
+	  .argument = "NS",
+	  .help = "how long the consumer spins for the next item before it waits",
+	  KLAT_INTEGER(spin, 0, 20000000) },
+	{ .name = "hog",
+	  .help = "keep each CPU busy with a thread of SCHED_IDLE, or of SCHED_OTHER at nice 19",
+	  KLAT_CHOICE(hog, hogs) },
+	{ .name = "sleeps",
+	  .help = "each: the run is invalid unless the consumer slept for each item; any: the "
+		  "evidence counts the sleeps, and with --spin-before-sleep wake is not measured",
+	  KLAT_CHOICE(sleeps, sleeps) },
+	{ .name = "low-priority",
+	  .help = "priority of the producer; the consumer has that of --policy",
+	  KLAT_INTEGER(low_priority, 1, 98) },
 };
 
 static const struct klat_metric metrics[] = {
@@ -236,7 +241,7 @@ static const struct klat_benchmark semaphore = {
 		"semaphore --hog nice19\tthe same with CPUs that are never idle\n"
 		"semaphore --cpus 1,1\tboth sides on one CPU\n"
 		"semaphore --sleeps any --spin-before-sleep 10000000\ta consumer that never sleeps",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -11,16 +11,14 @@ enum {
 static const char *const peers[] = { "thread", "process", NULL };
 static const char *const ways[] = { "yield", "futex", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "peer", "thread|process", "what the other side is", KLAT_CHOICE, AT(peer), 0, 0, peers,
-	  false },
-	{ "by", "yield|futex",
-	  "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT", KLAT_CHOICE,
-	  AT(by), 0, 0, ways, false },
-};
-
 static const struct options defaults = { 0 };
+
+static const struct klat_option options[] = {
+	{ .name = "peer", .help = "what the other side is", KLAT_CHOICE(peer, peers) },
+	{ .name = "by",
+	  .help = "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT",
+	  KLAT_CHOICE(by, ways) },
+};
 
 static const struct klat_metric metrics[] = {
 	[SWITCH] = { "switch", "one side leaves until the other runs, on their one CPU", true },
@@ -97,7 +95,7 @@ static const struct klat_benchmark benchmark = {
 	.examples = "switch\tbetween two threads, by sched_yield()\n"
 		    "switch --peer process\tbetween two processes\n"
 		    "switch --by futex --policy other\tas ordinary threads hand over",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	.state_size = sizeof(struct state),
 	.iterations = 500,

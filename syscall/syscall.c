@@ -89,26 +89,25 @@ static const int numbers[] = {
 };
 static const char *const callers[] = { "thread", "process", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "call",
-	  "getppid|gettid|sched_yield|close-bad|write-null|read-zero|futex-wake-none|"
-	  "clock_gettime-syscall|stat|open-close",
-	  "what is called; close-bad closes no descriptor, stat and open-close (two calls) are of "
-	  "/dev/null",
-	  KLAT_CHOICE, AT(call), 0, 0, calls, false },
-	{ "batch", "N",
-	  "time N calls and 2N; the difference is the time of N; 1 is one call a sample, with the "
-	  "floor in it",
-	  KLAT_INTEGER, AT(batch), 1, MAX_BATCH, NULL, false },
-	{ "bytes", "N", "written by write-null and read by read-zero", KLAT_INTEGER, AT(bytes), 1,
-	  MAX_BYTES, NULL, false },
-	{ "caller", "thread|process",
-	  "process: of one thread, for which the kernel need not count references to its files",
-	  KLAT_CHOICE, AT(caller), 0, 0, callers, false },
-};
-
 static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
+
+static const struct klat_option options[] = {
+	{ .name = "call",
+	  .help = "what is called; close-bad closes no descriptor, stat and open-close (two calls) "
+		  "are of /dev/null",
+	  KLAT_CHOICE(call, calls) },
+	{ .name = "batch",
+	  .help = "time N calls and 2N; the difference is the time of N; 1 is one call a sample, "
+		  "with the floor in it",
+	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
+	{ .name = "bytes",
+	  .help = "written by write-null and read by read-zero",
+	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
+	{ .name = "caller",
+	  .help = "process: of one thread, for which the kernel need not count references to its "
+		  "files",
+	  KLAT_CHOICE(caller, callers) },
+};
 
 static const struct klat_metric metrics[] = {
 	[CALL] = { "call", "one call, on one CPU", true },
@@ -444,7 +443,7 @@ static const struct klat_benchmark benchmark = {
 		    "syscall --batch 1000\twithout the floor, for the mean of a thousand\n"
 		    "syscall --call write-null --batch 1000 --published\tthe published 30 bytes\n"
 		    "syscall --call close-bad --caller process\tas lmbench and perf bench call",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

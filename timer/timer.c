@@ -24,24 +24,26 @@ static const char *const methods[] = { "signal",    "itimer",       "timerfd",
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
 static const char *const modes[] = { "one-shot", "periodic", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "method", "signal|itimer|timerfd|nanosleep|signal-below",
-	  "timer_create() or setitimer() with SIGALRM, a timer descriptor, clock_nanosleep() to "
-	  "a deadline, or timer_create() with the waiter under SCHED_OTHER, below the thread that "
-	  "sends signals under PREEMPT_RT",
-	  KLAT_CHOICE, AT(method), 0, 0, methods, false },
-	{ "wait", "auto|spin|read|epoll|sleep",
-	  "how the thread waits: auto spins for signals, reads a timerfd, sleeps in nanosleep; "
-	  "read and epoll of a signal use a signalfd",
-	  KLAT_CHOICE, AT(wait), 0, 0, waits, false },
-	{ "mode", "one-shot|periodic", "set the timer for each sample, or let it run", KLAT_CHOICE,
-	  AT(mode), 0, 0, modes, false },
-	{ "period", "US", "time to the deadline, microseconds", KLAT_INTEGER, AT(period_us), 1,
-	  10000000, NULL, false },
-};
-
 static const struct options defaults = { .period_us = 1000 };
+
+static const struct klat_option options[] = {
+	{ .name = "method",
+	  .help = "timer_create() or setitimer() with SIGALRM, a timer descriptor, "
+		  "clock_nanosleep() to a deadline, or timer_create() with the waiter under "
+		  "SCHED_OTHER, below the thread that sends signals under PREEMPT_RT",
+	  KLAT_CHOICE(method, methods) },
+	{ .name = "wait",
+	  .help = "how the thread waits: auto spins for signals, reads a timerfd, sleeps in "
+		  "nanosleep; read and epoll of a signal use a signalfd",
+	  KLAT_CHOICE(wait, waits) },
+	{ .name = "mode",
+	  .help = "set the timer for each sample, or let it run",
+	  KLAT_CHOICE(mode, modes) },
+	{ .name = "period",
+	  .argument = "US",
+	  .help = "time to the deadline, microseconds",
+	  KLAT_INTEGER(period_us, 1, 10000000) },
+};
 
 static const struct klat_metric metrics[] = {
 	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true },
@@ -155,7 +157,7 @@ static const struct klat_benchmark timer = {
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
 		"timer --method timerfd --wait epoll\tan event loop's timer",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -27,29 +27,30 @@ static const char *const page_tables[] = { "kept", "freed", NULL };
 /* The initiator's wait before it begins. Responders need about 10 ns to start watching. */
 #define SETTLE_NS 1000
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "responders", "N", "CPUs besides the initiator's; by default every other one",
-	  KLAT_INTEGER, AT(responders), 0, MAX_RESPONDERS, NULL, false },
-	{ "initiators", "N",
-	  "this many threads at once, each with pages of its own, and no responders; by default "
-	  "one, with responders",
-	  KLAT_INTEGER, AT(initiators), 1, MAX_RESPONDERS + 1, NULL, false },
-	{ "pages", "N", "pages in each operation; over 33 the kernel flushes whole TLBs",
-	  KLAT_INTEGER, AT(pages), 1, 65536, NULL, false },
-	{ "operation", "munmap|mprotect|madvise",
-	  "what is done to the pages: removed, made read-only (the purest flush), or given back "
-	  "(MADV_DONTNEED)",
-	  KLAT_CHOICE, AT(operation), 0, 0, operations, false },
-	{ "responder-state", "running|sleeping",
-	  "sleeping: the negative control, to which nothing is delivered", KLAT_CHOICE,
-	  AT(responder_state), 0, 0, responder_states, false },
-	{ "page-table", "kept|freed",
-	  "freed: nothing else is mapped near, so that munmap frees the page table too",
-	  KLAT_CHOICE, AT(page_table), 0, 0, page_tables, false },
-};
-
 static const struct options defaults = { .responders = -1, .pages = 1 };
+
+static const struct klat_option options[] = {
+	{ .name = "responders",
+	  .help = "CPUs besides the initiator's; by default every other one",
+	  KLAT_INTEGER(responders, 0, MAX_RESPONDERS) },
+	{ .name = "initiators",
+	  .help = "this many threads at once, each with pages of its own, and no responders; by "
+		  "default one, with responders",
+	  KLAT_INTEGER(initiators, 1, MAX_RESPONDERS + 1) },
+	{ .name = "pages",
+	  .help = "pages in each operation; over 33 the kernel flushes whole TLBs",
+	  KLAT_INTEGER(pages, 1, 65536) },
+	{ .name = "operation",
+	  .help = "what is done to the pages: removed, made read-only (the purest flush), or given "
+		  "back (MADV_DONTNEED)",
+	  KLAT_CHOICE(operation, operations) },
+	{ .name = "responder-state",
+	  .help = "sleeping: the negative control, to which nothing is delivered",
+	  KLAT_CHOICE(responder_state, responder_states) },
+	{ .name = "page-table",
+	  .help = "freed: nothing else is mapped near, so that munmap frees the page table too",
+	  KLAT_CHOICE(page_table, page_tables) },
+};
 
 static const struct klat_metric metrics[] = {
 	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true },
@@ -385,7 +386,7 @@ static const struct klat_benchmark tlbflush = {
 		    "tlbflush --initiators 2\ttwo threads that unmap at once\n"
 		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, "
 		    "status 3",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

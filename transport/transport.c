@@ -51,55 +51,70 @@ static const char *const peers[] = { "auto", "thread", "process", "netns", "remo
 static const char *const waits[] = { "auto", "spin", "block", NULL };
 static const char *const touches[] = { "none", "read", "write", NULL };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ "bytes", "N", "size of a message and of its answer", KLAT_INTEGER, AT(bytes), SMALLEST,
-	  LARGEST, NULL, false },
-	{ "transport", "thread-pointer|shm-zero-copy|shm-copy|pipe|unix|tcp|udp|multicast",
-	  "how a message reaches the other side", KLAT_CHOICE, AT(transport), 0, 0, transport_names,
-	  false },
-	{ "peer", "auto|thread|process|netns|remote",
-	  "what the other side is: auto is a thread for thread-pointer, else a process; netns is a "
-	  "process in another network namespace; remote needs --listen or --connect",
-	  KLAT_CHOICE, AT(peer), 0, 0, peers, false },
-	{ "wait", "auto|spin|block",
-	  "how both sides wait: poll, or sleep in the kernel; auto sleeps if both are on one CPU",
-	  KLAT_CHOICE, AT(wait), 0, 0, waits, false },
-	{ "touch", "none|read|write",
-	  "what touches each block: nothing, its receiver, or also its sender, which writes all "
-	  "of it",
-	  KLAT_CHOICE, AT(touch), 0, 0, touches, false },
-	{ "rate", "N",
-	  "messages a second, sent when they are due; 0 sends each after the last answer",
-	  KLAT_INTEGER, AT(rate), 0, 10000000, NULL, false },
-	{ "datagram", "N",
-	  "udp, multicast: bytes in a datagram; larger messages are cut into parts with a header "
-	  "of 16 bytes",
-	  KLAT_INTEGER, AT(datagram), SMALLEST_DATAGRAM, LARGEST_DATAGRAM, NULL, false },
-	{ "drop-every", "N",
-	  "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
-	  KLAT_INTEGER, AT(drop_every), 0, 1000000, NULL, false },
-	{ "reorder-every", "N",
-	  "self-test for udp, multicast: hold one datagram in N back until the next is sent",
-	  KLAT_INTEGER, AT(reorder_every), 0, 1000000, NULL, false },
-	{ "duplicate-every", "N", "self-test for udp, multicast: send one datagram in N twice",
-	  KLAT_INTEGER, AT(duplicate_every), 0, 1000000, NULL, false },
-	{ "listen", "PORT",
-	  "be the responder for a --connect from another machine; measures how long each answer "
-	  "takes here",
-	  KLAT_INTEGER, AT(listen), 1, 65535, NULL, true },
-	{ "connect", "ADDRESS:PORT", "be the initiator for the --listen of another machine",
-	  KLAT_TEXT, AT(connect), 0, 0, NULL, true },
-	{ "wait-for", "SECONDS",
-	  "how long --listen and --connect wait for the other machine, before the run and in it",
-	  KLAT_INTEGER, AT(wait_for), 1, 86400, NULL, true },
-	{ "interface", "NAME", "multicast: the network interface (default: by address)", KLAT_TEXT,
-	  AT(interface), 0, 0, NULL, true },
-};
-
 static const struct options defaults = { .bytes = 100,
 					 .datagram = LARGEST_DATAGRAM,
 					 .wait_for = 10 };
+
+static const struct klat_option options[] = {
+	{ .name = "bytes",
+	  .help = "size of a message and of its answer",
+	  KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
+	{ .name = "transport",
+	  .help = "how a message reaches the other side",
+	  KLAT_CHOICE(transport, transport_names) },
+	{ .name = "peer",
+	  .help = "what the other side is: auto is a thread for thread-pointer, else a process; "
+		  "netns is a process in another network namespace; remote needs --listen or "
+		  "--connect",
+	  KLAT_CHOICE(peer, peers) },
+	{ .name = "wait",
+	  .help = "how both sides wait: poll, or sleep in the kernel; auto sleeps if both are on "
+		  "one CPU",
+	  KLAT_CHOICE(wait, waits) },
+	{ .name = "touch",
+	  .help = "what touches each block: nothing, its receiver, or also its sender, which "
+		  "writes all of it",
+	  KLAT_CHOICE(touch, touches) },
+	{ .name = "rate",
+	  .help = "messages a second, sent when they are due; 0 sends each after the last answer",
+	  KLAT_INTEGER(rate, 0, 10000000) },
+	{ .name = "datagram",
+	  .help = "udp, multicast: bytes in a datagram; larger messages are cut into parts with a "
+		  "header of 16 bytes",
+	  KLAT_INTEGER(datagram, SMALLEST_DATAGRAM, LARGEST_DATAGRAM) },
+	{ .name = "drop-every",
+	  .help = "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
+	  KLAT_INTEGER(drop_every, 0, 1000000) },
+	{ .name = "reorder-every",
+	  .help = "self-test for udp, multicast: hold one datagram in N back until the next is "
+		  "sent",
+	  KLAT_INTEGER(reorder_every, 0, 1000000) },
+	{ .name = "duplicate-every",
+	  .help = "self-test for udp, multicast: send one datagram in N twice",
+	  KLAT_INTEGER(duplicate_every, 0, 1000000) },
+	{ .name = "listen",
+	  .argument = "PORT",
+	  .help = "be the responder for a --connect from another machine; measures how long each "
+		  "answer takes here",
+	  KLAT_INTEGER(listen, 1, 65535),
+	  .unrecorded = true },
+	{ .name = "connect",
+	  .argument = "ADDRESS:PORT",
+	  .help = "be the initiator for the --listen of another machine",
+	  KLAT_TEXT(connect),
+	  .unrecorded = true },
+	{ .name = "wait-for",
+	  .argument = "SECONDS",
+	  .help = "how long --listen and --connect wait for the other machine, before the run and "
+		  "in it",
+	  KLAT_INTEGER(wait_for, 1, 86400),
+	  .unrecorded = true },
+	{ .name = "interface",
+	  .argument = "NAME",
+	  .help = "multicast: the network interface (default: by address)",
+	  KLAT_TEXT(interface),
+	  .unrecorded = true },
+};
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip", "message handed over to answer there, initiator's CPU",
@@ -380,7 +395,7 @@ static const struct klat_benchmark transport = {
 		"transport --transport pipe --bytes 10000 --touch write --wait block\twritten, "
 		"piped, read\n"
 		"transport --transport unix --wait block --rate 1000\tlatency under a fixed load",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

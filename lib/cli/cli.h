@@ -14,7 +14,10 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 
 /* The options of every program. */
 const struct klat_option *klat_options_common(int *count);
-void klat_option_print_value(const struct klat_option *option, const void *base, FILE *out);
+/* What the option takes, as --help shows it: "" for a flag. */
+void klat_option_argument(const struct klat_option *option, char *text, size_t size);
+/* `field` is where the value is. */
+void klat_option_print_value(const struct klat_option *option, const void *field, FILE *out);
 /* The faults of --plant: the library's, then the program's. NULL after the last. */
 const char *klat_fault_at(const struct klat_benchmark *benchmark, size_t index);
 /* "unpinned, policy, …" */

@@ -35,7 +35,7 @@ void klat_print_wrapped(FILE *out, const char *text, int indent, int column)
 
 /* The help sentence, then range and default where there are any. */
 static void describe(const struct klat_benchmark *benchmark, const struct klat_option *option,
-		     const void *defaults, char *text, size_t size)
+		     bool own, char *text, size_t size)
 {
 	FILE *out = fmemopen(text, size, "w");
 
@@ -57,17 +57,17 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 	} else if (!strcmp(option->name, "policy")) {
 		fprintf(out, " (default %s:%d)", klat_policy_name(benchmark->policy),
 			benchmark->high_priority);
-	} else if (defaults && option->type == KLAT_INTEGER) {
-		int64_t value = *(const int64_t *)((const char *)defaults + option->offset);
+	} else if (own && option->type == KLAT_OPTION_INTEGER) {
+		int64_t value = *option->integer;
 
 		fprintf(out, " (%lld to %lld", (long long)option->minimum,
 			(long long)option->maximum);
 		if (value >= option->minimum)
 			fprintf(out, "; default %lld", (long long)value);
 		fputc(')', out);
-	} else if (defaults && option->type == KLAT_CHOICE) {
+	} else if (own && option->type == KLAT_OPTION_CHOICE) {
 		fputs(" (default ", out);
-		klat_option_print_value(option, defaults, out);
+		klat_option_print_value(option, option->field, out);
 		fputc(')', out);
 	}
 	fclose(out);
@@ -76,9 +76,12 @@ static void describe(const struct klat_benchmark *benchmark, const struct klat_o
 /* "  --name argument", a list of words broken after a '|' where it is long. Returns the column. */
 static int help_name(const struct klat_option *option, FILE *out)
 {
-	int column = fprintf(out, "  --%s%s", option->name, option->argument ? " " : "");
+	char argument[256];
+	int column;
 
-	for (const char *word = option->argument; word && *word;) {
+	klat_option_argument(option, argument, sizeof(argument));
+	column = fprintf(out, "  --%s%s", option->name, *argument ? " " : "");
+	for (const char *word = argument; *word;) {
 		int length = strcspn(word, "|");
 
 		length += word[length] == '|';
@@ -91,7 +94,7 @@ static int help_name(const struct klat_option *option, FILE *out)
 }
 
 static void help_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
-			 int count, const void *defaults, FILE *out)
+			 int count, bool own, FILE *out)
 {
 	for (int i = 0; i < count; i++) {
 		char text[640];
@@ -101,7 +104,7 @@ static void help_options(const struct klat_benchmark *benchmark, const struct kl
 			fputc('\n', out);
 			column = 0;
 		}
-		describe(benchmark, &options[i], defaults, text, sizeof(text));
+		describe(benchmark, &options[i], own, text, sizeof(text));
 		klat_print_wrapped(out, text, 24, column);
 	}
 }
@@ -128,10 +131,9 @@ void klat_options_help(const struct klat_benchmark *benchmark, FILE *out)
 	}
 	if (benchmark->option_count)
 		fputs("\nOptions of this program:\n", out);
-	help_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
-		     out);
+	help_options(benchmark, benchmark->options, benchmark->option_count, true, out);
 	fputs("\nOptions of every program:\n", out);
-	help_options(benchmark, common, common_count, NULL, out);
+	help_options(benchmark, common, common_count, false, out);
 	fputs("\nExit status:\n", out);
 	klat_print_wrapped(out, exit_statuses, 2, 0);
 	if (benchmark->examples) {
@@ -171,19 +173,20 @@ static void man_text(FILE *out, const char *text)
 }
 
 static void man_options(const struct klat_benchmark *benchmark, const struct klat_option *options,
-			int count, const void *defaults, FILE *out)
+			int count, bool own, FILE *out)
 {
 	for (int i = 0; i < count; i++) {
-		char text[640];
+		char text[640], argument[256];
 
 		fputs(".TP\n.B ", out);
 		fputs("\\-\\-", out);
 		for (const char *c = options[i].name; *c; c++)
 			*c == '-' ? fputs("\\-", out) : fputc(*c, out);
-		if (options[i].argument)
-			fprintf(out, " \\fI%s\\fR", options[i].argument);
+		klat_option_argument(&options[i], argument, sizeof(argument));
+		if (*argument)
+			fprintf(out, " \\fI%s\\fR", argument);
 		fputc('\n', out);
-		describe(benchmark, &options[i], defaults, text, sizeof(text));
+		describe(benchmark, &options[i], own, text, sizeof(text));
 		man_text(out, text);
 	}
 }
@@ -215,10 +218,9 @@ void klat_options_man(const struct klat_benchmark *benchmark, FILE *out)
 		man_text(out, benchmark->metrics[i].summary);
 	}
 	fputs(".SH OPTIONS\n", out);
-	man_options(benchmark, benchmark->options, benchmark->option_count, benchmark->defaults,
-		    out);
+	man_options(benchmark, benchmark->options, benchmark->option_count, true, out);
 	fputs(".SS \"Options of every program\"\n", out);
-	man_options(benchmark, common, common_count, NULL, out);
+	man_options(benchmark, common, common_count, false, out);
 	fputs(".SH \"EXIT STATUS\"\n", out);
 	man_text(out, exit_statuses);
 	if (benchmark->examples) {
@@ -259,10 +261,10 @@ void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out)
 		const struct klat_option *option =
 			i < own ? &benchmark->options[i] : &common[i - own];
 
-		if (option->type == KLAT_FLAG)
+		if (option->type == KLAT_OPTION_FLAG)
 			continue;
 		fprintf(out, "\t--%s) ", option->name);
-		if (option->type == KLAT_CHOICE) {
+		if (option->type == KLAT_OPTION_CHOICE) {
 			fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
 			for (int c = 0; option->choices[c]; c++)
 				fprintf(out, "%s%s", c ? " " : "", option->choices[c]);

@@ -8,70 +8,90 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMMON(field) offsetof(struct klat_common, field)
+/* -1: not given. */
+static const struct klat_common defaults = {
+	.iterations = -1, .warmup = -1, .dma_latency = -1, .guest_halt_poll = -1, .seed = -1
+};
 
 static const struct klat_option common_options[] = {
-	{ "cpus", "LIST",
-	  "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
-	  KLAT_TEXT, COMMON(cpus), 0, 0, NULL, true },
-	{ "iterations", "N", "timed iterations", KLAT_INTEGER, COMMON(iterations), 1, 10000000,
-	  NULL, false },
-	{ "warmup", "N", "iterations before the timed ones, not recorded; 0 counts as 1",
-	  KLAT_INTEGER, COMMON(warmup), 0, 10000000, NULL, false },
-	{ "policy", "POLICY",
-	  "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, while the "
-	  "default falls back to SCHED_OTHER with a warning",
-	  KLAT_TEXT, COMMON(policy), 0, 0, NULL, true },
-	{ "dma-latency", "US",
-	  "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle states",
-	  KLAT_INTEGER, COMMON(dma_latency), 0, 1000000000, NULL, false },
-	{ "guest-halt-poll", "NS",
-	  "in a guest, hold haltpoll's guest_halt_poll_ns at this during the run: for how long an "
-	  "idle CPU may look for work before it halts",
-	  KLAT_INTEGER, COMMON(guest_halt_poll), 0, 10000000, NULL, false },
-	{ "record", "DIR", "append the run to this session, begun if there is none", KLAT_TEXT,
-	  COMMON(record), 0, 0, NULL, true },
-	{ "label", "NAME",
-	  "with --record, name of the kernel under test when a session begins (default: its "
-	  "release)",
-	  KLAT_TEXT, COMMON(label), 0, 0, NULL, true },
-	{ "seed", "N", "with --record, the plan's seed", KLAT_INTEGER, COMMON(seed), 0, INT64_MAX,
-	  NULL, true },
-	{ "run", "N", "with --record, number of this run", KLAT_INTEGER, COMMON(run), 0, INT64_MAX,
-	  NULL, true },
-	{ "order", "N", "with --record, its place in the plan", KLAT_INTEGER, COMMON(order), 0,
-	  INT64_MAX, NULL, true },
-	{ "csv", NULL, "print the rows of the record instead of the summary", KLAT_FLAG,
-	  COMMON(csv), 0, 0, NULL, true },
-	{ "json", NULL, "print one JSON object instead of the summary", KLAT_FLAG, COMMON(json), 0,
-	  0, NULL, true },
-	{ "published", NULL, "print published figures of the same event beside the run's",
-	  KLAT_FLAG, COMMON(published), 0, 0, NULL, true },
-	{ "quiet", NULL, "print nothing but warnings and errors", KLAT_FLAG, COMMON(quiet), 0, 0,
-	  NULL, true },
-	{ "inject", "NS",
-	  "self-test: spin this long inside the timed path of half of the iterations, those "
-	  "whose number has an odd count of ones in binary",
-	  KLAT_INTEGER, COMMON(inject_ns), 1, 100000000, NULL, false },
-	{ "plant", "FAULT",
-	  "self-test: spoil the measurement on purpose, to see the evidence catch it", KLAT_TEXT,
-	  COMMON(plant), 0, 0, NULL, false },
-	{ "version", NULL, "print the version and stop", KLAT_FLAG, COMMON(version), 0, 0, NULL,
-	  true },
-	{ "help", NULL, "print this and stop; so does -h", KLAT_FLAG, COMMON(help), 0, 0, NULL,
-	  true },
+	{ .name = "cpus",
+	  .argument = "LIST",
+	  .help = "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
+	  KLAT_TEXT(cpus) },
+	{ .name = "iterations", .help = "timed iterations", KLAT_INTEGER(iterations, 1, 10000000) },
+	{ .name = "warmup",
+	  .help = "iterations before the timed ones, not recorded; 0 counts as 1",
+	  KLAT_INTEGER(warmup, 0, 10000000) },
+	{ .name = "policy",
+	  .argument = "POLICY",
+	  .help = "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, "
+		  "while the default falls back to SCHED_OTHER with a warning",
+	  KLAT_TEXT(policy) },
+	{ .name = "dma-latency",
+	  .argument = "US",
+	  .help = "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle "
+		  "states",
+	  KLAT_INTEGER(dma_latency, 0, 1000000000) },
+	{ .name = "guest-halt-poll",
+	  .argument = "NS",
+	  .help = "in a guest, hold haltpoll's guest_halt_poll_ns at this during the run: for how "
+		  "long an idle CPU may look for work before it halts",
+	  KLAT_INTEGER(guest_halt_poll, 0, 10000000) },
+	{ .name = "record",
+	  .argument = "DIR",
+	  .help = "append the run to this session, begun if there is none",
+	  KLAT_TEXT(record) },
+	{ .name = "label",
+	  .argument = "NAME",
+	  .help = "with --record, name of the kernel under test when a session begins (default: "
+		  "its release)",
+	  KLAT_TEXT(label) },
+	{ .name = "seed",
+	  .help = "with --record, the plan's seed",
+	  KLAT_INTEGER(seed, 0, INT64_MAX) },
+	{ .name = "run",
+	  .help = "with --record, number of this run",
+	  KLAT_INTEGER(run, 0, INT64_MAX) },
+	{ .name = "order",
+	  .help = "with --record, its place in the plan",
+	  KLAT_INTEGER(order, 0, INT64_MAX) },
+	{ .name = "csv",
+	  .help = "print the rows of the record instead of the summary",
+	  KLAT_FLAG(csv) },
+	{ .name = "json", .help = "print one JSON object instead of the summary", KLAT_FLAG(json) },
+	{ .name = "published",
+	  .help = "print published figures of the same event beside the run's",
+	  KLAT_FLAG(published) },
+	{ .name = "quiet", .help = "print nothing but warnings and errors", KLAT_FLAG(quiet) },
+	{ .name = "inject",
+	  .argument = "NS",
+	  .help = "self-test: spin this long inside the timed path of half of the iterations, "
+		  "those whose number has an odd count of ones in binary",
+	  KLAT_INTEGER(inject_ns, 1, 100000000) },
+	{ .name = "plant",
+	  .argument = "FAULT",
+	  .help = "self-test: spoil the measurement on purpose, to see the evidence catch it",
+	  KLAT_TEXT(plant) },
+	{ .name = "version", .help = "print the version and stop", KLAT_FLAG(version) },
+	{ .name = "help", .help = "print this and stop; so does -h", KLAT_FLAG(help) },
 };
 
 /* For the build and for klat's own commands; left out of every help text. */
 static const struct klat_option hidden_options[] = {
-	{ "print-man", NULL, "", KLAT_FLAG, COMMON(print_man), 0, 0, NULL, true },
-	{ "print-completion", NULL, "", KLAT_FLAG, COMMON(print_completion), 0, 0, NULL, true },
-	{ "print-published", NULL, "", KLAT_FLAG, COMMON(print_published), 0, 0, NULL, true },
-	{ "check-for", "MODE:CPUS", "", KLAT_TEXT, COMMON(check_for), 0, 0, NULL, true },
+	{ .name = "print-man", KLAT_FLAG(print_man) },
+	{ .name = "print-completion", KLAT_FLAG(print_completion) },
+	{ .name = "print-published", KLAT_FLAG(print_published) },
+	{ .name = "check-for", .argument = "MODE:CPUS", KLAT_TEXT(check_for) },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
 #define HIDDEN_COUNT ((int)KLAT_ARRAY_SIZE(hidden_options))
+
+/* Where `options`, a copy of `defaults`, has the value of the option. */
+static void *field_of(const struct klat_option *option, const void *defaults, void *options)
+{
+	return (char *)options + ((const char *)option->field - (const char *)defaults);
+}
 
 static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges" };
 
@@ -81,8 +101,7 @@ const struct klat_option *klat_options_common(int *count)
 	return common_options;
 }
 
-/* Option `index` over the program's table, then the common one, then the hidden one; *base is the
- * struct its offset counts from. */
+/* Option `index` over the program's table, then the common one, then the hidden one. */
 static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
 {
 	if (index < benchmark->option_count)
@@ -92,34 +111,49 @@ static const struct klat_option *option_at(const struct klat_benchmark *benchmar
 				    : &hidden_options[index - COMMON_COUNT];
 }
 
+static void list_choices(const struct klat_option *option, char *text, size_t size)
+{
+	size_t length = 0;
+
+	for (int i = 0; option->choices[i] && length < size; i++)
+		length += snprintf(text + length, size - length, "%s%s", i ? "|" : "",
+				   option->choices[i]);
+}
+
+void klat_option_argument(const struct klat_option *option, char *text, size_t size)
+{
+	if (option->argument)
+		snprintf(text, size, "%s", option->argument);
+	else if (option->type == KLAT_OPTION_CHOICE)
+		list_choices(option, text, size);
+	else
+		snprintf(text, size, "%s", option->type == KLAT_OPTION_INTEGER ? "N" : "");
+}
+
 static int refuse_choice(const struct klat_run *run, const struct klat_option *option,
 			 const char *text)
 {
-	char choices[256] = "";
-	size_t length = 0;
+	char choices[256];
 
-	for (int i = 0; option->choices[i] && length < sizeof(choices); i++)
-		length += snprintf(choices + length, sizeof(choices) - length, "%s%s", i ? "|" : "",
-				   option->choices[i]);
+	list_choices(option, choices, sizeof(choices));
 	klat_warn(run, "--%s is %s, not '%s'", option->name, choices, text);
 	return -EINVAL;
 }
 
-static int set_value(const struct klat_run *run, const struct klat_option *option, void *base,
+static int set_value(const struct klat_run *run, const struct klat_option *option, void *field,
 		     const char *text)
 {
-	void *field = (char *)base + option->offset;
 	char *end;
 	long long number;
 
 	switch (option->type) {
-	case KLAT_FLAG:
+	case KLAT_OPTION_FLAG:
 		*(bool *)field = true;
 		return 0;
-	case KLAT_TEXT:
+	case KLAT_OPTION_TEXT:
 		*(const char **)field = text;
 		return 0;
-	case KLAT_INTEGER:
+	case KLAT_OPTION_INTEGER:
 		errno = 0;
 		number = strtoll(text, &end, 10);
 		/* strtoll() skips white space and takes a plus sign. */
@@ -134,7 +168,7 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 		}
 		*(int64_t *)field = number;
 		return 0;
-	case KLAT_CHOICE:
+	case KLAT_OPTION_CHOICE:
 		for (int i = 0; option->choices[i]; i++)
 			if (!strcmp(option->choices[i], text)) {
 				*(int *)field = i;
@@ -143,6 +177,17 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 		return refuse_choice(run, option, text);
 	}
 	return -EINVAL;
+}
+
+static int set_option(struct klat_run *run, struct klat_common *common, int index, const char *text)
+{
+	const struct klat_benchmark *benchmark = run->benchmark;
+	const struct klat_option *option = option_at(benchmark, index);
+	void *field = index < benchmark->option_count
+			      ? field_of(option, benchmark->defaults, run->options)
+			      : field_of(option, &defaults, common);
+
+	return set_value(run, option, field, text);
 }
 
 const char *klat_fault_at(const struct klat_benchmark *benchmark, size_t index)
@@ -203,12 +248,11 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	}
 	for (int i = 0; i < count; i++) {
 		table[i].name = option_at(benchmark, i)->name;
-		table[i].has_arg =
-			option_at(benchmark, i)->argument ? required_argument : no_argument;
+		table[i].has_arg = option_at(benchmark, i)->type == KLAT_OPTION_FLAG
+					   ? no_argument
+					   : required_argument;
 	}
-	*common = (struct klat_common){
-		.iterations = -1, .warmup = -1, .dma_latency = -1, .guest_halt_poll = -1, .seed = -1
-	};
+	*common = defaults;
 	opterr = 0;
 	optind = 1;
 	for (;;) {
@@ -231,9 +275,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 			common->help = true;
 			continue;
 		}
-		if (set_value(run, option_at(benchmark, index),
-			      index < benchmark->option_count ? run->options : (void *)common,
-			      optarg))
+		if (set_option(run, common, index, optarg))
 			goto out;
 	}
 	if (optind < argc) {
@@ -252,21 +294,19 @@ out:
 	return err;
 }
 
-void klat_option_print_value(const struct klat_option *option, const void *base, FILE *out)
+void klat_option_print_value(const struct klat_option *option, const void *field, FILE *out)
 {
-	const void *field = (const char *)base + option->offset;
-
 	switch (option->type) {
-	case KLAT_INTEGER:
+	case KLAT_OPTION_INTEGER:
 		fprintf(out, "%lld", (long long)*(const int64_t *)field);
 		break;
-	case KLAT_CHOICE:
+	case KLAT_OPTION_CHOICE:
 		fputs(option->choices[*(const int *)field], out);
 		break;
-	case KLAT_TEXT:
+	case KLAT_OPTION_TEXT:
 		fputs(*(const char *const *)field ? *(const char *const *)field : "", out);
 		break;
-	case KLAT_FLAG:
+	case KLAT_OPTION_FLAG:
 		fputs(*(const bool *)field ? "yes" : "no", out);
 		break;
 	}
@@ -288,7 +328,8 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 		if (option->unrecorded)
 			continue;
 		fprintf(out, "%s%s=", separator, option->name);
-		klat_option_print_value(option, run->options, out);
+		klat_option_print_value(option, field_of(option, benchmark->defaults, run->options),
+					out);
 		separator = ";";
 	}
 	fprintf(out, "%siterations=%lld;warmup=%lld", separator, (long long)run->iterations,

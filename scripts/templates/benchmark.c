@@ -27,18 +27,11 @@ struct state {
 	int64_t answered; /* iterations whose calls returned the right result */
 };
 
-#define AT(field) offsetof(struct options, field)
-static const struct klat_option options[] = {
-	{ .name = "repeat",
-	  .argument = "N",
-	  .help = "calls in each sample",
-	  .type = KLAT_INTEGER,
-	  .offset = AT(repeat),
-	  .minimum = 1,
-	  .maximum = 1000 },
-};
-
 static const struct options defaults = { .repeat = 1 };
+
+static const struct klat_option options[] = {
+	{ .name = "repeat", .help = "calls in each sample", KLAT_INTEGER(repeat, 1, 1000) },
+};
 
 static const struct klat_metric metrics[] = {
 	[CALL] = { "call", "before to after the system call, on one CPU", true },
@@ -106,7 +99,7 @@ static const struct klat_benchmark benchmark = {
 	.summary = "a system call that does next to nothing",
 	.description = "Times getppid(): the way into the kernel and out of it.",
 	.examples = "NAME\tone call\nNAME --repeat 100\ta hundred in each sample",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	.state_size = sizeof(struct state),
 	.iterations = 500,

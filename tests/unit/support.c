@@ -13,17 +13,20 @@
 
 static const char *const choices[] = { "red", "green", "blue", NULL };
 
-#define AT(field) offsetof(struct test_options, field)
-static const struct klat_option options[] = {
-	{ "count", "N", "a number with a range", KLAT_INTEGER, AT(count), TEST_COUNT_MIN,
-	  TEST_COUNT_MAX, NULL, false },
-	{ "choice", "red|green|blue", "one of several words", KLAT_CHOICE, AT(choice), 0, 0,
-	  choices, false },
-	{ "text", "TEXT", "anything", KLAT_TEXT, AT(text), 0, 0, NULL, true },
-	{ "flag", NULL, "on or off", KLAT_FLAG, AT(flag), 0, 0, NULL, false },
-};
-
 static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
+
+static const struct klat_option options[] = {
+	{ .name = "count",
+	  .help = "a number with a range",
+	  KLAT_INTEGER(count, TEST_COUNT_MIN, TEST_COUNT_MAX) },
+	{ .name = "choice", .help = "one of several words", KLAT_CHOICE(choice, choices) },
+	{ .name = "text",
+	  .argument = "TEXT",
+	  .help = "anything",
+	  KLAT_TEXT(text),
+	  .unrecorded = true },
+	{ .name = "flag", .help = "on or off", KLAT_FLAG(flag) },
+};
 
 static const struct klat_metric metrics[] = {
 	{ "first", "the first metric", true },
@@ -38,7 +41,7 @@ const struct klat_benchmark test_benchmark = {
 		       "printed to a terminal of "
 		       "eighty columns.\n\nAnd a second one.",
 	.examples = "test\tbare\ntest --flag\twith its flag",
-	KLAT_OPTIONS(options, defaults),
+	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	.iterations = 500,
 	.warmup = 50,
