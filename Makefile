@@ -37,7 +37,7 @@ say = @printf '  %-7s %s\n'
 MAKEFLAGS += --no-print-directory
 endif
 
-CFLAGS ?= -O2 -g
+CFLAGS ?= -O2 -g -gz
 # WERROR=1, for lint and CI: a warning is an error. A user's newer compiler may warn of more.
 WERROR ?=
 # The folder of the ISA in lib/arch. The default is the machine that the compiler builds for, or portable if lib/arch has

@@ -122,7 +122,8 @@ struct klat_run {
 	bool one_cpu;    /* all places are the same CPU, as far as configure() can know */
 	bool ordinary;   /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
-	int most_workers; /* default: one per place, and one more; configure() may raise it */
+	int most_workers; /* configure() may set it; default: one per place, and one more. With 1
+			     there is no tail: see klat_end(). */
 	int patience;     /* the run ends after this many seconds without an iteration; configure()
 			     may raise it */
 	double counter_khz; /* set for verify(), and for the workers if needs_frequency is set */
@@ -149,8 +150,8 @@ struct klat_run {
  * counted over the observed iterations.
  *
  * The lead has four iterations: more do not make the caches warmer. The tail has two: a worker that
- * waits for another can be no further ahead. If the warm-up has fewer than four iterations, all of
- * them are lead; programs with long iterations use that.
+ * waits for another can be no further ahead. A lone worker needs no tail. If the warm-up has fewer
+ * than four iterations, all of them are lead; programs with long iterations use that.
  */
 static inline int64_t klat_first(const struct klat_run *run)
 {

@@ -41,7 +41,7 @@ struct state {
 	uint32_t ready KLAT_ALIGNED, begun KLAT_ALIGNED, ended KLAT_ALIGNED;
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
 	int64_t stretch;         /* items in a row */
-	int64_t early;           /* items before each of these rows, without a sample */
+	int64_t early;           /* items before each row of samples, without a sample */
 	int64_t items;           /* handed over in the timed part, early ones included */
 	int64_t consumer_before; /* its CPU time where the observed part begins */
 	uint64_t spin; /* ticks for which the consumer looks for an item before it waits */

@@ -24,20 +24,23 @@ static uint64_t burn(uint64_t rounds, uint64_t seed)
 	return seed;
 }
 
-/* Rounds of burn() in `ns` nanoseconds on this CPU, from the fastest of 50 tries. */
+/* Rounds of burn() in `ns` nanoseconds on this CPU. Tries end when ten in a row are not faster. */
 static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
 {
 	const uint64_t rounds = 1 << 14;
 	struct state *state = worker->state;
 	uint64_t quickest = UINT64_MAX;
 
-	for (int i = 0; i < 50; i++) {
+	for (int slower = 0; slower < 10; slower++) {
 		uint64_t begin = klat_stamp_begin(), ticks;
-		uint64_t result = burn(rounds, i);
+		uint64_t result = burn(rounds, slower);
 
 		ticks = klat_stamp_end(worker) - begin;
 		__atomic_store_n(&state->sink, result, __ATOMIC_RELAXED);
-		quickest = ticks < quickest ? ticks : quickest;
+		if (ticks < quickest) {
+			quickest = ticks;
+			slower = 0;
+		}
 	}
 	return ns * worker->run->counter_khz / 1e6 * rounds / quickest;
 }
@@ -47,6 +50,14 @@ static int64_t end_of_stretch(const struct klat_run *run, const struct state *st
 	int64_t end = i < 0 ? 0 : i < run->iterations ? run->iterations : klat_end(run);
 
 	return end - i > state->stretch ? i + state->stretch : end;
+}
+
+/* Before the row of items that begins at `from`. Only samples need warm caches. */
+static int64_t early_items(const struct klat_run *run, int64_t from)
+{
+	const struct state *state = run->state;
+
+	return klat_is_sample(run, from) ? state->early : 0;
 }
 
 /* The half with semaphores comes first in every other stretch, so that a drift affects both halves
@@ -86,7 +97,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		 seed = last, unused;
 	int err = 0;
 
-	for (int64_t i = from - state->early; i < to && !err; i++) {
+	for (int64_t i = from - early_items(run, from); i < to && !err; i++) {
 		const bool early = i < from;
 		uint32_t number = *produced;
 		uint64_t end;
@@ -183,10 +194,9 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	uint64_t *wake = alone ? NULL : klat_series(run, WAKE, 0), seed = from, unused;
 	int err = 0;
 
-	/* In an observed half the early items are observed too. */
-	if (!alone && from > -run->lead)
-		worker->unsampled += state->early;
-	for (int64_t i = from - state->early; i < to && !err; i++) {
+	if (!alone)
+		worker->unsampled += early_items(run, from);
+	for (int64_t i = from - early_items(run, from); i < to && !err; i++) {
 		const bool early = i < from;
 		uint32_t number = state->consumed;
 

@@ -82,7 +82,7 @@ static int configure(struct klat_run *run)
 	run->ordinary = o->method == SIGNAL_BELOW;
 	if (klat_planted(run, "uncounted"))
 		o->mode = PERIODIC;
-	run->cpu_count = 1;
+	run->cpu_count = run->most_workers = 1;
 	run->patience += 2 * (o->period_us / 1000000);
 	klat_use_metric(run, LATENESS, 1);
 	if (wait == SPIN) {

@@ -92,7 +92,8 @@ void klat_run_set_edges(struct klat_run *run)
 	if (!run->warmup)
 		run->warmup = 1;
 	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
-	run->end = run->iterations + (planted ? 0 : KLAT_TAIL);
+	/* A lone worker disturbs nobody after its last sample. */
+	run->end = run->iterations + (planted || run->most_workers == 1 ? 0 : KLAT_TAIL);
 }
 
 static int map_workers(struct klat_run *run)
@@ -100,8 +101,7 @@ static int map_workers(struct klat_run *run)
 	struct klat_library *library = run->library;
 
 	/* One worker for each place, and one more if two roles share the first place. */
-	library->worker_capacity =
-		run->most_workers > run->cpu_count ? run->most_workers : run->cpu_count + 1;
+	library->worker_capacity = run->most_workers ?: run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
 	return run->workers
 		       ? 0
