@@ -1,17 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* A hand-off between two threads: what can be chosen, and the evidence. handoff.c has the event. */
-#include "cv.h"
+/*
+ * A hand-off between two threads: the low one, L, signals the high one, H, and H signals L.
+ *
+ *     L: start1, signal H, wait for H, end2
+ *     H: wait for L, end1, start2, signal L
+ *
+ * One hand-off is ((end1-start1)+(end2-start2))/2: a constant offset between the two CPUs' counters
+ * cancels. Not timed: what H does between end1 and start2. H stores the number of the turn with its
+ * stamps, so that L never pairs stamps of different turns.
+ *
+ * The traps: a wait without a predicate loses a signal that comes first, and a lock that its owner
+ * can take again at once is not handed over. So mutexes are handed over in a rotation of three: L
+ * starts with locks 0 and 2, H with lock 1. In each turn a thread unlocks the lock that the other
+ * waits for, and then waits for the lock that the other holds.
+ */
+#include "klat.h"
+#include "sync/sync.h"
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+/* Metrics, primitives, and whose wait a hand-off ends. */
 enum {
-	CONTENDED,
-	UNCONTENDED
+	HANDOFF,
+	ROUND_TRIP,
+	LOCK_UNLOCK
 };
 enum {
-	HELD,
-	RELEASED
+	COND,
+	FUTEX,
+	MUTEX,
+	PI_MUTEX,
+	SEMAPHORE
+};
+enum {
+	TO_HIGH,
+	TO_LOW
+};
+
+struct options {
+	int64_t low_priority;
+	int primitive, uncontended, released;
+};
+
+struct state {
+	struct sync signals[2]; /* by direction */
+	pthread_mutex_t locks[3] KLAT_ALIGNED;
+	pthread_barrier_t entered;
+	uint64_t end1 KLAT_ALIGNED, start2; /* H's stamps */
+	uint32_t turn;                      /* and their iteration */
+	int64_t mismatches; /* iterations in which H's stamps were of another turn, or were further
+			       apart than L's */
+	int64_t contended;  /* timed iterations in which H waited before L unlocked */
 };
 
 static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
@@ -25,11 +69,11 @@ static const struct klat_option options[] = {
 	{ .name = "primitive", .help = "what hands over", KLAT_CHOICE(primitive, primitive_names) },
 	{ .name = "contention",
 	  .help = "none: one thread locks and unlocks a mutex or pi-mutex",
-	  KLAT_CHOICE(contention, contentions) },
+	  KLAT_CHOICE(uncontended, contentions) },
 	{ .name = "signal",
 	  .help = "cond: signal with the mutex held, which POSIX wants for predictable scheduling, "
 		  "or after the unlock",
-	  KLAT_CHOICE(signal, signals) },
+	  KLAT_CHOICE(released, signals) },
 	{ .name = "low-priority",
 	  .help = "priority of L; H has that of --policy",
 	  KLAT_INTEGER(low_priority, 1, 98) },
@@ -47,12 +91,17 @@ static const struct klat_published published[] = {
 	  "two CPUs, condition variables, mean of 500 runs, sd 195.3; Linux, 2013" },
 };
 
+static bool uses_locks(const struct options *o)
+{
+	return o->primitive == MUTEX || o->primitive == PI_MUTEX;
+}
+
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	if (o->contention == UNCONTENDED) {
-		if (!uses_locks(run))
+	if (o->uncontended) {
+		if (!uses_locks(o))
 			return klat_usage(
 				run, "--contention none goes with --primitive mutex or pi-mutex");
 		run->cpu_count = 1;
@@ -66,18 +115,158 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
+/* The lock that is handed over in a turn: 0, 2, 1, 0, ... from L to H, the next one from H to L. */
+static inline pthread_mutex_t *lock_at(struct state *state, int direction, uint32_t turn)
+{
+	return &state->locks[(2 * (turn % 3) + direction) % 3];
+}
+
+/*
+ * Whether H waits for the lock. The futex word does not show it: an owner that had to wait, as each
+ * owner here did, leaves "may have waiters" set, by glibc (2) or by the kernel (FUTEX_WAITERS). So
+ * ask the kernel. For a normal mutex, move one waiter from its queue to the same queue: the call
+ * returns how many it moved. For a priority-inheritance lock, wake one: the call fails if there is
+ * a waiter.
+ */
+static bool has_waiter(pthread_mutex_t *lock, bool inherit)
+{
+	int *word = &lock->__data.__lock;
+
+	if (inherit)
+		return syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1) < 0 && errno == EINVAL;
+	return syscall(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 1, word, 2) == 1;
+}
+
+/* Wait about a millisecond for H to wait for the lock; true if it does. Inlined, it would take
+ * registers from the timed part. */
+static __attribute__((noinline)) bool becomes_contended(pthread_mutex_t *lock, bool inherit)
+{
+	for (int tries = 0; tries < 10000; tries++)
+		if (has_waiter(lock, inherit))
+			return true;
+	return false;
+}
+
+/* End the other thread's wait for `direction`. */
+static inline void give(struct state *state, bool locks, int direction, uint32_t turn)
+{
+	if (locks)
+		pthread_mutex_unlock(lock_at(state, direction, turn));
+	else
+		sync_post(&state->signals[direction]);
+}
+
+static inline void take(struct state *state, bool locks, int direction, uint32_t turn)
+{
+	if (locks)
+		pthread_mutex_lock(lock_at(state, direction, turn));
+	else
+		sync_wait(&state->signals[direction]);
+}
+
+/* `direction` is the one that the caller waits for. */
+static void enter(struct state *state, bool locks, int direction)
+{
+	for (int i = direction == TO_HIGH; i < 3 && locks; i += 2)
+		pthread_mutex_lock(&state->locks[i]);
+	pthread_barrier_wait(&state->entered);
+}
+
+static int low(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	const bool locks = uses_locks(o);
+	struct state *state = worker->state;
+	uint64_t *handoff = klat_series(run, HANDOFF, 0),
+		 *round_trip = klat_series(run, ROUND_TRIP, 0);
+
+	enter(state, locks, TO_LOW);
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		uint32_t turn = i + run->warmup;
+		uint64_t start1, end1, start2, end2;
+
+		klat_iteration(worker, i);
+		/* Two threads that only wait for each other leave their one CPU no idle time. */
+		if (run->one_cpu)
+			klat_rest(worker);
+		if (locks &&
+		    becomes_contended(lock_at(state, TO_HIGH, turn), o->primitive == PI_MUTEX))
+			state->contended += klat_is_sample(run, i);
+		start1 = klat_stamp_begin();
+		klat_inject(run, i);
+		give(state, locks, TO_HIGH, turn);
+		take(state, locks, TO_LOW, turn);
+		end2 = klat_stamp_end(worker);
+		end1 = state->end1;
+		start2 = state->start2;
+		round_trip[i] = end2 - start1;
+		handoff[i] = ((end1 - start1) + (end2 - start2)) / 2;
+		state->mismatches += state->turn != turn || start2 - end1 >= round_trip[i];
+	}
+	return 0;
+}
+
+static int high(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const bool locks = uses_locks(run->options), late = klat_planted(run, "late");
+	const uint32_t behind = klat_planted(run, "stale");
+	struct state *state = worker->state;
+
+	enter(state, locks, TO_HIGH);
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		uint32_t turn = i + run->warmup;
+
+		klat_iteration(worker, i);
+		if (__builtin_expect(late, 0))
+			klat_sleep(worker, 5000000);
+		take(state, locks, TO_HIGH, turn);
+		state->end1 = klat_stamp_end(worker);
+		state->turn = turn - behind;
+		state->start2 = klat_stamp_begin();
+		klat_inject(run, i);
+		give(state, locks, TO_LOW, turn);
+	}
+	return 0;
+}
+
+static int locker(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	pthread_mutex_t *lock = ((struct state *)worker->state)->locks;
+	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
+
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		uint64_t begin;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		begin = klat_stamp_begin();
+		pthread_mutex_lock(lock);
+		klat_inject(run, i);
+		pthread_mutex_unlock(lock);
+		lock_unlock[i] = klat_stamp_end(worker) - begin;
+	}
+	return 0;
+}
+
 static int init(struct state *state, const struct options *o)
 {
 	static const enum sync_kind kinds[] = {
 		[COND] = SYNC_COND, [FUTEX] = SYNC_FUTEX, [SEMAPHORE] = SYNC_POSIX
 	};
+	pthread_mutexattr_t attributes;
 	int err = 0;
 
 	pthread_barrier_init(&state->entered, NULL, 2);
-	if (o->primitive == MUTEX || o->primitive == PI_MUTEX)
-		return locks_init(&state->locks, o->primitive == PI_MUTEX);
-	for (int d = 0; d < 2 && !err; d++) {
-		state->signals[d].signals_held = o->signal == HELD;
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setprotocol(&attributes, o->primitive == PI_MUTEX ? PTHREAD_PRIO_INHERIT
+									    : PTHREAD_PRIO_NONE);
+	for (int i = 0; i < 3 && !err; i++)
+		err = -pthread_mutex_init(&state->locks[i], &attributes);
+	for (int d = 0; d < 2 && !uses_locks(o) && !err; d++) {
+		state->signals[d].signals_held = !o->released;
 		err = sync_init(&state->signals[d], kinds[o->primitive], 0);
 	}
 	return err;
@@ -92,7 +281,7 @@ static int setup(struct klat_run *run)
 	if (err)
 		return klat_error(run, -err, "cannot make a %s: %s", primitive_names[o->primitive],
 				  strerror(-err));
-	if (o->contention == UNCONTENDED) {
+	if (o->uncontended) {
 		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
 		return 0;
 	}
@@ -110,14 +299,14 @@ static int verify(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 
-	if (o->contention == UNCONTENDED)
+	if (o->uncontended)
 		return 0;
 	klat_count(run, "mismatches", state->mismatches);
 	if (state->mismatches)
 		klat_invalid(run,
 			     "in %lld iterations the two stamps belonged to different hand-offs",
 			     (long long)state->mismatches);
-	if (uses_locks(run)) {
+	if (uses_locks(o)) {
 		klat_count(run, "contended", state->contended);
 		if (!klat_is_enough(state->contended, run->iterations))
 			klat_invalid(run, "in %lld of %lld iterations nobody waited for the lock",
