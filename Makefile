@@ -168,7 +168,7 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
 # Simulates an older kernel, and another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=syscall,--wrap=mkdirat
-$(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=fopen,--wrap=numa_available,--wrap=numa_node_of_cpu
+$(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=numa_available,--wrap=numa_node_of_cpu
 
 # Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/build.mk),,$(p)))

@@ -6,20 +6,17 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 
 #define STEP_MS 10
 
 int klat_lock(int file, int limit_ms)
 {
-	const struct timespec pause = { .tv_nsec = STEP_MS * 1000000 };
-
 	for (int waited = 0; flock(file, LOCK_EX | LOCK_NB); waited += STEP_MS) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return -errno;
 		if (waited >= limit_ms)
 			return -EWOULDBLOCK;
-		nanosleep(&pause, NULL);
+		klat_nap(STEP_MS * INT64_C(1000000));
 	}
 	return 0;
 }

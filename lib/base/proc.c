@@ -4,36 +4,30 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 char *klat_read_file(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t size = 0, capacity = 1 << 16;
-	char *text = NULL;
+	char *text = fd < 0 ? NULL : malloc(capacity), *grown;
+	ssize_t got;
 
-	if (fd < 0)
-		return NULL;
-	for (;;) {
-		char *grown = realloc(text, capacity);
-		ssize_t got;
-
-		if (!grown)
-			break;
-		text = grown;
-		got = read(fd, text + size, capacity - size - 1);
-		if (got <= 0) {
-			close(fd);
-			text[size] = 0;
-			return text;
-		}
+	while (text && (got = read(fd, text + size, capacity - size - 1)) > 0) {
 		size += got;
-		if (size + 1 == capacity)
-			capacity *= 2;
+		if (size + 1 < capacity)
+			continue;
+		grown = realloc(text, capacity *= 2);
+		if (!grown)
+			free(text);
+		text = grown;
 	}
-	close(fd);
-	free(text);
-	return NULL;
+	if (fd >= 0)
+		close(fd);
+	if (text)
+		text[size] = 0;
+	return text;
 }
 
 ssize_t klat_read_small(const char *path, char *text, size_t size)
@@ -48,4 +42,12 @@ ssize_t klat_read_small(const char *path, char *text, size_t size)
 	if (got >= 0)
 		text[got] = 0;
 	return got;
+}
+
+bool klat_read_line(const char *path, char *line, size_t size)
+{
+	bool found = klat_read_small(path, line, size) > 0;
+
+	line[found ? strcspn(line, "\n") : 0] = 0;
+	return found;
 }

@@ -4,9 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 int64_t klat_counter_quantum(void)
 {
@@ -48,20 +45,19 @@ uint64_t klat_spin_excess(void)
 
 		floor = bracket < floor ? bracket : floor;
 	}
-	/* A spin ends at one of its own readings, anywhere within a turn of its loop. Take the mean
-	 * over lengths that differ by one tick. */
-	for (int length = 0; length < lengths; length++) {
+	/* A spin ends at one of its own readings, so its excess depends on its length. Take the
+	 * mean over lengths that differ by one tick. */
+	for (int length = 1000; length < 1000 + lengths; length++) {
 		uint64_t shortest = UINT64_MAX;
 
 		for (int i = 0; i < 20; i++) {
 			uint64_t begin = klat_stamp_begin(), bracket;
 
-			klat_spin(1000 + length);
+			klat_spin(length);
 			bracket = klat_stamp_begin() - begin;
 			shortest = bracket < shortest ? bracket : shortest;
 		}
-		shortest -= 1000 + length;
-		excess += shortest > floor ? shortest - floor : 0;
+		excess += shortest > floor + length ? shortest - floor - length : 0;
 	}
 	return excess / lengths;
 }
@@ -71,57 +67,56 @@ uint64_t klat_spin_excess(void)
  * time. The offset o = (ponger's counter - pinger's counter) is therefore in [q - p2, q - p1]. Each
  * round narrows the interval.
  */
+enum {
+	PING_PONG_ROUNDS = 200
+};
+
 struct ping_pong {
 	pthread_barrier_t both_there;
 	uint32_t turn KLAT_ALIGNED;
 	uint64_t stamp;
-	int cpu;
-	int result;
-	int rounds;
+	int ping_cpu KLAT_ALIGNED, pong_cpu;
+	int ping_result, pong_result;
+	struct klat_offset *offset;
 } KLAT_ALIGNED;
 
 static void *pong(void *argument)
 {
 	struct ping_pong *shared = argument;
+	int err = klat_cpu_pin(shared->pong_cpu);
 
-	shared->result = klat_cpu_pin(shared->cpu);
 	pthread_barrier_wait(&shared->both_there);
-	for (int round = 0; round < shared->rounds && !shared->result; round++) {
-		shared->result = klat_spin_until(NULL, &shared->turn, 2 * round + 1);
-		if (shared->result)
+	for (uint32_t turn = 1; turn <= 2 * PING_PONG_ROUNDS && !err; turn += 2) {
+		err = klat_spin_until(NULL, &shared->turn, turn);
+		if (err)
 			break;
 		shared->stamp = klat_stamp_begin();
-		__atomic_store_n(&shared->turn, 2 * round + 2, __ATOMIC_RELEASE);
+		__atomic_store_n(&shared->turn, turn + 1, __ATOMIC_RELEASE);
 	}
+	shared->pong_result = err;
 	return NULL;
 }
 
-struct ping {
-	struct ping_pong *shared;
-	int cpu, result;
-	struct klat_offset *offset;
-};
-
 static void *ping(void *argument)
 {
-	struct ping *own = argument;
-	struct ping_pong *shared = own->shared;
+	struct ping_pong *shared = argument;
+	int err = klat_cpu_pin(shared->ping_cpu);
 
-	own->result = klat_cpu_pin(own->cpu);
 	pthread_barrier_wait(&shared->both_there);
-	for (int round = 0; round < shared->rounds && !own->result; round++) {
+	for (uint32_t turn = 1; turn <= 2 * PING_PONG_ROUNDS && !err; turn += 2) {
 		uint64_t before = klat_stamp_begin(), after;
 
-		__atomic_store_n(&shared->turn, 2 * round + 1, __ATOMIC_RELEASE);
-		own->result = klat_spin_until(NULL, &shared->turn, 2 * round + 2);
-		if (own->result)
+		__atomic_store_n(&shared->turn, turn, __ATOMIC_RELEASE);
+		err = klat_spin_until(NULL, &shared->turn, turn + 1);
+		if (err)
 			break;
 		after = klat_stamp_begin();
-		if ((int64_t)(shared->stamp - after) > own->offset->low)
-			own->offset->low = shared->stamp - after;
-		if ((int64_t)(shared->stamp - before) < own->offset->high)
-			own->offset->high = shared->stamp - before;
+		if ((int64_t)(shared->stamp - after) > shared->offset->low)
+			shared->offset->low = shared->stamp - after;
+		if ((int64_t)(shared->stamp - before) < shared->offset->high)
+			shared->offset->high = shared->stamp - before;
 	}
+	shared->ping_result = err;
 	return NULL;
 }
 
@@ -129,8 +124,7 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 			       struct klat_offset *offset)
 {
 	const struct sched_param param = { .sched_priority = policy->priority };
-	struct ping_pong shared = { .cpu = cpu_b, .rounds = 200 };
-	struct ping own = { .shared = &shared, .cpu = cpu_a, .offset = offset };
+	struct ping_pong shared = { .ping_cpu = cpu_a, .pong_cpu = cpu_b, .offset = offset };
 	pthread_t ping_thread, pong_thread;
 	pthread_attr_t attributes;
 	int err;
@@ -141,18 +135,18 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 	}
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
-	/* Under load, two ordinary threads may never run at the same time. Each round would then
-	 * contain a context switch. */
+	/* Under load, two ordinary threads may never run at the same time. Each round then
+	 * contains a context switch. */
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy->policy);
 	pthread_attr_setschedparam(&attributes, &param);
-	/* If the caller's mask has one CPU, a thread that spins there keeps the other from
-	 * starting. */
+	/* Both threads start on the caller's CPUs. If that is one CPU, a thread that spins there
+	 * keeps the other from starting. */
 	pthread_barrier_init(&shared.both_there, NULL, 2);
 	err = pthread_create(&pong_thread, &attributes, pong, &shared);
 	if (err)
 		goto out;
-	err = pthread_create(&ping_thread, &attributes, ping, &own);
+	err = pthread_create(&ping_thread, &attributes, ping, &shared);
 	if (err)
 		pthread_barrier_wait(&shared.both_there);
 	else
@@ -161,7 +155,7 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 out:
 	pthread_barrier_destroy(&shared.both_there);
 	pthread_attr_destroy(&attributes);
-	return err ? -err : own.result ? own.result : shared.result;
+	return err ? -err : shared.ping_result ?: shared.pong_result;
 }
 
 uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count)

@@ -12,9 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define SYSFS "/sys/devices/system/cpu"
 #define WORD_BITS (8 * sizeof(unsigned long))
 
-static void set_add(klat_cpu_set *set, int cpu)
+void klat_cpu_add(klat_cpu_set *set, int cpu)
 {
 	set->bits[cpu / WORD_BITS] |= 1UL << cpu % WORD_BITS;
 }
@@ -39,15 +40,14 @@ int klat_cpu_weight(const klat_cpu_set *set)
 	return weight;
 }
 
-/* The system call itself: glibc's wrapper wants a cpu_set_t, which ends at 1,024 CPUs. */
+/* Not glibc's wrapper: its cpu_set_t ends at 1,024 CPUs. */
 static int get_affinity(klat_cpu_set *set)
 {
 	memset(set, 0, sizeof(*set));
 	return syscall(SYS_sched_getaffinity, 0, sizeof(set->bits), set->bits) < 0 ? -errno : 0;
 }
 
-/* CPUs of the machine that is assumed in place of this one; 0 without. */
-static int assumed_count;
+static int assumed_count; /* 0: nothing is assumed */
 
 void klat_cpus_assume(int count)
 {
@@ -58,7 +58,7 @@ static int assumed_cpus(klat_cpu_set *set)
 {
 	memset(set, 0, sizeof(*set));
 	for (int cpu = 0; cpu < assumed_count; cpu++)
-		set_add(set, cpu);
+		klat_cpu_add(set, cpu);
 	return 0;
 }
 
@@ -75,24 +75,6 @@ int klat_available_cpus(void)
 	return err ? err : klat_cpu_weight(&allowed);
 }
 
-/* One line of sysfs below /sys/devices/system/cpu. Returns false when the file is not there. */
-static bool read_line(char *line, size_t size, const char *format, int cpu, int index)
-{
-	char path[128];
-	FILE *file;
-	bool read;
-
-	snprintf(path, sizeof(path), format, cpu, index);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	read = fgets(line, size, file);
-	fclose(file);
-	if (read)
-		line[strcspn(line, "\n")] = 0;
-	return read;
-}
-
 int klat_cpus_online(klat_cpu_set *set)
 {
 	char line[4096];
@@ -101,13 +83,13 @@ int klat_cpus_online(klat_cpu_set *set)
 	if (assumed_count)
 		return assumed_cpus(set);
 	memset(set, 0, sizeof(*set));
-	if (!read_line(line, sizeof(line), "/sys/devices/system/cpu/online", 0, 0))
+	if (!klat_read_line(SYSFS "/online", line, sizeof(line)))
 		return -ENOENT;
 	count = klat_cpus_parse(line, &cpus);
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++)
-		set_add(set, cpus[i]);
+		klat_cpu_add(set, cpus[i]);
 	free(cpus);
 	return 0;
 }
@@ -124,81 +106,72 @@ static int parse_cpu(const char **text, long *cpu)
 	return errno || *cpu >= KLAT_MAX_CPU ? -ERANGE : 0;
 }
 
+static int parse_range(const char **text, long *first, long *last)
+{
+	int err = parse_cpu(text, first);
+
+	*last = *first;
+	if (!err && **text == '-') {
+		++*text;
+		err = parse_cpu(text, last);
+	}
+	return !err && *last < *first ? -EINVAL : err;
+}
+
 int klat_cpus_parse(const char *text, int **cpus)
 {
-	int count = 0, capacity = 16, err = 0;
+	int count = 0, err;
+	long first, last;
 
-	*cpus = malloc(capacity * sizeof(**cpus));
+	*cpus = malloc(KLAT_MAX_CPU * sizeof(**cpus));
 	if (!*cpus)
 		return -ENOMEM;
-	for (;;) {
-		long first, last;
-
-		err = parse_cpu(&text, &first);
+	for (;; text++) {
+		err = parse_range(&text, &first, &last);
+		if (!err && count + last - first >= KLAT_MAX_CPU)
+			err = -EINVAL;
 		if (err)
-			goto fail;
-		last = first;
-		if (*text == '-') {
-			text++;
-			err = parse_cpu(&text, &last);
-			if (err)
-				goto fail;
-		}
-		err = -EINVAL;
-		if (last < first || count + last - first >= KLAT_MAX_CPU)
-			goto fail;
-		for (long cpu = first; cpu <= last; cpu++) {
-			if (count == capacity) {
-				int *grown = realloc(*cpus, 2 * capacity * sizeof(**cpus));
-
-				err = -ENOMEM;
-				if (!grown)
-					goto fail;
-				*cpus = grown;
-				capacity *= 2;
-			}
-			(*cpus)[count++] = cpu;
-		}
+			break;
+		while (first <= last)
+			(*cpus)[count++] = first++;
 		if (!*text)
 			return count;
 		err = -EINVAL;
-		if (*text++ != ',')
-			goto fail;
+		if (*text != ',')
+			break;
 	}
-fail:
 	free(*cpus);
 	*cpus = NULL;
 	return err;
 }
 
-/* What tells two CPUs apart; the smallest CPU number of a shared domain names it. */
+/* Where a CPU is. The first CPU of a core or of a cache names it. */
 struct place {
 	int cpu, core, cache, node;
 	int thread; /* 0 for the first CPU of its core, 1 for its sibling, … */
 };
 
-static int first_of_list(const char *format, int cpu, int index, int otherwise)
+static int first_of_list(const char *path, int otherwise)
 {
 	char line[4096];
 
-	return read_line(line, sizeof(line), format, cpu, index) && isdigit((unsigned char)line[0])
+	return klat_read_line(path, line, sizeof(line)) && isdigit((unsigned char)line[0])
 		       ? atoi(line)
 		       : otherwise;
 }
 
-/* The last-level cache is the highest cache index that sysfs lists. */
+/* The last-level cache has the highest index in sysfs. */
 static int last_level_cache(int cpu, int otherwise)
 {
-	int cache = otherwise;
+	int cache = -1, first = otherwise;
 
-	for (int index = 0; index < 8; index++) {
-		int first =
-			first_of_list("/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
-				      cpu, index, -1);
+	for (int index = 0; first >= 0; index++) {
+		char path[128];
 
-		if (first < 0)
-			break;
 		cache = first;
+		snprintf(path, sizeof(path), SYSFS "/cpu%d/cache/index%d/shared_cpu_list", cpu,
+			 index);
+		first = first_of_list(path, -1);
 	}
 	return cache;
 }
@@ -212,13 +185,12 @@ int klat_cpu_node(int cpu)
 
 static struct place place_of(int cpu)
 {
-	struct place place = { .cpu = cpu, .node = klat_cpu_node(cpu) };
-	char line[4096];
+	struct place place = { .cpu = cpu, .core = cpu, .node = klat_cpu_node(cpu) };
+	char path[128], line[4096];
 	int *siblings, count;
 
-	place.core = cpu;
-	if (read_line(line, sizeof(line),
-		      "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu, 0) &&
+	snprintf(path, sizeof(path), SYSFS "/cpu%d/topology/thread_siblings_list", cpu);
+	if (klat_read_line(path, line, sizeof(line)) &&
 	    (count = klat_cpus_parse(line, &siblings)) > 0) {
 		place.core = siblings[0];
 		for (int i = 0; i < count; i++)
@@ -226,10 +198,9 @@ static struct place place_of(int cpu)
 				place.thread = i;
 		free(siblings);
 	}
-	/* A guest may be told of no shared cache at all; its package stands in. */
-	place.cache = last_level_cache(
-		cpu, first_of_list("/sys/devices/system/cpu/cpu%d/topology/core_siblings_list", cpu,
-				   0, place.node));
+	/* Some hypervisors show no caches: then the package takes their place. */
+	snprintf(path, sizeof(path), SYSFS "/cpu%d/topology/core_siblings_list", cpu);
+	place.cache = last_level_cache(cpu, first_of_list(path, place.node));
 	return place;
 }
 
@@ -245,8 +216,8 @@ static int compare_candidates(const void *a, const void *b)
 	return x->rank != y->rank ? x->rank - y->rank : x->place.cpu - y->place.cpu;
 }
 
-/* How unwelcome a CPU is beside `anchor`: siblings last, CPU 0 and its core before them, then
- * distance. */
+/* The lowest rank is the best beside `anchor`. Siblings come last, the core of CPU 0 before them,
+ * and the others by distance. */
 static int rank_of(const struct place *place, const struct place *anchor)
 {
 	int distance = place->cache == anchor->cache ? 0 : place->node == anchor->node ? 1 : 2;
@@ -254,49 +225,46 @@ static int rank_of(const struct place *place, const struct place *anchor)
 	return 16 * place->thread + 4 * (place->core == 0) + distance;
 }
 
+static bool is_first_of_cache(const struct candidate *candidates, int index)
+{
+	for (int i = 0; i < index; i++)
+		if (candidates[i].place.cache == candidates[index].place.cache)
+			return false;
+	return true;
+}
+
 int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus)
 {
 	int available = klat_cpu_weight(allowed), found = 0, best = INT_MAX;
-	struct candidate *candidates;
+	struct candidate *candidates, *sorted;
 
 	if (count > available || count < 1)
 		return -ENOSPC;
-	candidates = calloc(available, sizeof(*candidates));
+	candidates = calloc(2 * available, sizeof(*candidates));
 	if (!candidates)
 		return -ENOMEM;
+	sorted = candidates + available;
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		if (klat_cpu_in(allowed, cpu))
 			candidates[found++].place = place_of(cpu);
 
-	/* One anchor per last-level cache is enough: CPUs behind one cache rank the others alike.
-	 */
 	for (int anchor = 0; anchor < available; anchor++) {
-		struct place at = candidates[anchor].place;
-		struct candidate *sorted;
 		int cost = 0;
-		bool seen = false;
 
-		for (int i = 0; i < anchor && !seen; i++)
-			seen = candidates[i].place.cache == at.cache;
-		if (seen)
+		/* CPUs of one cache are equal as anchors: see rank_of(). */
+		if (!is_first_of_cache(candidates, anchor))
 			continue;
-		sorted = malloc(available * sizeof(*sorted));
-		if (!sorted) {
-			free(candidates);
-			return -ENOMEM;
-		}
 		memcpy(sorted, candidates, available * sizeof(*sorted));
 		for (int i = 0; i < available; i++)
-			sorted[i].rank = rank_of(&sorted[i].place, &at);
+			sorted[i].rank = rank_of(&sorted[i].place, &candidates[anchor].place);
 		qsort(sorted, available, sizeof(*sorted), compare_candidates);
 		for (int i = 0; i < count; i++)
 			cost += sorted[i].rank;
-		if (cost < best) {
-			best = cost;
-			for (int i = 0; i < count; i++)
-				cpus[i] = sorted[i].place.cpu;
-		}
-		free(sorted);
+		if (cost >= best)
+			continue;
+		best = cost;
+		for (int i = 0; i < count; i++)
+			cpus[i] = sorted[i].place.cpu;
 	}
 	free(candidates);
 	return 0;
@@ -309,19 +277,15 @@ const char *klat_cpus_relation(const int *cpus, int count)
 	struct place first = place_of(cpus[0]);
 	int farthest = 0;
 
-	/* Sharing a core, cache or node is transitive, so comparing with the first finds the
-	 * farthest pair. */
+	/* If two CPUs are that far apart, at least one of them is as far from the first CPU. */
 	for (int i = 1; i < count; i++) {
-		struct place other;
-		int distance;
+		struct place other = place_of(cpus[i]);
+		int distance = other.cpu == first.cpu       ? 0
+			       : other.core == first.core   ? 1
+			       : other.cache == first.cache ? 2
+			       : other.node == first.node   ? 3
+							    : 4;
 
-		if (cpus[i] == cpus[0])
-			continue;
-		other = place_of(cpus[i]);
-		distance = other.core == first.core     ? 1
-			   : other.cache == first.cache ? 2
-			   : other.node == first.node   ? 3
-							: 4;
 		if (distance > farthest)
 			farthest = distance;
 	}
@@ -340,13 +304,11 @@ int klat_cpu_pin(int cpu)
 
 	if (cpu < 0 || cpu >= KLAT_MAX_CPU)
 		return -EINVAL;
-	set_add(&set, cpu);
+	klat_cpu_add(&set, cpu);
 	if (syscall(SYS_sched_setaffinity, 0, sizeof(set.bits), set.bits) < 0)
 		return -errno;
 	err = get_affinity(&obtained);
-	if (err)
-		return err;
-	return memcmp(&set, &obtained, sizeof(set)) ? -EIO : 0;
+	return !err && memcmp(&set, &obtained, sizeof(set)) ? -EIO : err;
 }
 
 bool klat_cpu_is_forbidden(int cpu)

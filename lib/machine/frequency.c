@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The counter's frequency, measured against CLOCK_MONOTONIC_RAW, and a second figure beside it.
+ * The counter's frequency, measured against CLOCK_MONOTONIC_RAW, and a second figure to check it.
  *
- * Where the kernel makes its clock from this counter, the first figure is the kernel's own figure,
- * read back. So the second figure needs an independent source, and the record says whether it is
- * independent: another oscillator (the ACPI PM timer), the network's time (NTP), or CPUID, unless
- * the kernel took its own figure from CPUID.
+ * On most machines the kernel computes this clock from the same counter. Then the first figure only
+ * repeats the kernel's own figure. Three sources of the second figure are independent of it:
+ *
+ * - the ACPI PM timer, which has an oscillator of its own;
+ * - NTP, which compares the kernel's clock with the network's time;
+ * - CPUID, unless the kernel has its figure from CPUID.
  */
 #include "machine/machine.h"
 
@@ -14,11 +16,11 @@
 #include <sys/timex.h>
 #include <time.h>
 
-/* Of the ACPI PM timer, which counts in 24 bits (ACPI specification, 4.8.2.1). */
+/* The ACPI PM timer counts in 24 bits (ACPI specification, 4.8.2.1). */
 #define PM_KHZ 3579.545
 #define PM_MASK 0xffffffu
-/* In ppm. A PM timer read through a slow hypervisor is less exact, and is left out. */
-#define PM_COARSEST 25
+/* A PM timer that a slow hypervisor emulates exceeds this, and is not used. */
+#define PM_MOST_UNCERTAINTY_PPM 25
 #define ROUGH_NS 50000
 
 static int64_t now_raw(void)
@@ -26,14 +28,14 @@ static int64_t now_raw(void)
 	return klat_clock_ns(CLOCK_MONOTONIC_RAW);
 }
 
-/* A clock's reading and the counter at its middle. */
+/* A reading of another clock between two readings of the counter. */
 struct reading {
 	int64_t clock;
-	uint64_t tsc, width; /* of the bracket, in ticks */
+	uint64_t tsc;   /* half-way between the two */
+	uint64_t width; /* ticks between the two */
 };
 
-/* From the tightest of several brackets. */
-static struct reading read_tightest(int64_t (*read_clock)(void))
+static struct reading read_narrowest(int64_t (*read_clock)(void))
 {
 	struct reading best = { .width = UINT64_MAX };
 
@@ -48,15 +50,15 @@ static struct reading read_tightest(int64_t (*read_clock)(void))
 	return best;
 }
 
-/* Long enough for 1 %, and a small part of a run's fixed cost. */
+/* Within 1 %. */
 static double rough_khz(void)
 {
-	const struct reading first = read_tightest(now_raw);
+	const struct reading first = read_narrowest(now_raw);
 	struct reading last;
 
 	while (now_raw() - first.clock < ROUGH_NS)
 		;
-	last = read_tightest(now_raw);
+	last = read_narrowest(now_raw);
 	return 1e6 * (last.tsc - first.tsc) / (last.clock - first.clock);
 }
 
@@ -74,7 +76,7 @@ double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last)
 
 double klat_frequency_of_ntp(double khz, const struct timex *state)
 {
-	/* The kernel's CLOCK_MONOTONIC is the raw clock times this. */
+	/* Of CLOCK_MONOTONIC against the raw clock: adjtimex(2). A tick is nominally 10,000 us. */
 	const double rate = 1 + ldexp(state->freq, -16) * 1e-6 + (state->tick - 10000) / 10000.0;
 
 	return state->status & STA_UNSYNC ? 0 : khz / rate;
@@ -87,8 +89,8 @@ static double khz_of_ntp(double khz)
 	return adjtimex(&state) == TIME_ERROR ? 0 : klat_frequency_of_ntp(khz, &state);
 }
 
-/* What kernels make their clock from when it is not this counter. */
-static bool is_another_clock(const char *clock_source)
+/* Whether the kernel's clock does not run on this counter. */
+static bool is_other_hardware(const char *clock_source)
 {
 	static const char *const others[] = { "hpet", "acpi_pm", "jiffies", "pit",
 					      "refined-jiffies" };
@@ -99,27 +101,26 @@ static bool is_another_clock(const char *clock_source)
 	return false;
 }
 
-bool klat_frequency_independent(const char *method, const char *clock_source, bool told)
+bool klat_frequency_independent(const char *method, const char *clock_source, bool given)
 {
 	if (!strcmp(method, clock_source))
 		return false;
-	if (!strcmp(method, "acpi_pm") || !strcmp(method, "ntp") || is_another_clock(clock_source))
+	if (!strcmp(method, "acpi_pm") || !strcmp(method, "ntp") || is_other_hardware(clock_source))
 		return true;
-	/* Under another source than "tsc" both figures come from the hypervisor. */
-	return !strcmp(method, "cpuid_15h") && !strcmp(clock_source, "tsc") && !told;
+	/* With any other source, both figures come from the hypervisor. */
+	return !strcmp(method, "cpuid_15h") && !strcmp(clock_source, "tsc") && !given;
 }
 
-/* Take this second figure unless there is one already that is as good. */
+/* Use this as the second figure, unless there is one already and this one is not better. */
 static void offer(struct klat_counter *tsc, const char *method, double khz)
 {
-	char clock_source[64] = "";
+	char clock_source[64];
 	bool independent;
 
 	if (!khz || tsc->independent)
 		return;
-	klat_read_small("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-			clock_source, sizeof(clock_source));
-	clock_source[strcspn(clock_source, "\n")] = 0;
+	klat_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+		       clock_source, sizeof(clock_source));
 	independent = klat_frequency_independent(method, clock_source, klat_arch_frequency_given());
 	if (tsc->second_khz && !independent)
 		return;
@@ -141,21 +142,21 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	tsc->invariant = klat_arch_counter_invariant();
 	tsc->quantum = klat_counter_quantum();
 	if (pm)
-		pm_first = read_tightest(klat_arch_pm_read);
-	first = read_tightest(now_raw);
+		pm_first = read_narrowest(klat_arch_pm_read);
+	first = read_narrowest(now_raw);
 	klat_nap(200000000);
-	last = read_tightest(now_raw);
+	last = read_narrowest(now_raw);
 	if (pm)
-		pm_last = read_tightest(klat_arch_pm_read);
+		pm_last = read_narrowest(klat_arch_pm_read);
 	ticks = last.tsc - first.tsc;
 	tsc->khz = 1e6 * ticks / (last.clock - first.clock);
-	/* Each reading lies anywhere in its bracket. */
+	/* The clock was read at any moment between the two readings of the counter. */
 	tsc->uncertainty_ppm = 1e6 * ((first.width + last.width) / 2.0) / ticks;
 
 	ticks = pm_last.tsc - pm_first.tsc;
-	/* Before it has gone round. */
+	/* After a wraparound the difference of two readings is ambiguous. */
 	if (pm && ticks < PM_MASK / PM_KHZ * tsc->khz &&
-	    1e6 * (pm_first.width + pm_last.width) / 2 < PM_COARSEST * (double)ticks)
+	    1e6 * (pm_first.width + pm_last.width) / 2 < PM_MOST_UNCERTAINTY_PPM * (double)ticks)
 		offer(tsc, "acpi_pm", klat_frequency_of_pm(ticks, pm_first.clock, pm_last.clock));
 	if (pm)
 		klat_arch_pm_close();

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The guest's halt polling, held at a value for the length of a run. Before a virtual CPU halts,
- * which is an exit to the hypervisor, the haltpoll governor lets it look for work for up to
- * guest_halt_poll_ns.
+ * Holds the guest's halt polling at a value during a run. Under the haltpoll governor a virtual CPU
+ * polls for work, for up to guest_halt_poll_ns, before it halts. A halt is an exit to the
+ * hypervisor.
  *
- * The kernel does not put that back when its writer is gone, as it does with what hangs on a
- * descriptor. So a guard does: a process that waits for the end of a pipe whose writing end the
- * supervisor alone has. It is there before the value is touched, in a group of its own and deaf to
- * signals, so that what ends the program does not end it. Only who kills both at once, by name or
- * as all of a cgroup, leaves the value as it is.
+ * The kernel does not restore this value when its writer exits. Therefore a guard process does. It
+ * waits for the end of a pipe of which only the supervisor has the writing end. It exists before
+ * the value changes, it has its own process group, and it blocks all signals, so that a signal to
+ * the program does not end it. The value is not restored only if both are killed at once, for
+ * example by cgroup.kill.
  *
- * The trap, in drivers/cpuidle/governors/haltpoll.c: the value is only a bound. Each CPU has a
- * limit of its own, which a halt longer than that limit makes grow, up to the bound, and one longer
- * than the bound makes shrink. A CPU that finds work within its limit does not halt, and so keeps a
- * limit from before, whatever the bound is now; a limit is left behind by --dma-latency 0 as well,
- * see cpuidle_poll_time(). The CPUs of the run are therefore brought to 0 first.
+ * In drivers/cpuidle/governors/haltpoll.c the value is only an upper bound. Each CPU has its own
+ * polling limit. A halt longer than the limit makes the limit grow, up to the bound; a halt longer
+ * than the bound makes it shrink. A CPU that finds work within its limit does not halt, so its
+ * limit stays, also above a new bound. --dma-latency 0 leaves such a limit behind too: see
+ * cpuidle_poll_time(). Therefore klat first brings the limits of the run's CPUs down to 0.
  */
 #include "machine/machine.h"
 
@@ -41,16 +41,13 @@ enum {
 	LONGEST_SLEEP_NS = 20000000
 };
 
-static int64_t number_of(const char *text)
-{
-	return isdigit((unsigned char)*text) ? strtoll(text, NULL, 10) : -1;
-}
-
 static int64_t read_number(const char *path)
 {
 	char text[64];
 
-	return klat_read_small(path, text, sizeof(text)) > 0 ? number_of(text) : -1;
+	return klat_read_line(path, text, sizeof(text)) && isdigit((unsigned char)text[0])
+		       ? strtoll(text, NULL, 10)
+		       : -1;
 }
 
 int64_t klat_halt_poll_ns(void)
@@ -63,7 +60,7 @@ bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts)
 	char path[96], name[64];
 
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cpuidle/state0/name", cpu);
-	if (klat_read_small(path, name, sizeof(name)) <= 0 || strncmp(name, "POLL", 4))
+	if (!klat_read_line(path, name, sizeof(name)) || strncmp(name, "POLL", 4))
 		return false;
 	*polls = *halts = 0;
 	for (int state = 0;; state++) {
@@ -87,15 +84,14 @@ static int put(int file, int64_t ns)
 	return written == length ? 0 : written < 0 ? -errno : -EIO;
 }
 
-/* Without the governor the value changes nothing; older kernels have the one file or the other. */
+/* Older kernels have only one of the two files. */
 static int check_governor(struct klat_run *run)
 {
 	char governor[64];
 
-	if (klat_read_small(CPUIDLE "/current_governor", governor, sizeof(governor)) <= 0 &&
-	    klat_read_small(CPUIDLE "/current_governor_ro", governor, sizeof(governor)) <= 0)
+	if (!klat_read_line(CPUIDLE "/current_governor", governor, sizeof(governor)) &&
+	    !klat_read_line(CPUIDLE "/current_governor_ro", governor, sizeof(governor)))
 		strcpy(governor, "none");
-	governor[strcspn(governor, "\n")] = 0;
 	if (!strcmp(governor, "haltpoll"))
 		return 0;
 	return klat_skip(
@@ -109,10 +105,8 @@ static int check_adaptive(struct klat_run *run)
 {
 	char allowed[8];
 
-	if ((klat_read_small(PARAMETERS "/guest_halt_poll_allow_shrink", allowed, sizeof(allowed)) >
-		     0 &&
-	     allowed[0] == 'N') ||
-	    read_number(PARAMETERS "/guest_halt_poll_shrink") == 1)
+	klat_read_line(PARAMETERS "/guest_halt_poll_allow_shrink", allowed, sizeof(allowed));
+	if (allowed[0] == 'N' || read_number(PARAMETERS "/guest_halt_poll_shrink") == 1)
 		return klat_skip(
 			run, "--guest-halt-poll cannot lower the polling limits of the CPUs; write "
 			     "Y to guest_halt_poll_allow_shrink and 2 to guest_halt_poll_shrink "
@@ -121,10 +115,9 @@ static int check_adaptive(struct klat_run *run)
 }
 
 /*
- * Within a second, the guard of a program that was killed has put the value back. A longer wait
- * does not help: the other program is measuring, and two at once would disturb each other. The lock
- * is on the file itself and leaves nothing behind. A network namespace with a /sys of its own does
- * not see it.
+ * After a kill, the guard of the killed program restores the value and releases the lock within a
+ * second. A longer wait is useless: another program is measuring, and the two would disturb each
+ * other. Processes with a /sys of another network namespace do not see the lock.
  */
 static int lock(struct klat_run *run, int file)
 {
@@ -133,11 +126,10 @@ static int lock(struct klat_run *run, int file)
 
 	if (err == -EWOULDBLOCK) {
 		klat_lock_holder(file, holder, sizeof(holder));
-		return klat_error(
-			run, EBUSY,
-			"%s holds guest_halt_poll_ns: run one with --guest-halt-poll at a "
-			"time",
-			holder);
+		return klat_error(run, EBUSY,
+				  "%s holds guest_halt_poll_ns: run only one program with "
+				  "--guest-halt-poll at a time",
+				  holder);
 	}
 	return err ? klat_error(run, -err, "cannot lock " VALUE ": %s", strerror(-err)) : 0;
 }
@@ -169,8 +161,7 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 	if (!pid)
 		guard(hold, ends[0]);
 	if (pid < 0)
-		err = klat_cannot_start(run, errno,
-					"the process that puts guest_halt_poll_ns back");
+		err = klat_cannot_start(run, errno, "the process that restores guest_halt_poll_ns");
 	else if (setpgid(pid, pid))
 		err = klat_error(run, errno, "cannot make a process group: %s", strerror(errno));
 	close(ends[0]);
@@ -182,9 +173,9 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 }
 
 /*
- * Let this CPU halt until it does so without having polled. Its limit halves with each halt that is
- * longer than the bound, and while the limit is longer than a sleep the CPU does not halt. What a
- * busy CPU does cannot be seen, and its run tells by its evidence.
+ * Sleep on this CPU until it halts without polling first. Each halt longer than the bound halves
+ * the CPU's limit. A sleep shorter than the limit ends while the CPU polls, so sleeps get longer
+ * until the CPU halts. On a busy CPU nothing can be seen; the evidence of the run then shows polls.
  */
 static void settle(int cpu, int64_t bound_ns)
 {
@@ -193,57 +184,53 @@ static void settle(int cpu, int64_t bound_ns)
 	int64_t begun = klat_now_ns(), ns = shortest;
 
 	for (int busy = 0; busy < BUSY_SLEEPS && klat_now_ns() - begun < SETTLE_NS;) {
-		int64_t polls, halts, polls_then, halts_then;
+		int64_t polls, halts, polls_before, halts_before;
+		bool polled, halted;
 
-		if (!klat_idle_entries(cpu, &polls_then, &halts_then))
+		if (!klat_idle_entries(cpu, &polls_before, &halts_before))
 			return;
 		klat_nap(ns);
 		if (!klat_idle_entries(cpu, &polls, &halts))
 			return;
-		if (halts > halts_then && polls == polls_then)
+		polled = polls > polls_before;
+		halted = halts > halts_before;
+		if (halted && !polled)
 			return;
-		busy = halts > halts_then || polls > polls_then ? 0 : busy + 1;
-		if (halts > halts_then)
+		busy = halted || polled ? 0 : busy + 1;
+		if (halted)
 			ns = ns / 2 > shortest ? ns / 2 : shortest;
-		else if (polls > polls_then)
+		else if (polled)
 			ns = ns * 2 < LONGEST_SLEEP_NS ? ns * 2 : LONGEST_SLEEP_NS;
 	}
 }
 
-static int settle_all(struct klat_run *run, const struct klat_halt_poll *hold)
+/* A signal may end the program here. The guard, if there is one, then restores the value. */
+static void settle_all(const klat_cpu_set *cpus, int64_t bound_ns)
 {
-	klat_cpu_set before;
-	int err = put(hold->file, 0);
-
-	if (err || klat_cpus_allowed(&before))
-		return err;
-	/* A signal that ends the program here has the guard put the value back. */
-	klat_signals_open();
-	for (int i = 0; i < run->cpu_count; i++)
-		if (!klat_cpu_pin(run->cpus[i]))
-			settle(run->cpus[i], 0);
-	klat_signals_close();
-	klat_cpus_allow(&before);
-	return 0;
-}
-
-void klat_halt_poll_settle(void)
-{
-	int64_t bound = klat_halt_poll_ns();
 	klat_cpu_set allowed;
 
-	if (bound < 0 || klat_cpus_allowed(&allowed))
+	if (klat_cpus_allowed(&allowed))
 		return;
 	klat_signals_open();
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
-		if (klat_cpu_in(&allowed, cpu) && !klat_cpu_pin(cpu))
-			settle(cpu, bound);
+		if (klat_cpu_in(cpus, cpu) && !klat_cpu_pin(cpu))
+			settle(cpu, bound_ns);
 	klat_signals_close();
 	klat_cpus_allow(&allowed);
 }
 
+void klat_halt_poll_settle(void)
+{
+	int64_t bound_ns = klat_halt_poll_ns();
+	klat_cpu_set allowed;
+
+	if (bound_ns >= 0 && !klat_cpus_allowed(&allowed))
+		settle_all(&allowed, bound_ns);
+}
+
 static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 {
+	klat_cpu_set cpus = { 0 };
 	int err = lock(run, hold->file);
 
 	if (err)
@@ -254,9 +241,13 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 	err = start_guard(run, hold);
 	if (err)
 		return err;
-	err = settle_all(run, hold);
-	if (!err)
+	for (int i = 0; i < run->cpu_count; i++)
+		klat_cpu_add(&cpus, run->cpus[i]);
+	err = put(hold->file, 0);
+	if (!err) {
+		settle_all(&cpus, 0);
 		err = put(hold->file, ns);
+	}
 	if (!err && klat_halt_poll_ns() != ns)
 		err = -EIO;
 	return err ? klat_error(run, -err, "cannot set " VALUE " to %lld: %s", (long long)ns,
@@ -274,7 +265,7 @@ int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64
 		return err;
 	hold->file = open(VALUE, O_RDWR | O_CLOEXEC);
 	if (hold->file < 0 && errno == ENOENT)
-		return klat_skip(run, "there is no " VALUE " to hold by --guest-halt-poll");
+		return klat_skip(run, "--guest-halt-poll needs " VALUE ", which does not exist");
 	if (hold->file < 0)
 		return klat_skip(run,
 				 "cannot write " VALUE ": %s; run as root, or without "
@@ -305,7 +296,7 @@ int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold)
 		close(hold->lifeline);
 		while (waitpid(hold->guard, &status, 0) < 0 && errno == EINTR)
 			;
-		/* Somebody killed it, or it could not: what is left is to try again. */
+		/* The guard was killed, or its write failed. */
 		if (status)
 			err = put(hold->file, hold->before);
 	}

@@ -25,6 +25,7 @@ int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
 /* Make both functions above return CPUs 0 to count - 1 from now on. */
 void klat_cpus_assume(int count);
+void klat_cpu_add(klat_cpu_set *set, int cpu);
 void klat_cpu_remove(klat_cpu_set *set, int cpu);
 bool klat_cpu_in(const klat_cpu_set *set, int cpu);
 int klat_cpu_weight(const klat_cpu_set *set);
@@ -96,8 +97,8 @@ double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last);
 struct timex;
 double klat_frequency_of_ntp(double khz, const struct timex *state);
 /* Whether a second figure by this method is independent of the kernel's clock, which runs on this
- * clock source. `told`: the kernel has its frequency from CPUID or a hypervisor. */
-bool klat_frequency_independent(const char *method, const char *clock_source, bool told);
+ * clock source. `given`: the kernel has its frequency from CPUID or a hypervisor. */
+bool klat_frequency_independent(const char *method, const char *clock_source, bool given);
 
 /* mode.c */
 /* "hardware", "virtual", "emulated" or "counted". */

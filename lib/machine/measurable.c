@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What may be said of samples in which mode. */
+/* Which figures have a meaning in which mode. */
 #include "machine/machine.h"
 
 #include <string.h>
@@ -31,7 +31,8 @@ bool klat_machine_has_one_cpu(void)
 	return !klat_cpus_online(&online) && klat_cpu_weight(&online) == 1;
 }
 
-/* An emulator that counts runs its CPUs in turns, each turn of which counts for all. */
+/* An emulator runs its CPUs in turns, and the instructions of each turn advance the counters of all
+ * CPUs. */
 bool klat_figures(const struct klat_run *run)
 {
 	return klat_counted() ? run->one_cpu && klat_machine_has_one_cpu() : klat_timed();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How far time can be trusted here. klat_mode() is alone in its file so that a test can replace it
- * by the linker. */
+/* The mode of docs/record.md. klat_mode() has a file of its own, so that the linker can replace it
+ * in a test. */
 #include "machine/machine.h"
 
 #include <string.h>
@@ -8,15 +8,10 @@
 /* A guest cannot see whether its emulator counts instructions. The lab that boots it says so. */
 static bool lab_says_counted(void)
 {
-	FILE *file = fopen("/proc/cmdline", "re");
 	char line[4096];
-	bool counted;
 
-	if (!file)
-		return false;
-	counted = fgets(line, sizeof(line), file) && strstr(line, "klat.mode=counted");
-	fclose(file);
-	return counted;
+	return klat_read_line("/proc/cmdline", line, sizeof(line)) &&
+	       strstr(line, "klat.mode=counted");
 }
 
 static const char *find_mode(void)

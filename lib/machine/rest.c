@@ -13,7 +13,6 @@
 #define TIMEOUT_NS (2 * KLAT_NS_PER_S)
 #define EMULATED_TIMEOUT_NS (120 * KLAT_NS_PER_S)
 
-/* Precise enough to decide when to rest, and cheap. */
 static int64_t coarse_ns(void)
 {
 	return klat_clock_ns(CLOCK_MONOTONIC_COARSE);
@@ -60,7 +59,7 @@ bool klat_rest(struct klat_worker *worker)
 {
 	int64_t now, spun, rest = REST_NS;
 
-	/* Its policy and priority are read back only after its body has ended. */
+	/* worker->priority_obtained is read after the body. */
 	if (!worker->priority)
 		return false;
 	now = coarse_ns();
@@ -76,7 +75,8 @@ bool klat_rest(struct klat_worker *worker)
 	return true;
 }
 
-/* No PAUSE: in a guest, a series of them makes the hypervisor take the CPU (pause-loop exiting). */
+/* Without PAUSE: in a guest, a series of PAUSEs makes the hypervisor take the CPU (pause-loop
+ * exiting). */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value)
 {
 	int64_t begun = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Policies, memory locking and the latency request. Everything of the machine that is held here
- * hangs on a thread or a descriptor of the measured process, so that the kernel puts it back
- * however that process ends. RT throttling is lived with, not switched off.
+ * Policies, memory locking and the latency request. Each belongs to a thread, a mapping or a
+ * descriptor of the measured process, so the kernel undoes it when that process ends. klat does not
+ * change real-time throttling, which nothing would undo.
  */
 #include "machine/machine.h"
 
@@ -13,55 +13,52 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
+
+static const struct {
+	const char *name;
+	int policy;
+} policies[] = {
+	{ "fifo", SCHED_FIFO },   { "rr", SCHED_RR },     { "other", SCHED_OTHER },
+	{ "batch", SCHED_BATCH }, { "idle", SCHED_IDLE },
+};
+
+enum {
+	SELECTABLE_POLICIES = 3
+};
 
 int klat_policy_parse(const char *text, struct klat_policy *policy)
 {
-	static const struct {
-		const char *name;
-		int policy;
-	} names[] = { { "fifo", SCHED_FIFO }, { "rr", SCHED_RR }, { "other", SCHED_OTHER } };
-	size_t length = strcspn(text, ":");
+	size_t length = strcspn(text, ":"), i = 0;
 	char *end;
 	long priority;
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
-		if (strlen(names[i].name) != length || strncmp(text, names[i].name, length))
-			continue;
-		policy->policy = names[i].policy;
-		if (names[i].policy == SCHED_OTHER)
-			policy->priority = 0;
-		if (!text[length])
-			return 0;
-		errno = 0;
-		priority = strtol(text + length + 1, &end, 10);
-		/* strtol() skips white space and takes a sign. */
-		if (!isdigit((unsigned char)text[length + 1]) || *end || errno ||
-		    names[i].policy == SCHED_OTHER || priority < 1 || priority > 99)
-			return -EINVAL;
-		policy->priority = priority;
+	while (i < SELECTABLE_POLICIES &&
+	       (strlen(policies[i].name) != length || strncmp(text, policies[i].name, length)))
+		i++;
+	if (i == SELECTABLE_POLICIES)
+		return -EINVAL;
+	policy->policy = policies[i].policy;
+	if (policy->policy == SCHED_OTHER)
+		policy->priority = 0;
+	if (!text[length])
 		return 0;
-	}
-	return -EINVAL;
+	errno = 0;
+	priority = strtol(text + length + 1, &end, 10);
+	/* strtol() skips white space and takes a sign. */
+	if (!isdigit((unsigned char)text[length + 1]) || *end || errno ||
+	    policy->policy == SCHED_OTHER || priority < 1 || priority > 99)
+		return -EINVAL;
+	policy->priority = priority;
+	return 0;
 }
 
 const char *klat_policy_name(int policy)
 {
-	switch (policy & ~SCHED_RESET_ON_FORK) {
-	case SCHED_FIFO:
-		return "fifo";
-	case SCHED_RR:
-		return "rr";
-	case SCHED_OTHER:
-		return "other";
-	case SCHED_BATCH:
-		return "batch";
-	case SCHED_IDLE:
-		return "idle";
-	default:
-		return "unknown";
-	}
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(policies); i++)
+		if (policies[i].policy == (policy & ~SCHED_RESET_ON_FORK))
+			return policies[i].name;
+	return "unknown";
 }
 
 int klat_policy_try(int policy, int priority)

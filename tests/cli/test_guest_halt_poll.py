@@ -35,6 +35,7 @@ from harness import (
 PROGRAM = "semaphore"
 PARAMETERS = "module/haltpoll/parameters"
 GOVERNOR = "devices/system/cpu/cpuidle/current_governor"
+ONLINE = "devices/system/cpu/online"
 SYS = Path("/sys")
 HELD = 50000
 HOLD = ("--guest-halt-poll", str(HELD))
@@ -92,6 +93,7 @@ def made_up(path: Path) -> Machine:
         (f"{PARAMETERS}/guest_halt_poll_allow_shrink", "Y\n"),
         (f"{PARAMETERS}/guest_halt_poll_shrink", "2\n"),
         (GOVERNOR, "haltpoll\n"),
+        (ONLINE, (SYS / ONLINE).read_text()),
     ):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(text)
@@ -320,7 +322,7 @@ def test_another_governor_is_a_reason_to_skip(copy: Machine) -> None:
 
 def test_no_such_parameter_is_a_reason_to_skip(copy: Machine) -> None:
     copy.file.unlink()
-    assert_skipped(copy.run(*HOLD), "there is no /sys/module/haltpoll")
+    assert_skipped(copy.run(*HOLD), "needs /sys/module/haltpoll")
 
 
 def test_cpus_that_never_poll_less_are_a_reason_to_skip(copy: Machine) -> None:

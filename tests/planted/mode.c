@@ -37,7 +37,7 @@ int __wrap_klat_cpus_online(klat_cpu_set *set)
 		return __real_klat_cpus_online(set);
 	cpu = atoi(only);
 	memset(set, 0, sizeof(*set));
-	set->bits[cpu / (8 * sizeof(long))] |= 1UL << cpu % (8 * sizeof(long));
+	klat_cpu_add(set, cpu);
 	return 0;
 }
 

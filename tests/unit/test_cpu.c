@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* CPU lists, and placement on machines that are not this one: fopen() of sysfs and libnuma are
- * wrapped by the linker. */
+/* CPU lists, and placement on simulated machines: the linker wraps the reads of sysfs and libnuma.
+ */
 #include "support.h"
 
 #include <errno.h>
@@ -27,7 +27,6 @@ static void list_sharing(char *text, size_t size, int cpu, int (*domain)(int))
 		if (domain(other) == domain(cpu))
 			length += snprintf(text + length, size - length, "%s%d", length ? "," : "",
 					   other);
-	snprintf(text + length, size - length, "\n");
 }
 
 static int itself(int cpu)
@@ -35,52 +34,34 @@ static int itself(int cpu)
 	return cpu;
 }
 
-static FILE *open_text(const char *text)
-{
-	FILE *file = tmpfile();
-
-	fputs(text, file);
-	rewind(file);
-	return file;
-}
-
-FILE *__real_fopen(const char *path, const char *mode);
-FILE *__wrap_fopen(const char *path, const char *mode);
+bool __wrap_klat_read_line(const char *path, char *line, size_t size);
 int __real_numa_available(void);
 int __wrap_numa_available(void);
 int __real_numa_node_of_cpu(int cpu);
 int __wrap_numa_node_of_cpu(int cpu);
 
-FILE *__wrap_fopen(const char *path, const char *mode)
+bool __wrap_klat_read_line(const char *path, char *line, size_t size)
 {
-	char text[8192], name[64];
+	char name[64];
 	int cpu, index;
 
-	if (!machine || strncmp(path, "/sys/devices/system/cpu/", 24))
-		return __real_fopen(path, mode);
-	path += 24;
+	line[0] = 0;
+	path += strlen("/sys/devices/system/cpu/");
 	if (!strcmp(path, "online")) {
-		snprintf(text, sizeof(text), "0-%d\n", machine->cpus - 1);
-		return open_text(text);
+		snprintf(line, size, "0-%d", machine->cpus - 1);
+		return true;
 	}
-	if (sscanf(path, "cpu%d/cache/index%d/%63s", &cpu, &index, name) == 3 &&
-	    !strcmp(name, "shared_cpu_list")) {
-		/* Index 3 is the last level; the two first are the core's own. */
+	if (sscanf(path, "cpu%d/cache/index%d/shared_cpu_list", &cpu, &index) == 2) {
+		/* Index 3 is the last level. The first levels belong to a core. */
 		if (!machine->caches_shown || index > 3)
-			return NULL;
-		list_sharing(text, sizeof(text), cpu, index == 3 ? machine->cache : machine->core);
-		return open_text(text);
+			return false;
+		list_sharing(line, size, cpu, index == 3 ? machine->cache : machine->core);
+		return true;
 	}
-	if (sscanf(path, "cpu%d/topology/%63s", &cpu, name) == 2) {
-		if (!strcmp(name, "thread_siblings_list"))
-			list_sharing(text, sizeof(text), cpu, machine->core);
-		else if (!strcmp(name, "core_siblings_list"))
-			list_sharing(text, sizeof(text), cpu, machine->node);
-		else
-			return NULL;
-		return open_text(text);
-	}
-	return NULL;
+	assert_int_equal(sscanf(path, "cpu%d/topology/%63s", &cpu, name), 2);
+	list_sharing(line, size, cpu,
+		     strcmp(name, "thread_siblings_list") ? machine->node : machine->core);
+	return true;
 }
 
 int __wrap_numa_available(void)
@@ -145,7 +126,7 @@ static klat_cpu_set set_of(const int *cpus, int count)
 	klat_cpu_set set = { 0 };
 
 	for (int i = 0; i < count; i++)
-		set.bits[cpus[i] / 64] |= 1UL << cpus[i] % 64;
+		klat_cpu_add(&set, cpus[i]);
 	return set;
 }
 
