@@ -17,6 +17,13 @@
 
 #define MOST_LINKS 40 /* in one path, as in the kernel */
 
+static int open_directory(int directory, const char *name, int flags)
+{
+	int fd = openat(directory, name, flags | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 static int refuse(struct klat_run *run, int directory, const char *name, const char *target)
 {
 	char self[32], where[PATH_MAX] = "";
@@ -31,13 +38,13 @@ static int refuse(struct klat_run *run, int directory, const char *name, const c
 			  run->library->common.record, where, name, target);
 }
 
-/* Open the directory where the path `*target` of the link `name` starts. `*target` is malloc'ed. */
+/* Open the directory from which the path of the link `name` starts. `*target` is this path,
+ * malloc'ed. */
 static int follow(struct klat_run *run, int directory, const char *name, char **target)
 {
 	char text[PATH_MAX];
 	ssize_t length = readlinkat(directory, name, text, sizeof(text) - 1);
 	struct stat status;
-	int fd;
 
 	if (length < 0 || fstat(directory, &status))
 		return -errno;
@@ -47,20 +54,11 @@ static int follow(struct klat_run *run, int directory, const char *name, char **
 	*target = strdup(text);
 	if (!*target)
 		return -ENOMEM;
-	fd = text[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
-			    : fcntl(directory, F_DUPFD_CLOEXEC, 0);
-	return fd < 0 ? -errno : fd;
+	return open_directory(directory, text[0] == '/' ? "/" : ".", O_PATH);
 }
 
-/* The kernel follows the link. */
-static int follow_as_user(int directory, const char *name)
-{
-	int fd = openat(directory, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
-/* Open the first component of `*rest` and remove it there. A link is replaced by its target. */
+/* Open the first component of the path `*rest`, and remove it from the path. The target of a link
+ * takes the link's place in the path. */
 static int step(struct klat_run *run, int directory, char **rest, int *links)
 {
 	char *name = *rest + strspn(*rest, "/"), *target = NULL, *whole = NULL;
@@ -73,7 +71,7 @@ static int step(struct klat_run *run, int directory, char **rest, int *links)
 	if (next == -ENOENT)
 		next = klat_directory_make(directory, name);
 	if (next == -ELOOP && geteuid() != 0)
-		next = follow_as_user(directory, name);
+		next = open_directory(directory, name, O_PATH);
 	else if (next == -ELOOP && ++*links <= MOST_LINKS)
 		next = follow(run, directory, name, &target);
 	if (next >= 0 &&
@@ -95,10 +93,8 @@ int klat_record_directory(struct klat_run *run)
 	char *rest = strdup(path);
 	int at = rest ? -ENOENT : -ENOMEM, links = 0, next;
 
-	if (rest && *path) {
-		at = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-		at = at < 0 ? -errno : at;
-	}
+	if (rest && *path)
+		at = open_directory(AT_FDCWD, *path == '/' ? "/" : ".", O_PATH);
 	while (at >= 0 && rest[strspn(rest, "/")]) {
 		next = step(run, at, &rest, &links);
 		close(at);
@@ -106,8 +102,7 @@ int klat_record_directory(struct klat_run *run)
 	}
 	free(rest);
 	if (at >= 0) {
-		next = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		next = next < 0 ? -errno : next;
+		next = open_directory(at, ".", O_RDONLY);
 		close(at);
 		at = next;
 	}

@@ -21,7 +21,7 @@ const char klat_record_header[] =
 	"irq_res,irq_cal,"
 	"irq_tlb,irq_loc,steal_ms,smi,evidence,start_ns,elapsed_ns,rows,check\n";
 
-/* RFC 4180: quoted where it must be, quotes doubled. A comma before every field but the first. */
+/* As RFC 4180 says, but without line breaks. A comma precedes every field but the first. */
 static void field(FILE *out, const char *text)
 {
 	if (ftell(out))
@@ -39,17 +39,18 @@ static void field(FILE *out, const char *text)
 	fputc('"', out);
 }
 
-static void number_field(FILE *out, int64_t value)
+static void number_field(FILE *out, bool known, int64_t value)
 {
-	fprintf(out, ",%lld", (long long)value);
+	fputc(',', out);
+	if (known)
+		fprintf(out, "%lld", (long long)value);
 }
 
-static void quantile_field(FILE *out, bool known, uint64_t value)
+static void sample_field(FILE *out, bool known, uint64_t value)
 {
+	fputc(',', out);
 	if (known)
-		fprintf(out, ",%llu", (unsigned long long)value);
-	else
-		fputc(',', out);
+		fprintf(out, "%llu", (unsigned long long)value);
 }
 
 static void milli_field(FILE *out, bool known, unsigned __int128 milli)
@@ -69,8 +70,8 @@ static bool first_of_role(const struct klat_run *run, int index)
 	return true;
 }
 
-/* ",writer=1;reader=2", an int64_t of each worker added up over its role; empty where any is
- * unknown (-1). */
+/* "writer=1;reader=2": the sums, over the workers of each role, of the int64_t at `offset` in
+ * struct klat_worker. Empty if any of them is unknown (-1). */
 static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 {
 	char text[1024] = "";
@@ -112,21 +113,13 @@ static void policy_field(FILE *out, const struct klat_run *run)
 	field(out, text);
 }
 
-static bool used_before(const struct klat_run *run, int index)
-{
-	for (int i = 0; i < index; i++)
-		if (run->cpus[i] == run->cpus[index])
-			return true;
-	return false;
-}
-
 static void irq_field(FILE *out, const struct klat_run *run, const char *row)
 {
 	fputc(',', out);
 	if (klat_interrupts(run, row, run->cpus[0]) < 0)
 		return;
 	for (int i = 0; i < run->cpu_count; i++)
-		if (!used_before(run, i))
+		if (!klat_place_is_repeated(run, i))
 			fprintf(out, "%d=%lld;", run->cpus[i],
 				(long long)klat_interrupts(run, row, run->cpus[i]));
 	fprintf(out, "other=%lld", (long long)klat_interrupts_elsewhere(run, row));
@@ -137,18 +130,6 @@ static void cpus_field(FILE *out, const struct klat_run *run)
 	fputc(',', out);
 	for (int i = 0; i < run->cpu_count && run->cpus; i++)
 		fprintf(out, "%s%d", i ? ";" : "", run->cpus[i]);
-}
-
-static void steal_field(FILE *out, const struct klat_run *run)
-{
-	int64_t stolen = 0;
-
-	for (int i = 0; i < run->cpu_count; i++)
-		if (!used_before(run, i))
-			stolen += run->library->after.steal[run->cpus[i]] -
-				  run->library->before.steal[run->cpus[i]];
-	/* Some hypervisors correct it downwards. */
-	number_field(out, stolen > 0 ? stolen * 1000 / sysconf(_SC_CLK_TCK) : 0);
 }
 
 static void evidence_fields(FILE *out, const struct klat_run *run)
@@ -164,64 +145,52 @@ static void evidence_fields(FILE *out, const struct klat_run *run)
 	role_field(out, run, offsetof(struct klat_worker, wait_ns));
 	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
 		irq_field(out, run, klat_irq_names[row]);
-	steal_field(out, run);
-	if (library->before.smi < 0 || library->after.smi < 0)
-		fputc(',', out);
-	else
-		number_field(out, library->after.smi - library->before.smi);
+	number_field(out, true, klat_stolen(run) * 1000 / sysconf(_SC_CLK_TCK));
+	number_field(out, library->before.smi >= 0 && library->after.smi >= 0,
+		     library->after.smi - library->before.smi);
 	fputc(',', out);
 	for (int i = 0; i < library->count_count; i++)
 		fprintf(out, "%s%s=%lld", i ? ";" : "", library->counts[i].name,
 			(long long)library->counts[i].value);
 }
 
-/* One row without its check; `metric` is -1 in the single row of a run that measured nothing. */
+/* One row without its check. `metric` is -1 in the only row of a run without a result. */
 static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t first, int rows)
 {
 	const struct klat_library *library = run->library;
-	char boot[64] = "", text[32];
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	const struct klat_summary *summary = &library->summaries[metric < 0 ? 0 : metric];
+	const bool sampled = metric >= 0 && klat_samples_kept(run, metric);
+	char boot[64];
 
-	if (file) {
-		if (fgets(boot, sizeof(boot), file))
-			boot[strcspn(boot, "\n")] = 0;
-		fclose(file);
-	}
+	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	field(out, boot);
-	number_field(out, library->common.order);
+	number_field(out, true, library->common.order);
 	field(out, run->benchmark->name);
 	field(out, library->params);
-	number_field(out, library->common.run);
+	number_field(out, true, library->common.run);
 	field(out, metric < 0 ? "" : run->benchmark->metrics[metric].name);
 	field(out, klat_unit());
 	field(out, klat_status_name(run->outcome->status));
 	field(out, run->outcome->reason);
-	if (metric < 0 || !klat_samples_kept(run, metric)) {
-		fputs(",,0,,,,,,,,", out);
-	} else {
-		const struct klat_summary *summary = &library->summaries[metric];
-
-		number_field(out, first);
-		number_field(out, summary->n);
-		milli_field(out, true, summary->mean_milli);
-		milli_field(out, summary->stddev_known, summary->stddev_milli);
-		quantile_field(out, true, summary->min);
-		quantile_field(out, summary->p50_known, summary->p50);
-		quantile_field(out, summary->p90_known, summary->p90);
-		quantile_field(out, summary->p99_known, summary->p99);
-		quantile_field(out, true, summary->max);
-		number_field(out, library->floor);
-	}
+	number_field(out, sampled, first);
+	number_field(out, true, sampled ? summary->n : 0);
+	milli_field(out, sampled, summary->mean_milli);
+	milli_field(out, sampled && summary->stddev_known, summary->stddev_milli);
+	sample_field(out, sampled, summary->min);
+	sample_field(out, sampled && summary->p50_known, summary->p50);
+	sample_field(out, sampled && summary->p90_known, summary->p90);
+	sample_field(out, sampled && summary->p99_known, summary->p99);
+	sample_field(out, sampled, summary->max);
+	sample_field(out, sampled, library->floor);
 	cpus_field(out, run);
 	field(out, library->placement ? library->placement : "");
 	if (metric < 0)
 		fputs(",,,,,,,,,,,,,,", out);
 	else
 		evidence_fields(out, run);
-	snprintf(text, sizeof(text), "%lld", (long long)library->start_ns);
-	field(out, text);
-	number_field(out, library->elapsed_ns);
-	number_field(out, rows);
+	number_field(out, true, library->start_ns);
+	number_field(out, true, library->elapsed_ns);
+	number_field(out, true, rows);
 }
 
 static int append_checked(FILE *out, const struct klat_run *run, int metric, int64_t first,
@@ -266,8 +235,7 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 	return rows;
 }
 
-/* One write, synced; what does not fit is taken back, so that a full disk leaves the file as it
- * was. */
+/* One write, then a sync. After a failure, on a full disk for example, the file is as before. */
 static int append_synced(int fd, const void *data, size_t size, off_t before)
 {
 	int err = klat_write_whole(fd, data, size);
@@ -279,7 +247,7 @@ static int append_synced(int fd, const void *data, size_t size, off_t before)
 	return err;
 }
 
-/* *first is where they begin, and stays as it is where there are none to keep. */
+/* Puts the index of the run's first sample into `*first`, if the run has samples. */
 static int append_samples(struct klat_run *run, int session, const char *name, int64_t *first)
 {
 	int64_t total = 0, at = 0;
@@ -304,7 +272,7 @@ static int append_samples(struct klat_run *run, int session, const char *name, i
 		free(samples);
 		return fd;
 	}
-	/* A writer that was killed may have left part of a sample. */
+	/* A writer that was killed may have left a part of a sample. */
 	if (fstat(fd, &status))
 		err = -errno;
 	else if (status.st_size > INT64_MAX - 8)
@@ -338,7 +306,8 @@ static int append_rows(struct klat_run *run, int session, const char *name, int6
 	    (status.st_size && pread(fd, &last, 1, status.st_size - 1) != 1)) {
 		err = -errno;
 	} else {
-		/* A torn last line stays, on a line of its own, for readers to see and ignore. */
+		/* The part of a row that a killed writer left stays on its own line. Its check
+		 * fails, so readers ignore it. */
 		const char *begin = !status.st_size ? klat_record_header : last == '\n' ? "" : "\n";
 
 		err = asprintf(&text, "%s%s", begin, rows) < 0 ? -ENOMEM : 0;
@@ -351,7 +320,7 @@ static int append_rows(struct klat_run *run, int session, const char *name, int6
 	return err;
 }
 
-/* Samples whose rows did not fit would only keep the disk full. */
+/* Without rows, the samples are of no use, and would keep a full disk full. */
 static void take_back_samples(const struct klat_run *run, int session, const char *name,
 			      int64_t first)
 {

@@ -6,6 +6,7 @@
 #include "run/run.h"
 
 #define KLAT_SCHEMA 1
+#define KLAT_BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* directory.c */
 /* Open the directory of --record; make missing directories. -errno after klat_error(). */
@@ -13,16 +14,18 @@ int klat_record_directory(struct klat_run *run);
 
 /* session.c, record.c */
 /*
- * Open the session directory for recording, creating it when there is none, and take from it or
- * give it the calibration. Returns a directory descriptor, or -errno after klat_error().
+ * Open the session directory; make it, with its session.json, if it does not exist. Otherwise take
+ * the counter's calibration from its session.json. Returns a directory descriptor, or -errno after
+ * klat_error().
  */
 int klat_session_join(struct klat_run *run);
 /* Wait up to LOCK_LIMIT_MS for the session's lock. A signal during the wait ends the program. 0, or
  * -errno after klat_error(). */
 int klat_session_lock(struct klat_run *run, int session);
-/* Append the samples and rows of the run. All signals that end a process are held off meanwhile. */
+/* Append the samples and rows of the run. The caller blocks the signals that end a process. */
 int klat_record_append(struct klat_run *run, int session);
-/* The rows of the run as in runs.csv, malloc'ed. `first` is where its samples begin in the file. */
+/* The rows of the run as in runs.csv, malloc'ed. `first` is the index of its first sample in the
+ * file. */
 char *klat_record_rows(struct klat_run *run, int64_t first);
 extern const char klat_record_header[];
 

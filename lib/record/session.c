@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* session.json: who begins a session describes it; who joins it checks that it is still the same
- * machine, boot and program. */
+/* session.json. The first program of a session describes the session. Each later program checks
+ * that the boot, the label and its own build are the same. */
 #include "record/record.h"
 
 #include <errno.h>
@@ -18,24 +18,10 @@
 #define MOST_SESSION_BYTES (1 << 20)
 
 enum {
-	/* A program holds the lock until its writes are on the disk. */
+	/* A program holds the lock until the disk has its data. */
 	LOCK_LIMIT_MS = 5000,
 	LOCK_LIMIT_EMULATED_MS = 50000
 };
-
-/* First line of a file, empty where there is none. */
-static void first_line(const char *path, char *line, size_t size)
-{
-	FILE *file = fopen(path, "re");
-
-	line[0] = 0;
-	if (!file)
-		return;
-	if (!fgets(line, size, file))
-		line[0] = 0;
-	fclose(file);
-	line[strcspn(line, "\n")] = 0;
-}
 
 static json_t *own_hash(void)
 {
@@ -49,8 +35,7 @@ static json_t *machine_id(void)
 {
 	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
 
-	first_line("/etc/machine-id", line, sizeof(line));
-	if (!line[0])
+	if (!klat_read_line("/etc/machine-id", line, sizeof(line)))
 		return json_null();
 	snprintf(salted, sizeof(salted), "klat:%s", line);
 	SHA256Data((const uint8_t *)salted, strlen(salted), hash);
@@ -74,26 +59,26 @@ static json_t *cpu_model(void)
 	return model ? model : json_null();
 }
 
-/* The model in effect: a dynamic kernel tells it in debugfs only, the chosen word in parentheses,
- * and at boot by preempt=. */
+/*
+ * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
+ * voluntary (full)". Without debugfs, preempt= of the command line shows it.
+ */
 static const char *preemption(const struct utsname *names)
 {
 	static const char *const models[] = { "full", "lazy", "voluntary", "none" };
+	static const char *const sources[][2] = { { "/sys/kernel/debug/sched/preempt", "(%s)" },
+						  { "/proc/cmdline", "preempt=%s" } };
 	char line[4096], word[32];
 
 	if (strstr(names->version, "PREEMPT_RT"))
 		return "rt";
-	first_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
-		snprintf(word, sizeof(word), "(%s)", models[i]);
-		if (strstr(line, word))
-			return models[i];
-	}
-	first_line("/proc/cmdline", line, sizeof(line));
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
-		snprintf(word, sizeof(word), "preempt=%s", models[i]);
-		if (strstr(line, word))
-			return models[i];
+	for (size_t s = 0; s < KLAT_ARRAY_SIZE(sources); s++) {
+		klat_read_line(sources[s][0], line, sizeof(line));
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+			snprintf(word, sizeof(word), sources[s][1], models[i]);
+			if (strstr(line, word))
+				return models[i];
+		}
 	}
 	if (strstr(names->version, "PREEMPT_DYNAMIC"))
 		return "unknown";
@@ -102,22 +87,15 @@ static const char *preemption(const struct utsname *names)
 
 static json_t *tsc_object(const struct klat_counter *tsc)
 {
-	json_t *second = tsc->second_khz ? json_real(tsc->second_khz) : json_null();
-	json_t *method = tsc->second_khz ? json_string(tsc->second_method) : json_null();
-	json_t *difference = tsc->second_khz ? json_real(tsc->difference_ppm) : json_null();
-
-	json_t *independent = tsc->second_khz ? json_boolean(tsc->independent) : json_null();
+	const bool second = tsc->second_khz;
 
 	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
 			 "clock_monotonic_raw", "uncertainty_ppm", tsc->uncertainty_ppm,
-			 "second_khz", second, "second_method", method, "difference_ppm",
-			 difference, "independent", independent, "invariant", tsc->invariant,
-			 "quantum", (json_int_t)tsc->quantum);
-}
-
-static void boot_id(char *line, size_t size)
-{
-	first_line("/proc/sys/kernel/random/boot_id", line, size);
+			 "second_khz", second ? json_real(tsc->second_khz) : json_null(),
+			 "second_method", second ? json_string(tsc->second_method) : json_null(),
+			 "difference_ppm", second ? json_real(tsc->difference_ppm) : json_null(),
+			 "independent", second ? json_boolean(tsc->independent) : json_null(),
+			 "invariant", tsc->invariant, "quantum", (json_int_t)tsc->quantum);
 }
 
 static json_t *describe(struct klat_run *run)
@@ -130,7 +108,7 @@ static json_t *describe(struct klat_run *run)
 	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null();
 
 	uname(&names);
-	boot_id(boot, sizeof(boot));
+	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
 	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
@@ -160,7 +138,7 @@ static int write_session(struct klat_run *run, int session, json_t *json)
 		   : 0;
 }
 
-/* From 1 kHz to 10^15 Hz, wider than any counter's. */
+/* Any possible counter's: 1 kHz to 10^15 Hz. */
 static bool is_frequency(double khz)
 {
 	return khz >= 1 && khz <= 1e12;
@@ -209,7 +187,7 @@ static int check_same(struct klat_run *run, const json_t *json)
 				  "%s/" SESSION_FILE
 				  " is not of schema %d: record into another directory",
 				  path, KLAT_SCHEMA);
-	boot_id(boot, sizeof(boot));
+	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	if (!boot_then || strcmp(boot_then, boot))
 		return klat_error(run, EINVAL,
 				  "%s belongs to another boot, and a session is one boot: record "
@@ -221,8 +199,7 @@ static int check_same(struct klat_run *run, const json_t *json)
 	return 0;
 }
 
-/* The session's word of this program's hash: the same, none yet (then it is added), or another
- * build. */
+/* Refuse another build of a program that the session has. Add a program that it does not have. */
 static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
 {
 	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
@@ -239,7 +216,7 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 		json_decref(hash);
 		return klat_error(
 			run, EINVAL,
-			"%s was begun with another build of %s: record into another directory",
+			"%s has runs of another build of %s: record into another directory",
 			run->library->common.record, run->benchmark->name);
 	}
 	json_object_set_new(programs, run->benchmark->name, hash);
@@ -313,8 +290,8 @@ int klat_session_lock(struct klat_run *run, int session)
 	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
 }
 
-/* Whether the label holds a character that changes the direction of text. It could then look like
- * another label. U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, in UTF-8. */
+/* With a character that changes the direction of text, a label can look like another one. These are
+ * U+061C, U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069, here in UTF-8. */
 static bool changes_direction(const char *label)
 {
 	for (const unsigned char *c = (const unsigned char *)label; *c; c++) {

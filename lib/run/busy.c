@@ -11,29 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static bool is_used(const struct klat_run *run, int cpu)
-{
-	for (int i = 0; i < run->cpu_count; i++)
-		if (run->cpus[i] == cpu)
-			return true;
-	return false;
-}
-
-static int count_used(const struct klat_run *run)
-{
-	int count = 0;
-
-	for (int i = 0; i < run->cpu_count; i++) {
-		bool repeated = false;
-
-		for (int j = 0; j < i; j++)
-			repeated = repeated || run->cpus[j] == run->cpus[i];
-		count += !repeated;
-	}
-	return count;
-}
-
-/* "cpu3 " and its numbers, of which those `wanted` (bit 0 is the first) are added up. */
+/* The sum of the `wanted` numbers (bit 0: the first) of a line "cpu3 0 25 …". */
 static int64_t sum_of(const char *line, unsigned int wanted)
 {
 	char *at = strchr(line, ' ');
@@ -59,18 +37,18 @@ static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned in
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		int cpu;
 
-		if (sscanf(line, "cpu%d", &cpu) == 1 && is_used(run, cpu))
+		if (sscanf(line, "cpu%d", &cpu) == 1 && klat_place_has(run, cpu))
 			sum += sum_of(line, wanted);
 	}
 	return sum;
 }
 
-/* Documentation/scheduler/sched-stats.rst: the seventh number is the time of tasks, nanoseconds. */
+/* The seventh number is the time that tasks ran, in ns: Documentation/scheduler/sched-stats.rst. */
 #define SCHEDSTAT_RUNNING (1U << 6)
-/* proc(5): user, nice, system, irq, softirq, in clock ticks. */
+/* user, nice, system, irq and softirq, in clock ticks: proc(5). */
 #define STAT_BUSY (1U << 0 | 1U << 1 | 1U << 2 | 1U << 5 | 1U << 6)
 
-/* -1 where the kernel does not give it. */
+/* -1 if the kernel does not count it. */
 static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 {
 	char *text = klat_read_file("/proc/schedstat");
@@ -99,7 +77,7 @@ static int64_t own_ns(const struct klat_run *run)
 
 void klat_busy_take(struct klat_busy *busy, const struct klat_run *run)
 {
-	/* The kernel adds a task's time when it leaves the CPU, so this thread does. */
+	/* The kernel counts a task's time when the task leaves the CPU. */
 	klat_nap(1000);
 	busy->at_ns = klat_now_ns();
 	busy->own_ns = own_ns(run);
@@ -110,10 +88,12 @@ void klat_busy_count(struct klat_run *run)
 {
 	const struct klat_busy *before = &run->library->busy_before,
 			       *after = &run->library->busy_after;
-	int cpus = count_used(run);
+	int cpus = 0;
 
 	if (!klat_timed() || !after->at_ns || before->busy_ns < 0 || after->busy_ns < 0)
 		return;
+	for (int i = 0; i < run->cpu_count; i++)
+		cpus += !klat_place_is_repeated(run, i);
 	klat_count(run, "cpu_us", (after->at_ns - before->at_ns) * cpus / 1000);
 	klat_count(run, "other_busy_us",
 		   (after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns)) / 1000);

@@ -56,14 +56,6 @@ static void parse_steal(struct klat_snapshot *snapshot, char *text)
 	}
 }
 
-static bool is_repeated(const struct klat_run *run, int place)
-{
-	for (int i = 0; i < place; i++)
-		if (run->cpus[i] == run->cpus[place])
-			return true;
-	return false;
-}
-
 /* The sum over the CPUs of the run, each counted once. */
 static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
@@ -72,7 +64,7 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	for (int i = 0; i < run->cpu_count; i++) {
 		int64_t polls, halts;
 
-		if (is_repeated(run, i))
+		if (klat_place_is_repeated(run, i))
 			continue;
 		if (!klat_idle_entries(run->cpus[i], &polls, &halts)) {
 			snapshot->polls = -1;
@@ -141,14 +133,9 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 {
 	int64_t total = 0;
 
-	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
-		bool used = false;
-
-		for (int i = 0; i < run->cpu_count && !used; i++)
-			used = run->cpus[i] == cpu;
-		if (!used)
+	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++)
+		if (!klat_place_has(run, cpu))
 			total += klat_interrupts(run, row, cpu);
-	}
 	return total;
 }
 
@@ -267,16 +254,24 @@ static void judge_throttling(struct klat_run *run)
 		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
 }
 
-static void judge_machine(struct klat_run *run)
+int64_t klat_stolen(const struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
 	int64_t stolen = 0;
 
 	for (int i = 0; i < run->cpu_count; i++)
-		if (!is_repeated(run, i))
+		if (!klat_place_is_repeated(run, i))
 			stolen += library->after.steal[run->cpus[i]] -
 				  library->before.steal[run->cpus[i]];
-	if (stolen > 0)
+	/* Some hypervisors correct the count downwards. */
+	return stolen > 0 ? stolen : 0;
+}
+
+static void judge_machine(struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+
+	if (klat_stolen(run))
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");

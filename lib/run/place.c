@@ -26,15 +26,30 @@ int klat_place_given(struct klat_run *run, const char *list)
 					  "--cpus: CPU %d is outside the cpuset of this control "
 					  "group or container; choose another, or widen the cpuset",
 					  run->cpus[i]);
-		for (int j = 0; j < i && run->benchmark->distinct_cpus; j++)
-			if (run->cpus[j] == run->cpus[i])
-				return klat_usage(run,
-						  "--cpus names CPU %d twice, but each role spins "
-						  "and needs its own CPU",
-						  run->cpus[i]);
+		if (run->benchmark->distinct_cpus && klat_place_is_repeated(run, i))
+			return klat_usage(run,
+					  "--cpus names CPU %d twice, but each role spins and "
+					  "needs its own CPU",
+					  run->cpus[i]);
 	}
 	run->cpus_given = true;
 	return 0;
+}
+
+bool klat_place_has(const struct klat_run *run, int cpu)
+{
+	for (int i = 0; i < run->cpu_count; i++)
+		if (run->cpus[i] == cpu)
+			return true;
+	return false;
+}
+
+bool klat_place_is_repeated(const struct klat_run *run, int place)
+{
+	for (int i = 0; i < place; i++)
+		if (run->cpus[i] == run->cpus[place])
+			return true;
+	return false;
 }
 
 static bool are_one(const struct klat_run *run)

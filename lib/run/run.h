@@ -59,6 +59,8 @@ struct klat_snapshot {
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+/* The clock ticks that the hypervisor took from the run's CPUs. */
+int64_t klat_stolen(const struct klat_run *run);
 /* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
@@ -160,6 +162,10 @@ bool klat_place_is_one_cpu(const struct klat_run *run);
 int klat_place_possible(struct klat_run *run);
 /* Choose the CPUs of a run without --cpus. */
 int klat_place(struct klat_run *run);
+/* Whether the run uses this CPU. */
+bool klat_place_has(const struct klat_run *run, int cpu);
+/* Whether an earlier place has the same CPU. */
+bool klat_place_is_repeated(const struct klat_run *run, int place);
 
 /* offsets.c: before and after the run. If an offset changed in between, no offset is possible. */
 int klat_offsets_narrow(struct klat_run *run);

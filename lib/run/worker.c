@@ -223,18 +223,16 @@ static int start_thread(struct klat_worker *worker)
 	pthread_attr_t attributes;
 	int err;
 
-	set.bits[worker->cpu / (8 * sizeof(long))] |= 1UL << worker->cpu % (8 * sizeof(long));
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy_of(worker));
 	pthread_attr_setschedparam(&attributes, &param);
-	if (pins(worker)) {
-		pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
-	} else {
+	if (pins(worker))
+		klat_cpu_add(&set, worker->cpu);
+	else
 		klat_cpus_online(&set);
-		pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
-	}
+	pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
 	err = pthread_create(&worker->thread, &attributes, worker_main, worker);
 	pthread_attr_destroy(&attributes);
 	return err ? start_failed(worker, err) : 0;
