@@ -1,23 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* Context switches: what can be chosen, and the evidence. turns.c has the event. */
-#include "switch.h"
+/*
+ * Two threads, or two processes, that take turns on one CPU. Timed in every iteration: one switch,
+ * from a stamp of the side that leaves the CPU to the first stamp of the side that runs next. With
+ * --by yield a side calls sched_yield(), after which the equal of a real-time class runs. With --by
+ * futex it wakes the other side and waits. The next switch goes the other way. Not timed: the time
+ * between two switches.
+ *
+ * The traps: half of a round trip hides a difference between its two directions, and a yield that
+ * returns without switching looks like a fast switch. So the kernel must have counted a switch for
+ * each sample. And the kernel looks up a private futex on another path than a shared one, so
+ * threads use the shared one too: the two peers differ in the address space alone.
+ */
+#include "klat.h"
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
-	THREAD,
-	PROCESS
+	SWITCH
 };
+
+struct options {
+	int process, futex;
+};
+
+struct state {
+	uint64_t start;             /* stamp of the side that left last */
+	uint32_t turn KLAT_ALIGNED; /* how many switches have begun */
+	uint32_t ready;             /* the second side has started */
+	uint32_t resting;           /* the first side sleeps */
+	int64_t unanswered;         /* timed yields that returned without a switch */
+} KLAT_ALIGNED;
+
 static const char *const peers[] = { "thread", "process", NULL };
 static const char *const ways[] = { "yield", "futex", NULL };
 
 static const struct options defaults = { 0 };
 
 static const struct klat_option options[] = {
-	{ .name = "peer", .help = "what the other side is", KLAT_CHOICE(peer, peers) },
+	{ .name = "peer", .help = "what the other side is", KLAT_CHOICE(process, peers) },
 	{ .name = "by",
 	  .help = "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT",
-	  KLAT_CHOICE(by, ways) },
+	  KLAT_CHOICE(futex, ways) },
 };
 
 static const struct klat_metric metrics[] = {
@@ -29,6 +56,141 @@ static int configure(struct klat_run *run)
 	run->cpu_count = 1;
 	klat_use_metric(run, SWITCH, 1);
 	return 0;
+}
+
+/* Shared, not FUTEX_PRIVATE_FLAG, for threads too. */
+static void wake(struct state *state)
+{
+	syscall(SYS_futex, &state->turn, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void wait_for_turn(struct state *state, uint32_t seen)
+{
+	syscall(SYS_futex, &state->turn, FUTEX_WAIT, seen, NULL, NULL, 0);
+}
+
+/* What leave() needs, looked up before the start stamp. */
+struct leaver {
+	struct klat_worker *worker;
+	struct state *state;
+	int futex;
+	bool alone;
+};
+
+/*
+ * Leave the CPU until the turn differs from `own`; returns the first stamp after that. A yield can
+ * return without a switch. If the first side rests, the second then sleeps as well. Otherwise the
+ * other side may be asleep: wake it and yield again, every second time with a wait.
+ */
+static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t i)
+{
+	struct state *state = leaver->state;
+
+	for (int tries = 0;;) {
+		uint64_t end;
+
+		if (!leaver->futex) {
+			sched_yield();
+		} else {
+			wake(state);
+			wait_for_turn(state, leaver->alone ? own + 1 : own);
+		}
+		end = klat_stamp_end(leaver->worker);
+		if (__atomic_load_n(&state->turn, __ATOMIC_ACQUIRE) != own || leaver->alone)
+			return end;
+		if (leaver->futex)
+			continue;
+		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
+			klat_rest_begins(leaver->worker);
+			wait_for_turn(state, own);
+			klat_rest_ends(leaver->worker);
+			continue;
+		}
+		/* Both sides can be here. */
+		__atomic_fetch_add(&state->unanswered, i >= -leaver->worker->run->lead,
+				   __ATOMIC_RELAXED);
+		wake(state);
+		if (++tries % 2 == 0)
+			wait_for_turn(state, own);
+	}
+}
+
+/* The second side sleeps: let it return to its yield. */
+static void call_back(const struct options *o, struct state *state)
+{
+	if (!o->futex) {
+		wake(state);
+		sched_yield();
+	}
+}
+
+static void rest(struct klat_worker *worker)
+{
+	struct state *state = worker->state;
+
+	__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
+	if (klat_rest(worker))
+		call_back(worker->run->options, state);
+	__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
+}
+
+/* The first side begins the switches with an even number, the second side the others. Only the
+ * first rests; the second then sleeps. */
+static int take_turns(struct klat_worker *worker, bool second)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	const bool alone = klat_planted(run, "alone");
+	const struct leaver leaver = { worker, worker->state, o->futex, alone };
+	struct state *state = worker->state;
+	uint64_t *samples = klat_series(run, SWITCH, 0);
+
+	if (second) {
+		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
+		samples[-run->warmup] = leave(&leaver, 0, -run->warmup) - state->start;
+	}
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		uint32_t number = i + run->warmup;
+		uint64_t end;
+
+		klat_iteration(worker, i);
+		if (number % 2 != second && !alone)
+			continue;
+		if (!second)
+			rest(worker);
+		worker->expected_switches += i >= -run->lead && !leaver.futex;
+		state->start = klat_stamp_begin();
+		klat_inject(run, i);
+		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
+		end = leave(&leaver, number + 1, i);
+		if (alone)
+			samples[i] = end - state->start;
+		else if (i + 1 < klat_end(run))
+			samples[i + 1] = end - state->start;
+	}
+	/* The other side still waits after the last switch that it began. */
+	__atomic_store_n(&state->turn, klat_made(run) + 1, __ATOMIC_RELEASE);
+	wake(state);
+	return 0;
+}
+
+static int first(struct klat_worker *worker)
+{
+	struct state *state = worker->state;
+
+	/* Sleep: the thread that starts both sides may need this CPU to start the second. */
+	for (int tries = 0; !__atomic_load_n(&state->ready, __ATOMIC_ACQUIRE); tries++) {
+		if (tries == 20000)
+			return -ETIMEDOUT;
+		klat_sleep(worker, 100000);
+	}
+	call_back(worker->run->options, state);
+	return take_turns(worker, false);
+}
+
+static int second(struct klat_worker *worker)
+{
+	return take_turns(worker, true);
 }
 
 static int setup(struct klat_run *run)
@@ -44,7 +206,7 @@ static int setup(struct klat_run *run)
 	}
 	other = klat_worker_add(run, "second", 0, KLAT_HIGH, second);
 	other->noun = "second side";
-	other->process = o->peer == PROCESS;
+	other->process = o->process;
 	return 0;
 }
 
