@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import SessionWriter, SideWriter, SyntheticSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -21,3 +21,22 @@ def session_writer(tmp_path: Path) -> SessionWriter:
         return SyntheticSession(tmp_path / "results" / name, **info)
 
     return write
+
+
+@pytest.fixture
+def side(session_writer: SessionWriter, tmp_path: Path) -> SideWriter:
+    return SideWriter(session_writer, tmp_path / "results")
+
+
+@pytest.fixture
+def klat(capsys: pytest.CaptureFixture[str]) -> Any:
+    """`klat("compare", base, new)` runs a command in this process: its status, stdout and stderr."""
+    from klat.cli import main
+
+    def run(*words: object) -> tuple[int, str, str]:
+        status = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return run

@@ -9,11 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from written_sessions import SessionWriter
-from test_compare import RT, Lab, klat_compare
+from written_sessions import RT, Klat, SideWriter
 
 pytest.importorskip("jinja2")
 pytestmark = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
@@ -27,11 +27,6 @@ FIGURES = [
     "Median of each run",
 ]
 HOSTILE = "a<b>\"&'\u2603</title><script>alert(1)</script>"
-
-
-@pytest.fixture
-def lab(session_writer: SessionWriter, tmp_path: Path) -> Lab:
-    return Lab(session_writer, tmp_path)
 
 
 class Page(html.parser.HTMLParser):
@@ -66,23 +61,30 @@ class Page(html.parser.HTMLParser):
         return sum(name == tag for name, _ in self.elements)
 
 
-def made(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, *args: object, said: str = ""
-) -> tuple[int, Page]:
-    file = tmp_path / "page.html"
-    status, _, err = klat_compare(capsys, *args, "--html", file)
-    assert said in err and bool(said) == bool(err)
-    page = Page(file.read_text(encoding="utf-8"))
-    assert page.open == []
-    return status, page
+Pages = Callable[..., tuple[int, Page]]
+
+
+@pytest.fixture
+def page_of(klat: Klat, tmp_path: Path) -> Pages:
+    """`page_of(base, new)` compares them and returns the status and tmp_path/page.html."""
+
+    def make(*args: object, said: str = "") -> tuple[int, Page]:
+        file = tmp_path / "page.html"
+        status, _, err = klat("compare", *args, "--html", file)
+        assert said in err and bool(said) == bool(err)
+        page = Page(file.read_text(encoding="utf-8"))
+        assert page.open == []
+        return status, page
+
+    return make
 
 
 def test_the_page_says_what_the_terminal_says_and_shows_every_figure(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, klat: Klat, page_of: Pages
 ) -> None:
-    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
-    out = klat_compare(capsys, stock, rt)[1]
-    status, page = made(capsys, tmp_path, stock, rt)
+    stock, rt = side("stock"), side("rt", 1.2, **RT)
+    out = klat("compare", stock, rt)[1]
+    status, page = page_of(stock, rt)
     assert status == 1
     assert "2 slower: regression" in page.text and "\u25b2 slower" in page.text
     ratio = re.search(r"^ +median .* (1\.\d+) +(1\.\d+ to 1\.\d+)", out, re.MULTILINE)
@@ -95,36 +97,26 @@ def test_the_page_says_what_the_terminal_says_and_shows_every_figure(
     assert page.text.index("What else differs") < page.text.index("How to read it")
 
 
-def counted(lab: Lab) -> tuple[Path, Path]:
+def counted(side: SideWriter) -> tuple[Path, Path]:
     """Sides of a lab's sessions, the figures of which stand in a unit with a long name."""
     counted = {"mode": "counted", "unit": "instructions"}
-    return lab("stock", noise=0.0001, **counted), lab("rt", 1.2, noise=0.0001, **counted, **RT)
+    return side("stock", noise=0.0001, **counted), side("rt", 1.2, noise=0.0001, **counted, **RT)
 
 
 def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supports(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, page_of: Pages
 ) -> None:
-    _, page = made(capsys, tmp_path, *counted(lab))
+    _, page = page_of(*counted(side))
     assert "BASE instructions NEW instructions" in page.text
     tables = " ".join(re.findall(r"<table.*?</table>", page.source, re.S))
     assert "interval" in tables and not re.search(r"\d instructions", tables)
     assert not re.search(r"\d\.\d{5}", tables)
 
 
-def test_a_reason_that_all_lines_share_is_given_once(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    stock, rt = lab("stock", boots=1), lab("rt", 1.5, boots=1, **RT)
-    _, page = made(capsys, tmp_path, stock, rt, "--quantile", "median", "--quantile", "p90")
-    table = page.text.partition("Metric by metric")[0]
-    assert table.count("? cannot be attributed") == 2
-    assert table.count("it says nothing about other boots") == 1
-
-
 def test_the_page_fetches_nothing_and_says_so_to_the_browser(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, page_of: Pages
 ) -> None:
-    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
+    _, page = page_of(side("stock"), side("rt", 1.2, **RT))
     assert page.count("script") == page.count("img") == page.count("iframe") == 0
     for _, attributes in page.elements:
         for name in ("src", "href", "xlink:href", "action"):
@@ -133,20 +125,16 @@ def test_the_page_fetches_nothing_and_says_so_to_the_browser(
     assert "default-src 'none'" in page.source
 
 
-def test_every_reference_within_the_page_leads_somewhere(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT), lab("other", **RT))
+def test_every_reference_within_the_page_leads_somewhere(side: SideWriter, page_of: Pages) -> None:
+    _, page = page_of(side("stock"), side("rt", 1.2, **RT), side("other", **RT))
     ids = [a["id"] for _, a in page.elements if a.get("id")]
     assert len(ids) == len(set(ids))
     used = {a["href"][1:] for _, a in page.elements if (a.get("href") or "").startswith("#")}
     assert used and used <= set(ids)
 
 
-def test_every_colour_of_a_figure_has_one_for_the_dark(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    _, page = made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
+def test_every_colour_of_a_figure_has_one_for_the_dark(side: SideWriter, page_of: Pages) -> None:
+    _, page = page_of(side("stock"), side("rt", 1.2, **RT))
     style, body = page.source.split("</style>", 1)
     used = set(re.findall(r'(stroke|fill|color) ?= ?["\'](#[0-9A-F]{6}|rgb\([^)]*\))', body))
     assert used
@@ -154,12 +142,10 @@ def test_every_colour_of_a_figure_has_one_for_the_dark(
         assert f'[{attribute}="{colour}"]' in style, (attribute, colour)
 
 
-def test_the_same_input_makes_the_same_page(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    sides = lab("stock"), lab("rt", 1.01, **RT)
-    first = made(capsys, tmp_path, *sides)[1].source
-    assert made(capsys, tmp_path, *sides)[1].source == first
+def test_the_same_input_makes_the_same_page(side: SideWriter, page_of: Pages) -> None:
+    sides = side("stock"), side("rt", 1.01, **RT)
+    first = page_of(*sides)[1].source
+    assert page_of(*sides)[1].source == first
 
 
 def hostile(label: Path) -> Path:
@@ -171,14 +157,12 @@ def hostile(label: Path) -> Path:
     return label
 
 
-def test_labels_and_names_are_text_whatever_they_hold(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_labels_and_names_are_text_whatever_they_hold(side: SideWriter, page_of: Pages) -> None:
     setting = {"params": "mode=<u>\"'", "placement": "p<q>"}
-    stock = lab("stock", run=setting)
-    plain = made(capsys, tmp_path, stock, lab("rt", 1.2, run=setting, **RT))[1]
-    odd = hostile(lab("odd", 1.2, run=setting, environment={"proc/cmdline": "q=<u>\"'\x07"}, **RT))
-    status, page = made(capsys, tmp_path, stock, odd)
+    stock = side("stock", run=setting)
+    plain = page_of(stock, side("rt", 1.2, run=setting, **RT))[1]
+    odd = hostile(side("odd", 1.2, run=setting, environment={"proc/cmdline": "q=<u>\"'\x07"}, **RT))
+    status, page = page_of(stock, odd)
     assert status == 1
     for tag in ("script", "title", "i", "u", "q", "b"):
         assert page.count(tag) == plain.count(tag), tag
@@ -186,26 +170,24 @@ def test_labels_and_names_are_text_whatever_they_hold(
     assert "pipes p<q> mode=<u>\"'" in page.text
 
 
-def test_what_is_refused_is_named_and_not_drawn(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    rt = lab("rt", 1.2, **RT, cpu_model="Another CPU")
-    status, page = made(capsys, tmp_path, lab("stock"), rt)
+def test_what_is_refused_is_named_and_not_drawn(side: SideWriter, page_of: Pages) -> None:
+    rt = side("rt", 1.2, **RT, cpu_model="Another CPU")
+    status, page = page_of(side("stock"), rt)
     assert status == 4
     assert "\u00d7 not comparable" in page.text and page.count("figure") == 0
     assert "cpu_model is Test CPU in BASE and Another CPU in NEW" in page.text
     assert "--allow cpu" in page.text
-    status, page = made(capsys, tmp_path, lab("stock2"), rt, "--allow", "cpu")
+    status, page = page_of(side("stock2"), rt, "--allow", "cpu")
     assert status == 1 and page.count("figure") == len(FIGURES)
     assert "allowed, though it differs: cpu" in page.text
 
 
 def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, page_of: Pages
 ) -> None:
     for runs in (1, 3):
-        stock, rt = lab(f"stock{runs}", boots=1, runs=runs), lab(f"rt{runs}", 1.5, boots=1, runs=runs, **RT)  # fmt: skip
-        status, page = made(capsys, tmp_path, stock, rt)
+        stock, rt = side(f"stock{runs}", boots=1, runs=runs), side(f"rt{runs}", 1.5, boots=1, runs=runs, **RT)  # fmt: skip
+        status, page = page_of(stock, rt)
         assert status == 3
         assert "? cannot be attributed" in page.text
         assert "it says nothing about other boots" in page.text
@@ -213,34 +195,34 @@ def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
 
 
 def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, page_of: Pages
 ) -> None:
-    stock, rt = lab("stock"), lab("rt", 1.2, **RT)
+    stock, rt = side("stock"), side("rt", 1.2, **RT)
     (rt / "0" / "samples" / "pipes.u64").unlink()
-    status, page = made(capsys, tmp_path, stock, rt, said="not verified: the samples of 4 rows")
+    status, page = page_of(stock, rt, said="not verified: the samples of 4 rows")
     assert status == 1
     assert "slower" in page.text and "no curves: " in page.text
     assert page.count("figure") == 1
 
 
 def test_a_page_that_cannot_be_written_is_told_and_leaves_what_was_there(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, klat: Klat, tmp_path: Path
 ) -> None:
-    stock, rt = lab("stock"), lab("rt", **RT)
-    status, _, err = klat_compare(capsys, stock, rt, "--html", tmp_path / "nowhere" / "a.html")
+    stock, rt = side("stock"), side("rt", **RT)
+    status, _, err = klat("compare", stock, rt, "--html", tmp_path / "nowhere" / "a.html")
     assert status == 2 and "cannot write" in err and "No such file or directory" in err
     directory = tmp_path / "directory"
     directory.mkdir()
-    status, _, err = klat_compare(capsys, stock, rt, "--html", directory)
+    status, _, err = klat("compare", stock, rt, "--html", directory)
     assert status == 2 and "Is a directory" in err
     assert list(directory.iterdir()) == []
 
 
 def test_without_its_template_library_it_says_what_to_install(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    side: SideWriter, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    status, out, err = klat_compare(capsys, lab("stock"), lab("rt"), "--html", tmp_path / "a.html")
+    status, out, err = klat("compare", side("stock"), side("rt"), "--html", tmp_path / "a.html")
     assert (status, out) == (2, "")
     assert "apt install python3-jinja2" in err
 
@@ -272,12 +254,20 @@ def browse(page: Path, tmp_path: Path, *options: str) -> subprocess.CompletedPro
     return done
 
 
+def measured(tmp_path: Path, script: str, *options: str) -> str:
+    """What a copy of the page holds once the script has run. The page itself may not run scripts."""
+    source = re.sub(r"<meta http-equiv[^>]*>", "", (tmp_path / "page.html").read_text())
+    copy = tmp_path / "copy.html"
+    copy.write_text(source.replace("</body>", f"<script>{script}</script></body>"))
+    return browse(copy, tmp_path, "--dump-dom", *options).stdout
+
+
 @pytest.mark.slow
 def test_a_browser_shows_the_verdict_and_asks_for_nothing(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    side: SideWriter, page_of: Pages, tmp_path: Path
 ) -> None:
     browser()
-    made(capsys, tmp_path, lab("stock"), hostile(lab("odd", 1.2, **RT)))
+    page_of(side("stock"), hostile(side("odd", 1.2, **RT)))
     log = tmp_path / "net.json"
     file = tmp_path / "page.html"
     done = browse(file, tmp_path, "--dump-dom", f"--log-net-log={log}")
@@ -291,69 +281,33 @@ def test_a_browser_shows_the_verdict_and_asks_for_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_draws_the_page_in_light_and_in_dark(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, scheme: str
+def test_the_page_has_a_light_and_a_dark_form(
+    side: SideWriter, page_of: Pages, tmp_path: Path, scheme: str
 ) -> None:
     browser()
-    made(capsys, tmp_path, lab("stock"), lab("rt", 1.2, **RT))
-    shot = tmp_path / "shot.png"
+    page_of(side("stock"), side("rt", 1.2, **RT))
+    script = (
+        "const style = getComputedStyle(document.body);"
+        "document.body.textContent = `shown: ${style.backgroundColor} ${style.color}`"
+    )
     setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    browse(tmp_path / "page.html", tmp_path, setting, "--window-size=800,900", f"--screenshot={shot}")  # fmt: skip
-    levels = brightness(shot)
-    background = max(set(levels), key=levels.count)
+    shown = measured(tmp_path, script, setting).partition("shown: ")[2]
+    background, ink = (int(green) for green in re.findall(r"rgb\(\d+, (\d+),", shown))
     assert background < 60 if scheme == "dark" else background > 220
-    # Something stands on it, and in contrast to it.
-    assert sum(abs(level - background) > 120 for level in levels) > len(levels) / 400
+    assert abs(ink - background) > 120
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(
-    lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path, width: int
+    side: SideWriter, page_of: Pages, tmp_path: Path, width: int
 ) -> None:
     browser()
-    made(capsys, tmp_path, *counted(lab))
-    # A page may not run scripts: a copy of it may.
-    source = re.sub(r"<meta http-equiv[^>]*>", "", (tmp_path / "page.html").read_text())
-    measure = (
-        "<script>const name = document.querySelector('td.what a').getClientRects().length;"
-        f"document.body.textContent = `lines ${{name}}, beyond "
-        "${document.documentElement.scrollWidth - innerWidth}.`</script>"
+    page_of(*counted(side))
+    script = (
+        "const name = document.querySelector('td.what a').getClientRects().length;"
+        "document.body.textContent = `lines ${name}, beyond "
+        "${document.documentElement.scrollWidth - innerWidth}.`"
     )
-    copy = tmp_path / "copy.html"
-    copy.write_text(source.replace("</body>", f"{measure}</body>"))
-    done = browse(copy, tmp_path, "--dump-dom", f"--window-size={width},900", "--hide-scrollbars")
-    assert "lines 1, beyond 0." in done.stdout
-
-
-def brightness(png: Path) -> list[int]:
-    """Of each pixel its green. Unpacked by hand, after the PNG specification, 9.2."""
-    import struct
-    import zlib
-
-    data, at, packed, width, channels = png.read_bytes(), 8, b"", 0, 3
-    while at < len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
-        if kind == b"IHDR":
-            width, depth, colour = struct.unpack(">I4xBB", body[:10])
-            assert depth == 8
-            channels = {2: 3, 6: 4}[colour]
-        packed += body if kind == b"IDAT" else b""
-        at += 12 + length
-    raw, stride, levels = zlib.decompress(packed), width * channels, []
-    above = bytearray(stride)
-    for start in range(0, len(raw), stride + 1):
-        line = bytearray(raw[start + 1 : start + 1 + stride])
-        kind_of = raw[start]
-        for i in range(stride) if kind_of else ():
-            left = line[i - channels] if i >= channels else 0
-            corner = above[i - channels] if i >= channels else 0
-            guess = left + above[i] - corner
-            nearest = min((left, above[i], corner), key=lambda value: abs(guess - value))
-            line[i] = (
-                line[i] + (0, left, above[i], (left + above[i]) // 2, nearest)[kind_of]
-            ) & 255
-        levels += line[1::channels]
-        above = line
-    return levels
+    shown = measured(tmp_path, script, f"--window-size={width},900", "--hide-scrollbars")
+    assert "lines 1, beyond 0." in shown

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_compare import again
+from written_sessions import again
 from written_sessions import SessionWriter, SyntheticSession
 
 from klat.cli import main

@@ -1,0 +1,261 @@
+"""`klat compare`: which sides it refuses, and what --allow accepts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from written_sessions import (
+    CPU,
+    RT,
+    Klat,
+    SessionWriter,
+    SideWriter,
+    again,
+    samples,
+    words,
+    write_environment,
+)
+
+
+# Only one test a metric.
+MEDIAN = ("--quantile", "median")
+
+
+SET_AS_USUAL = {
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/vulnerabilities/mds": "Mitigation: Clear CPU buffers",
+}
+UNLIKE: list[tuple[str, dict[str, Any]]] = [
+    ("machine", {"machine_id": "other"}),
+    ("cpu", {"cpu_model": "Other CPU"}),
+    ("architecture", {"architecture": "aarch64"}),
+    ("cpus-online", {"cpus_online": 80}),
+    ("mode", {"mode": "hardware"}),
+    ("program", {"programs": {"pipes": "11" * 32}}),
+    ("load", {"facts": {"load": "stress-ng"}}),
+    ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),
+    ("cpus", {"run": {"cpus": "writer=3;reader=2"}}),
+    ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),
+    ("guest-halt-poll", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;guest-halt-poll=0"}}),
+    ("iterations", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}}),
+    ("idle-driver", {"environment": {f"{CPU}/cpuidle/current_driver": "haltpoll"}, "kernel_release": "6.1.0-test"}),
+    ("cmdline.idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
+    ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
+    ("vulnerability.mds", {"environment": {f"{CPU}/vulnerabilities/mds": "Not affected"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "change"), UNLIKE, ids=[f"{k}-{i}" for i, (k, _) in enumerate(UNLIKE)]
+)
+def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
+    side: SideWriter, klat: Klat, key: str, change: dict[str, Any]
+) -> None:
+    stock = side("stock", environment=SET_AS_USUAL)
+    environment = SET_AS_USUAL | change.get("environment", {})
+    rt = side("rt", 1.2, **{**RT, **change, "environment": environment})
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4
+    assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in words(out)
+    assert "slower" not in out
+    status, out, _ = klat("compare", stock, rt, "--allow", key)
+    assert status == 1
+    assert f"allowed, though it differs: {key}: " in words(out)
+
+
+def test_a_sweep_over_a_condition_is_paired_value_by_value(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+    for label, medians in (("stock", (9_000, 5_000)), ("rt", (9_000, 6_000))):
+        for boot in range(5):
+            for latency, median in zip((100, 0), medians):
+                params = f"x=1;dma-latency={latency}"
+                ticks = samples(median + boot)
+                again(side.root / label / str(boot)).run({"woken": ticks}, params=params, start_ns=latency)  # fmt: skip
+    status, out, _ = klat("compare", stock, rt, "--metric", "woken", *MEDIAN)
+    assert status == 1 and "1 same, 1 slower" in out
+    assert re.search(r"slower[^=]*woken same-llc dma-latency=0 ", words(out))
+    # Of the params, what tells the lines apart and no more.
+    named = re.findall(r" to [\d.]+ pipes (woken same-llc \S+)", words(out))
+    assert named == ["woken same-llc dma-latency=0", "woken same-llc dma-latency=100"]
+
+
+def test_allow_accepts_one_condition_only(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock", environment=SET_AS_USUAL)
+    off = {f"{CPU}/vulnerabilities/mds": "Not affected", "proc/cmdline": "mitigations=off"}
+    rt = side("rt", environment=SET_AS_USUAL | off, **RT)
+    status, out, _ = klat("compare", stock, rt, "--allow", "vulnerability.mds")
+    said = "cmdline.mitigations: proc/cmdline mitigations is absent in BASE and off in NEW"
+    assert status == 4 and said in words(out)
+    both = ["--allow", "vulnerability.mds", "--allow", "cmdline.mitigations"]
+    assert klat("compare", stock, rt, *both)[0] == 0
+
+
+def test_kernel_parameters_of_an_experiment_are_under_test(side: SideWriter, klat: Klat) -> None:
+    def given(append: str, experiment: str = "e") -> dict[str, Any]:
+        return {"facts": {"under_test": {"experiment": experiment, "append": append}}}
+
+    file = f"{CPU}/vulnerabilities/mds"
+    off = {"environment": {"proc/cmdline": "quiet mitigations=off", file: "Vulnerable"}}
+    usual = {"proc/cmdline": "quiet", file: "Mitigation: a"}
+    stock = side("stock", environment=usual, **given(""))
+    status, out, _ = klat("compare", stock, side("nomit", **off, **given("mitigations=off")))
+    assert status == 0 and "nothing in BASE and mitigations=off in NEW" in words(out)
+    assert "proc/cmdline mitigations: absent | off" in out and "the same kernel" not in out
+    for number, (label, change) in enumerate(
+        (("other", given("mitigations=off", "f")), ("undeclared", given("nokaslr")))
+    ):
+        status, out, _ = klat("compare", stock, side(label, **off, **change))
+        assert status == 4 and "--allow cmdline.mitigations" in words(out), number
+    rt = side("nomit-rt", **off, **given("mitigations=off"), **RT)
+    _, out, _ = klat("compare", stock, rt)
+    assert "preemption model and command line changed together" in words(out)
+    elsewhere = side("elsewhere", **off, **given("mitigations=off"), machine_id="other")
+    assert klat("compare", stock, elsewhere)[0] == 4
+
+
+def test_the_unit_cannot_be_allowed(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock")
+    rt = side("rt", mode="counted", unit="instructions", **RT)
+    status, out, _ = klat("compare", stock, rt, "--allow", "mode")
+    assert status == 4 and "unit is ns in BASE and instructions in NEW" in out
+    status, _, err = klat("compare", stock, rt, "--allow", "unit")
+    assert status == 2 and "--allow unit" in err
+    emulated = side("emulated", mode="emulated", **RT)
+    status, out, _ = klat("compare", stock, emulated, "--allow", "mode")
+    assert status == 4 and "unit is ns in BASE and ticks in NEW" in out
+
+
+@pytest.mark.parametrize("shares", [(1, 3), (2, 2)])
+def test_a_condition_that_varies_within_a_side_is_refused(
+    side: SideWriter, klat: Klat, shares: tuple[int, int]
+) -> None:
+    sides = side("stock", runs=1), side("rt", runs=1)
+    for path, share in zip(sides, shares):
+        for boot in range(5):
+            for run in range(4):
+                policy = "other:0" if run < share else "fifo:50"
+                ticks = {"mixed": samples(60_000 if run < share else 50_000)}
+                again(path / str(boot)).run(ticks, "cv", "", policy=policy, start_ns=run)
+    status, out, _ = klat("compare", *sides, "--metric", "mixed")
+    assert status == 4 and "the boots of a side differ in the policy obtained" in words(out)
+    assert "fifo:50 | other:0" in words(out)
+
+
+@pytest.mark.parametrize(
+    ("release", "preemption", "warned"),
+    [
+        ("6.12.117+deb13-rt-amd64", "rt", True),
+        ("6.12.117+deb13-amd64", "voluntary", False),
+        ("6.1.0-56-rt-amd64", "rt", False),
+        ("6.12.117+deb13-rt-amd64", "unknown", False),
+    ],
+)
+def test_a_change_of_version_and_preemption_together_is_named_first(
+    side: SideWriter, klat: Klat, release: str, preemption: str, warned: bool
+) -> None:
+    stock = side("stock", kernel_release="6.1.0-56-amd64")
+    rt = side("rt", kernel_release=release, preemption=preemption)
+    first = "".join(klat("compare", stock, rt)[1].splitlines(keepends=True)[:8])
+    assert ("version and preemption model changed together" in words(first)) == warned
+
+
+def test_one_missing_environment_does_not_hide_a_difference_in_others(
+    side: SideWriter, klat: Klat
+) -> None:
+    governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
+    stock = side("stock", environment={governor: "performance"})
+    rt = side("rt", environment={governor: "powersave"}, **RT)
+    shutil.rmtree(stock / "0" / "environment")
+    status, out, _ = klat("compare", stock, rt, "--allow", "environment")
+    assert status == 4 and "performance in BASE and powersave in NEW" in words(out)
+
+
+def test_a_unit_clash_within_a_label_is_refused(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+    odd = session_writer(
+        "rt/odd", label="rt", boot_id="x", mode="counted", unit="instructions", **RT
+    )
+    odd.run({"round_trip": samples(9)})
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4 and "unit: " in out
+
+
+def test_two_kernels_under_one_label_are_refused(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+    odd = session_writer("rt/odd", label="rt", boot_id="x", kernel_release="6.9", preemption="rt")
+    write_environment(odd, {})
+    odd.run({"round_trip": samples(52_000)})
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4
+    assert "the boots of rt differ in kernel_release: 6.1.0-rt | 6.9" in words(out)
+
+
+def test_times_of_an_emulator_are_refused(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock", mode="emulated"), side("rt", mode="emulated", **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4 and "no valid times" in words(out)
+
+
+def test_a_side_without_environment_is_refused_until_it_is_allowed(
+    side: SideWriter, klat: Klat
+) -> None:
+    stock, rt = side("stock", environment={f"{CPU}/smt/control": "off"}), side("rt", **RT)
+    for path in rt.glob("*/environment"):
+        shutil.rmtree(path)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4
+    assert "environment: the environment is captured in BASE and absent in NEW" in words(out)
+    status, out, _ = klat("compare", stock, rt, "--allow", "environment")
+    assert status == 0 and "the environment of NEW was not captured" in words(out)
+
+
+def test_the_kernel_itself_is_listed_and_not_refused(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock", environment={"boot/config-6.1.0": "CONFIG_HZ=250\n"})
+    rt = side("rt", environment={"boot/config-6.1.0-rt": "CONFIG_HZ=1000\n"}, **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 0 and "kernel configuration HZ: 250 | 1000" in out
+
+
+def test_a_different_policy_of_one_benchmark_does_not_affect_others(
+    side: SideWriter, klat: Klat
+) -> None:
+    stock, rt = side("stock"), side("rt", run={"policy": "other"}, **RT)
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            session = again(side.root / label / str(boot))
+            session.run({"handoff": samples(9_000 + boot)}, benchmark="cv", params="")
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4
+    assert "handoff, median: same" in out and "round_trip: not comparable" in out
+
+
+def test_another_placement_is_refused_until_it_is_allowed(side: SideWriter, klat: Klat) -> None:
+    moved = {"placement": "one-cpu", "cpus": "writer=1;reader=1"}
+    stock, rt = side("stock"), side("rt", 1.2, run=moved, **RT)
+    for path in (stock, rt):
+        for boot in range(5):
+            again(path / str(boot)).run({"handoff": samples(9_000 + boot)}, "cv", "")
+    status, out, _ = klat("compare", stock, rt)
+    said = "placement: the placement is same-llc (writer=1;reader=0) in BASE and one-cpu (writer=1;reader=1) in NEW"  # fmt: skip
+    assert status == 4 and said in words(out) and "--allow placement\n" in out
+    assert "handoff, median: same" in out
+    status, out, _ = klat("compare", stock, rt, "--allow", "placement")
+    assert status == 1 and f"allowed, though it differs: {said}" in words(out)
+
+
+def test_placements_are_compared_each_with_its_own(side: SideWriter, klat: Klat) -> None:
+    sides = side("stock"), side("rt", **RT)
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            session = again(side.root / label / str(boot))
+            session.run({"round_trip": samples(20_000 + boot)}, placement="one-cpu", cpus="writer=1;reader=1")  # fmt: skip
+    status, out, _ = klat("compare", *sides, *MEDIAN)
+    assert status == 0 and "2 same" in out and "placement:" not in out

@@ -1,0 +1,163 @@
+"""`klat compare`: its text, JSON, CSV and Markdown, and what it says of bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from written_sessions import CPU, RT, Klat, SessionWriter, SideWriter, samples
+
+
+def big(side: SideWriter) -> tuple[Path, Path]:
+    return side("stock"), side("rt", 1.2, environment={"proc/cmdline": "log_buf_len=1 " * 20}, **RT)
+
+
+def test_the_text_fits_into_100_columns_and_has_no_colour_in_a_file(
+    side: SideWriter, klat: Klat
+) -> None:
+    _, out, _ = klat("compare", *big(side))
+    assert max(map(len, out.splitlines())) <= 100
+    assert "\033" not in out
+
+
+def test_a_terminal_gets_colour_unless_it_is_not_wanted(
+    side: SideWriter, klat: Klat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = big(side)
+    plain = klat("compare", *sides)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = klat("compare", *sides)[1]
+    assert "\033[1;31mslower\033[0m" in coloured
+    assert re.sub(r"\033\[[0-9;]*m", "", coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert klat("compare", *sides)[1] == plain
+
+
+def test_json_holds_the_verdict_and_all_it_rests_on(side: SideWriter, klat: Klat) -> None:
+    _, out, _ = klat("compare", *big(side), "--format", "json")
+    document = json.loads(out)
+    assert document["status"] == 1 and document["verdicts"] == {"slower": 2}
+    (against,) = document["against"]
+    (cell,) = against["cells"]
+    median = cell["results"][0]["judgement"]
+    assert median["verdict"] == "slower"
+    assert median["interval"][0] < median["ratio"] < median["interval"][1]
+    assert median["base"]["run"]["own"] is not None
+    assert against["base"]["label"] == "stock" and cell["base_worst"]["samples"] == 12_000
+
+
+def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
+    _, out, _ = klat("compare", *big(side), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["estimand"] for row in rows] == ["median", "mean", "p90", "p99"]
+    assert rows[0]["verdict"] == "slower"
+    assert float(rows[0]["low"]) < float(rows[0]["ratio"]) < float(rows[0]["high"])
+    assert rows[1]["verdict"] == ""
+    refused = side("other", machine_id="x", **RT)
+    _, out, _ = klat("compare", side.root / "stock", refused, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["verdict"] == "not comparable" and "machine" in row["reason"]
+
+
+def test_markdown_tables_stay_tables_whatever_the_names_hold(side: SideWriter, klat: Klat) -> None:
+    run = {"params": "text=a|b*c<script>"}
+    stock, rt = side("stock", run=run), side("rt", 1.2, run=run, **RT)
+    _, out, _ = klat("compare", stock, rt, "--format", "markdown")
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    assert "**slower**" in out and "<script>" not in out
+
+
+def test_lists_and_paragraphs_are_apart_in_markdown(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock", environment={f"{CPU}/cpuidle/current_governor": "menu"})
+    rt = side("rt", run={"params": "x=2"}, **RT)
+    lines = klat("compare", stock, rt, "--format", "markdown")[1].splitlines()
+    at = lines.index("BASE and NEW differ in:")
+    assert lines[at - 1] == lines[at + 1] == "" and lines[at - 2].startswith("- only in NEW")
+    paragraphs = [i for i, line in enumerate(lines) if line and line[0] not in "-|#"]
+    assert not any(lines[i - 1].startswith("- ") for i in paragraphs)
+
+
+def test_bad_input_is_one_sentence_and_status_2(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter, tmp_path: Path
+) -> None:
+    stock = side("stock")
+    side("two/a"), side("two/b")
+    newer = session_writer("newer/1")
+    newer.info["schema"] = 2
+    newer.write_info()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for path, said in (
+        (tmp_path / "missing", "no such directory"),
+        (empty, "holds no session"),
+        (session_writer("bare/1").path, "nothing to show or compare"),
+        (newer.path, "use a newer klat"),
+        (side.root / "two", "holds 2 labels, two/a, two/b"),
+        (stock / "0" / "runs.csv", "is a file"),
+    ):
+        for sides in ((stock, path), (path, stock)):
+            status, out, err = klat("compare", *sides)
+            assert (status, out) == (2, "")
+            assert re.fullmatch(r"klat compare: [^\n]+\n", err) and said in err
+
+
+def test_a_wrong_option_is_one_line(side: SideWriter, klat: Klat) -> None:
+    sides = side("stock", boots=2), side("rt", boots=2)
+    for option, values in {
+        "--margin": ["1", "nan"],
+        "--alpha": ["1"],
+        "--quantile": ["p100", "max"],
+        "--metric": ["speed"],
+        "--threshold": ["fast"],
+        "--allow": ["everything"],
+        "--correction": ["none"],
+    }.items():
+        for value in values:
+            status, out, err = klat("compare", *sides, option, value)
+            assert (status, out, err.count("\n")) == (2, "", 1), option
+
+
+def test_a_session_on_both_sides_is_refused(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock")
+    status, out, err = klat("compare", stock, stock / "0")
+    assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*is on both sides\n", err)
+
+
+def test_a_threshold_in_time_is_refused_for_instructions(side: SideWriter, klat: Klat) -> None:
+    counted = {"mode": "counted", "unit": "instructions"}
+    sides = side("stock", **counted), side("rt", **counted, **RT)
+    status, _, err = klat("compare", *sides, "--threshold", "50us")
+    assert status == 2 and "is in instructions; give a bare number" in err
+    status, out, _ = klat("compare", *sides, "--threshold", "100000")
+    assert status == 0 and "above 100,000 instructions" in out
+
+
+def test_damaged_rows_are_left_out_and_named(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+    runs = rt / "0" / "runs.csv"
+    lines = runs.read_text().splitlines(keepends=True)
+    lines[1] = re.sub(r",ok,", ",nan,", lines[1])
+    runs.write_text("".join(lines)[:-30])
+    status, out, err = klat("compare", stock, rt)
+    assert status == 0 and "18 ok" in out
+    assert "checksum" in err and "torn last line" in err
+
+
+@pytest.mark.parametrize("runs", [1, 4])
+def test_reading_in_pieces_changes_no_figure(
+    side: SideWriter, klat: Klat, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    asked = [side("stock", boots=3, runs=runs), side("rt", 1.1, boots=3, runs=runs, **RT)]
+    asked += ["--quantile", "p98.5", "--within-runs", "--threshold", "60us"]
+    whole = klat("compare", *asked)
+    for module in ("record.samples", "compare.sources"):
+        monkeypatch.setattr(f"klat.{module}.PART", 64)
+    assert klat("compare", *asked) == whole
+    assert "p98.5 of a single run" in whole[1] and "above 60,000 ns" in whole[1]

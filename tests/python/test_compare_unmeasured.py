@@ -1,0 +1,212 @@
+"""`klat compare` where a side failed to measure something, did not deliver it or did not try it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_sessions import RT, Klat, SideWriter, again, samples, words
+
+CV = {"benchmark": "cv", "params": ""}
+NOT_RUN = {"placement": "", "cpus": "", "policy": ""}
+NEEDS_2 = "needs 2 CPUs and may use 1"
+STARVED = "no signal in 5 s"
+
+
+@pytest.fixture
+def both(side: SideWriter) -> SideWriter:
+    """Sides `stock` and `rt`, which are alike in pipes."""
+    side("stock"), side("rt", **RT)
+    return side
+
+
+def with_cv(side: SideWriter, label: str, figures: bool = True, **run: Any) -> Path:
+    """Adds a run of cv to each boot of `label`, with or without figures."""
+    for boot in range(5):
+        metrics = {"handoff": samples(9_000 + boot)} if figures else None
+        again(side.root / label / str(boot)).run(metrics, **(CV | run))
+    return side.root / label
+
+
+def without_cv(side: SideWriter, label: str, status: str, reason: str) -> Path:
+    return with_cv(side, label, figures=False, status=status, reason=reason, **NOT_RUN)
+
+
+def undelivered(side: SideWriter, label: str, **run: Any) -> Path:
+    failed = {"status": "skipped", "reason": f"not delivered: {STARVED}"} | run
+    return without_cv(side, label, **failed)
+
+
+def report(klat: Klat, form: str, sides: list[Path], file: Path) -> tuple[int, str]:
+    """The status and the report in that form."""
+    if form in ("junit", "ktap"):
+        assert klat("export", "--format", form, "-o", file, *sides)[0] == 0
+        return klat("compare", *sides)[0], file.read_text()
+    if form == "html":
+        pytest.importorskip("jinja2")
+        if not shutil.which("gnuplot"):
+            pytest.skip("gnuplot is not installed")
+        return klat("compare", *sides, "--html", file)[0], file.read_text()
+    return klat("compare", *sides, "--format", form)[:2]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown", "html", "junit", "ktap"])
+def test_every_report_names_a_metric_that_new_failed_to_measure_and_why(
+    both: SideWriter, klat: Klat, tmp_path: Path, form: str
+) -> None:
+    sides = [with_cv(both, "stock"), without_cv(both, "rt", "error", "no such device")]
+    status, text = report(klat, form, sides, tmp_path / "file")
+    assert status == 3 and "handoff" in text
+    assert "no run of NEW counts: 5 error (no such device)" in words(text).replace("\\", "")
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown", "html", "junit", "ktap"])
+def test_what_new_did_not_deliver_is_a_result(
+    both: SideWriter, klat: Klat, tmp_path: Path, form: str
+) -> None:
+    sides = [with_cv(both, "stock"), undelivered(both, "rt")]
+    status, text = report(klat, form, sides, tmp_path / "file")
+    assert status == 5
+    assert f"not delivered by NEW: {STARVED}" in words(text).replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("skipped", f"no run of NEW counts: 5 skipped ({NEEDS_2})"),
+        ("", "only in BASE: not measured in NEW"),
+    ],
+)
+def test_what_only_base_measured_is_inconclusive(
+    both: SideWriter, klat: Klat, status: str, said: str
+) -> None:
+    sides = with_cv(both, "stock"), both.root / "rt"
+    if status:
+        without_cv(both, "rt", status, NEEDS_2)
+    found, out, _ = klat("compare", *sides)
+    assert found == 3 and said in words(out)
+
+
+@pytest.mark.parametrize(
+    ("tried", "expected", "said"),
+    [
+        ("", 0, "BASE: not measured"),
+        ("skipped", 0, f"BASE: 5 skipped ({NEEDS_2})"),
+        ("error", 3, f"no run of BASE counts: 5 error ({NEEDS_2})"),
+    ],
+)
+def test_what_only_new_measured_is_inconclusive_only_where_base_failed(
+    both: SideWriter, klat: Klat, tried: str, expected: int, said: str
+) -> None:
+    if tried:
+        without_cv(both, "stock", tried, NEEDS_2)
+    sides = both.root / "stock", with_cv(both, "rt")
+    status, out, _ = klat("compare", *sides)
+    assert status == expected and "handoff" in out and said in words(out)
+    if not expected:
+        document = json.loads(klat("compare", *sides, "--format", "json")[1])
+        (left,) = document["against"][0]["uncompared"]
+        assert left["key"][3] == "handoff" and left["reason"] == said.removeprefix("BASE: ")
+
+
+@pytest.mark.parametrize(("status", "expected"), [("skipped", 0), ("error", 3)])
+def test_what_neither_side_measured_is_listed_and_inconclusive_after_an_error(
+    both: SideWriter, klat: Klat, status: str, expected: int
+) -> None:
+    sides = [without_cv(both, name, status, NEEDS_2) for name in ("stock", "rt")]
+    found, out, _ = klat("compare", *sides)
+    assert found == expected
+    assert f"BASE: 5 {status} ({NEEDS_2}); NEW: 5 {status} ({NEEDS_2})" in words(out)
+
+
+def test_new_without_any_figure_is_inconclusive(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", runs=0, **RT)
+    for boot in range(5):
+        again(rt / str(boot)).run(status="error", reason="no such device", **NOT_RUN)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 3 and "no run of NEW counts: 5 error (no such device)" in words(out)
+
+
+def test_a_metric_that_was_not_asked_for_does_not_count(both: SideWriter, klat: Klat) -> None:
+    sides = with_cv(both, "stock"), without_cv(both, "rt", "error", "no such device")
+    status, out, _ = klat("compare", *sides, "--metric", "round_trip", "--quantile", "median")
+    assert status == 0 and "cv" not in out and "over 1 test;" in words(out)
+    assert klat("compare", *sides, "--metric", "handoff")[0] == 3
+
+
+def test_a_regression_outweighs_what_was_not_measured(side: SideWriter, klat: Klat) -> None:
+    side("stock"), side("rt", 1.2, **RT)
+    sides = with_cv(side, "stock"), side.root / "rt"
+    status, out, _ = klat("compare", *sides, "--quantile", "median")
+    assert status == 1 and "1 slower, 1 inconclusive" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [({"ratio": 1.2}, 1), ({"boots": 1}, 3), ({"machine_id": "x"}, 4)]
+)
+def test_every_other_status_outweighs_not_delivered(
+    side: SideWriter, klat: Klat, change: dict[str, Any], expected: int
+) -> None:
+    side("stock"), side("rt", **RT, **change)
+    sides = with_cv(side, "stock"), side.root / "rt"
+    for path in sides[1].iterdir():
+        again(path).run(status="skipped", reason="not delivered: x", **(CV | NOT_RUN))
+    assert klat("compare", *sides)[0] == expected
+
+
+def test_what_base_did_not_deliver_does_not_change_the_status(both: SideWriter, klat: Klat) -> None:
+    sides = [undelivered(both, "stock"), with_cv(both, "rt")]
+    status, out, _ = klat("compare", *sides)
+    assert status == 0 and f"not delivered by BASE: {STARVED}" in words(out)
+
+
+def test_what_neither_delivered_does_not_change_the_status(both: SideWriter, klat: Klat) -> None:
+    status, out, _ = klat("compare", undelivered(both, "stock"), undelivered(both, "rt"))
+    for which in ("BASE", "NEW"):
+        assert f"{which}: 5 skipped (not delivered: {STARVED})" in words(out)
+    assert status == 0
+
+
+@pytest.mark.parametrize("other", [{"reason": "a thread moved"}, {"status": "invalid"}])
+def test_not_delivered_in_some_runs_and_failed_in_others_is_inconclusive(
+    both: SideWriter, klat: Klat, other: dict[str, str]
+) -> None:
+    undelivered(both, "rt")
+    sides = with_cv(both, "stock"), undelivered(both, "rt", **other)
+    assert klat("compare", *sides)[0] == 3
+
+
+def test_a_failure_of_both_in_another_placement_is_inconclusive(
+    both: SideWriter, klat: Klat
+) -> None:
+    sides = both.root / "stock", both.root / "rt"
+    for path in sides:
+        for boot in range(5):
+            again(path / str(boot)).run(status="error", reason="crashed", placement="cross-llc")
+    status, out, _ = klat("compare", *sides)
+    assert status == 3 and "crashed" in out and "cross-llc" in out
+
+
+def test_a_placement_that_new_did_not_measure_is_inconclusive(both: SideWriter, klat: Klat) -> None:
+    sides = both.root / "stock", both.root / "rt"
+    for boot in range(5):
+        again(sides[0] / str(boot)).run({"round_trip": samples(20_000 + boot)}, placement="one-cpu")
+    again(sides[1] / "0").run(status="error", reason="in the other", placement="same-llc")
+    status, out, _ = klat("compare", *sides, "--quantile", "median")
+    assert status == 3 and "1 same, 1 inconclusive" in out
+    assert "only in BASE: not measured in NEW" in out and "in the other" not in out
+    again(sides[1] / "0").run(status="error", reason="in this", placement="one-cpu", start_ns=1)
+    assert "no run of NEW counts: 1 error (in this)" in klat("compare", *sides)[1]
+
+
+def test_sides_with_nothing_in_common_are_not_comparable_and_both_are_listed(
+    side: SideWriter, klat: Klat
+) -> None:
+    stock, rt = side("stock", run={"params": "x=1"}), side("rt", run={"params": "x=2"}, **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4 and "have no benchmark, params, placement and metric in common" in out
+    assert "only in BASE: not measured in NEW" in out
+    assert "only in NEW: pipes same-llc x=2: round_trip (BASE: not measured)" in out

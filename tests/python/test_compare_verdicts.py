@@ -1,0 +1,299 @@
+"""`klat compare`: verdicts, their statistics and the exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from written_sessions import (
+    RT,
+    Klat,
+    SessionWriter,
+    SideWriter,
+    again,
+    samples,
+    words,
+    write_environment,
+)
+
+
+# Only one test a metric.
+MEDIAN = ("--quantile", "median")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "status", "said"),
+    [
+        (1.0, 0, "round_trip, median: same"),
+        (1.2, 1, "round_trip, median: slower"),
+        (0.8, 0, "round_trip, median: faster"),
+    ],
+)
+def test_the_verdict_decides_the_exit_status(
+    side: SideWriter, klat: Klat, ratio: float, status: int, said: str
+) -> None:
+    found = klat("compare", side("stock"), side("rt", ratio, **RT))
+    assert (found[0], found[2]) == (status, "")
+    assert said in found[1] and f"(status {status})" in found[1]
+
+
+def test_an_inconclusive_verdict_says_what_would_settle_it(side: SideWriter, klat: Klat) -> None:
+    status, out, _ = klat("compare", side("stock", noise=0.03, boots=4), side("rt", boots=4, noise=0.03, **RT))  # fmt: skip
+    assert status == 3
+    assert "round_trip, median: inconclusive" in out
+    assert re.search(r"would be settled as \w+ by [\d,]+ boots a side \(now 4 and 4\)", words(out))
+
+
+def test_three_boots_a_side_are_too_few_for_a_claim(side: SideWriter, klat: Klat) -> None:
+    status, out, _ = klat("compare", side("stock", boots=3), side("rt", 1.5, boots=3, **RT))
+    assert status == 3 and "slower beyond" not in out
+    assert "3 and 3 boots can differ by chance alone at alpha 0.05: 4 boots a side are needed" in words(out)  # fmt: skip
+    assert "would be settled as slower by 4 boots a side" in words(out)
+
+
+def test_a_change_that_may_lie_within_the_margin_is_inconclusive_with_its_direction(
+    side: SideWriter, klat: Klat
+) -> None:
+    status, out, _ = klat("compare", side("stock"), side("rt", 1.021, **RT), *MEDIAN)
+    assert status == 3
+    text = words(out)
+    assert "NEW is longer by more than chance, perhaps within the margin" in text
+    assert "Fix the number of boots or blocks before you measure" in text
+
+
+def test_p99_is_tested_where_the_samples_support_it(side: SideWriter, klat: Klat) -> None:
+    for label, n in (("stock", 600), ("rt", 600), ("short", 499)):
+        path = side(label)
+        for boot in range(5):
+            ticks = samples(9_000 + boot, n if boot == 4 else 600)
+            again(path / str(boot)).run({"woken": ticks}, params="x=1")
+    for label, expected in (("rt", ["median", "p99"]), ("short", ["median"])):
+        args = (side.root / "stock", side.root / label, "--metric", "woken", "--format", "json")
+        (cell,) = json.loads(klat("compare", *args)[1])["against"][0]["cells"]
+        assert [r["estimand"] for r in cell["results"]] == ["median", "mean", "p90", "p99"]
+        assert [r["estimand"] for r in cell["results"] if r["tested"]] == expected
+
+
+def test_one_boot_a_side_cannot_be_attributed_to_the_kernel(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock", boots=1), side("rt", 1.5, boots=1, **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 3
+    assert "cannot be attributed" in out
+    assert "the ratio shown compares these two boots" in words(out)
+    assert re.search(r"median .* 1\.\d+ +1\.\d+ to 1\.\d+$", out, re.MULTILINE)
+    assert "slower" not in out and "faster" not in out
+
+
+def test_two_sessions_of_one_boot_are_one_boot(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock", boots=4, boot_id="the-same")
+    status, out, _ = klat("compare", stock, side("rt", 1.5, **RT))
+    assert status == 3
+    assert "1 boot in 4 sessions" in words(out)
+    assert "BASE is one boot" in out
+
+
+def test_one_run_a_side_has_an_interval_from_its_samples(side: SideWriter, klat: Klat) -> None:
+    one: dict[str, Any] = {"boots": 1, "runs": 1, "noise": 0}
+    stock, rt = side("stock", **one), side("rt", 1.5, **one, **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 3 and "samples of one run a side" in words(out)
+    document = json.loads(klat("compare", stock, rt, "--format", "json")[1])
+    median = document["against"][0]["cells"][0]["results"][0]["judgement"]
+    assert median["interval"][0] < 1.5 < median["interval"][1]
+
+
+def test_identical_boots_are_judged_exactly(side: SideWriter, klat: Klat) -> None:
+    counted = {"mode": "counted", "unit": "instructions"}
+    stock = side("stock", noise=0, **counted)
+    rt = side("rt", 1.1, noise=0, **counted, **RT)
+    for path in (*stock.iterdir(), *rt.iterdir()):
+        (path / "lab").mkdir()
+        (path / "lab/machine.json").write_text('{"qemu": "7.2.22 (Debian 1:7.2)"}')
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 1 and "slower" in out
+    assert "instructions counted by QEMU 7.2.22" in words(out)
+    assert "1.100 to 1.100" in out and re.search(r"^ +\[instructions\] +BASE", out, re.MULTILINE)
+    assert klat("compare", stock, side("again", noise=0, **counted))[0] == 0
+
+
+def test_a_difference_below_the_counters_granularity_is_not_claimed(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    for label, ticks in (("stock", 338), ("rt", 364)):
+        for boot in range(5):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(1, 4):
+                session.run({"call": [ticks] * 100}, run=run)
+    status, out, _ = klat("compare", side.root / "stock", side.root / "rt")
+    assert status == 3 and "granularity" in out and "--quantile mean" in out
+    assert "would be settled" not in out and "no number of boots" in out
+
+
+def rounded(ticks: float) -> int:
+    return 26 * round(ticks / 26)
+
+
+@pytest.mark.parametrize(
+    ("true", "odd"),
+    [
+        pytest.param((1002.0, 1024.0), {7: 60.0}, id="a run that strayed, and a true change"),
+        pytest.param((999.0, 1003.0), dict.fromkeys(range(0, 60, 2), 400.0), id="two states"),
+    ],
+)
+def test_runs_off_the_grid_do_not_make_the_counter_finer(
+    side: SideWriter,
+    klat: Klat,
+    session_writer: SessionWriter,
+    true: tuple[float, float],
+    odd: dict[int, float],
+) -> None:
+    for label, ticks in zip(("stock", "rt"), true):
+        for boot in range(10):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(6):
+                value = rounded(ticks + odd.get(boot * 6 + run, 0))
+                session.run({"call": [value] * 100}, run=run + 1)
+    status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--allow", "environment")  # fmt: skip
+    assert status == 3 and "granularity" in out, out
+
+
+def test_noise_larger_than_a_step_resolves_less_than_a_step(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    draw = np.random.default_rng(1)
+    for label, ticks in (("stock", 1000.0), ("rt", 1040.0)):
+        for boot in range(10):
+            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(12):
+                value = rounded(ticks + draw.normal(0, 30))
+                session.run({"call": [value] * 100}, run=run + 1)
+    sides = side.root / "stock", side.root / "rt"
+    _, out, _ = klat("compare", *sides, "--allow", "environment", "--format", "json")
+    judgement = json.loads(out)["against"][0]["cells"][0]["results"][0]["judgement"]
+    assert judgement["resolution"] == 0
+    assert judgement["verdict"] == "slower" and judgement["ratio"] == pytest.approx(1.04, abs=0.01)
+
+
+def test_the_margin_decides_what_is_the_same(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", 1.05, **RT)
+    assert klat("compare", stock, rt)[0] == 1
+    for margin in ("10%", "0.1"):
+        status, out, _ = klat("compare", stock, rt, "--margin", margin)
+        assert status == 0 and "margin 10 %" in out
+        assert "longer by more than chance, but within the margin" in words(out)
+
+
+def test_several_kernels_share_one_correction(side: SideWriter, klat: Klat) -> None:
+    stock, rt, new = side("stock"), side("rt", 1.2, **RT), side("next", kernel_release="6.2")
+    status, out, _ = klat("compare", stock, rt, new, *MEDIAN)
+    assert status == 1 and "by Holm over 2 tests" in words(out)
+    assert out.count("BASE  stock") == 2 and "1 same, 1 slower: regression" in out  # fmt: skip
+
+
+def test_quantile_chooses_the_estimands_that_are_tested(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", 1.2, **RT)
+    args = ("--quantile", "p99", "--quantile", "mean", "--quantile", "p95", "--format", "json")
+    _, out, _ = klat("compare", stock, rt, *args)
+    results = json.loads(out)["against"][0]["cells"][0]["results"]
+    tested = [r["estimand"] for r in results if r["tested"]]
+    assert tested == ["p99", "mean", "p95"]
+    assert all(r["judgement"]["verdict"] == "slower" for r in results if r["tested"])
+    values = {r["estimand"]: r["judgement"]["base"]["value"] for r in results}
+    assert values["median"] <= values["p90"] <= values["p95"] <= values["p99"]
+    assert all(r["judgement"]["verdict"] is None for r in results if not r["tested"])
+
+
+def test_the_times_are_compared_where_counters_differ_in_frequency(
+    side: SideWriter, klat: Klat
+) -> None:
+    tsc = {"khz": 5_200_000.0, "quantum": 26}
+    status, out, _ = klat("compare", side("stock"), side("rt", 2.0, tsc=tsc, **RT))
+    assert status == 0 and "round_trip, median: same" in out
+
+
+def test_invalid_runs_are_counted_and_not_judged(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+    spoiled = session_writer("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
+    write_environment(spoiled, {})
+    spoiled.run({"round_trip": samples(900_000)}, status="invalid", reason="moved")
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 0 and "runs of NEW: 20 ok, 1 invalid" in out
+
+
+def test_a_side_of_invalid_runs_is_inconclusive(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", run={"status": "invalid", "reason": "moved"}, **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 3
+    assert "no run of NEW counts: 20 invalid (moved)" in words(out)
+
+
+def test_a_run_of_zero_ticks_has_no_ratio(side: SideWriter, klat: Klat) -> None:
+    status, out, _ = klat("compare", side("stock"), side("rt", 0.0, **RT))
+    assert status == 3 and "is 0, of which there is no ratio" in words(out)
+
+
+def test_exceedances_are_counted_and_the_maximum_has_no_interval(
+    side: SideWriter, klat: Klat
+) -> None:
+    stock, rt = side("stock"), side("rt", 1.5, **RT)
+    _, out, _ = klat("compare", stock, rt, "--threshold", "100us")
+    text = words(out)
+    assert "above 100,000 ns, BASE: 0 of 12,000 samples (0), in 0 of 20 runs (0 to 16.8 %)" in text
+    assert "above 100,000 ns, NEW: 120 of 12,000 samples (0.01), in 20 of 20 runs (83.2 to 100 %)" in text  # fmt: skip
+    (line,) = [
+        line for line in out.splitlines() if line.split()[:1] == ["max"] and "of" not in line
+    ]
+    assert " to " not in line and "max of 12,000 and 12,000 samples" in out
+
+
+def test_rows_suffice_where_samples_are_lost(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", 1.2, **RT)
+    for path in rt.glob("*/samples/*.u64"):
+        path.unlink()
+    assert klat("compare", stock, rt)[0] == 1
+    status, out, err = klat("compare", stock, rt, "--quantile", "p95")
+    assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*pipes\.u64.*\n", err)
+
+
+def test_a_side_measured_before_the_other_is_named_first(side: SideWriter, klat: Klat) -> None:
+    for mode, unit, said in (("virtual", "ticks", True), ("counted", "instructions", False)):
+        whats = {"mode": mode, "unit": unit}
+        stock = side(f"stock-{mode}", **whats, created="2026-01-01T00:00:00Z")
+        rt = side(f"rt-{mode}", **whats, created="2026-01-02T00:00:00Z", **RT)
+        for sides, first in (((stock, rt), "BASE"), ((rt, stock), "NEW")):
+            out = words(klat("compare", *sides)[1])
+            note = f"note: all boots of {first} precede all of"
+            assert (note in out) == said
+            assert not said or out.index(note) < out.index("same") and "alternate" in out
+    info = json.loads((stock / "0/session.json").read_text())
+    (stock / "0/session.json").write_text(json.dumps(info | {"created": "2026-01-03T00:00:00Z"}))
+    timed = side.root / "stock-virtual"
+    info = json.loads((timed / "0/session.json").read_text()) | {"created": "2026-01-03T00:00:00Z"}
+    (timed / "0/session.json").write_text(json.dumps(info))
+    assert "precede" not in klat("compare", timed, side.root / "rt-virtual")[1]
+
+
+def test_more_failures_on_one_side_than_by_chance_are_named_first(
+    side: SideWriter, klat: Klat, session_writer: SessionWriter
+) -> None:
+    stock, rt = side("stock"), side("rt", **RT)
+
+    def spoil(label: str, boots: int, runs: int) -> str:
+        for boot in range(boots):
+            session = again(side.root / label / str(boot))
+            session.start_ns += runs * 10**12
+            for _ in range(runs):
+                session.run({"round_trip": samples(9_000)}, status="invalid", reason="moved")
+        return words(klat("compare", stock, rt)[1])
+
+    assert "more than chance; find out" not in spoil("rt", 1, 12)
+    out = spoil("rt", 5, 2)
+    note = "invalid or failed runs of pipes: 0 of 20 in BASE and 22 of 42 in NEW"
+    assert note in out and out.index(note) < out.index("median")
+    assert "more than chance; find out" not in spoil("stock", 5, 2)
