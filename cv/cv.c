@@ -275,6 +275,10 @@ static int init(struct state *state, const struct options *o)
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
+	 * another CPU. */
+	const enum klat_rule sleeps =
+		o->primitive == PI_MUTEX && !run->one_cpu ? KLAT_COUNTED : KLAT_MOSTLY;
 	struct klat_worker *worker;
 	int err = init(run->state, o);
 
@@ -288,38 +292,28 @@ static int setup(struct klat_run *run)
 	worker = klat_worker_add(run, "high", 0, KLAT_HIGH, high);
 	worker->noun = "high thread";
 	worker->woken = true;
+	worker->sleeps = sleeps;
 	worker = klat_worker_add(run, "low", 1, KLAT_LOW, low);
 	worker->noun = "low thread";
 	worker->woken = true;
+	worker->sleeps = sleeps;
 	return 0;
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
+	const struct klat_requirement evidence[] = {
+		{ "mismatches", state->mismatches, KLAT_NEVER,
+		  .reason = "in {got} iterations the two stamps belonged to different hand-offs",
+		  .unless = o->uncontended },
+		{ "contended", state->contended, KLAT_MOSTLY, run->iterations,
+		  .reason = "a thread waited for the lock in only {got} of {wanted} iterations",
+		  .unless = o->uncontended || !uses_locks(o) },
+	};
 
-	if (o->uncontended)
-		return 0;
-	klat_count(run, "mismatches", state->mismatches);
-	if (state->mismatches)
-		klat_invalid(run,
-			     "in %lld iterations the two stamps belonged to different hand-offs",
-			     (long long)state->mismatches);
-	if (uses_locks(o)) {
-		klat_count(run, "contended", state->contended);
-		if (!klat_is_enough(state->contended, run->iterations))
-			klat_invalid(run, "in %lld of %lld iterations nobody waited for the lock",
-				     (long long)(run->iterations - state->contended),
-				     (long long)run->iterations);
-	}
-	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
-	 * another CPU. */
-	if (o->primitive != PI_MUTEX || run->one_cpu) {
-		klat_verify_slept(run, "high");
-		klat_verify_slept(run, "low");
-	}
-	return 0;
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark cv = {

@@ -215,65 +215,47 @@ static int setup(struct klat_run *run)
 	return err;
 }
 
-static void count_all(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct tally *tally = &state->tally;
-
-	klat_count(run, "written", tally->writes);
-	klat_count(run, "read", tally->reads);
-	klat_count(run, "passes", tally->passes);
-	klat_count(run, "empty_passes", tally->empty);
-	klat_count(run, "events_per_pass", tally->passes ? tally->reads / tally->passes : 0);
-	klat_count(run, "spurious", tally->spurious);
-	klat_count(run, "wrong_bytes", tally->wrong_bytes);
-	klat_count(run, "wrong_pairs", tally->wrong_pairs);
-	if (o->timers) {
-		klat_count(run, "timers_set", tally->rearmed);
-		klat_count(run, "timers_fired", tally->fired);
-	}
-	if (o->priorities && !state->loop.backend->polls_on)
-		klat_count(run, "disordered", tally->disordered);
-	if (o->count_calls) {
-		klat_count(run, "calls_registration", state->calls[REGISTERING]);
-		klat_count(run, "calls_loop", state->calls[LOOPING]);
-		klat_count(run, "calls_teardown", state->calls[TEARING_DOWN]);
-		klat_count(run, "calls_per_1000_events", 1000 * state->calls[LOOPING] / o->writes);
-	}
-}
-
-static int verify(struct klat_run *run)
-{
-	const struct options *o = run->options;
-	const struct state *state = run->state;
-	const struct tally *tally = &state->tally;
-	int64_t wanted = o->writes * klat_observed(run), least = o->pairs * klat_observed(run);
-
-	count_all(run);
-	if (tally->writes != wanted || tally->reads != wanted)
-		klat_invalid(run, "%lld bytes were written and %lld read, not %lld",
-			     (long long)tally->writes, (long long)tally->reads, (long long)wanted);
-	if (tally->wrong_bytes)
-		klat_invalid(run, "%lld bytes arrived at the wrong descriptor",
-			     (long long)tally->wrong_bytes);
-	if (tally->wrong_pairs)
-		klat_invalid(run, "%lld pairs read another number of bytes than planned",
-			     (long long)tally->wrong_pairs);
-	if (tally->disordered && !state->loop.backend->polls_on)
-		klat_invalid(run, "%lld events were handled after less urgent ones",
-			     (long long)tally->disordered);
+	const int64_t wanted = o->writes * klat_observed(run);
 	/* A timer is set once for each pair, and in each callback. A callback is a read, unless
 	 * reads take all bytes. */
-	if (!state->loop.takes_all)
-		least += tally->reads;
-	if (o->timers && tally->rearmed < least)
-		klat_invalid(run, "timers were set %lld times, not %lld", (long long)tally->rearmed,
-			     (long long)least);
-	/* Each callback defers its timer by ten seconds. */
-	if (tally->fired)
-		klat_disturbed(run, "timers fired: a pair waited ten seconds for its turn");
-	return 0;
+	const int64_t settings =
+		o->pairs * klat_observed(run) + (state->loop.takes_all ? 0 : tally->reads);
+	const struct klat_requirement evidence[] = {
+		{ "written", tally->writes, KLAT_EXACTLY, wanted,
+		  .reason = "{got} bytes were written, not {wanted}" },
+		{ "read", tally->reads, KLAT_EXACTLY, wanted,
+		  .reason = "{got} bytes were read, not {wanted}" },
+		{ "passes", .got = tally->passes },
+		{ "empty_passes", .got = tally->empty },
+		{ "events_per_pass", .got = tally->passes ? tally->reads / tally->passes : 0 },
+		{ "spurious", .got = tally->spurious },
+		{ "wrong_bytes", tally->wrong_bytes, KLAT_NEVER,
+		  .reason = "{got} bytes arrived at the wrong descriptor" },
+		{ "wrong_pairs", tally->wrong_pairs, KLAT_NEVER,
+		  .reason = "{got} pairs read another number of bytes than planned" },
+		{ "timers_set", tally->rearmed, KLAT_AT_LEAST, settings,
+		  .reason = "timers were set {got} times, not {wanted}", .unless = !o->timers },
+		/* Each callback defers its timer by ten seconds. */
+		{ "timers_fired", tally->fired, KLAT_NEVER,
+		  .reason = "timers fired: a pair waited ten seconds for its turn",
+		  .disturbs = true, .unless = !o->timers },
+		{ "disordered", tally->disordered, KLAT_NEVER,
+		  .reason = "{got} events were handled after less urgent ones",
+		  .unless = !o->priorities || state->loop.backend->polls_on },
+		{ "calls_registration", .got = state->calls[REGISTERING],
+		  .unless = !o->count_calls },
+		{ "calls_loop", .got = state->calls[LOOPING], .unless = !o->count_calls },
+		{ "calls_teardown", .got = state->calls[TEARING_DOWN], .unless = !o->count_calls },
+		{ "calls_per_1000_events", .got = 1000 * state->calls[LOOPING] / o->writes,
+		  .unless = !o->count_calls },
+	};
+
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark eventloop = {

@@ -130,7 +130,7 @@ struct klat_run {
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
-	struct klat_outcome *outcome; /* status and reason; see klat_invalid() and klat_error() */
+	struct klat_outcome *outcome; /* status and reason */
 	uint64_t inject;              /* ticks; see klat_inject() */
 };
 
@@ -185,6 +185,17 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 /* Workers */
 
+/* How the count of an event compares to `wanted`. */
+enum klat_rule {
+	KLAT_COUNTED, /* nothing is required */
+	KLAT_EXACTLY,
+	KLAT_AT_LEAST,
+	KLAT_AT_MOST,
+	KLAT_NEVER,  /* it is 0 */
+	KLAT_MOSTLY, /* at least 99 % of `wanted`; below, too many samples show another event */
+	KLAT_RARELY, /* at most 1 % of `wanted` */
+};
+
 enum klat_priority {
 	KLAT_HIGH, /* the priority of --policy */
 	KLAT_LOW,  /* the lower priority of a program with two roles */
@@ -207,6 +218,13 @@ struct klat_worker {
 	int priority;
 	bool process; /* a forked process instead of a thread */
 	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
+	/*
+	 * setup() states how often the body sleeps: KLAT_MOSTLY (in each iteration), KLAT_RARELY or
+	 * KLAT_NEVER. Sleeps are counted without klat_sleep() and klat_rest(). On one CPU, a worker
+	 * that wakes another is preempted and need not sleep, so with KLAT_MOSTLY all its switches
+	 * count there.
+	 */
+	enum klat_rule sleeps : 8;
 	int (*body)(struct klat_worker *worker);
 
 	uint32_t cpu_identity; /* of its CPU, as end stamps give it */
@@ -375,9 +393,8 @@ struct klat_benchmark {
 	int (*configure)(struct klat_run *run);
 	/* In the measured process: acquire resources and add the workers. */
 	int (*setup)(struct klat_run *run);
-	/* In the supervisor: judge the evidence with klat_invalid(), klat_disturbed(),
-	 * klat_count(). */
-	int (*verify)(struct klat_run *run);
+	/* In the supervisor: state the evidence with klat_require() and klat_count(). Optional. */
+	void (*verify)(struct klat_run *run);
 	/* In the measured process, also after a failed setup(), but not after a failed body.
 	 * Optional. */
 	void (*teardown)(struct klat_run *run);
@@ -430,17 +447,34 @@ static inline uint64_t klat_draw(uint64_t *seed)
 /* Whether --plant asked for this fault. The evidence must refute a run with a planted fault. */
 bool klat_planted(const struct klat_run *run, const char *fault);
 
-/* Evidence */
+/* Evidence, for verify() */
 
 /*
- * A count of the program for the record's evidence column. `name` must be a literal. A name that
- * ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps show it,
- * and modes in which it has no meaning leave it out.
+ * A requirement of the evidence. verify() states a table of them, and the library judges. A run
+ * that does not meet a requirement is invalid.
+ */
+struct klat_requirement {
+	const char *name; /* the count is recorded under this name; NULL: it is not recorded */
+	int64_t got;
+	enum klat_rule rule;
+	int64_t wanted;
+	const char *reason; /* if not met: a sentence. It may contain {got} and {wanted}. */
+	bool disturbs;      /* if not met, the run is disturbed instead */
+	bool unless;        /* this run does not have this row */
+};
+
+#define klat_require(run, table) klat_require_all(run, table, KLAT_ARRAY_SIZE(table))
+void klat_require_all(struct klat_run *run, const struct klat_requirement *table, size_t count);
+
+/* For verdicts that are counted themselves. */
+bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
+
+/*
+ * A count for the record's evidence column that nothing is required of. `name` must be a literal. A
+ * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
+ * show it, and modes in which it has no meaning leave it out.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
-
-void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
-void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 /* Increase of a row of /proc/interrupts on a CPU over all klat_made() iterations, or -1 if there is
  * no such row. */
@@ -451,27 +485,6 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 /* The same for the interrupts that wake sleepers on this CPU from other CPUs. -1 if the kernel does
  * not count them. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
-
-/*
- * The limit for all evidence that is counted over a run: the event happened in at least 99 % of the
- * iterations. Below that, too many samples show another event, and the run is invalid.
- */
-static inline bool klat_is_enough(int64_t seen, int64_t expected)
-{
-	return seen * 100 >= expected * 99;
-}
-
-/* The same for an event that must not happen: at most 1 %. */
-static inline bool klat_is_rare(int64_t seen, int64_t expected)
-{
-	return seen * 100 <= expected;
-}
-
-/*
- * The run is invalid unless each worker of the role slept in enough iterations. On one CPU, a
- * worker that wakes another is preempted and need not sleep, so all its switches count there.
- */
-void klat_verify_slept(struct klat_run *run, const char *role);
 
 /*
  * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset

@@ -136,6 +136,7 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *worker;
 	int err;
 
 	state->costs = (struct costs){ .wake = o->wake,
@@ -152,14 +153,22 @@ static int setup(struct klat_run *run)
 				  (long long)o->threads + !is_alone(o), wake_names[o->wake],
 				  strerror(-err));
 	if (is_alone(o)) {
-		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner);
+		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner)->sleeps = KLAT_NEVER;
 		return 0;
 	}
-	klat_worker_add(run, "hub", 0, KLAT_HIGH, hub)->woken = true;
-	for (int64_t t = 0; t < o->threads; t++)
-		klat_worker_add(run, "thread", 1 + t % (run->cpu_count - 1), KLAT_HIGH,
-				spoke_thread)
-			->woken = true;
+	worker = klat_worker_add(run, "hub", 0, KLAT_HIGH, hub);
+	worker->woken = true;
+	/* With several threads the next message can come before the hub sleeps. On one CPU no other
+	 * thread runs until a thread sleeps. */
+	worker->sleeps = o->wake != SPIN && o->threads == 1 ? KLAT_MOSTLY : KLAT_COUNTED;
+	for (int64_t t = 0; t < o->threads; t++) {
+		worker = klat_worker_add(run, "thread", 1 + t % (run->cpu_count - 1), KLAT_HIGH,
+					 spoke_thread);
+		worker->woken = true;
+		worker->sleeps = o->wake != SPIN && (o->threads == 1 || run->one_cpu)
+					 ? KLAT_MOSTLY
+					 : KLAT_COUNTED;
+	}
 	return 0;
 }
 
@@ -179,42 +188,6 @@ static void teardown(struct klat_run *run)
 	}
 }
 
-static void verify_alone(struct klat_run *run)
-{
-	const struct options *o = run->options;
-	const struct state *state = run->state;
-	const struct klat_worker *loop = klat_worker_find(run, "loop", 0);
-	int64_t all = klat_made(run);
-
-	if (loop->voluntary)
-		klat_invalid(run, "the loop slept %lld times although its queue was never empty",
-			     (long long)loop->voluntary);
-	if (o->mode == PASS_WRITE && state->unread != (uint64_t)all)
-		klat_invalid(run, "the eventfd was written %llu times for %lld messages",
-			     (unsigned long long)state->unread, (long long)all);
-	if (state->waited != (o->mode == PASS_EPOLL ? all : 0))
-		klat_invalid(run, "epoll was called %lld times for %lld messages",
-			     (long long)state->waited, (long long)all);
-}
-
-static void verify_threads(struct klat_run *run)
-{
-	const struct options *o = run->options;
-	const struct state *state = run->state;
-	int64_t expected = 2 * o->threads * klat_observed(run);
-
-	if (state->mismatches || state->handled != expected)
-		klat_invalid(run, "%lld of %lld messages were handled, %lld out of order",
-			     (long long)state->handled, (long long)expected,
-			     (long long)state->mismatches);
-	/* With several threads the next message can come before the hub sleeps. On one CPU no other
-	 * thread runs until a thread sleeps. */
-	if (o->wake != SPIN && (o->threads == 1 || run->one_cpu))
-		klat_verify_slept(run, "thread");
-	if (o->wake != SPIN && o->threads == 1)
-		klat_verify_slept(run, "hub");
-}
-
 static int64_t slept(const struct klat_run *run)
 {
 	int64_t times = 0;
@@ -224,32 +197,39 @@ static int64_t slept(const struct klat_run *run)
 	return times;
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
+	const bool alone = is_alone(o);
 	int64_t handled = state->handled ? state->handled : 1,
-		timed = run->iterations * (is_alone(o) ? 1 : 2 * o->threads);
+		timed = run->iterations * (alone ? 1 : 2 * o->threads), all = klat_made(run);
+	const struct klat_requirement evidence[] = {
+		{ "messages", state->handled, alone ? KLAT_COUNTED : KLAT_EXACTLY,
+		  2 * o->threads * klat_observed(run),
+		  .reason = "{got} of {wanted} messages were handled" },
+		{ NULL, state->mismatches, KLAT_NEVER,
+		  .reason = "{got} messages were handled out of order" },
+		{ "waits", state->waited, alone ? KLAT_EXACTLY : KLAT_COUNTED,
+		  o->mode == PASS_EPOLL ? all : 0,
+		  .reason = "epoll was called {got} times, not {wanted}" },
+		{ NULL, state->unread, KLAT_EXACTLY, all,
+		  .reason = "the eventfd was written {got} times for {wanted} messages",
+		  .unless = o->mode != PASS_WRITE },
+		{ "timers_armed", state->armed, KLAT_AT_LEAST, handled,
+		  .reason = "the timer was armed {got} times for {wanted} messages",
+		  .unless = !o->timer },
+		{ NULL, state->timer_armed, KLAT_EXACTLY, 1,
+		  .reason = "no timer was armed at the end", .unless = !o->timer },
+	};
 
-	klat_count(run, "messages", state->handled);
+	klat_require(run, evidence);
 	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
 		   state->ticks ? timed * run->counter_khz * 1e3 / state->ticks : 0);
 	klat_count(run, "cpu_ticks", state->cpu_ns * run->counter_khz / 1e6 / handled);
-	klat_count(run, "waits", state->waited);
-	if (!is_alone(o))
+	if (!alone)
 		klat_count(run, "sleeps_per_1000_messages", slept(run) * 1000 / handled);
-	if (o->timer) {
-		klat_count(run, "timers_armed", state->armed);
-		if (!state->timer_armed || state->armed < handled)
-			klat_invalid(run, "the timer was armed %lld times for %lld messages",
-				     (long long)state->armed, (long long)handled);
-	}
-	if (is_alone(o))
-		verify_alone(run);
-	else
-		verify_threads(run);
-	return 0;
 }
 
 static const struct klat_benchmark messages = {

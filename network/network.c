@@ -110,6 +110,7 @@ static int setup(struct klat_run *run)
 	klat_worker_add(run, "low", 0, KLAT_LOW, spin_for_packets)->noun = "low thread";
 	reader = klat_worker_add(run, "high", 0, KLAT_HIGH, read_packets);
 	reader->noun = "high thread";
+	reader->sleeps = KLAT_MOSTLY;
 	if (o->remote)
 		return 0;
 	sender = klat_worker_add(run, "client", 1, KLAT_HIGH,
@@ -137,38 +138,29 @@ static void teardown(struct klat_run *run)
 		close(state->tun_fd);
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	int64_t involuntary = klat_worker_find(run, "low", 0)->involuntary;
+	const struct klat_requirement evidence[] = {
+		{ "preempted", state->preempted, KLAT_MOSTLY, run->iterations,
+		  .reason = "the low-priority thread was seen spinning and preempted for {got} of "
+			    "{wanted} packets" },
+		{ NULL, klat_worker_find(run, "low", 0)->involuntary, KLAT_AT_LEAST,
+		  klat_observed(run),
+		  .reason = "the low-priority thread was preempted {got} times by {wanted} "
+			    "packets" },
+		{ "lost", state->lost, o->remote ? KLAT_COUNTED : KLAT_NEVER,
+		  .reason = "datagrams were lost and sent again", .disturbs = true },
+		{ "strays", .got = state->strays },
+		{ "unspun", .got = state->unspun, .unless = !o->remote },
+		{ "overtaken", state->overtaken, KLAT_MOSTLY, run->iterations,
+		  .reason = "the reader preempted the client within send() for {got} of {wanted} "
+			    "packets",
+		  .unless = o->remote || !run->one_cpu },
+	};
 
-	klat_count(run, "preempted", state->preempted);
-	klat_count(run, "lost", state->lost);
-	klat_count(run, "strays", state->strays);
-	if (o->remote)
-		klat_count(run, "unspun", state->unspun);
-	klat_verify_slept(run, "high");
-	if (!klat_is_enough(state->preempted, run->iterations))
-		klat_invalid(run,
-			     "the low-priority thread was seen spinning and preempted for %lld of "
-			     "%lld packets",
-			     (long long)state->preempted, (long long)run->iterations);
-	if (involuntary < klat_observed(run))
-		klat_invalid(run,
-			     "the low-priority thread was preempted %lld times by %lld packets",
-			     (long long)involuntary, (long long)klat_observed(run));
-	if (!o->remote && run->one_cpu) {
-		klat_count(run, "overtaken", state->overtaken);
-		if (!klat_is_enough(state->overtaken, run->iterations))
-			klat_invalid(run,
-				     "the reader preempted the client within send() for %lld of "
-				     "%lld packets",
-				     (long long)state->overtaken, (long long)run->iterations);
-	}
-	if (!o->remote && state->lost)
-		klat_disturbed(run, "datagrams were lost and sent again");
-	return 0;
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark network = {

@@ -136,6 +136,7 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *worker;
 	int64_t period = o->consumer_burn * (run->one_cpu ? 2 : 1) + o->idle + 1;
 	int err = init_semaphores(run);
 
@@ -151,7 +152,9 @@ static int setup(struct klat_run *run)
 		if (err)
 			return err;
 	}
-	klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer)->woken = true;
+	worker = klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer);
+	worker->woken = true;
+	worker->sleeps = o->sleeps == EACH ? KLAT_MOSTLY : KLAT_COUNTED;
 	klat_worker_add(run, "producer", 1, KLAT_LOW, producer);
 	return 0;
 }
@@ -188,36 +191,27 @@ static void count_figures(struct klat_run *run)
 	klat_count(run, "stretch", state->stretch);
 }
 
-static void verify_hogs(struct klat_run *run)
-{
-	const struct state *state = run->state;
-	int64_t got = 0;
-
-	for (int i = 0; i < 2; i++) {
-		const struct hog *hog = &state->hogs[i];
-
-		if (!hog->started)
-			continue;
-		got += hog->cpu_ns;
-		if (hog->error)
-			klat_invalid(run, "the hog on CPU %d did not get its priority: %s",
-				     hog->cpu, strerror(hog->error));
-		else if (hog->cpu_ns < 1000000)
-			klat_invalid(run, "the hog on CPU %d hardly ran", hog->cpu);
-	}
-	klat_count(run, "hog_ms", got / 1000000);
-}
-
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	const struct state *state = run->state;
+	int64_t hog_ns = 0, least = INT64_MAX, refused = 0;
+
+	for (int i = 0; i < 2 && state->hogs[i].started; i++) {
+		const struct hog *hog = &state->hogs[i];
+
+		hog_ns += hog->cpu_ns;
+		least = hog->cpu_ns < least ? hog->cpu_ns : least;
+		refused += hog->error != 0;
+	}
+	const struct klat_requirement evidence[] = {
+		{ "hog_ms", .got = hog_ns / 1000000, .unless = o->hog == HOG_NONE },
+		{ NULL, refused, KLAT_NEVER, .reason = "{got} hogs did not get their priority" },
+		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" },
+	};
 
 	count_figures(run);
-	if (o->hog != HOG_NONE)
-		verify_hogs(run);
-	if (o->sleeps == EACH)
-		klat_verify_slept(run, "consumer");
-	return 0;
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark semaphore = {

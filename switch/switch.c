@@ -210,10 +210,11 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	int64_t switches = 0, least = INT64_MAX, wanted = klat_observed(run);
+	const int64_t wanted = klat_observed(run);
+	int64_t switches = 0, least = INT64_MAX;
 
 	for (int i = 0; i < run->worker_count; i++) {
 		int64_t own = run->workers[i].voluntary + run->workers[i].involuntary;
@@ -221,22 +222,19 @@ static int verify(struct klat_run *run)
 		switches += own;
 		least = own < least ? own : least;
 	}
-	klat_count(run, "switches", switches);
-	klat_count(run, "unanswered", state->unanswered);
-	/* Each side leaves in every second iteration. */
-	if (!klat_is_enough(run->worker_count * least + 1, wanted))
-		klat_invalid(run,
-			     "the kernel switched %lld times in %lld iterations, and only %lld "
-			     "times away from one side",
-			     (long long)switches, (long long)wanted, (long long)least);
-	if (!klat_is_rare(state->unanswered, wanted))
-		klat_invalid(run,
-			     "in %lld of %lld iterations sched_yield() returned without "
-			     "switching",
-			     (long long)state->unanswered, (long long)wanted);
-	if (switches * 100 > wanted * 101 + 1000)
-		klat_disturbed(run, "other threads ran between the two sides");
-	return 0;
+	const struct klat_requirement evidence[] = {
+		{ "switches", switches, KLAT_AT_MOST, wanted + wanted / 100 + 10,
+		  .reason = "other threads ran between the two sides", .disturbs = true },
+		{ "unanswered", state->unanswered, KLAT_RARELY, wanted,
+		  .reason = "in {got} of {wanted} iterations sched_yield() returned without "
+			    "switching" },
+		/* Each side leaves in every second iteration. */
+		{ NULL, run->worker_count * least + 1, KLAT_MOSTLY, wanted,
+		  .reason = "the kernel switched away from one side in at most {got} of {wanted} "
+			    "iterations" },
+	};
+
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark benchmark = {

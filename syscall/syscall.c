@@ -357,13 +357,16 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct klat_worker *worker;
 
 	state->null = open("/dev/null", O_WRONLY);
 	state->zero = open("/dev/zero", O_RDONLY);
 	if (state->null < 0 || state->zero < 0)
 		return klat_error(run, errno, "cannot open %s: %s",
 				  state->null < 0 ? "/dev/null" : "/dev/zero", strerror(errno));
-	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller)->process = o->caller == PROCESS;
+	worker = klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
+	worker->process = o->caller == PROCESS;
+	worker->sleeps = KLAT_NEVER;
 	return 0;
 }
 
@@ -383,41 +386,35 @@ static void count_difference(struct klat_run *run)
 	klat_count(run, "call_ticks", llround(difference / o->batch));
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
 	struct state *state = run->state;
-	int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
-		wanted = CONTROL_CALLS * state->call.count,
-		made = klat_made(run) * repeats * state->call.count, intercepted;
+	const int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
+		      made = klat_made(run) * repeats * state->call.count,
+		      intercepted = control(&state->call, numbers[o->call], cached(run),
+					    &state->intercepted);
+	const struct klat_requirement evidence[] = {
+		{ "calls", .got = made },
+		{ "wrong", state->wrong, KLAT_NEVER, made,
+		  .reason = "{got} of {wanted} calls had another result than expected" },
+		{ NULL, state->effective, KLAT_EXACTLY, 1, .reason = "the calls had no effect",
+		  .unless = state->wrong },
+		{ "counted", state->counted, KLAT_EXACTLY, made,
+		  .reason = "the kernel counted {got} calls instead of {wanted}",
+		  .unless = state->counted < 0 },
+		{ "intercepted", intercepted, KLAT_EXACTLY, CONTROL_CALLS * state->call.count,
+		  .reason = "only {got} of {wanted} calls reached the kernel in the control",
+		  .unless = intercepted < 0 },
+		{ NULL, worker->involuntary, KLAT_RARELY, klat_observed(run),
+		  .reason = "another thread had the CPU in some yields", .disturbs = true,
+		  .unless = o->call != SCHED_YIELD },
+	};
 
-	intercepted = control(&state->call, numbers[o->call], cached(run), &state->intercepted);
-	klat_count(run, "calls", made);
-	klat_count(run, "wrong", state->wrong);
-	if (state->counted >= 0)
-		klat_count(run, "counted", state->counted);
-	if (intercepted >= 0)
-		klat_count(run, "intercepted", intercepted);
+	klat_require(run, evidence);
 	if (o->batch > 1)
 		count_difference(run);
-	if (state->wrong)
-		klat_invalid(run, "%lld of %lld calls had another result than expected",
-			     (long long)state->wrong, (long long)made);
-	else if (!state->effective)
-		klat_invalid(run, "the calls had no effect");
-	if (state->counted >= 0 && state->counted != made)
-		klat_invalid(run, "the kernel counted %lld calls instead of %lld",
-			     (long long)state->counted, (long long)made);
-	if (intercepted >= 0 && intercepted != wanted)
-		klat_invalid(run, "only %lld of %lld calls reached the kernel in the control",
-			     (long long)intercepted, (long long)wanted);
-	if (worker->voluntary)
-		klat_invalid(run, "calls that cannot sleep slept %lld times",
-			     (long long)worker->voluntary);
-	if (o->call == SCHED_YIELD && !klat_is_rare(worker->involuntary, klat_observed(run)))
-		klat_disturbed(run, "another thread had the CPU in some yields");
-	return 0;
 }
 
 static const struct klat_benchmark benchmark = {

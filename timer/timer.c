@@ -94,47 +94,38 @@ static int configure(struct klat_run *run)
 
 static int setup(struct klat_run *run)
 {
+	const struct options *o = run->options;
 	int err = wait_prepare(run);
 
 	if (!err)
-		klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer);
+		klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer)->sleeps =
+			o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
 	return err;
 }
 
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_worker *worker = klat_worker_find(run, "waiter", 0);
+	const struct klat_requirement evidence[] = {
+		{ "early", state->early, KLAT_RARELY, run->iterations,
+		  .reason = "the timer fired before the wait began: --period is too short" },
+		{ NULL, state->early, KLAT_NEVER,
+		  .reason = "in {got} iterations the timer fired before the wait began",
+		  .disturbs = true },
+		{ "premature", state->premature, KLAT_RARELY, klat_observed(run),
+		  .reason = "in {got} of {wanted} iterations the timer seems to have expired "
+			    "before its deadline" },
+		{ "missed", .got = state->missed, .unless = o->mode == ONE_SHOT },
+		{ "periods", .got = state->periods, .unless = o->mode == ONE_SHOT },
+		{ NULL, state->unaccounted, KLAT_RARELY, klat_observed(run),
+		  .reason = "{got} periods are unaccounted for" },
+		{ NULL, worker->involuntary, KLAT_NEVER, .reason = "the waiter was preempted",
+		  .disturbs = true, .unless = o->wait != SPIN || o->method == SIGNAL_BELOW },
+	};
 
-	klat_count(run, "early", state->early);
-	if (!klat_is_rare(state->early, run->iterations))
-		klat_invalid(run, "the timer fired before the wait began: --period is too short");
-	else if (state->early)
-		klat_disturbed(run, "in %lld iterations the timer fired before the wait began",
-			       (long long)state->early);
-	klat_count(run, "premature", state->premature);
-	if (!klat_is_rare(state->premature, klat_observed(run)))
-		klat_invalid(run,
-			     "in %lld of %lld iterations the timer seems to have expired "
-			     "before its deadline",
-			     (long long)state->premature, (long long)klat_observed(run));
-	if (o->mode == PERIODIC) {
-		klat_count(run, "missed", state->missed);
-		klat_count(run, "periods", state->periods);
-		if (!klat_is_rare(state->unaccounted, klat_observed(run)))
-			klat_invalid(run, "%lld periods are unaccounted for",
-				     (long long)state->unaccounted);
-	}
-	if (o->wait != SPIN) {
-		klat_verify_slept(run, "waiter");
-	} else if (!klat_is_rare(worker->voluntary, klat_observed(run))) {
-		klat_invalid(run, "the waiter slept %lld times despite --wait spin",
-			     (long long)worker->voluntary);
-	} else if (worker->involuntary && o->method != SIGNAL_BELOW) {
-		klat_disturbed(run, "the waiter was preempted");
-	}
-	return 0;
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark timer = {

@@ -111,6 +111,7 @@ void verify_contention(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
+	const bool alone = o->initiators == 1;
 	int64_t expected = (o->initiators - 1) * klat_made(run) * flushes_of(o), least = INT64_MAX,
 		most = 0, met = INT64_MAX, operations = 0;
 
@@ -123,20 +124,19 @@ void verify_contention(struct klat_run *run)
 		met = state->contenders[c].met < met ? state->contenders[c].met : met;
 		operations += state->contenders[c].operations;
 	}
-	klat_count(run, "operations", operations);
-	if (o->initiators == 1)
-		return;
-	klat_count(run, "least_met", met);
-	klat_count(run, "least_delivered", least);
-	klat_count(run, "most_delivered", most);
-	klat_count(run, "expected", expected);
-	/* Who sleeps for the address space's lock is left out of a shootdown; more than all there
-	 * were is somebody else's. */
-	if ((o->operation == MPROTECT || o->pages <= 256) && most * 20 > expected * 21)
-		klat_disturbed(run, "shootdowns of other processes reached an initiator");
-	if (!klat_is_enough(met, run->iterations))
-		klat_invalid(run,
-			     "operations of two initiators overlapped in only %lld of %lld "
-			     "iterations",
-			     (long long)met, (long long)run->iterations);
+	const struct klat_requirement evidence[] = {
+		{ "operations", .got = operations },
+		{ "least_met", met, KLAT_MOSTLY, run->iterations,
+		  .reason = "operations of two initiators overlapped in only {got} of {wanted} "
+			    "iterations",
+		  .unless = alone },
+		/* An initiator that sleeps for the address space's lock gets no shootdown. */
+		{ "least_delivered", .got = least, .unless = alone },
+		{ "most_delivered", most, KLAT_AT_MOST, most_flushes(o, expected),
+		  .reason = "shootdowns of other processes reached an initiator", .disturbs = true,
+		  .unless = alone },
+		{ "expected", .got = expected, .unless = alone },
+	};
+
+	klat_require(run, evidence);
 }

@@ -78,6 +78,12 @@ int64_t flushes_of(const struct options *o)
 	return o->operation == MPROTECT ? 2 : 1;
 }
 
+int64_t most_flushes(const struct options *o, int64_t expected)
+{
+	/* A large munmap frees, and flushes, in batches. */
+	return o->operation == MPROTECT || o->pages <= 256 ? expected * 21 / 20 : INT64_MAX;
+}
+
 /* Make the pages writable again for the next iteration. */
 int restore(const struct options *o, char *pages)
 {

@@ -274,7 +274,8 @@ static int setup(struct klat_run *run)
 		return 0;
 	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
 	for (int64_t r = 0; r < o->responders; r++)
-		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder);
+		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder)->sleeps =
+			o->responder_state == SLEEPING ? KLAT_MOSTLY : KLAT_COUNTED;
 	return 0;
 }
 
@@ -313,47 +314,52 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		/* A responder may rest, and get none, while restore() goes on. */
 		if (delivered > 0 && o->operation == MPROTECT)
 			delivered += worker->rests;
-		reached += klat_is_enough(delivered, expected);
+		reached += klat_is_met(KLAT_MOSTLY, delivered, expected);
 	}
-	klat_count(run, "responders_reached", reached);
-	klat_count(run, "least_delivered", least);
-	klat_count(run, "expected", expected);
-	if (o->responder_state == RUNNING && sees)
-		klat_count(run, klat_timed() ? "least_gaps" : "least_interrupted", gaps);
-	if (least < 0)
-		klat_invalid(run, "/proc/interrupts has no TLB row: delivery cannot be proved");
-	else if (reached < o->responders)
-		klat_invalid(run,
-			     "not delivered: %lld of %lld responders got the shootdowns (one of "
-			     "them %lld of %lld): a hypervisor leaves out CPUs that it has "
-			     "preempted, and a CPU with INVLPGB broadcasts instead",
-			     (long long)reached, (long long)o->responders, (long long)least,
-			     (long long)expected);
-	/* A large munmap frees, and flushes, in batches. */
-	if ((o->operation == MPROTECT || o->pages <= 256) && most * 20 > expected * 21)
-		klat_disturbed(run, "shootdowns of other processes reached a responder");
-	if (o->responder_state == SLEEPING)
-		klat_verify_slept(run, "responder");
-	else if (sees && !klat_is_enough(gaps, run->iterations))
-		klat_invalid(run, "a responder saw %lld interruptions in %lld iterations",
-			     (long long)gaps, (long long)run->iterations);
+	const struct klat_requirement evidence[] = {
+		{ "responders_reached", reached, least < 0 ? KLAT_COUNTED : KLAT_EXACTLY,
+		  o->responders,
+		  .reason = "not delivered: {got} of {wanted} responders got the shootdowns: a "
+			    "hypervisor leaves out CPUs that it has preempted, and a CPU with "
+			    "INVLPGB broadcasts instead" },
+		{ "least_delivered", least, KLAT_AT_LEAST, 0,
+		  .reason = "/proc/interrupts has no TLB row: delivery cannot be proved" },
+		{ "expected", .got = expected },
+		{ klat_timed() ? "least_gaps" : "least_interrupted", gaps, KLAT_MOSTLY,
+		  run->iterations,
+		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
+		  .unless = o->responder_state == SLEEPING || !sees },
+		{ NULL, most, KLAT_AT_MOST, most_flushes(o, expected),
+		  .reason = "shootdowns of other processes reached a responder", .disturbs = true },
+	};
+
+	klat_require(run, evidence);
 }
 
-static int verify(struct klat_run *run)
+/* The limit for shootdowns elsewhere: less than one in `share` iterations, or 10. */
+static int64_t most_elsewhere(const struct klat_run *run, int share)
+{
+	const int64_t most = (klat_made(run) - 1) / share;
+
+	return most > 10 ? most : 10;
+}
+
+static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	int64_t expected = klat_made(run), elsewhere = klat_interrupts_elsewhere(run, "TLB");
+	const int64_t elsewhere = klat_interrupts_elsewhere(run, "TLB");
+	const struct klat_requirement evidence[] = {
+		{ "elsewhere", elsewhere, KLAT_AT_MOST, most_elsewhere(run, 2),
+		  .reason = "shootdowns went to CPUs outside the measurement" },
+		{ NULL, elsewhere, KLAT_AT_MOST, most_elsewhere(run, 50),
+		  .reason = "other processes sent shootdowns", .disturbs = true },
+	};
 
-	klat_count(run, "elsewhere", elsewhere);
+	klat_require(run, evidence);
 	if (o->initiators)
 		verify_contention(run);
 	else if (o->responders)
-		verify_delivery(run, expected * flushes_of(o));
-	if (elsewhere * 2 >= expected && elsewhere > 10)
-		klat_invalid(run, "shootdowns went to CPUs outside the measurement");
-	else if (elsewhere * 50 >= expected && elsewhere > 10)
-		klat_disturbed(run, "other processes sent shootdowns");
-	return 0;
+		verify_delivery(run, klat_made(run) * flushes_of(o));
 }
 
 static const struct klat_benchmark tlbflush = {

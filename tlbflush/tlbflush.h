@@ -60,6 +60,8 @@ int operate(const struct options *o, char *pages);
 /* Shootdowns that one iteration sends to each CPU: by operate(), and by restore() where pages are
  * there. */
 int64_t flushes_of(const struct options *o);
+/* More shootdowns than this, where `expected` are sent, come from other processes too. */
+int64_t most_flushes(const struct options *o, int64_t expected);
 int restore(const struct options *o, char *pages);
 
 /* contention.c */

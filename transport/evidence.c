@@ -20,63 +20,6 @@ static int64_t megabytes_a_second(const struct klat_run *run)
 	return 2.0 * o->bytes * run->iterations / 1e6 / (ticks / run->counter_khz / 1e3);
 }
 
-static void verify_waits(struct klat_run *run)
-{
-	const struct options *o = run->options;
-
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
-		if (o->wait == BLOCK)
-			klat_verify_slept(run, worker->role);
-		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
-		else if (!klat_is_rare(worker->voluntary, klat_observed(run)))
-			klat_invalid(run, "the %s slept %lld times despite --wait spin",
-				     worker->role, (long long)worker->voluntary);
-	}
-}
-
-static void verify_rate(struct klat_run *run)
-{
-	const struct options *o = run->options;
-	const struct state *state = run->state;
-
-	if (!o->rate)
-		return;
-	klat_count(run, "late", state->late);
-	if (state->late * 2 > run->iterations)
-		klat_invalid(
-			run,
-			"--rate %lld was not kept: %lld of %lld messages were sent more than an "
-			"interval late",
-			(long long)o->rate, (long long)state->late, (long long)run->iterations);
-}
-
-static void verify_losses(struct klat_run *run, const struct tally *sum)
-{
-	const struct options *o = run->options;
-
-	if (!transport_of(run)->datagrams)
-		return;
-	klat_count(run, "lost", sum->lost);
-	klat_count(run, "repaired", sum->repaired);
-	klat_count(run, "resent", sum->resent);
-	klat_count(run, "repeated", sum->repeated);
-	klat_count(run, "outdated", sum->outdated);
-	if (o->drop_every) {
-		klat_count(run, "dropped", sum->dropped);
-		klat_count(run, "dropped_parts", sum->dropped_parts);
-	}
-	if (o->reorder_every)
-		klat_count(run, "reordered", sum->reordered);
-	if (o->duplicate_every)
-		klat_count(run, "duplicated", sum->duplicated);
-	if (sum->lost)
-		klat_disturbed(run, "messages were lost or late, and sent again");
-	if (sum->repaired && !o->drop_every)
-		klat_disturbed(run, "parts of messages were lost or late, and repaired");
-}
-
 static struct tally add_up(const struct state *state)
 {
 	struct tally sum = { 0 };
@@ -91,32 +34,48 @@ static struct tally add_up(const struct state *state)
 	return sum;
 }
 
-int verify_messages(struct klat_run *run)
+void verify_messages(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	const struct tally sum = add_up(run->state);
-	const int64_t expected = run->worker_count * klat_observed(run);
+	const struct state *state = run->state;
+	const struct tally sum = add_up(state);
+	const int64_t expected = run->worker_count * klat_observed(run),
+		      bytes = expected * o->bytes;
+	const bool whole = !transport_of(run)->datagrams;
+	const struct klat_requirement evidence[] = {
+		{ "sent", sum.sent, KLAT_EXACTLY, expected,
+		  .reason = "{got} messages were sent, not {wanted}" },
+		{ "received", sum.received, KLAT_EXACTLY, expected,
+		  .reason = "{got} messages were received, not {wanted}" },
+		{ "damaged", sum.damaged, KLAT_NEVER,
+		  .reason = "{got} messages arrived damaged or out of order" },
+		{ "bytes_sent", sum.bytes_sent, KLAT_EXACTLY, bytes,
+		  .reason = "{got} bytes were sent, not {wanted}" },
+		{ "bytes_received", sum.bytes_received, KLAT_EXACTLY, bytes,
+		  .reason = "{got} bytes were received, not {wanted}" },
+		{ "lost", sum.lost, KLAT_NEVER,
+		  .reason = "messages were lost or late, and sent again", .disturbs = true,
+		  .unless = whole },
+		{ "repaired", sum.repaired, o->drop_every ? KLAT_COUNTED : KLAT_NEVER,
+		  .reason = "parts of messages were lost or late, and repaired", .disturbs = true,
+		  .unless = whole },
+		{ "resent", .got = sum.resent, .unless = whole },
+		{ "repeated", .got = sum.repeated, .unless = whole },
+		{ "outdated", .got = sum.outdated, .unless = whole },
+		{ "dropped", .got = sum.dropped, .unless = !o->drop_every },
+		{ "dropped_parts", .got = sum.dropped_parts, .unless = !o->drop_every },
+		{ "reordered", .got = sum.reordered, .unless = !o->reorder_every },
+		{ "duplicated", .got = sum.duplicated, .unless = !o->duplicate_every },
+		{ "pauses", sum.pauses, KLAT_NEVER,
+		  .reason = "a spinner paused {got} times because no message came",
+		  .disturbs = true, .unless = !sum.pauses },
+		{ "late", state->late, KLAT_AT_MOST, run->iterations / 2,
+		  .reason = "--rate was not kept: {got} messages were sent more than an interval "
+			    "late, and at most {wanted} may be",
+		  .unless = !o->rate },
+	};
 
-	klat_count(run, "sent", sum.sent);
-	klat_count(run, "received", sum.received);
-	klat_count(run, "damaged", sum.damaged);
-	klat_count(run, "bytes_sent", sum.bytes_sent);
-	klat_count(run, "bytes_received", sum.bytes_received);
+	klat_require(run, evidence);
 	if (!o->listen && moves_bytes(o))
 		klat_count(run, "mb_per_s", megabytes_a_second(run));
-	if (sum.sent != expected || sum.received != expected ||
-	    sum.bytes_sent != expected * o->bytes || sum.bytes_received != expected * o->bytes)
-		klat_invalid(run, "%lld messages sent and %lld received, not %lld of each",
-			     (long long)sum.sent, (long long)sum.received, (long long)expected);
-	if (sum.damaged)
-		klat_invalid(run, "%lld messages arrived damaged or out of order",
-			     (long long)sum.damaged);
-	verify_losses(run, &sum);
-	if (sum.pauses) {
-		klat_count(run, "pauses", sum.pauses);
-		klat_disturbed(run, "a spinner paused after %d ms without a message", SPIN_MS);
-	}
-	verify_waits(run);
-	verify_rate(run);
-	return 0;
 }

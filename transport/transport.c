@@ -367,6 +367,8 @@ static int setup(struct klat_run *run)
 		/* In a process with several threads, each call counts references to its file. */
 		run->workers[i].process = o->peer != THREAD;
 		run->workers[i].woken = o->peer != REMOTE;
+		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
+		run->workers[i].sleeps = o->wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
 	}
 	return 0;
 }

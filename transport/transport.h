@@ -223,7 +223,7 @@ int say_silent(struct side *side, const char *awaited);
 int say_gone(struct side *side);
 
 /* evidence.c */
-int verify_messages(struct klat_run *run);
+void verify_messages(struct klat_run *run);
 
 /* The word in the header of a block that is copied as a whole. */
 static inline void put_word(char *block, uint64_t word)

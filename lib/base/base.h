@@ -27,6 +27,9 @@ static inline bool klat_has_result(const struct klat_run *run)
 }
 
 const char *klat_status_name(enum klat_status status);
+/* The gravest status wins. Reasons of the same status are joined, each once. */
+void klat_invalid(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 /* One line on stderr, prefixed with the program's name. */
 void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 

@@ -34,7 +34,6 @@ void klat_warn(const struct klat_run *run, const char *format, ...)
 	va_end(arguments);
 }
 
-/* The gravest status wins; reasons of the same gravity gather, each once. */
 static void set_status(struct klat_run *run, enum klat_status status, const char *format,
 		       va_list arguments)
 {

@@ -139,27 +139,36 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 	return total;
 }
 
-void klat_verify_slept(struct klat_run *run, const char *role)
+/* Check each worker alone: the sleeps of one cannot replace the sleeps of another. A role has one
+ * reason, that of the worker that slept least. */
+static void judge_sleepers(struct klat_run *run, const struct klat_worker *first)
 {
-	const char *noun = role;
 	int64_t least = INT64_MAX;
 
-	/* Check each worker alone: the sleeps of one cannot replace the sleeps of another. */
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
 				worker->unsampled;
 
-		if (!strcmp(worker->role, role) && slept < least) {
+		if (!strcmp(worker->role, first->role) && slept < least)
 			least = slept;
-			noun = worker->noun;
-		}
 	}
 	/* One wait at each edge may be counted outside. The edges have no samples. */
-	if (!klat_is_enough(least + 1, klat_observed(run)))
+	if (!klat_is_met(KLAT_MOSTLY, least + 1, klat_observed(run)))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
 			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
-			     noun);
+			     first->noun);
+}
+
+static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)
+{
+	if (worker->sleeps == KLAT_MOSTLY && !worker->index)
+		judge_sleepers(run, worker);
+	else if (worker->sleeps != KLAT_MOSTLY &&
+		 !klat_is_met(worker->sleeps, worker->voluntary, klat_observed(run)))
+		klat_invalid(run, "the %s must not sleep and slept in %lld of %lld iterations",
+			     worker->noun, (long long)worker->voluntary,
+			     (long long)klat_observed(run));
 }
 
 /* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,
@@ -217,6 +226,7 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
 			     worker->noun);
+	judge_sleeps(run, worker);
 }
 
 /* Microseconds from /proc/sys/kernel, or -1 if the file does not exist. */
@@ -294,13 +304,14 @@ static void judge_halt_poll(struct klat_run *run)
 		return;
 	polls = library->after.polls - library->before.polls;
 	halts = library->after.halts - library->before.halts;
-	klat_count(run, "idle_polls", polls);
+	const struct klat_requirement evidence[] = {
+		{ "idle_polls", polls, held ? KLAT_COUNTED : KLAT_RARELY, klat_made(run),
+		  .reason = "idle CPUs polled {got} times despite --guest-halt-poll 0: another "
+			    "program requests a latency of 0, or set limits before" },
+	};
+
+	klat_require(run, evidence);
 	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
-	if (!held && !klat_is_rare(polls, klat_made(run)))
-		klat_invalid(run,
-			     "idle CPUs polled %lld times despite --guest-halt-poll 0: another "
-			     "program requests a latency of 0, or set limits before",
-			     (long long)polls);
 }
 
 void klat_evidence_judge(struct klat_run *run)

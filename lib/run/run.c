@@ -67,24 +67,6 @@ uint64_t klat_seed(const struct klat_run *run)
 	return klat_draw(&seed) + common->run;
 }
 
-void klat_count(struct klat_run *run, const char *name, int64_t value)
-{
-	struct klat_library *library = run->library;
-	size_t length = strlen(name);
-	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
-	struct klat_count *grown;
-
-	if (figure && !klat_figures(run))
-		return;
-	grown = realloc(library->counts, (library->count_count + 1) * sizeof(*grown));
-	if (!grown) {
-		klat_error(run, ENOMEM, "out of memory for the evidence");
-		return;
-	}
-	library->counts = grown;
-	library->counts[library->count_count++] = (struct klat_count){ name, value };
-}
-
 void klat_run_set_edges(struct klat_run *run)
 {
 	bool planted = klat_planted(run, "edges");

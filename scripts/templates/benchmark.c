@@ -74,24 +74,20 @@ static int caller(struct klat_worker *worker)
 /* In the measured process: allocate what the run needs, add the workers. */
 static int setup(struct klat_run *run)
 {
-	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
+	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller)->sleeps = KLAT_NEVER;
 	return 0;
 }
 
 /* In the supervisor, after the run: did the timed event take place? */
-static int verify(struct klat_run *run)
+static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
+	const struct klat_requirement evidence[] = {
+		{ "answered", state->answered, KLAT_MOSTLY, klat_made(run),
+		  .reason = "{got} of {wanted} iterations returned the right result" },
+	};
 
-	klat_count(run, "answered", state->answered);
-	if (!klat_is_enough(state->answered, klat_made(run)))
-		klat_invalid(run, "%lld of %lld iterations returned the right result",
-			     (long long)state->answered, (long long)klat_made(run));
-	if (worker->voluntary)
-		klat_invalid(run, "a call that cannot sleep slept %lld times",
-			     (long long)worker->voluntary);
-	return 0;
+	klat_require(run, evidence);
 }
 
 static const struct klat_benchmark benchmark = {

@@ -154,7 +154,7 @@ def test_response_counts_from_when_a_message_was_due(tmp_path: Path) -> None:
 def test_a_rate_that_is_not_kept_is_said() -> None:
     done = run("transport", "--rate", "1000000", "--inject", "20000", "--json")
     assert done.status == UNTRUSTED, str(done)
-    assert "--rate 1000000 was not kept" in json_of(done)["reason"]
+    assert "--rate was not kept" in json_of(done)["reason"]
 
 
 def test_a_rate_that_is_kept_is_believed() -> None:

@@ -97,9 +97,11 @@ TEST(workers_of_one_cpu_wait_for_each_other)
 static void slept(int64_t first, int64_t second)
 {
 	run->end = 500 - run->lead;
-	run->workers[0].voluntary = first;
-	run->workers[1].voluntary = second;
-	klat_verify_slept(run, "writer");
+	for (int i = 0; i < 2; i++) {
+		run->workers[i].voluntary = i ? second : first;
+		run->workers[i].sleeps = KLAT_MOSTLY;
+	}
+	klat_evidence_judge(run);
 }
 
 TEST(a_worker_sleeps_for_99_iterations_of_a_hundred)
@@ -125,12 +127,78 @@ TEST(one_worker_does_not_sleep_for_another)
 TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping)
 {
 	run->workers[0].involuntary = 500;
+	run->workers[1].priority = run->workers[1].priority_obtained = 51;
 	slept(0, 500);
 	assert_int_equal(run->outcome->status, KLAT_INVALID);
 	run->outcome->status = KLAT_OK;
 	run->one_cpu = true;
 	slept(0, 500);
 	assert_int_equal(run->outcome->status, KLAT_OK);
+}
+
+static void slept_seldom(enum klat_rule rule, int64_t often, enum klat_status status)
+{
+	run->end = 500 - run->lead;
+	run->outcome->status = KLAT_OK;
+	run->workers[2].sleeps = rule;
+	run->workers[2].voluntary = often;
+	klat_evidence_judge(run);
+	assert_int_equal(run->outcome->status, status);
+}
+
+TEST(a_worker_sleeps_no_more_often_than_stated)
+{
+	slept_seldom(KLAT_COUNTED, 500, KLAT_OK);
+	slept_seldom(KLAT_RARELY, 5, KLAT_OK);
+	slept_seldom(KLAT_RARELY, 6, KLAT_INVALID);
+	slept_seldom(KLAT_NEVER, 0, KLAT_OK);
+	slept_seldom(KLAT_NEVER, 1, KLAT_INVALID);
+	assert_non_null(strstr(run->outcome->reason,
+			       "the reader must not sleep and slept in 1 of 500 iterations"));
+}
+
+TEST(each_rule_ends_at_its_limit)
+{
+	static const struct {
+		enum klat_rule rule;
+		int64_t met, unmet, wanted;
+	} limits[] = {
+		{ KLAT_EXACTLY, 500, 501, 500 },  { KLAT_EXACTLY, 0, -1, 0 },
+		{ KLAT_AT_LEAST, 500, 499, 500 }, { KLAT_AT_MOST, 500, 501, 500 },
+		{ KLAT_NEVER, 0, 1, 500 },        { KLAT_MOSTLY, 495, 494, 500 },
+		{ KLAT_MOSTLY, 10, 9, 10 },       { KLAT_MOSTLY, 0, -1, 0 },
+		{ KLAT_RARELY, 5, 6, 500 },       { KLAT_RARELY, 0, 1, 0 },
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(limits); i++) {
+		assert_true(klat_is_met(limits[i].rule, limits[i].met, limits[i].wanted));
+		assert_false(klat_is_met(limits[i].rule, limits[i].unmet, limits[i].wanted));
+	}
+	/* More than once in each iteration, and nothing required. */
+	assert_true(klat_is_met(KLAT_MOSTLY, 1000, 500));
+	assert_true(klat_is_met(KLAT_COUNTED, -1, 500));
+}
+
+TEST(a_requirement_is_counted_and_judged)
+{
+	const struct klat_requirement evidence[] = {
+		{ "met", 500, KLAT_MOSTLY, 500, .reason = "not this one" },
+		{ NULL, 1, KLAT_NEVER, .reason = "{got} was nameless", .disturbs = true },
+		{ "absent", 1, KLAT_NEVER, .reason = "nor this one", .unless = true },
+	};
+	const struct klat_requirement worse[] = {
+		{ "seen", 3, KLAT_MOSTLY, 500, .reason = "{got} of {wanted} {got}{wanted}" },
+	};
+
+	klat_require(run, evidence);
+	assert_int_equal(run->outcome->status, KLAT_DISTURBED);
+	assert_string_equal(run->outcome->reason, "1 was nameless");
+	klat_require(run, worse);
+	assert_int_equal(run->outcome->status, KLAT_INVALID);
+	assert_string_equal(run->outcome->reason, "3 of 500 3500");
+	assert_int_equal(run->library->count_count, 2);
+	assert_string_equal(run->library->counts[0].name, "met");
+	assert_int_equal(run->library->counts[1].value, 3);
 }
 
 TEST(interrupt_counters_may_wrap)
@@ -220,6 +288,9 @@ int main(void)
 		EVIDENCE_TEST(a_worker_that_slept_less_often_measured_another_event),
 		EVIDENCE_TEST(one_worker_does_not_sleep_for_another),
 		EVIDENCE_TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping),
+		EVIDENCE_TEST(a_worker_sleeps_no_more_often_than_stated),
+		EVIDENCE_TEST(each_rule_ends_at_its_limit),
+		EVIDENCE_TEST(a_requirement_is_counted_and_judged),
 		EVIDENCE_TEST(interrupt_counters_may_wrap),
 		EVIDENCE_TEST(a_halt_polling_that_somebody_else_set_is_another_event),
 		EVIDENCE_TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen),
