@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* A real-time thread should not run for longer without a rest, see klat_rest(). */
@@ -14,6 +15,9 @@
  * one: the consumer slept during the other half, and its caches are cold.
  */
 #define EARLY 4
+
+/* Of a hog. */
+#define STACK_SIZE (64 << 10)
 
 enum {
 	EACH,
@@ -132,6 +136,59 @@ static int init_semaphores(struct klat_run *run)
 	return err;
 }
 
+static int be_lowly(int kind)
+{
+	const struct sched_param param = { 0 };
+
+	if (kind == HOG_IDLE)
+		return sched_setscheduler(0, SCHED_IDLE, &param) ? errno : 0;
+	return setpriority(PRIO_PROCESS, gettid(), 19) ? errno : 0;
+}
+
+static void *hog_main(void *argument)
+{
+	struct hog *hog = argument;
+
+	hog->error = be_lowly(hog->kind);
+	while (!hog->error && !__atomic_load_n(&hog->stop, __ATOMIC_RELAXED))
+		;
+	hog->cpu_ns = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	return NULL;
+}
+
+/* Start a hog on `cpu`. It ends with hog_end() or with the process. */
+static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
+{
+	pthread_attr_t attributes;
+	/* A cpu_set_t holds only 1024 CPUs. */
+	unsigned long set[8192 / 64] = { 0 };
+	int err;
+
+	set[cpu / 64] |= 1UL << cpu % 64;
+	hog->kind = kind;
+	hog->cpu = cpu;
+	pthread_attr_init(&attributes);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	pthread_attr_setstacksize(&attributes, STACK_SIZE);
+#endif
+	err = pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)set);
+	if (!err)
+		err = pthread_create(&hog->thread, &attributes, hog_main, hog);
+	pthread_attr_destroy(&attributes);
+	if (err)
+		return klat_cannot_start(run, err, "a hog");
+	hog->started = true;
+	return 0;
+}
+
+static void hog_end(struct hog *hog)
+{
+	if (!hog->started)
+		return;
+	__atomic_store_n(&hog->stop, 1, __ATOMIC_RELAXED);
+	pthread_join(hog->thread, NULL);
+}
+
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -147,6 +204,8 @@ static int setup(struct klat_run *run)
 	if (state->stretch > STRETCH_NS / period)
 		state->stretch = STRETCH_NS / period ? STRETCH_NS / period : 1;
 	state->early = state->stretch < 4 * EARLY ? state->stretch / 4 : EARLY;
+	state->items = run->iterations +
+		       (run->iterations + state->stretch - 1) / state->stretch * state->early;
 	for (int i = 0; i < (run->one_cpu ? 1 : 2) && o->hog != HOG_NONE; i++) {
 		err = hog_start(run, &state->hogs[i], o->hog, run->cpus[i]);
 		if (err)

@@ -3,7 +3,7 @@
 #ifndef SEMAPHORE_SEMAPHORE_H
 #define SEMAPHORE_SEMAPHORE_H
 
-#include "hog.h"
+#include "klat.h"
 #include "sync/sync.h"
 
 #define SLOT_COUNT 16
@@ -19,10 +19,26 @@ enum {
 	ITEMS
 };
 
+enum {
+	HOG_NONE,
+	HOG_IDLE,
+	HOG_NICE19
+};
+
 struct options {
 	int64_t consumer_burn, idle, spin, items, low_priority;
 	int primitive, hog, sleeps;
 };
+
+/* A busy thread of the lowest priority that keeps its CPU out of idle states. */
+struct hog {
+	pthread_t thread;
+	int kind, cpu;
+	bool started;
+	uint32_t stop;
+	int error;
+	int64_t cpu_ns; /* CPU time that it got */
+} KLAT_ALIGNED;
 
 /* CPU time of a side, in nanoseconds, in the timed part. */
 struct spent {
@@ -36,8 +52,7 @@ struct state {
 	uint32_t produced KLAT_ALIGNED;          /* items posted */
 	uint32_t consumed KLAT_ALIGNED;          /* items taken */
 	uint32_t made KLAT_ALIGNED;              /* items of the halves without semaphores */
-	/* Numbers of halves: the consumer is ready, the producer has begun, the consumer has ended.
-	 */
+	/* Halves for which the consumer is ready, that the producer began, the consumer ended. */
 	uint32_t ready KLAT_ALIGNED, begun KLAT_ALIGNED, ended KLAT_ALIGNED;
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
 	int64_t stretch;         /* items in a row */

@@ -127,52 +127,9 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	return err;
 }
 
-/* Begin half a stretch together with the consumer. On one CPU the consumer runs whenever it can. */
-static int begin_half(struct klat_worker *worker, uint32_t half)
+static int64_t cpu_ns(void)
 {
-	struct state *state = worker->state;
-	int err = 0;
-
-	klat_rest(worker);
-	if (!worker->run->one_cpu)
-		err = klat_spin_until(worker, &state->ready, half);
-	__atomic_store_n(&state->begun, half, __ATOMIC_RELEASE);
-	return err;
-}
-
-int producer(struct klat_worker *worker)
-{
-	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct state *state = worker->state;
-	uint64_t rounds = rounds_of(worker, o->consumer_burn + o->idle),
-		 taking = run->one_cpu ? rounds_of(worker, o->consumer_burn) : 0;
-	uint32_t half = 0;
-	int err = 0;
-
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
-		int64_t end = end_of_stretch(run, state, i);
-
-		for (int turn = 0; turn < 2 && !err; turn++) {
-			bool hands_over = (turn == 0) == with_first(state, i);
-			int64_t before;
-
-			err = begin_half(worker, ++half);
-			if (err)
-				break;
-			before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-			err = produce(worker, i, end, !hands_over, rounds, taking);
-			if (klat_is_sample(run, i) && hands_over)
-				state->items += end - i + state->early;
-			if (klat_is_sample(run, i))
-				*(hands_over ? &state->producer.with : &state->producer.without) +=
-					klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
-			if (!err && !run->one_cpu)
-				err = klat_spin_until(worker, &state->ended, half);
-		}
-		i = end;
-	}
-	return err;
+	return klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Spin until the item is there or the time is over. No PAUSE: see klat_spin_until(). */
@@ -204,7 +161,7 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		if (alone || early)
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 		else if (klat_iteration(worker, i))
-			state->consumer_before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+			state->consumer_before = cpu_ns();
 		if (state->spin && !alone)
 			look_for(state, number, state->spin);
 		err = take(worker, semaphores, number, rounds, wake && !early ? &wake[i] : &unused,
@@ -214,60 +171,95 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	return err;
 }
 
-static int consume_half(struct klat_worker *worker, uint32_t half, int64_t from, int64_t to,
-			bool takes, uint64_t rounds)
+/* Both sides begin a half together. On one CPU the consumer runs whenever it can. */
+static int begin_half(struct klat_worker *worker, uint32_t half, bool produces, bool hands_over)
 {
 	struct state *state = worker->state;
-	int64_t before;
 	int err = 0;
 
 	klat_rest(worker);
-	__atomic_store_n(&state->ready, half, __ATOMIC_RELEASE);
-	if (!takes)
-		err = klat_spin_until(worker, &state->begun, half);
-	if (err)
-		return err;
-	before = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	err = consume(worker, from, to, !takes, rounds);
-	if (klat_is_sample(worker->run, from))
-		*(takes ? &state->consumer.with : &state->consumer.without) +=
-			klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
-	__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
+	if (!produces) {
+		__atomic_store_n(&state->ready, half, __ATOMIC_RELEASE);
+		return hands_over ? 0 : klat_spin_until(worker, &state->begun, half);
+	}
+	if (!worker->run->one_cpu)
+		err = klat_spin_until(worker, &state->ready, half);
+	__atomic_store_n(&state->begun, half, __ATOMIC_RELEASE);
+	return err;
+}
+
+static int end_half(struct klat_worker *worker, uint32_t half, bool produces)
+{
+	struct state *state = worker->state;
+
+	if (!produces)
+		__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
+	else if (!worker->run->one_cpu)
+		return klat_spin_until(worker, &state->ended, half);
+	return 0;
+}
+
+static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds, uint64_t taking)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct spent *spent = produces ? &state->producer : &state->consumer;
+	int64_t half = 0, before, end;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run); i = end) {
+		end = end_of_stretch(run, state, i);
+		for (int turn = 0; turn < 2; turn++) {
+			bool hands_over = (turn == 0) == with_first(state, i);
+
+			err = begin_half(worker, ++half, produces, hands_over);
+			if (err)
+				return err;
+			before = cpu_ns();
+			err = produces ? produce(worker, i, end, !hands_over, rounds, taking)
+				       : consume(worker, i, end, !hands_over, rounds);
+			if (klat_is_sample(run, i))
+				*(hands_over ? &spent->with : &spent->without) += cpu_ns() - before;
+			if (!err)
+				err = end_half(worker, half, produces);
+			if (err)
+				return err;
+		}
+	}
+	return 0;
+}
+
+int producer(struct klat_worker *worker)
+{
+	const struct options *o = worker->run->options;
+
+	return take_part(worker, true, rounds_of(worker, o->consumer_burn + o->idle),
+			 worker->run->one_cpu ? rounds_of(worker, o->consumer_burn) : 0);
+}
+
+/* On one CPU the consumer has the higher priority, so it must not spin. It has no work in the
+ * halves without semaphores, and its clock is read only at the ends of the observed part. */
+static int consume_above(struct klat_worker *worker, uint64_t rounds)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	int64_t end;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i = end) {
+		end = end_of_stretch(run, state, i);
+		err = consume(worker, i, end, false, rounds);
+	}
+	state->consumer.with = (cpu_ns() - state->consumer_before) * state->items /
+			       (klat_observed(run) + worker->unsampled);
 	return err;
 }
 
 int consumer(struct klat_worker *worker)
 {
-	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct state *state = worker->state;
+	const struct options *o = worker->run->options;
 	uint64_t rounds = rounds_of(worker, o->consumer_burn);
-	uint32_t half = 0;
-	int err = 0;
 
-	/* On one CPU the consumer has the higher priority, so it must not spin, and it has no work
-	 * in the halves without semaphores. */
-	if (run->one_cpu) {
-		for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
-			int64_t end = end_of_stretch(run, state, i);
-
-			err = consume(worker, i, end, false, rounds);
-			i = end;
-		}
-		state->consumer.with =
-			(klat_clock_ns(CLOCK_THREAD_CPUTIME_ID) - state->consumer_before) *
-			state->items / (klat_observed(run) + worker->unsampled);
-		return err;
-	}
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err;) {
-		int64_t end = end_of_stretch(run, state, i);
-
-		for (int turn = 0; turn < 2 && !err; turn++) {
-			bool takes = (turn == 0) == with_first(state, i);
-
-			err = consume_half(worker, ++half, i, end, takes, rounds);
-		}
-		i = end;
-	}
-	return err;
+	return worker->run->one_cpu ? consume_above(worker, rounds)
+				    : take_part(worker, false, rounds, 0);
 }
