@@ -24,14 +24,14 @@ static uint64_t burn(uint64_t rounds, uint64_t seed)
 	return seed;
 }
 
-/* Rounds of burn() in `ns` nanoseconds on this CPU. Tries end when ten in a row are not faster. */
+/* Rounds of burn() in `ns` nanoseconds on this CPU. Tries end when 20 in a row are not faster. */
 static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
 {
 	const uint64_t rounds = 1 << 14;
 	struct state *state = worker->state;
 	uint64_t quickest = UINT64_MAX;
 
-	for (int slower = 0; slower < 10; slower++) {
+	for (int slower = 0; slower < 20; slower++) {
 		uint64_t begin = klat_stamp_begin(), ticks;
 		uint64_t result = burn(rounds, slower);
 
