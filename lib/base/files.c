@@ -13,13 +13,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Digits only, and not (uid_t)-1, which means "leave as it is". */
@@ -135,50 +132,27 @@ int klat_directory_make(int directory, const char *name)
 	return fd;
 }
 
-/* Open `path` below `directory`. `step` opens each directory on the way. */
-static int open_through(int directory, const char *path,
-			int (*step)(int directory, const char *name), int flags, mode_t mode)
+/* Open `path` below `directory`, without following a link. `enter` opens each directory on the way.
+ */
+static int open_below(int directory, const char *path,
+		      int (*enter)(int directory, const char *name), int flags, mode_t mode)
 {
 	char *copy = strdup(path), *name = copy;
-	int at = fcntl(directory, F_DUPFD_CLOEXEC, 0), fd;
+	int at = fcntl(directory, F_DUPFD_CLOEXEC, 0), fd = copy ? -errno : -ENOMEM;
 
-	if (!copy || at < 0) {
-		fd = copy ? -errno : -ENOMEM;
-		free(copy);
-		if (at >= 0)
-			close(at);
-		return fd;
-	}
-	for (char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+	for (char *slash; copy && at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
 		int above = at;
 
 		*slash = 0;
-		at = step(above, name);
+		fd = at = enter(above, name);
 		close(above);
 	}
-	fd = at;
-	if (at >= 0) {
+	if (copy && at >= 0)
 		fd = open_one(at, name, flags, mode);
+	if (at >= 0)
 		close(at);
-	}
 	free(copy);
 	return fd;
-}
-
-static int open_below(int directory, const char *path, int flags)
-{
-	const struct open_how how = {
-		.flags = flags | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
-	};
-	int fd = syscall(SYS_openat2, directory, path, &how, sizeof(how));
-
-	if (fd >= 0)
-		return fd;
-	/* Linux before 5.6, or a sandbox that does not know the call. */
-	if (errno == ENOSYS || errno == EPERM)
-		return open_through(directory, path, klat_directory_enter, flags, 0);
-	return -errno;
 }
 
 static int check_regular(int fd)
@@ -196,11 +170,10 @@ int klat_file_open(int directory, const char *path, int flags)
 {
 	/* A FIFO without another end, and a file with a lease, would block. */
 	const int how = (flags & ~(O_CREAT | O_TRUNC)) | O_NONBLOCK | O_NOCTTY;
-	int fd = open_below(directory, path, how), err;
+	int fd = open_below(directory, path, klat_directory_enter, how, 0), err;
 
 	if (fd == -ENOENT && flags & O_CREAT) {
-		fd = open_through(directory, path, klat_directory_make, how | O_CREAT | O_EXCL,
-				  0666);
+		fd = open_below(directory, path, klat_directory_make, how | O_CREAT | O_EXCL, 0666);
 		if (fd >= 0)
 			give_to_caller(fd);
 		return fd;

@@ -3,6 +3,7 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -49,17 +50,16 @@ void klat_lock_holder(int file, char *text, size_t size)
 	struct stat status;
 	char path[64], name[32];
 	int pid = fstat(file, &status) ? 0 : find_holder(&status);
-	ssize_t length;
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	length = pid > 0 ? klat_read_small(path, name, sizeof(name)) : 0;
-	for (ssize_t i = 0; i < length; i++)
-		if (name[i] < ' ' || name[i] > '~')
-			name[i] = name[i] == '\n' ? 0 : '?';
-	if (pid <= 0)
+	if (pid <= 0) {
 		snprintf(text, size, "another process");
-	else if (length <= 0)
-		snprintf(text, size, "process %d", pid);
-	else
-		snprintf(text, size, "process %d (%.*s)", pid, (int)length, name);
+		return;
+	}
+	if (!klat_read_line(path, name, sizeof(name)))
+		strcpy(name, "name unknown");
+	for (char *c = name; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	snprintf(text, size, "process %d (%s)", pid, name);
 }

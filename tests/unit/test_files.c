@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define APPEND (O_RDWR | O_APPEND | O_CREAT)
@@ -18,21 +17,7 @@
 
 static char *base, *path;
 static int directory;
-static bool old_kernel;
 static void (*after_mkdir)(int parent, const char *name);
-
-/* With as many arguments as a system call can have. */
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
-
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
-{
-	if (number == SYS_openat2 && old_kernel) {
-		errno = ENOSYS;
-		return -1;
-	}
-	return __real_syscall(number, a, b, c, d, e, f);
-}
 
 int __real_mkdirat(int parent, const char *name, mode_t mode);
 int __wrap_mkdirat(int parent, const char *name, mode_t mode);
@@ -63,20 +48,10 @@ static int tear_down(void **state)
 {
 	(void)state;
 	after_mkdir = NULL;
-	old_kernel = false;
 	close(directory);
 	free(path);
 	test_directory_remove(base);
 	return 0;
-}
-
-/* Once by openat2(), and once as on a kernel without it. */
-static void by_both_ways(void (*check)(void))
-{
-	for (int i = 0; i < 2; i++) {
-		old_kernel = i;
-		check();
-	}
 }
 
 static void write_below(const char *name, const char *text)
@@ -136,16 +111,6 @@ static void check_open(const char *name, int wanted)
 	}
 }
 
-static void open_links(void)
-{
-	check_open("file", -ELOOP);
-	check_open("dangling", -ELOOP);
-	check_open("down/secret", -ELOOP);
-	check_open("real/down/secret", -ELOOP);
-	check_open("down/new", -ELOOP);
-	check_open("nowhere/new", -ELOOP);
-}
-
 TEST(no_link_is_followed_in_any_place)
 {
 	char *secret = test_path(base, "secret"), *new = test_path(base, "new");
@@ -157,38 +122,33 @@ TEST(no_link_is_followed_in_any_place)
 	link_below("../nowhere", "nowhere");
 	assert_int_equal(mkdirat(directory, "real", 0755), 0);
 	link_below("../..", "real/down");
-	by_both_ways(open_links);
+	check_open("file", -ELOOP);
+	check_open("dangling", -ELOOP);
+	check_open("down/secret", -ELOOP);
+	check_open("real/down/secret", -ELOOP);
+	check_open("down/new", -ELOOP);
+	check_open("nowhere/new", -ELOOP);
 	assert_holds("secret", "secret");
 	assert_int_equal(access(new, F_OK), -1);
 	free(secret);
 	free(new);
 }
 
-static void open_hard_links(void)
-{
-	check_open("second", -EMLINK);
-}
-
 TEST(a_file_with_two_names_is_refused_before_it_is_truncated)
 {
 	write_below("first", "text");
 	assert_int_equal(linkat(directory, "first", directory, "second", 0), 0);
-	by_both_ways(open_hard_links);
+	check_open("second", -EMLINK);
 	assert_holds("record/first", "text");
-}
-
-static void open_others(void)
-{
-	check_open("fifo", -ENXIO);
-	assert_int_equal(klat_file_open(directory, "folder", O_RDONLY), -ENXIO);
-	assert_int_equal(klat_file_open(directory, "folder", APPEND), -EISDIR);
 }
 
 TEST(what_is_no_regular_file_is_refused_at_once)
 {
 	assert_int_equal(mkfifoat(directory, "fifo", 0600), 0);
 	assert_int_equal(mkdirat(directory, "folder", 0755), 0);
-	by_both_ways(open_others);
+	check_open("fifo", -ENXIO);
+	assert_int_equal(klat_file_open(directory, "folder", O_RDONLY), -ENXIO);
+	assert_int_equal(klat_file_open(directory, "folder", APPEND), -EISDIR);
 }
 
 TEST(a_lease_does_not_block)
@@ -204,28 +164,22 @@ TEST(a_lease_does_not_block)
 	signal(SIGIO, SIG_DFL);
 }
 
-static void make_deep(void)
+TEST(missing_directories_and_files_are_made)
 {
-	const char *name = old_kernel ? "a/b/old" : "a/b/new";
-	int fd = klat_file_open(directory, name, APPEND);
+	int fd = klat_file_open(directory, "a/b/new", APPEND);
 
 	assert_true(fd >= 0);
 	assert_int_equal(klat_write_whole(fd, "12", 2), 0);
 	close(fd);
-	fd = klat_file_open(directory, name, APPEND);
+	fd = klat_file_open(directory, "a/b/new", APPEND);
 	assert_true(fd >= 0);
 	assert_int_equal(klat_write_whole(fd, "34", 2), 0);
 	close(fd);
-	assert_holds(old_kernel ? "record/a/b/old" : "record/a/b/new", "1234");
-	fd = klat_file_open(directory, name, O_WRONLY | O_CREAT | O_TRUNC);
+	assert_holds("record/a/b/new", "1234");
+	fd = klat_file_open(directory, "a/b/new", O_WRONLY | O_CREAT | O_TRUNC);
 	assert_true(fd >= 0);
 	close(fd);
-	assert_int_equal(status_of(name).st_size, 0);
-}
-
-TEST(missing_directories_and_files_are_made)
-{
-	by_both_ways(make_deep);
+	assert_int_equal(status_of("a/b/new").st_size, 0);
 	assert_int_equal(klat_file_open(directory, "missing", O_RDONLY), -ENOENT);
 }
 
@@ -312,23 +266,18 @@ TEST(a_directory_put_in_place_of_a_new_one_is_not_given_away)
 	assert_int_equal(status_of("new/secret").st_uid, 0);
 }
 
-static void read_limited(void)
+TEST(a_file_is_read_whole_or_refused_for_its_size)
 {
 	char *text;
 	size_t size;
 
+	write_below("ten", "0123456789");
 	assert_int_equal(klat_file_read(directory, "ten", 10, &text, &size), 0);
 	assert_int_equal(size, 10);
 	assert_memory_equal(text, "0123456789", 10);
 	free(text);
 	assert_int_equal(klat_file_read(directory, "ten", 9, &text, &size), -EFBIG);
 	assert_int_equal(klat_file_read(directory, "none", 9, &text, &size), -ENOENT);
-}
-
-TEST(a_file_is_read_whole_or_refused_for_its_size)
-{
-	write_below("ten", "0123456789");
-	by_both_ways(read_limited);
 }
 
 TEST(a_replaced_file_keeps_its_mode_and_leaves_no_draft)
