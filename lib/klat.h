@@ -7,12 +7,10 @@
  * statistics, output and the record.
  *
  * Life of a run. The supervising process parses the options, calls configure(), places the CPUs,
- * maps the shared memory and forks the measured process. That one calls setup(), starts the workers
- * that setup() added, waits for them and calls teardown(). The supervisor then calls verify(),
- * which reads the shared memory, and prints and records. Two processes have three advantages: the
- * supervisor reports a crash or a hang of the measured process; the measured address space runs on
- * no other CPUs; and the kernel closes what the measured process holds (tun device, network
- * namespace, latency request).
+ * maps the shared memory and forks the measured process. The measured process calls setup(), runs
+ * the workers that setup() added, and calls teardown(). The supervisor then calls verify(), prints
+ * and records. With two processes, the supervisor reports a crash or a hang, the measured address
+ * space runs on no other CPUs, and the kernel closes what the measured process holds.
  *
  * Unless said otherwise: functions return 0 or -errno; a function describes its error with
  * klat_error() or klat_skip() before it returns; times are ticks of the counter of arch.h.
@@ -98,9 +96,9 @@ struct klat_metric {
 };
 
 /*
- * The samples of one series. Element i is timed iteration i. The elements before and after hold the
- * warm-up and the tail, so that the loop needs no branch. `metric` is an index into the benchmark's
- * table. `series` is 0, except for metrics with several samples per iteration.
+ * The samples of one series of the metric with this index. Element i is iteration i, also in the
+ * warm-up and in the tail, so the loop needs no branch. `series` is 0, except for metrics with
+ * several samples per iteration.
  */
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 
@@ -143,11 +141,9 @@ struct klat_run {
  *     warm-up ---------------------   timed --------------   untimed
  *                      observed ----------------------------------------
  *
- * klat does no other work at the edges of the timed part. Work between two iterations leaves the
- * caches cold for the next ones. A worker's counters are therefore read before the lead, the last
- * iterations of the warm-up. Work after the body can keep other workers from their CPU. All workers
- * therefore run a tail without samples, until each of them has taken its last stamp. Evidence is
- * counted over the observed iterations.
+ * Other work of klat at the edges of the timed part would change samples. Work before it leaves the
+ * caches cold, so a worker's counters are read before the lead. Work after it keeps other workers
+ * from their CPU, so all workers run a tail until each has taken its last stamp.
  *
  * The lead has four iterations: more do not make the caches warmer. The tail has two: a worker that
  * waits for another can be no further ahead. A lone worker needs no tail. If the warm-up has fewer
@@ -170,14 +166,13 @@ static inline bool klat_is_sample(const struct klat_run *run, int64_t i)
 	return i >= 0 && i < run->iterations;
 }
 
-/* The number of iterations of the body. Counts of the whole run, such as interrupts, cover these.
- */
+/* The number of iterations of the body. Interrupts are counted over these. */
 static inline int64_t klat_made(const struct klat_run *run)
 {
 	return klat_end(run) - klat_first(run);
 }
 
-/* The number of observed iterations. The counters of a worker cover these. */
+/* The number of observed iterations. The counters of a worker and evidence cover these. */
 static inline int64_t klat_observed(const struct klat_run *run)
 {
 	return klat_end(run) + run->lead;
@@ -262,10 +257,8 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 
 void klat_observed_part_begins(struct klat_worker *worker);
 
-/*
- * The first statement of each iteration of a body, outside the stamps. It notes the worker's
- * progress. It returns true if the observed part begins here, for programs with their own counts.
- */
+/* The first statement of each iteration of a body, outside the stamps. True if the observed part
+ * begins here, for programs with their own counts. */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
 	bool begins = i == worker->observed_from;
@@ -277,10 +270,9 @@ static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 }
 
 /*
- * Sleep between iterations, for `ns` or until CLOCK_MONOTONIC has reached `ns`. The kernel's count
- * of the worker's voluntary switches is read before and after, and the switches of the sleep stay
- * out of the evidence. A signal handler does not shorten klat_sleep(); it ends klat_sleep_until(),
- * which then returns -EINTR.
+ * Sleep between iterations, for `ns` or until CLOCK_MONOTONIC has reached `ns`. The voluntary
+ * switches of the sleep stay out of the evidence. A signal handler does not shorten klat_sleep();
+ * it ends klat_sleep_until(), which then returns -EINTR.
  */
 void klat_sleep(struct klat_worker *worker, int64_t ns);
 int klat_sleep_until(struct klat_worker *worker, int64_t ns);
@@ -290,11 +282,10 @@ void klat_rest_begins(struct klat_worker *worker);
 void klat_rest_ends(struct klat_worker *worker);
 
 /*
- * Sleep 6 ms if the worker has not slept here for 40 ms; true if it slept. Call it between
- * iterations. Without it, a spinning real-time thread uses up the runtime of its class
- * (sched_rt_runtime_us, 95 % of a second), and the kernel stops it for 50 ms. In an emulator the
- * sleep grows with the time since the last one. A worker without a real-time priority never sleeps
- * here.
+ * Between iterations: sleep 6 ms if the worker has not slept here for 40 ms. True if it slept.
+ * Without this, a spinning real-time thread uses up the runtime of its class (sched_rt_runtime_us,
+ * 95 % of a second), and the kernel stops it for 50 ms. In an emulator the sleep grows with the
+ * time since the last one. A worker without a real-time priority never sleeps here.
  */
 bool klat_rest(struct klat_worker *worker);
 
@@ -428,10 +419,7 @@ static inline void klat_inject(const struct klat_run *run, int64_t i)
 		klat_spin(run->inject);
 }
 
-/*
- * The seed of a run's random numbers, made from the plan's seed and the run's number. Both are in
- * the record, so the run can be repeated with the same numbers.
- */
+/* The seed of a run's random numbers: from the plan's seed and the run's number, both recorded. */
 uint64_t klat_seed(const struct klat_run *run);
 
 /* SplitMix64 (Steele, Lea and Flood 2014). */
