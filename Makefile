@@ -249,10 +249,10 @@ $(BUILD)/seccomp-delay: tests/validation/seccomp-delay.c $(BUILD)/flags
 	$(Q)$(link) -o $@ $<
 
 # What `make lint` checks and `make format` formats.
-SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/manual scripts/new scripts/completion.bash
+SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
-PYTHON_SOURCES := klat scripts/klat scripts/templates tests
+PYTHON_SOURCES := klat scripts/klat scripts/reference.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
@@ -278,18 +278,11 @@ lint-shell:
 	$(Q)shellcheck $(SHELL_SCRIPTS)
 
 MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
-$(BUILD)/man/klat-%.1: all
-	@mkdir -p $(@D)
-	$(Q)$(OUT:%=%/)$*/$* --print-man > $@
-$(BUILD)/man/klat.1: docs/klat.1 scripts/manual all
-	@mkdir -p $(@D)
-	$(Q)OUT='$(OUT)' scripts/manual $(VERSION) $(PROGRAMS) > $@
-$(BUILD)/completion/klat: scripts/completion.bash all
-	@mkdir -p $(@D)
-	$(Q){ cat $<; for p in $(PROGRAMS); do $(OUT:%=%/)$$p/$$p --print-completion; done; } > $@
-.PHONY: man completion
-man: $(MANUALS)
-completion: $(BUILD)/completion/klat
+.PHONY: man completion reference
+man completion: reference
+reference: all
+	$(Q)$(PYTHON) -B scripts/reference.py $(BUILD) $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p))
+	$(give_back)
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
@@ -304,7 +297,7 @@ INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) 
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
 .PHONY: install uninstall
-install: all man completion
+install: all reference
 	$(say) INSTALL '$(DESTDIR)$(prefix)'
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done

@@ -43,9 +43,7 @@ static const struct options defaults;
 
 static const struct klat_option options[] = {
 	{ .name = "backend",
-	  .argument = "NAME",
-	  .help = "how readable descriptors are found: epoll, epoll-oneshot, epoll-edge, poll, "
-		  "select, libev, libevent, libuv, io_uring-poll, io_uring-read, dasynq, or none",
+	  .help = "how readable descriptors are found",
 	  KLAT_CHOICE(backend, backend_names) },
 	{ .name = "pairs",
 	  .help = "watched descriptors, each with one to write to; default: 1000, or 100 where "

@@ -1,25 +1,31 @@
-# bash completion for klat. The functions of its programs follow in the installed file, each made by its own --print-completion.
-# shellcheck shell=bash
+# bash completion for klat. scripts/reference.py appends the tables of commands and programs to the installed file.
+# shellcheck shell=bash disable=SC2154
+
+# Global: bash-completion reads this file in a function.
+declare -gA _klat_options # of each command and program
+declare -gA _klat_words   # that an option of a program takes, by "PROGRAM --OPTION"
 
 _klat()
 {
-	local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" words
+	local word="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD - 1]}" name="${COMP_WORDS[1]}" words
 
 	if ((COMP_CWORD == 1)); then
-		words=$(compgen -A function _klat_)
-		mapfile -t COMPREPLY < <(compgen -W "run ab summary plot compare history plan export doctor lab ${words//_klat_/} --help --version" -- "$word")
-	elif declare -F "_klat_$command" >/dev/null; then
-		"_klat_$command"
-	elif [[ $word == -* ]]; then
-		words=$("${COMP_WORDS[0]}" "$command" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]*' | sort -u)
-		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
-	elif [[ $command == export && ${COMP_WORDS[COMP_CWORD - 1]} == --format ]]; then
-		mapfile -t COMPREPLY < <(compgen -W "gobench googlebench pyperf hgrm parquet openmetrics junit ktap" -- "$word")
-	elif [[ ($command == run || $command == ab) && ${COMP_WORDS[COMP_CWORD - 1]} != --* ]]; then
-		words=$(compgen -A function _klat_)
-		mapfile -t COMPREPLY < <(compgen -W "all ${words//_klat_/}" -- "$word")
-	else
-		mapfile -t COMPREPLY < <(compgen -f -- "$word")
+		words="$_klat_commands $_klat_programs --help --version"
+	elif [[ $name == export && $previous == --format ]]; then
+		words="gobench googlebench pyperf hgrm parquet openmetrics junit ktap"
+	elif [[ -n ${_klat_words["$name $previous"]} ]]; then
+		words=${_klat_words["$name $previous"]}
+	elif [[ $word == -* || " $_klat_programs " == *" $name "* ]]; then
+		words=${_klat_options[$name]}
+	elif [[ ($name == run || $name == ab) && $previous != --* ]]; then
+		words="all $_klat_programs"
 	fi
+	case $words in
+	# What an option of a program takes, if not one of some words: a directory, or a value.
+	DIR) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+	[[:upper:]]*) COMPREPLY=() ;;
+	'') mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+	*) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word") ;;
+	esac
 }
 complete -o filenames -F _klat klat

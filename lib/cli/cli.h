@@ -12,21 +12,24 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
 			size_t size);
 
-/* The options of every program. */
+/* The options of every program. Those without help are hidden. */
 const struct klat_option *klat_options_common(int *count);
 /* What the option takes, as --help shows it: "" for a flag. */
-void klat_option_argument(const struct klat_option *option, char *text, size_t size);
-/* `field` is where the value is. */
-void klat_option_print_value(const struct klat_option *option, const void *field, FILE *out);
-/* The faults of --plant: the library's, then the program's. NULL after the last. */
-const char *klat_fault_at(const struct klat_benchmark *benchmark, size_t index);
-/* "unpinned, policy, …" */
-void klat_faults_list(const struct klat_benchmark *benchmark, char *text, size_t size);
+void klat_option_argument(const struct klat_benchmark *benchmark, const struct klat_option *option,
+			  char *text, size_t size);
+enum {
+	KLAT_VALUE_SIZE = 24
+};
+/* The default, as the record's params have it: "" if there is none. May be in `buffer`. */
+const char *klat_option_default(const struct klat_benchmark *benchmark,
+				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE]);
 
 /* help.c */
-void klat_options_help(const struct klat_benchmark *benchmark, FILE *out);
-void klat_options_man(const struct klat_benchmark *benchmark, FILE *out);
-void klat_options_completion(const struct klat_benchmark *benchmark, FILE *out);
+extern const char klat_exit_statuses[];
+void klat_help(const struct klat_benchmark *benchmark, FILE *out);
+/* The help of one option, with its range and default. */
+void klat_option_help(const struct klat_benchmark *benchmark, const struct klat_option *option,
+		      char *text, size_t size);
 /* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
  * the cursor is: at `column`. */
 void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
@@ -34,10 +37,17 @@ void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
  * `machine` is "MODE:CPUS". 0, or -EINVAL after a line on stderr. */
 int klat_check_for(const struct klat_run *run, const char *machine);
 
-/* output.c */
-void klat_output_text(struct klat_run *run, FILE *out);
-int klat_output_json(struct klat_run *run, FILE *out);
-/* The table of published figures, whatever the options. */
-int klat_output_published(const struct klat_benchmark *benchmark, FILE *out);
+static inline double klat_ns(const struct klat_run *run, double ticks)
+{
+	return ticks * 1e6 / run->counter_khz;
+}
+
+/* text.c */
+void klat_text(struct klat_run *run, FILE *out);
+
+/* json.c: 0, or -ENOMEM. */
+int klat_json_run(struct klat_run *run, FILE *out);
+/* The tables of a benchmark: metrics, options, published figures. */
+int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out);
 
 #endif

@@ -86,9 +86,9 @@ static int print(struct klat_run *run)
 		printf("%s%s", klat_record_header, rows);
 		free(rows);
 	} else if (library->common.json) {
-		klat_output_json(run, stdout);
+		klat_json_run(run, stdout);
 	} else if (klat_has_result(run)) {
-		klat_output_text(run, stdout);
+		klat_text(run, stdout);
 	}
 	if (!is_written(stdout)) {
 		const char *record = library->common.record;
@@ -122,15 +122,11 @@ static bool inform(const struct klat_run *run)
 	const struct klat_common *common = &run->library->common;
 
 	if (common->help)
-		klat_options_help(run->benchmark, stdout);
+		klat_help(run->benchmark, stdout);
 	else if (common->version)
 		printf("%s (klat %s, %s)\n", run->benchmark->name, KLAT_VERSION, KLAT_COMMIT);
-	else if (common->print_man)
-		klat_options_man(run->benchmark, stdout);
-	else if (common->print_completion)
-		klat_options_completion(run->benchmark, stdout);
-	else if (common->print_published)
-		klat_output_published(run->benchmark, stdout);
+	else if (common->print_benchmark)
+		klat_json_benchmark(run->benchmark, stdout);
 	else
 		return false;
 	return true;

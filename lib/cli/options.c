@@ -13,6 +13,8 @@ static const struct klat_common defaults = {
 	.iterations = -1, .warmup = -1, .dma_latency = -1, .guest_halt_poll = -1, .seed = -1
 };
 
+static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges", NULL };
+
 static const struct klat_option common_options[] = {
 	{ .name = "cpus",
 	  .argument = "LIST",
@@ -23,9 +25,10 @@ static const struct klat_option common_options[] = {
 	  .help = "iterations before the timed ones, not recorded; 0 counts as 1",
 	  KLAT_INTEGER(warmup, 0, 10000000) },
 	{ .name = "policy",
-	  .argument = "POLICY",
-	  .help = "fifo, rr or other, with :PRIORITY (1 to 99) if wanted; an error if refused, "
-		  "while the default falls back to SCHED_OTHER with a warning",
+	  .argument = "fifo|rr|other",
+	  .help = "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99); if "
+		  "refused, the run fails, while the default falls back to SCHED_OTHER with a "
+		  "warning",
 	  KLAT_TEXT(policy) },
 	{ .name = "dma-latency",
 	  .argument = "US",
@@ -69,31 +72,17 @@ static const struct klat_option common_options[] = {
 		  "those whose number has an odd count of ones in binary",
 	  KLAT_INTEGER(inject_ns, 1, 100000000) },
 	{ .name = "plant",
-	  .argument = "FAULT",
 	  .help = "self-test: spoil the measurement on purpose, to see the evidence catch it",
-	  KLAT_TEXT(plant) },
+	  KLAT_TEXT(plant),
+	  .choices = library_faults },
 	{ .name = "version", .help = "print the version and stop", KLAT_FLAG(version) },
 	{ .name = "help", .help = "print this and stop; so does -h", KLAT_FLAG(help) },
-};
-
-/* For the build and for klat's own commands; left out of every help text. */
-static const struct klat_option hidden_options[] = {
-	{ .name = "print-man", KLAT_FLAG(print_man) },
-	{ .name = "print-completion", KLAT_FLAG(print_completion) },
-	{ .name = "print-published", KLAT_FLAG(print_published) },
-	{ .name = "check-for", .argument = "MODE:CPUS", KLAT_TEXT(check_for) },
+	/* For the build and for klat's own commands. */
+	{ .name = "print-benchmark", KLAT_FLAG(print_benchmark) },
+	{ .name = "check-for", KLAT_TEXT(check_for) },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
-#define HIDDEN_COUNT ((int)KLAT_ARRAY_SIZE(hidden_options))
-
-/* Where `options`, a copy of `defaults`, has the value of the option. */
-static void *field_of(const struct klat_option *option, const void *defaults, void *options)
-{
-	return (char *)options + ((const char *)option->field - (const char *)defaults);
-}
-
-static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges" };
 
 const struct klat_option *klat_options_common(int *count)
 {
@@ -101,42 +90,48 @@ const struct klat_option *klat_options_common(int *count)
 	return common_options;
 }
 
-/* Option `index` over the program's table, then the common one, then the hidden one. */
+/* Option `index` of the program's table, followed by the common one. */
 static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
 {
-	if (index < benchmark->option_count)
-		return &benchmark->options[index];
-	index -= benchmark->option_count;
-	return index < COMMON_COUNT ? &common_options[index]
-				    : &hidden_options[index - COMMON_COUNT];
+	int common = index - benchmark->option_count;
+
+	return common < 0 ? &benchmark->options[index] : &common_options[common];
 }
 
-static void list_choices(const struct klat_option *option, char *text, size_t size)
+/* The words that the option takes: NULL after the last. --plant takes the library's faults and then
+ * the program's. */
+static const char *word_at(const struct klat_benchmark *benchmark, const struct klat_option *option,
+			   size_t index)
 {
+	size_t own = index - (KLAT_ARRAY_SIZE(library_faults) - 1);
+
+	if (option->choices != library_faults || index < KLAT_ARRAY_SIZE(library_faults) - 1)
+		return option->choices ? option->choices[index] : NULL;
+	return own < KLAT_ARRAY_SIZE(benchmark->faults) ? benchmark->faults[own] : NULL;
+}
+
+void klat_option_argument(const struct klat_benchmark *benchmark, const struct klat_option *option,
+			  char *text, size_t size)
+{
+	const char *word = option->type == KLAT_OPTION_INTEGER ? "N" : "";
 	size_t length = 0;
 
-	for (int i = 0; option->choices[i] && length < size; i++)
-		length += snprintf(text + length, size - length, "%s%s", i ? "|" : "",
-				   option->choices[i]);
+	snprintf(text, size, "%s", option->argument ? option->argument : word);
+	for (size_t i = 0; (word = word_at(benchmark, option, i)) && length < size; i++)
+		length += snprintf(text + length, size - length, "%s%s", i ? "|" : "", word);
 }
 
-void klat_option_argument(const struct klat_option *option, char *text, size_t size)
+/* The index of `text` among the option's words, or -EINVAL. */
+static int find_word(const struct klat_run *run, const struct klat_option *option, const char *text)
 {
-	if (option->argument)
-		snprintf(text, size, "%s", option->argument);
-	else if (option->type == KLAT_OPTION_CHOICE)
-		list_choices(option, text, size);
-	else
-		snprintf(text, size, "%s", option->type == KLAT_OPTION_INTEGER ? "N" : "");
-}
+	char words[512];
+	const char *word;
 
-static int refuse_choice(const struct klat_run *run, const struct klat_option *option,
-			 const char *text)
-{
-	char choices[256];
-
-	list_choices(option, choices, sizeof(choices));
-	klat_warn(run, "--%s is %s, not '%s'", option->name, choices, text);
+	for (int i = 0; (word = word_at(run->benchmark, option, i)); i++)
+		if (!strcmp(word, text))
+			return i;
+	klat_option_argument(run->benchmark, option, words, sizeof(words));
+	klat_warn(run, "--%s takes %s, not '%s'", option->name, words, text);
 	return -EINVAL;
 }
 
@@ -145,7 +140,10 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 {
 	char *end;
 	long long number;
+	int word = option->choices ? find_word(run, option, text) : 0;
 
+	if (word < 0)
+		return word;
 	switch (option->type) {
 	case KLAT_OPTION_FLAG:
 		*(bool *)field = true;
@@ -169,14 +167,16 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 		*(int64_t *)field = number;
 		return 0;
 	case KLAT_OPTION_CHOICE:
-		for (int i = 0; option->choices[i]; i++)
-			if (!strcmp(option->choices[i], text)) {
-				*(int *)field = i;
-				return 0;
-			}
-		return refuse_choice(run, option, text);
+		*(int *)field = word;
+		return 0;
 	}
 	return -EINVAL;
+}
+
+/* Where `options`, a copy of `defaults`, has the value of the option. */
+static void *field_of(const struct klat_option *option, const void *defaults, void *options)
+{
+	return (char *)options + ((const char *)option->field - (const char *)defaults);
 }
 
 static int set_option(struct klat_run *run, struct klat_common *common, int index, const char *text)
@@ -190,31 +190,6 @@ static int set_option(struct klat_run *run, struct klat_common *common, int inde
 	return set_value(run, option, field, text);
 }
 
-const char *klat_fault_at(const struct klat_benchmark *benchmark, size_t index)
-{
-	if (index < KLAT_ARRAY_SIZE(library_faults))
-		return library_faults[index];
-	index -= KLAT_ARRAY_SIZE(library_faults);
-	return index < KLAT_ARRAY_SIZE(benchmark->faults) ? benchmark->faults[index] : NULL;
-}
-
-static bool plant_known(const struct klat_benchmark *benchmark, const char *fault)
-{
-	for (size_t i = 0; klat_fault_at(benchmark, i); i++)
-		if (!strcmp(klat_fault_at(benchmark, i), fault))
-			return true;
-	return false;
-}
-
-void klat_faults_list(const struct klat_benchmark *benchmark, char *text, size_t size)
-{
-	size_t length = 0;
-
-	for (size_t i = 0; klat_fault_at(benchmark, i) && length < size; i++)
-		length += snprintf(text + length, size - length, "%s%s", i ? ", " : "",
-				   klat_fault_at(benchmark, i));
-}
-
 static int check_common(const struct klat_run *run, const struct klat_common *common)
 {
 	if (common->csv && common->json) {
@@ -225,20 +200,13 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 		klat_warn(run, "--guest-halt-poll has no effect with --dma-latency 0");
 		return -EINVAL;
 	}
-	if (common->plant && !plant_known(run->benchmark, common->plant)) {
-		char faults[256];
-
-		klat_faults_list(run->benchmark, faults, sizeof(faults));
-		klat_warn(run, "--plant is one of %s, not '%s'", faults, common->plant);
-		return -EINVAL;
-	}
 	return 0;
 }
 
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
-	int count = benchmark->option_count + COMMON_COUNT + HIDDEN_COUNT;
+	int count = benchmark->option_count + COMMON_COUNT;
 	struct option *table = calloc(count + 1, sizeof(*table));
 	int index, code, err = -EINVAL;
 
@@ -294,22 +262,42 @@ out:
 	return err;
 }
 
-void klat_option_print_value(const struct klat_option *option, const void *field, FILE *out)
+/* The value in `field`, as the record's params have it. An integer is written to `buffer`. */
+static const char *value_text(const struct klat_option *option, const void *field,
+			      char buffer[KLAT_VALUE_SIZE])
 {
 	switch (option->type) {
 	case KLAT_OPTION_INTEGER:
-		fprintf(out, "%lld", (long long)*(const int64_t *)field);
-		break;
+		snprintf(buffer, KLAT_VALUE_SIZE, "%lld", (long long)*(const int64_t *)field);
+		return buffer;
 	case KLAT_OPTION_CHOICE:
-		fputs(option->choices[*(const int *)field], out);
-		break;
+		return option->choices[*(const int *)field];
 	case KLAT_OPTION_TEXT:
-		fputs(*(const char *const *)field ? *(const char *const *)field : "", out);
-		break;
+		return *(const char *const *)field ? *(const char *const *)field : "";
 	case KLAT_OPTION_FLAG:
-		fputs(*(const bool *)field ? "yes" : "no", out);
 		break;
 	}
+	return *(const bool *)field ? "yes" : "no";
+}
+
+const char *klat_option_default(const struct klat_benchmark *benchmark,
+				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE])
+{
+	const void *field = option->field;
+
+	if (field == &defaults.policy) {
+		snprintf(buffer, KLAT_VALUE_SIZE, "%s:%d", klat_policy_name(benchmark->policy),
+			 benchmark->high_priority);
+		return buffer;
+	}
+	if (field == &defaults.iterations)
+		field = &benchmark->iterations;
+	else if (field == &defaults.warmup)
+		field = &benchmark->warmup;
+	/* A number below the range stands for none. */
+	if (option->type == KLAT_OPTION_INTEGER && *(const int64_t *)field < option->minimum)
+		return "";
+	return value_text(option, field, buffer);
 }
 
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
@@ -318,6 +306,7 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 	const struct klat_benchmark *benchmark = run->benchmark;
 	FILE *out = fmemopen(text, size, "w");
 	const char *separator = "";
+	char buffer[KLAT_VALUE_SIZE];
 	long length;
 
 	if (!out)
@@ -327,9 +316,9 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 
 		if (option->unrecorded)
 			continue;
-		fprintf(out, "%s%s=", separator, option->name);
-		klat_option_print_value(option, field_of(option, benchmark->defaults, run->options),
-					out);
+		fprintf(out, "%s%s=%s", separator, option->name,
+			value_text(option, field_of(option, benchmark->defaults, run->options),
+				   buffer));
 		separator = ";";
 	}
 	fprintf(out, "%siterations=%lld;warmup=%lld", separator, (long long)run->iterations,

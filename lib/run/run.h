@@ -9,8 +9,7 @@
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant, *check_for;
 	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
-	bool csv, json, quiet, published, help, version, print_man, print_completion,
-		print_published;
+	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
 /* Iterations of the lead and of the tail: see klat_end(). */

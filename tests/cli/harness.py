@@ -296,9 +296,7 @@ def help_options(program: str) -> dict[str, str]:
 
 def faults(program: str) -> list[str]:
     """What --plant offers."""
-    offered = re.search(r"\(([a-z, ]+)\)", help_options(program)["plant"])
-    assert offered, program
-    return offered[1].split(", ")
+    return help_options(program)["plant"].split(" ")[0].split("|")
 
 
 def json_of(done: Done) -> dict[str, Any]:

@@ -296,10 +296,11 @@ def test_published_figures_come_from_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "queue"
-    row = '[{"metric": "item", "params": "size=10;kind=a", "value": 16000.0, "unit": "ns", '
+    row = '{"metric": "item", "params": "size=10;kind=a", "value": 16000.0, "unit": "ns", '
+    row += '"about": "another machine"}'
     program.write_text(
         "#!/bin/sh\n[ $1 = --help ] && echo --record\n"
-        f'[ $1 = --print-published ] && echo \'{row}"about": "another machine"}}]\'\nexit 0\n'
+        f"[ $1 = --print-benchmark ] && echo '{{\"published\": [{row}]}}'\nexit 0\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path))

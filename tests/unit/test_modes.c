@@ -218,14 +218,14 @@ TEST(the_text_names_what_is_not_measurable_and_shows_no_time)
 	char *text;
 
 	measure();
-	text = text_of(klat_output_text);
+	text = text_of(klat_text);
 	assert_non_null(strstr(text, "\nthird: not measurable in this mode\n"));
 	assert_non_null(strstr(text, "instructions        11.5"));
 	assert_null(strstr(text, "\nns "));
 	assert_null(strstr(text, "ticks"));
 	free(text);
 	mode = "emulated";
-	text = text_of(klat_output_text);
+	text = text_of(klat_text);
 	assert_non_null(strstr(text, "\nfirst: not measurable in this mode\n"));
 	assert_non_null(strstr(text, "\nthird: not measurable in this mode\n"));
 	assert_null(strstr(text, "average"));
@@ -235,7 +235,7 @@ TEST(the_text_names_what_is_not_measurable_and_shows_no_time)
 
 static void print_json(struct klat_run *of, FILE *out)
 {
-	klat_output_json(of, out);
+	klat_json_run(of, out);
 }
 
 TEST(json_gives_what_is_not_measurable_as_null)

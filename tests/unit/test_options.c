@@ -256,7 +256,7 @@ static char *printed(void (*print)(const struct klat_benchmark *, FILE *))
 
 TEST(help_fits_79_columns)
 {
-	char *help = printed(klat_options_help);
+	char *help = printed(klat_help);
 
 	for (int i = 0; i < test_line_count(help); i++) {
 		char *line = test_line(help, i);
@@ -277,7 +277,7 @@ static const char *const shown[] = { "--count",          "--choice",     "--text
 
 TEST(help_has_every_option_with_range_and_default)
 {
-	char *help = printed(klat_options_help);
+	char *help = printed(klat_help);
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(shown); i++)
 		if (!strstr(help, shown[i]))
@@ -286,27 +286,32 @@ TEST(help_has_every_option_with_range_and_default)
 	assert_non_null(strstr(help, "(default green)"));
 	assert_non_null(strstr(help, "(default fifo:50)"));
 	assert_non_null(strstr(help, "sleeping"));
-	assert_null(strstr(help, "print-man"));
+	assert_null(strstr(help, "print-benchmark"));
 	free(help);
 }
 
-TEST(manual_and_completion_have_every_option)
+TEST(json_describes_every_option)
 {
-	char *manual = printed(klat_options_man), *completion = printed(klat_options_completion);
+	char *text, *help = printed(klat_help);
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	json_t *json, *option;
+	size_t i;
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(shown); i++) {
-		char escaped[64] = "", *end = escaped;
-
-		for (const char *c = shown[i]; *c; c++)
-			end += sprintf(end, *c == '-' ? "\\-" : "%c", *c);
-		if (!strstr(manual, escaped))
-			fail_msg("%s is not in the manual", shown[i]);
-		if (!strstr(completion, shown[i]))
-			fail_msg("%s is not completed", shown[i]);
-	}
-	assert_non_null(strstr(completion, "red green blue"));
-	free(manual);
-	free(completion);
+	assert_int_equal(klat_json_benchmark(&test_benchmark, out), 0);
+	fclose(out);
+	json = json_loads(text, 0, NULL);
+	assert_non_null(json);
+	option = json_array_get(json_object_get(json, "options"), 1);
+	assert_string_equal(json_string_value(json_object_get(option, "name")), "choice");
+	assert_string_equal(json_string_value(json_object_get(option, "argument")),
+			    "red|green|blue");
+	assert_string_equal(json_string_value(json_object_get(option, "default")), "green");
+	json_array_foreach(json_object_get(json, "common_options"), i, option)
+		assert_non_null(strstr(help, json_string_value(json_object_get(option, "name"))));
+	json_decref(json);
+	free(text);
+	free(help);
 }
 
 #define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -332,7 +337,7 @@ int main(void)
 		unit(params_that_do_not_fit_are_an_error),
 		unit(help_fits_79_columns),
 		unit(help_has_every_option_with_range_and_default),
-		unit(manual_and_completion_have_every_option),
+		unit(json_describes_every_option),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,14 +49,14 @@ def published(benchmark: str) -> tuple[Published, ...]:
         return ()
     try:
         said = subprocess.run(
-            [path, "--print-published"],
+            [path, "--print-benchmark"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_SECONDS,
             check=False,
         )
-        rows = json.loads(said.stdout) if said.returncode == 0 else []
+        rows = json.loads(said.stdout)["published"] if said.returncode == 0 else []
         return tuple(Published(**row) for row in rows)
-    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return ()

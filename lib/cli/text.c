@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What a program prints: text for people, JSON for programs. Both show what the run holds and
- * compute only nanoseconds. */
+/* A run as text. It shows what the run holds and computes only nanoseconds. */
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-static double to_ns(const struct klat_run *run, double ticks)
-{
-	return ticks * 1e6 / run->counter_khz;
-}
 
 static const char *relation_text(const char *relation)
 {
@@ -110,7 +101,7 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	print_statistics(run, summary, 1, 1, out);
 	if (klat_timed()) {
 		fprintf(out, "%-13s", "ns");
-		print_statistics(run, summary, to_ns(run, 1), 0, out);
+		print_statistics(run, summary, klat_ns(run, 1), 0, out);
 	}
 }
 
@@ -169,7 +160,7 @@ static void print_counts(const struct klat_run *run, FILE *out)
 
 		if (is_time(count->name) && klat_timed())
 			snprintf(text, sizeof(text), "%s %" PRId64 " (%.0f ns)", count->name,
-				 count->value, to_ns(run, count->value));
+				 count->value, klat_ns(run, count->value));
 		else
 			snprintf(text, sizeof(text), "%s %" PRId64, count->name, count->value);
 		column = print_piece(out, column, "; ", text, strlen(text), 2);
@@ -247,7 +238,7 @@ static void print_published(const struct klat_run *run, FILE *out)
 		fprintf(out, "%.*s %.0f %s", name_length(published->metric, ns), published->metric,
 			published->value, published->unit);
 		if (!isnan(mean) && (!ns || klat_timed()))
-			fprintf(out, ", here %.0f %s on average", ns ? to_ns(run, mean) : mean,
+			fprintf(out, ", here %.0f %s on average", ns ? klat_ns(run, mean) : mean,
 				ns ? "ns" : klat_unit());
 		fputc('\n', out);
 		klat_print_wrapped(out, published->about, 2, 0);
@@ -263,7 +254,7 @@ static void print_floor(const struct klat_run *run, FILE *out)
 	if (klat_timed())
 		fprintf(out,
 			"\ntimer floor %" PRIu64 " ticks (%.0f ns); 1 tick = %.4f ns (%.3f MHz)\n",
-			floor, to_ns(run, floor), to_ns(run, 1), run->counter_khz / 1e3);
+			floor, klat_ns(run, floor), klat_ns(run, 1), run->counter_khz / 1e3);
 	else if (klat_counted())
 		fprintf(out,
 			"\ntimer floor %" PRIu64 " instructions; counted mode: path lengths on one "
@@ -288,7 +279,7 @@ static void print_cross_check(const struct klat_counter *tsc, FILE *out)
 			fabs(tsc->difference_ppm) > 50 ? ", more than the 50 allowed" : "");
 }
 
-void klat_output_text(struct klat_run *run, FILE *out)
+void klat_text(struct klat_run *run, FILE *out)
 {
 	const struct klat_library *library = run->library;
 
@@ -307,146 +298,4 @@ void klat_output_text(struct klat_run *run, FILE *out)
 	print_counts(run, out);
 	if (klat_timed())
 		print_cross_check(&library->counter, out);
-}
-
-static json_t *statistic(const struct klat_run *run, json_t *object, const char *name, bool known,
-			 double value)
-{
-	char ns[32];
-
-	json_object_set_new(object, name, known ? json_real(value) : json_null());
-	if (klat_timed()) {
-		snprintf(ns, sizeof(ns), "%s_ns", name);
-		json_object_set_new(object, ns, known ? json_real(to_ns(run, value)) : json_null());
-	}
-	return object;
-}
-
-/* Null and n 0 where the metric is not measurable. */
-static json_t *metric_object(const struct klat_run *run, int metric)
-{
-	const struct klat_summary *summary = &run->library->summaries[metric];
-	bool known = klat_measurable(run, metric);
-	json_t *object = json_pack("{s:s, s:I}", "name", run->benchmark->metrics[metric].name, "n",
-				   (json_int_t)summary->n);
-
-	statistic(run, object, "mean", known, (double)summary->mean_milli / 1e3);
-	statistic(run, object, "stddev", summary->stddev_known,
-		  (double)summary->stddev_milli / 1e3);
-	statistic(run, object, "min", known, summary->min);
-	statistic(run, object, "p50", summary->p50_known, summary->p50);
-	statistic(run, object, "p90", summary->p90_known, summary->p90);
-	statistic(run, object, "p99", summary->p99_known, summary->p99);
-	statistic(run, object, "max", known, summary->max);
-	return object;
-}
-
-static json_t *published_object(const struct klat_published *published)
-{
-	return json_pack("{s:s, s:s, s:f, s:s, s:s}", "metric", published->metric, "params",
-			 published->params ? published->params : "", "value", published->value,
-			 "unit", published->unit, "about", published->about);
-}
-
-static json_t *published_array(const struct klat_run *run)
-{
-	json_t *array = json_array();
-	double value;
-
-	for (int i = 0; i < run->benchmark->published_count; i++)
-		if (beside_published(run, &run->benchmark->published[i], &value))
-			json_array_append_new(array,
-					      published_object(&run->benchmark->published[i]));
-	return array;
-}
-
-int klat_output_published(const struct klat_benchmark *benchmark, FILE *out)
-{
-	json_t *array = json_array();
-	int err;
-
-	for (int i = 0; i < benchmark->published_count; i++)
-		json_array_append_new(array, published_object(&benchmark->published[i]));
-	err = json_dumpf(array, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-	fputc('\n', out);
-	json_decref(array);
-	return err ? -ENOMEM : 0;
-}
-
-static json_t *worker_object(const struct klat_worker *worker)
-{
-	return json_pack(
-		"{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "role",
-		worker->role, "index", worker->index, "cpu", worker->cpu, "policy",
-		klat_policy_name(worker->policy_obtained), "priority", worker->priority_obtained,
-		"pinned", worker->pinned && !worker->strayed, "voluntary",
-		(json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
-		"minor_faults", (json_int_t)worker->minor_faults, "major_faults",
-		(json_int_t)worker->major_faults, "migrations", (json_int_t)worker->migrations,
-		"wait_ns", (json_int_t)worker->wait_ns, "floor", (json_int_t)worker->floor);
-}
-
-static json_t *evidence_object(struct klat_run *run)
-{
-	const struct klat_library *library = run->library;
-	json_t *evidence = json_object(), *workers = json_array(), *counts = json_object(),
-	       *interrupts = json_object();
-
-	for (int i = 0; i < run->worker_count; i++)
-		json_array_append_new(workers, worker_object(&run->workers[i]));
-	for (int i = 0; i < library->count_count; i++)
-		json_object_set_new(counts, library->counts[i].name,
-				    json_integer(library->counts[i].value));
-	for (int row = 0; row < KLAT_IRQ_ROWS; row++) {
-		json_t *cpus = json_object();
-
-		for (int i = 0; i < run->cpu_count && library->after.irq_present[row]; i++) {
-			char cpu[16];
-
-			snprintf(cpu, sizeof(cpu), "%d", run->cpus[i]);
-			json_object_set_new(cpus, cpu,
-					    json_integer(klat_interrupts(run, klat_irq_names[row],
-									 run->cpus[i])));
-		}
-		json_object_set_new(interrupts, klat_irq_names[row], cpus);
-	}
-	json_object_set_new(evidence, "workers", workers);
-	json_object_set_new(evidence, "counts", counts);
-	json_object_set_new(evidence, "interrupts", interrupts);
-	json_object_set_new(evidence, "smi",
-			    library->before.smi < 0
-				    ? json_string("unavailable")
-				    : json_integer(library->after.smi - library->before.smi));
-	json_object_set_new(evidence, "memory_bytes", json_integer(library->measured_memory));
-	json_object_set_new(evidence, "sample_bytes", json_integer(library->samples_size));
-	return evidence;
-}
-
-int klat_output_json(struct klat_run *run, FILE *out)
-{
-	const struct klat_library *library = run->library;
-	bool measured = klat_has_result(run);
-	json_t *metrics = json_array(), *cpus = json_array(), *object;
-	int err;
-
-	for (int m = 0; m < run->benchmark->metric_count && measured; m++)
-		if (library->metrics[m].used)
-			json_array_append_new(metrics, metric_object(run, m));
-	for (int i = 0; i < run->cpu_count && run->cpus; i++)
-		json_array_append_new(cpus, json_integer(run->cpus[i]));
-	object = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:f, s:o, s:s, s:s, s:I, s:o, s:o}",
-			   "program", run->benchmark->name, "version", KLAT_VERSION, "parameters",
-			   library->params, "cpus", cpus, "placement",
-			   library->placement ? library->placement : "", "mode", klat_mode(),
-			   "unit", klat_unit(), "tsc_khz", run->counter_khz, "floor",
-			   klat_emulated() ? json_null() : json_integer(library->floor), "status",
-			   klat_status_name(run->outcome->status), "reason", run->outcome->reason,
-			   "elapsed_ns", (json_int_t)library->elapsed_ns, "evidence",
-			   measured ? evidence_object(run) : json_object(), "metrics", metrics);
-	if (object && library->common.published)
-		json_object_set_new(object, "published", published_array(run));
-	err = object ? json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : -1;
-	fputc('\n', out);
-	json_decref(object);
-	return err ? -ENOMEM : 0;
 }
