@@ -189,17 +189,13 @@ units: $(UNITS)
 	$(give_back)
 
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
-# Without TESTS, the tests that measure run after the others: another test on the machine would disturb them.
+# Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them.
 TESTS ?=
-OTHERS := tests/lab tests/python tests/unit tests/cli/test_make.py tests/cli/test_program_usage.py
-MEASURING := tests/cli tests/python/test_network.py tests/python/test_validation_real.py
 pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
-parallel = -n auto --maxprocesses 4 --dist loadfile
-without = $(patsubst %,--ignore=%,$(filter %.py,$(1)))
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	OPENBLAS_NUM_THREADS=1 $(pytest) -m '$(1)' $(parallel) $(PYTEST) $(OTHERS) $(call without,$(MEASURING)) || status=$$?; \
-	$(pytest) -m '$(1)' $(PYTEST) $(MEASURING) $(call without,$(OTHERS)) || status=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(pytest) -m '$(1) and not alone' -n auto --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
+	$(pytest) -m '$(1) and alone' $(PYTEST) tests || status=$$?; \
 	exit $$status)
 endef
 .PHONY: test test-slow test-long test-build test-slow-build

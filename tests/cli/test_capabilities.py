@@ -9,6 +9,8 @@ import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, Done, command
 
+pytestmark = pytest.mark.alone
+
 Words = list[str | Path]
 FAST = ("pipes", "network")
 # Open to all, as distributions have it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from harness import json_of, until, works
 
+pytestmark = pytest.mark.alone
+
 LOCKS = ("mutex", "pi-mutex")
 
 

@@ -17,6 +17,8 @@ from harness import MEASURED, UNTRUSTED, Session, run
 
 from klat.stats.positions import Order, standouts
 
+pytestmark = pytest.mark.alone
+
 RUNS, ITERATIONS = 24, 150
 ONE_CPU = ("--cpus", "1,1")
 SPINNING = ("transport", "--wait", "spin")

@@ -35,50 +35,44 @@ DESCRIPTORS = ("socketpair", "pipe", "eventfd")
 SMALL = ("--pairs", "50", "--active", "10", "--writes", "500", "--iterations", "4")
 
 
-_session: list[Path] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """For all runs, so that the counter is calibrated once."""
-    _session[:] = [tmp_path_factory.mktemp("session")]
-
-
 def evidence(*options: str) -> dict[str, int]:
     """Of a run that is to be trusted. A backend that this machine or build lacks is a skip."""
-    done = works("eventloop", *options, "--record", *_session, "--json")
+    done = works("eventloop", *options, "--json")
     assert done.status == harness.MEASURED, str(done)
     return dict(json_of(done)["evidence"]["counts"])
 
 
-@pytest.mark.parametrize("backend, descriptor", combined(ALL, DESCRIPTORS))
-def test_every_byte_is_written_and_read_where_it_belongs(backend: str, descriptor: str) -> None:
-    counts = evidence("--backend", backend, "--descriptor", descriptor, *SMALL)
+EXTRAS = [("--timers",), (), ("--fresh",), ("--fresh", "--timers")]
+
+
+@pytest.mark.parametrize("backend, descriptor, extras", combined(ALL, DESCRIPTORS, EXTRAS))
+def test_every_byte_is_written_and_read_where_it_belongs(
+    backend: str, descriptor: str, extras: tuple[str, ...]
+) -> None:
+    """And a timer is set for each pair and in each callback, and none fires."""
+    counts = evidence("--backend", backend, "--descriptor", descriptor, *extras, *SMALL)
     assert counts["written"] == counts["read"] == counts["observed"] * 500
     assert counts["wrong_bytes"] == counts["wrong_pairs"] == 0
     # Ten bytes in step: fifty rounds of the chain.
     assert counts["passes"] - counts["empty_passes"] >= counts["observed"] * 50
     assert counts["events_per_pass"] == counts["read"] // counts["passes"]
+    if "--timers" in extras:
+        assert counts["timers_fired"] == 0
+        assert counts["timers_set"] == counts["observed"] * 50 + counts["read"] + counts["spurious"]
 
 
 SIZES = [(1, 1, 1), (1, 1, 100), (2, 2, 2), (7, 7, 7000), (10, 9, 11), (252, 100, 1000)]
 
 
-@pytest.mark.parametrize("backend, size", combined(ALL, SIZES))
-def test_any_chain_comes_to_its_end(backend: str, size: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("backend, size, extras", combined(ALL, SIZES, [(), ("--timers",)]))
+def test_any_chain_comes_to_its_end(
+    backend: str, size: tuple[int, int, int], extras: tuple[str, ...]
+) -> None:
     """Bytes that meet in a pair, that go round many times, that stop where they began."""
     pairs, active, writes = size
     sizes = ("--pairs", str(pairs), "--active", str(active), "--writes", str(writes))
-    for options in ([], ["--timers"]):
-        counts = evidence("--backend", backend, *sizes, "--iterations", "3", *options)
-        assert counts["written"] == counts["read"] == counts["observed"] * writes
-
-
-@pytest.mark.parametrize("backend", ALL)
-def test_a_timer_is_set_for_each_pair_and_in_each_callback_and_fires_never(backend: str) -> None:
-    counts = evidence("--backend", backend, "--timers", *SMALL)
-    assert counts["timers_fired"] == 0
-    assert counts["timers_set"] == counts["observed"] * 50 + counts["read"] + counts["spurious"]
+    counts = evidence("--backend", backend, *sizes, "--iterations", "3", *extras)
+    assert counts["written"] == counts["read"] == counts["observed"] * writes
 
 
 @pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
@@ -111,14 +105,8 @@ def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
 def test_with_a_limit_no_pair_starves() -> None:
     """Else bytes would pile up in one pair, until its buffer is full."""
     for backend in OWN:
-        sizes = ("--pairs", "900", "--active", "900", "--writes", "5000", "--iterations", "2")
-        evidence("--backend", backend, "--batch", "1", *sizes)
-
-
-@pytest.mark.parametrize("backend", ALL)
-def test_fresh_descriptors_do_as_well(backend: str) -> None:
-    counts = evidence("--backend", backend, "--fresh", "--timers", *SMALL)
-    assert counts["written"] == counts["read"] == counts["observed"] * 500
+        sizes = ("--pairs", "900", "--active", "900", "--writes", "5000")
+        evidence("--backend", backend, "--batch", "1", *sizes, "--iterations", "1", "--warmup", "0")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +114,7 @@ def test_fresh_descriptors_do_as_well(backend: str) -> None:
 )
 def test_a_byte_lost_or_gone_astray_is_found_out(backend: str, descriptor: str, fault: str) -> None:
     options = ("--backend", backend, "--descriptor", descriptor, "--plant", fault)
-    done = run("eventloop", *options, *SMALL, "--record", *_session, "--json")
+    done = run("eventloop", *options, *SMALL, "--json")
     if done.status == SKIPPED:
         harness.lacking(done.err.strip())
     assert done.status == UNTRUSTED, str(done)
@@ -168,6 +156,7 @@ def test_the_loop_is_a_process_of_one_thread() -> None:
         assert len(os.listdir(f"/proc/{loop}/task")) == 1
 
 
+@pytest.mark.alone
 def test_counting_is_apart_from_timing() -> None:
     """Traced, each call takes microseconds more: none of them may be in a sample."""
 
@@ -178,6 +167,7 @@ def test_counting_is_apart_from_timing() -> None:
     assert least("--count-syscalls") < 2 * least()
 
 
+@pytest.mark.alone
 def test_every_call_costs_something() -> None:
     """Metrics apart: registering four times as many pairs takes longer, and so does writing four times as much."""
 
@@ -348,7 +338,7 @@ def test_system_calls_that_cannot_be_traced_are_a_skip() -> None:
 
 def test_published_figures_stand_beside_the_published_workload() -> None:
     def shown(*options: str) -> str:
-        return works("eventloop", "--iterations", "2", "--published", *options).out
+        return works("eventloop", "--iterations", "1", "--warmup", "0", "--published", *options).out
 
     assert re.search(r"^loop 7465000 ns, here \d+ ns on average\n  libev, ", shown(), re.MULTILINE)
     assert "total 9513000 ns" in shown("--timers") and "loop 9562000 ns" in shown("--timers")
@@ -439,11 +429,11 @@ def dasynq_counts(program: Path, *options: str) -> dict[str, int]:
     return dict(json_of(done)["evidence"]["counts"])
 
 
-@pytest.mark.parametrize("descriptor", DESCRIPTORS)
 @pytest.mark.parametrize(
-    "options", [[], ["--timers"], ["--timers", "--fresh"], ["--batch", "3"]], ids=" ".join
+    "options, descriptor",
+    combined([(), ("--timers",), ("--timers", "--fresh"), ("--batch", "3")], DESCRIPTORS),
 )
-def test_dasynq_brings_every_byte(dasynq: Path, options: list[str], descriptor: str) -> None:
+def test_dasynq_brings_every_byte(dasynq: Path, options: tuple[str, ...], descriptor: str) -> None:
     counts = dasynq_counts(dasynq, "--descriptor", descriptor, *options)
     assert counts["written"] == counts["read"] == counts["observed"] * 500
     assert counts["wrong_bytes"] == counts["wrong_pairs"] == 0

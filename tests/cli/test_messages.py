@@ -24,6 +24,8 @@ from harness import (
     works,
 )
 
+pytestmark = pytest.mark.alone
+
 ALONE = ("call", "pass-write", "pass-epoll")
 WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
 ONE_CPU = ("--cpus", "1,1")

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 from harness import json_of, works
+
+pytestmark = pytest.mark.alone
 
 CPU = max(os.sched_getaffinity(0))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from harness import json_of, until, works
+
+pytestmark = pytest.mark.alone
 
 
 def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time: None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness import MEASURED, ROOT, SKIPPED, command, json_of, path_of
 
 # The variant is compiled first.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network")
 UNITS = sorted(path.stem for path in (ROOT / "tests/unit").glob("test_*.c"))

@@ -15,61 +15,111 @@ import harness
 import pytest
 from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, gone, path_of
 
-ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+pytestmark = pytest.mark.alone
+
+LATENCY = "/dev/cpu_dma_latency"
 
 
-def assert_nothing_recorded(session: Path) -> None:
-    assert not (session / "runs.csv").exists()
-    assert not list(session.glob("samples/*"))
+def knobs() -> dict[str, bytes]:
+    """Everything of the machine that a program could have touched."""
+    found: dict[str, bytes] = {}
+    for pattern in (
+        "proc/sys/kernel/sched_*",
+        "proc/sys/kernel/timer_migration",
+        "proc/sys/kernel/numa_balancing",
+        "proc/sys/kernel/watchdog*",
+        "proc/sys/vm/*",
+        "proc/sys/net/ipv4/ip_forward",
+        "proc/sys/net/ipv4/conf/*/*",
+        "proc/irq/*/smp_affinity",
+        "sys/devices/system/cpu/cpu*/online",
+        "sys/devices/system/cpu/cpu*/cpufreq/scaling_*_freq",
+        "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        "sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "sys/module/haltpoll/parameters/*",
+    ):
+        for path in Path("/").glob(pattern):
+            try:
+                found[str(path)] = path.read_bytes()
+            except OSError:
+                pass
+    for path in ("/proc/mounts", "/proc/modules", LATENCY):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                found[path] = file.read(4) if path.startswith("/dev") else file.read(1 << 20)
+        except OSError:
+            pass
+    if "/proc/modules" in found:
+        # Which there are; their use counts are other people's affair.
+        lines = found["/proc/modules"].splitlines()
+        found["/proc/modules"] = b" ".join(sorted(line.split()[0] for line in lines))
+    for words in (
+        "ip -o link",
+        "ip -o address",
+        "ip route show table all",
+        "ip -6 route",
+        "ip netns list",
+    ):
+        found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
+    return found
 
 
-@pytest.mark.parametrize("number", ENDING)
-def test_a_signal_ends_the_run_by_that_signal(
-    program: str, number: signal.Signals, tmp_path: Path
+def sent(number: signal.Signals) -> Callable[[Running], None]:
+    return lambda running: running.process.send_signal(number)
+
+
+def sent_to_group(running: Running) -> None:
+    os.killpg(running.process.pid, signal.SIGINT)
+
+
+def measured_process(number: signal.Signals) -> Callable[[Running], None]:
+    return lambda running: os.kill(min(running.children), number)
+
+
+INTERRUPTED = "interrupted, nothing recorded\n"
+# What ends the run, the status of the program, and the end of what it says.
+ENDINGS: dict[str, tuple[Callable[[Running], None], int, str]] = {
+    "SIGINT": (sent(signal.SIGINT), -signal.SIGINT, INTERRUPTED),
+    "SIGTERM": (sent(signal.SIGTERM), -signal.SIGTERM, INTERRUPTED),
+    "SIGHUP": (sent(signal.SIGHUP), -signal.SIGHUP, INTERRUPTED),
+    "SIGQUIT": (sent(signal.SIGQUIT), -signal.SIGQUIT, INTERRUPTED),
+    "Ctrl-C": (sent_to_group, -signal.SIGINT, INTERRUPTED),
+    "supervisor killed": (sent(signal.SIGKILL), -signal.SIGKILL, ""),
+    "measured process killed": (measured_process(signal.SIGKILL), FAILED, "by signal 9 (Killed)\n"),
+    "measured process crashed": (measured_process(signal.SIGSEGV), FAILED, "fault)\n"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_run_that_is_ended_leaves_nothing(
+    program: str, ending: str, tmp_path: Path, root: None, real_time: None
 ) -> None:
-    with Running(program, "--record", tmp_path) as running:
+    """No process, no change of the machine, and in the record at most the error."""
+    end, status, said = ENDINGS[ending]
+    before = knobs()
+    with Running(program, "--record", tmp_path, "--dma-latency", "20") as running:
+        if LATENCY in before:
+            assert struct.unpack("i", knobs()[LATENCY]) == (20,), "the test would see it"
         begun = time.monotonic()
-        running.process.send_signal(number)
+        end(running)
         done = running.end()
-        assert done.status == -number, str(done)
-        assert done.out == "", str(done)
-        assert done.err == f"{program}: interrupted, nothing recorded\n"
         assert not gone(running.children)
         assert time.monotonic() - begun < 2
-    assert_nothing_recorded(tmp_path)
-
-
-def test_ctrl_c_reaches_the_whole_group_and_is_told_once(program: str, tmp_path: Path) -> None:
-    with Running(program, "--record", tmp_path) as running:
-        os.killpg(running.process.pid, signal.SIGINT)
-        done = running.end()
-        assert done.status == -signal.SIGINT, str(done)
-        assert done.err == f"{program}: interrupted, nothing recorded\n"
-        assert not gone(running.children)
-    assert_nothing_recorded(tmp_path)
-
-
-def test_killing_the_supervisor_ends_the_measured_processes(program: str, tmp_path: Path) -> None:
-    with Running(program, "--record", tmp_path) as running:
-        assert running.children
-        running.process.kill()
-        assert running.end().status == -signal.SIGKILL
-        assert not gone(running.children)
-    assert_nothing_recorded(tmp_path)
-
-
-def test_killing_a_measured_process_is_an_error_that_is_recorded(
-    program: str, tmp_path: Path
-) -> None:
-    with Running(program, "--record", tmp_path) as running:
-        os.kill(min(running.children), signal.SIGKILL)
-        done = running.end()
-        assert_one_line(done, program, FAILED)
-        assert "killed by signal 9" in done.err
-        assert not gone(running.children)
-    (row,) = harness.Session(tmp_path).rows
-    assert (row["status"], row["metric"], row["n"]) == ("error", "", "0")
+    assert (done.status, done.out) == (status, ""), str(done)
+    assert done.err.endswith(said) and done.err.count("\n") == bool(said), str(done)
     assert not list(tmp_path.glob("samples/*"))
+    if status == FAILED:
+        (row,) = harness.Session(tmp_path).rows
+        assert (row["status"], row["metric"], row["n"]) == ("error", "", "0")
+    else:
+        assert not (tmp_path / "runs.csv").exists()
+
+    def attempt() -> str:
+        after = knobs()
+        return " ".join(path for path in before | after if before.get(path) != after.get(path))
+
+    harness.until(attempt)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
@@ -163,51 +213,6 @@ def test_a_program_that_waits_for_its_session_can_be_interrupted(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def knobs() -> dict[str, bytes]:
-    """Everything of the machine that a program could have touched."""
-    found: dict[str, bytes] = {}
-    for pattern in (
-        "proc/sys/kernel/sched_*",
-        "proc/sys/kernel/timer_migration",
-        "proc/sys/kernel/numa_balancing",
-        "proc/sys/kernel/watchdog*",
-        "proc/sys/vm/*",
-        "proc/sys/net/ipv4/ip_forward",
-        "proc/sys/net/ipv4/conf/*/*",
-        "proc/irq/*/smp_affinity",
-        "sys/devices/system/cpu/cpu*/online",
-        "sys/devices/system/cpu/cpu*/cpufreq/scaling_*_freq",
-        "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
-        "sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "sys/module/haltpoll/parameters/*",
-    ):
-        for path in Path("/").glob(pattern):
-            try:
-                found[str(path)] = path.read_bytes()
-            except OSError:
-                pass
-    for path in ("/proc/mounts", "/proc/modules", "/dev/cpu_dma_latency"):
-        try:
-            with open(path, "rb", buffering=0) as file:
-                found[path] = file.read(4) if path.startswith("/dev") else file.read(1 << 20)
-        except OSError:
-            pass
-    if "/proc/modules" in found:
-        # Which there are; their use counts are other people's affair.
-        lines = found["/proc/modules"].splitlines()
-        found["/proc/modules"] = b" ".join(sorted(line.split()[0] for line in lines))
-    for words in (
-        "ip -o link",
-        "ip -o address",
-        "ip route show table all",
-        "ip -6 route",
-        "ip netns list",
-    ):
-        found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
-    return found
-
-
 def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root: None, real_time: None) -> None:
     """It wakes every second. Where no CPU is left, beside workers without a priority on the first."""
     every = sorted(os.sched_getaffinity(0))
@@ -225,57 +230,6 @@ def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root: None, real_ti
     for name, words, expected in cases:
         with Running(name, *words) as running:
             assert os.sched_getaffinity(running.process.pid) == expected, (name, words)
-
-
-def supervisor_killed(running: Running) -> None:
-    running.process.kill()
-
-
-def measured_killed(running: Running) -> None:
-    os.kill(min(running.children), signal.SIGKILL)
-
-
-def measured_crashed(running: Running) -> None:
-    os.kill(min(running.children), signal.SIGSEGV)
-
-
-def interrupted(running: Running) -> None:
-    os.killpg(running.process.pid, signal.SIGINT)
-
-
-def terminated(running: Running) -> None:
-    running.process.terminate()
-
-
-HOW: list[Callable[[Running], None]] = [
-    supervisor_killed,
-    measured_killed,
-    measured_crashed,
-    interrupted,
-    terminated,
-]
-
-
-@pytest.mark.parametrize("how", HOW, ids=lambda how: how.__name__)
-def test_the_machine_is_as_it_was(
-    program: str, how: Callable[[Running], None], root: None, real_time: None
-) -> None:
-    before = knobs()
-    assert len(before) > 10
-    with Running(program, "--dma-latency", "20") as running:
-        if "/dev/cpu_dma_latency" in before:
-            assert struct.unpack("i", knobs()["/dev/cpu_dma_latency"]) == (
-                20,
-            ), "the test would see it"
-        how(running)
-        running.end()
-        assert not gone(running.children)
-
-    def attempt() -> str:
-        after = knobs()
-        return " ".join(path for path in before | after if before.get(path) != after.get(path))
-
-    harness.until(attempt)
 
 
 def test_the_machine_is_as_it_was_after_a_whole_run(program: str, root: None) -> None:

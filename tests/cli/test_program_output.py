@@ -7,37 +7,31 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import Session, json_of, measured, rows_of, traits, works
+from harness import Session, json_of, rows_of, traits, works
 
 STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 
 def test_bare_it_prints_what_is_understood_without_the_source(program: str) -> None:
-    done = measured(program)
+    done = works(program)
     assert done.out.startswith(f"{program}: ")
     header = rf"^{traits(program).iterations} records +average +stdev +min +p50 +p99 +max$"
     assert re.search(header, done.out, re.MULTILINE)
     assert re.search(r"^ticks( +([\d.]+|n/a)){6}$", done.out, re.MULTILINE)
     assert re.search(r"^timer floor \d+ ticks", done.out, re.MULTILINE)
-    assert re.search(r"^evidence: (ok|disturbed)", done.out, re.MULTILINE)
-    for line in done.out.splitlines():
-        assert len(line) <= 79, line
-
-
-def test_columns_stand_under_their_names(program: str) -> None:
-    lines = works(program).out.splitlines()
+    assert re.search(r"^evidence: (ok|disturbed|invalid)", done.out, re.MULTILINE)
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 79
     for above, below in zip(lines, lines[1:]):
         if " records " in above:
             ends = [match.end() for match in re.finditer(r"\S+", above)][2:]
-            assert [match.end() for match in re.finditer(r"\S+", below)][
-                1:
-            ] == ends, f"{above}\n{below}"
+            assert [match.end() for match in re.finditer(r"\S+", below)][1:] == ends, done.out
 
 
-@pytest.mark.parametrize("iterations", ["1", "9", "10", "49", "50", "499", "500"])
-def test_a_quantile_that_is_not_supported_is_not_given(program: str, iterations: str) -> None:
+@pytest.mark.parametrize("iterations", ["9", "499", "500"])
+def test_a_quantile_that_is_not_supported_is_not_given(iterations: str) -> None:
     n = int(iterations)
-    words = ("--iterations", iterations, *traits(program).short)
+    program, words = "pipes", ("--iterations", iterations)
     done = works(program, *words, "--json")
     for metric in json_of(done)["metrics"]:
         series = metric["n"] // n
@@ -102,7 +96,8 @@ def test_json_and_the_recorded_row_agree(program: str, tmp_path: Path) -> None:
 def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
     program: str, tmp_path: Path
 ) -> None:
-    works(program, "--iterations", "50", "--record", tmp_path)
+    done = works(program, "--iterations", "50", "--quiet", "--record", tmp_path)
+    assert done.out == ""
     printed = rows_of(works(program, "--csv", "--record", tmp_path).out)
     recorded = Session(tmp_path).rows[-len(printed) :]
     header = (tmp_path / "runs.csv").read_text().splitlines()[0]
@@ -111,12 +106,6 @@ def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
         assert int(kept["first_sample"]) > int(row["first_sample"])
         for name in set(row) - {"first_sample", "check"}:
             assert row[name] == kept[name], name
-
-
-def test_quiet_says_nothing(program: str, tmp_path: Path) -> None:
-    done = works(program, "--quiet", "--record", tmp_path)
-    assert done.out == ""
-    assert Session(tmp_path).rows
 
 
 def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> None:
@@ -133,13 +122,3 @@ def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> N
     harmless = {"address", "count-syscalls", "device", "port", "wait-for"}
     harmless |= {"listen", "connect", "interface"}
     assert own - names <= harmless, own - names
-
-
-def test_diagnostics_never_mix_with_data(program: str) -> None:
-    done = run_planted(program)
-    json_of(done)
-    assert done.err.startswith(f"{program}: invalid: ")
-
-
-def run_planted(program: str) -> harness.Done:
-    return harness.run(program, "--iterations", "50", "--plant", "unpinned", "--json")

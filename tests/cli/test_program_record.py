@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import harness
@@ -83,65 +81,12 @@ def test_the_session_is_described_once(program: str, tmp_path: Path) -> None:
     assert (environment / "proc/sys/kernel/osrelease").read_text().strip() == release
 
 
-@pytest.mark.parametrize("label", ["a b", "näher\n", '"quoted"', "../up", "%s%n", "x" * 300])
-def test_odd_labels_are_kept_as_they_are(label: str, tmp_path: Path) -> None:
-    works("pipes", "--quiet", "--record", tmp_path, "--label", label)
-    assert Session(tmp_path).info["label"] == label
-    assert [path.name for path in tmp_path.parent.glob("up*")] == []
-
-
-def test_another_label_is_refused(program: str, tmp_path: Path) -> None:
-    works(program, "--quiet", "--record", tmp_path, "--label", "stock")
+def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    works("pipes", "--quiet", "--record", tmp_path, "--label", "stock")
     before = (tmp_path / "runs.csv").read_bytes()
-    done = run(program, "--record", tmp_path, "--label", "rt")
-    assert_one_line(done, program, FAILED)
+    done = run("pipes", "--record", tmp_path, "--label", "rt")
+    assert_one_line(done, "pipes", FAILED)
     assert (tmp_path / "runs.csv").read_bytes() == before
-
-
-def edited(session: Path, **values: object) -> None:
-    file = session / "session.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"boot_id": "00000000-0000-0000-0000-000000000000"},
-        {"schema": 2},
-        {"programs": {"pipes": "0" * 64}},
-        {"tsc": None},
-    ],
-    ids=lambda values: next(iter(values)),
-)
-def test_a_session_of_another_boot_schema_or_build_is_refused(
-    values: dict[str, object], tmp_path: Path
-) -> None:
-    works("pipes", "--quiet", "--record", tmp_path)
-    edited(tmp_path, **values)
-    assert_one_line(run("pipes", "--record", tmp_path), "pipes", FAILED)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0"])
-def test_a_damaged_session_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "session.json").write_text(text)
-    assert_one_line(run("pipes", "--record", tmp_path), "pipes", FAILED)
-
-
-@pytest.mark.parametrize("place", ["", "/proc/nowhere", "/dev/null", "/dev/null/below"])
-def test_a_place_that_is_no_directory_is_refused(program: str, place: str) -> None:
-    assert_one_line(run(program, "--record", place), program, FAILED)
-
-
-def test_a_torn_row_is_left_alone_on_a_line_of_its_own(program: str, tmp_path: Path) -> None:
-    works(program, "--quiet", "--iterations", "20", "--record", tmp_path)
-    runs = tmp_path / "runs.csv"
-    whole = runs.read_bytes()
-    runs.write_bytes(whole[:-40])
-    works(program, "--quiet", "--iterations", "20", "--record", tmp_path)
-    after = runs.read_bytes()
-    assert after.startswith(whole[:-40] + b"\n")
-    assert after.endswith(b"\n")
-    assert after[len(whole) - 39 :].count(b"\n") >= int(whole.count(b"\n")) - 1
 
 
 def test_an_unwritable_directory_is_one_line(
@@ -166,7 +111,7 @@ head -c "$5" /dev/zero >"$1/spare"
 cat /dev/zero >"$1/filling" 2>/dev/null || :
 rm "$1/spare"
 status=0
-"$program" --iterations 2000 --warmup 1 $6 --record "$1" || status=$?
+"$program" --iterations 2000 --warmup 1 --record "$1" || status=$?
 cmp "$1/runs.csv" "$4/runs.csv"
 cmp "$1/samples/$name.u64" "$4/$name.u64"
 rm "$1/filling"
@@ -177,16 +122,13 @@ exit $status
 
 
 @pytest.mark.parametrize("spare", [0, 4096])
-def test_a_full_disk_is_one_line_and_loses_nothing(
-    program: str, spare: int, tmp_path: Path, root: None
-) -> None:
+def test_a_full_disk_is_one_line_and_loses_nothing(spare: int, tmp_path: Path, root: None) -> None:
+    program = "pipes"
     disk, copies = tmp_path / "disk", tmp_path / "copies"
     disk.mkdir()
     copies.mkdir()
     script = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh"]
-    short = " ".join(traits(program).short)
-    words = [*script, disk, path_of(program), program, copies, str(spare), short]
-    done = command(words)
+    done = command([*script, disk, path_of(program), program, copies, str(spare)])
     if done.status == harness.SKIPPED:
         harness.lacking(done.err.strip())
     assert done.status == FAILED, str(done)
@@ -197,34 +139,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(
     assert said.startswith(f"{program}: cannot record into") and os.strerror(28) in said, str(done)
     rows = harness.rows_of((copies / "runs.csv").read_text())
     assert len({row["start_ns"] for row in rows}) == 2
-
-
-def test_files_made_under_sudo_belong_to_its_caller(
-    program: str, open_directory: Path, root: None
-) -> None:
-    session = open_directory / "made" / "by" / "sudo"
-    sudo = os.environ | {"SUDO_UID": "1234", "SUDO_GID": "2345"}
-    works(program, "--quiet", "--record", session, env=sudo)
-    made = [session, *session.parents[:2], *session.rglob("*")]
-    assert len(made) > 10
-    for path in made:
-        owner = path.lstat()
-        assert (owner.st_uid, owner.st_gid) == (1234, 2345), path
-
-
-def test_a_session_is_written_by_one_at_a_time(tmp_path: Path) -> None:
-    works("pipes", "--quiet", "--record", tmp_path)
-    before = (tmp_path / "runs.csv").read_bytes()
-    session = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(session, fcntl.LOCK_EX)
-    words = [str(path_of("pipes")), "--quiet", "--record", str(tmp_path)]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
-        assert (tmp_path / "runs.csv").read_bytes() == before
-        os.close(session)
-        assert process.wait(30) in (MEASURED, harness.UNTRUSTED)
-    assert len(Session(tmp_path).rows) == 2
 
 
 def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
@@ -238,10 +152,6 @@ def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
     assert places == [(500 * number, 500) for number in range(12)]
     for row in session.rows:
         assert recomputed(session.samples(row))["mean"] == row["mean"]
-
-
-def test_samples_are_little_endian() -> None:
-    assert sys.byteorder == "little", "the tests read samples as the programs write them"
 
 
 def test_output_that_cannot_be_written_is_told_apart_from_the_record(tmp_path: Path) -> None:

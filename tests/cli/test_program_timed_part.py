@@ -9,6 +9,8 @@ import harness
 import pytest
 from harness import command, json_of, path_of, traits, works
 
+pytestmark = pytest.mark.alone
+
 EXCESS = 8 << 20
 # What the supervising process does while it waits, once a second or whenever a child stops.
 WAITING = {"rt_sigtimedwait", "wait4", "restart_syscall"}

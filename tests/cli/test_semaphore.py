@@ -23,6 +23,8 @@ from harness import (
     works,
 )
 
+pytestmark = pytest.mark.alone
+
 PRIMITIVES = ("posix", "sysv", "futex", "cond", "eventfd", "pipe")
 ONE_CPU = ("--cpus", "1,1")
 SHORT = ("--consumer-burn", "2000", "--idle", "5000")

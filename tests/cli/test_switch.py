@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from harness import UNTRUSTED, Session, json_of, measured, run, until, works
 
+pytestmark = pytest.mark.alone
+
 PEERS = ("thread", "process")
 WAYS = ("yield", "futex")
 

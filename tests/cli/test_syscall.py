@@ -87,6 +87,7 @@ def test_a_call_that_is_none_is_caught(plant: str, options: tuple[str, ...]) -> 
         assert counts["counted"] == 0 and "kernel counted 0 calls" in result["reason"]
 
 
+@pytest.mark.alone
 def test_a_batch_leaves_the_floor_out() -> None:
     def attempt() -> str:
         single = result_of()
@@ -133,6 +134,7 @@ def test_the_order_of_n_and_2n_is_drawn_from_the_seed() -> None:
     assert len({drawn(seed, number) for seed in "12" for number in "123"}) > 3
 
 
+@pytest.mark.alone
 def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
     def attempt() -> str:
         ratio = median("calls_2n", "--batch", "2000") / median("calls_n", "--batch", "1000")
@@ -141,6 +143,7 @@ def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
     until(attempt)
 
 
+@pytest.mark.alone
 def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
     def attempt() -> str:
         session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
@@ -155,6 +158,7 @@ def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
     until(attempt)
 
 
+@pytest.mark.alone
 def test_more_bytes_take_longer() -> None:
     """Which a buffer that nobody fills would not."""
     few = median("call", "--call", "read-zero", "--bytes", "1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from harness import UNTRUSTED, json_of, run, works
 
+pytestmark = pytest.mark.alone
+
 # Each second sample takes one and a half periods. Half a period then remains to sleep, which has to
 # be longer than what a busy host adds to a wakeup.
 LATE = ("--mode", "periodic", "--period", "1000", "--inject", "1500000", "--json")

@@ -21,6 +21,8 @@ from harness import (
     works,
 )
 
+pytestmark = pytest.mark.alone
+
 OPERATIONS = ("munmap", "mprotect", "madvise")
 
 

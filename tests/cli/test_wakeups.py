@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from harness import json_of, until, works
 
+pytestmark = pytest.mark.alone
+
 STATES = Path("/sys/devices/system/cpu/cpu0/cpuidle")
 ITERATIONS = 300
 WARMUP = 50

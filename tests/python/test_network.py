@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ROOT / "network" / "network"
 CLIENT = ROOT / "network" / "client"

@@ -199,6 +199,7 @@ def test_the_helper_refuses_what_is_no_number_of_instructions(
     assert done.returncode == 2 and done.stderr
 
 
+@pytest.mark.alone
 def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
     """The kernel skips a filter whose answer it knows beforehand: this one it must not."""
     if shutil.which("dd") is None:
@@ -216,6 +217,7 @@ def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
 def test_the_quick_form_works() -> None:
     done = subprocess.run(
