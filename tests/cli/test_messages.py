@@ -68,11 +68,15 @@ def test_each_mode_costs_more_than_the_one_before() -> None:
     until(attempt)
 
 
-@pytest.mark.parametrize("mode", ALONE)
 @pytest.mark.parametrize("cost", [("--timer", "per-loop"), ("--alloc", "malloc")])
-def test_each_hidden_cost_is_seen(mode: str, cost: tuple[str, str]) -> None:
+def test_each_hidden_cost_is_seen(cost: tuple[str, str]) -> None:
+    """In the mean, because the median is a multiple of the counter's quantum."""
+
+    def least_mean(*options: str) -> float:
+        return min(result("--mode", "call", *options)["metrics"][0]["mean_ns"] for _ in range(5))
+
     def attempt() -> str:
-        plain, with_cost = hop("--mode", mode), hop("--mode", mode, *cost)
+        plain, with_cost = least_mean(), least_mean(*cost)
         return "" if with_cost > plain else f"{with_cost} ns with it, {plain} without"
 
     until(attempt)
