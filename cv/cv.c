@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -283,8 +282,7 @@ static int setup(struct klat_run *run)
 	int err = init(run->state, o);
 
 	if (err)
-		return klat_error(run, -err, "cannot make a %s: %s", primitive_names[o->primitive],
-				  strerror(-err));
+		return klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive]);
 	if (o->uncontended) {
 		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
 		return 0;

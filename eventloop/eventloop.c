@@ -164,9 +164,7 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 				 "%lld pairs take %lld open files, and the hard limit is %lld "
 				 "(ulimit -Hn): raise it, or use fewer --pairs",
 				 (long long)o->pairs, (long long)files, (long long)hard);
-	return err ? klat_error(run, -err, "cannot raise the limit on open files: %s",
-				strerror(-err))
-		   : 0;
+	return err ? klat_error(run, -err, "cannot raise the limit on open files: %m") : 0;
 }
 
 static int make_loop(struct klat_run *run, struct loop *loop)
@@ -204,8 +202,7 @@ static int setup(struct klat_run *run)
 		return err;
 	err = make_loop(run, &state->loop);
 	if (err)
-		return klat_error(run, -err, "cannot make %lld pairs: %s", (long long)o->pairs,
-				  strerror(-err));
+		return klat_error(run, -err, "cannot make %lld pairs: %m", (long long)o->pairs);
 	if (o->count_calls)
 		err = count_calls(run);
 	/* In a process with several threads, each call counts references to its file. */

@@ -153,8 +153,7 @@ static int failed(struct klat_run *run, int err, const char *what)
 	if (refused(backend, err))
 		return klat_skip(run, "%s refused: %s; %s", backend_names[o->backend],
 				 strerror(-err), backend->denied);
-	return klat_error(run, -err, "%s: cannot %s: %s", backend_names[o->backend], what,
-			  strerror(-err));
+	return klat_error(run, -err, "%s: cannot %s: %m", backend_names[o->backend], what);
 }
 
 /*
@@ -245,5 +244,5 @@ int count_calls(struct klat_run *run)
 				 strerror(-err));
 	if (err == -EAGAIN)
 		return klat_cannot_start(run, -err, "the process whose system calls are counted");
-	return err ? klat_error(run, -err, "cannot count system calls: %s", strerror(-err)) : 0;
+	return err ? klat_error(run, -err, "cannot count system calls: %m") : 0;
 }

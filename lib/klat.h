@@ -485,7 +485,7 @@ void klat_bound_offset(struct klat_run *run, int metric);
 int klat_available_cpus(void);
 
 /* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and
- * -`error`. */
+ * -`error`. In the format of klat_error(), %m stands for the text of `error`. */
 int klat_usage(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_skip(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PRINTF(3, 4);

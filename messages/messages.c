@@ -111,7 +111,7 @@ static int allow_descriptors(struct klat_run *run, const struct costs *costs)
 				 o->threads > 1 ? " or use fewer threads" : "");
 	limit.rlim_cur = needed;
 	return setrlimit(RLIMIT_NOFILE, &limit)
-		       ? klat_error(run, errno, "cannot raise ulimit -n: %s", strerror(errno))
+		       ? klat_error(run, errno, "cannot raise ulimit -n: %m")
 		       : 0;
 }
 
@@ -149,9 +149,8 @@ static int setup(struct klat_run *run)
 		return err;
 	err = init_owners(run);
 	if (err)
-		return klat_error(run, -err, "cannot make %lld queues woken by %s: %s",
-				  (long long)o->threads + !is_alone(o), wake_names[o->wake],
-				  strerror(-err));
+		return klat_error(run, -err, "cannot make %lld queues woken by %s: %m",
+				  (long long)o->threads + !is_alone(o), wake_names[o->wake]);
 	if (is_alone(o)) {
 		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner)->sleeps = KLAT_NEVER;
 		return 0;

@@ -90,10 +90,9 @@ static int open_here(struct klat_run *run)
 		return err;
 	state->socket_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (state->socket_fd < 0)
-		return klat_error(run, errno, "cannot make a UDP socket: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a UDP socket: %m");
 	if (connect(state->socket_fd, (const struct sockaddr *)&peer, sizeof(peer)))
-		return klat_error(run, errno, "no route to the device %s: %s", o->device,
-				  strerror(errno));
+		return klat_error(run, errno, "no route to the device %s: %m", o->device);
 	return 0;
 }
 
@@ -113,8 +112,7 @@ static int check_overlap(struct klat_run *run)
 	int err = 0;
 
 	if (getifaddrs(&interfaces))
-		return klat_error(run, errno, "cannot list the network interfaces: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot list the network interfaces: %m");
 	for (const struct ifaddrs *at = interfaces; at && !err; at = at->ifa_next) {
 		struct sockaddr_in address, netmask;
 		uint32_t common;

@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -191,7 +190,7 @@ static int setup(struct klat_run *run)
 	struct klat_worker *worker;
 
 	if (pipe(state->there) || pipe(state->back))
-		return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a pipe: %m");
 	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
 				 writer);
 	/* With one-way, half of the writer's wakeups end the gap, and no sample contains its wait

@@ -130,8 +130,8 @@ static int init_semaphores(struct klat_run *run)
 		sync_init(&state->nothing[i], SYNC_NONE, 0);
 		err = sync_init(&state->semaphores[i], kind, i == SLOTS ? SLOT_COUNT : 0);
 		if (err)
-			return klat_error(run, -err, "cannot make a %s semaphore: %s",
-					  primitive_names[o->primitive], strerror(-err));
+			return klat_error(run, -err, "cannot make a %s semaphore: %m",
+					  primitive_names[o->primitive]);
 	}
 	return err;
 }

@@ -271,8 +271,7 @@ static int describe_call(struct klat_worker *worker)
 		int fd = open("/dev/null", O_RDONLY);
 
 		if (fd < 0)
-			return klat_error(worker->run, errno, "cannot open /dev/null: %s",
-					  strerror(errno));
+			return klat_error(worker->run, errno, "cannot open /dev/null: %m");
 		close(fd);
 		call->requests[0].expected = fd;
 		call->requests[1] = (struct request){ .number = SYS_close, .arguments = { fd } };
@@ -362,8 +361,8 @@ static int setup(struct klat_run *run)
 	state->null = open("/dev/null", O_WRONLY);
 	state->zero = open("/dev/zero", O_RDONLY);
 	if (state->null < 0 || state->zero < 0)
-		return klat_error(run, errno, "cannot open %s: %s",
-				  state->null < 0 ? "/dev/null" : "/dev/zero", strerror(errno));
+		return klat_error(run, errno, "cannot open %s: %m",
+				  state->null < 0 ? "/dev/null" : "/dev/zero");
 	worker = klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
 	worker->process = o->caller == PROCESS;
 	worker->sleeps = KLAT_NEVER;

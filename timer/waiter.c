@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <ucontext.h>
@@ -238,6 +237,6 @@ int wait_prepare(struct klat_run *run)
 
 	/* Every thread inherits the blocked signal. The spinning one unblocks it. */
 	if (sigaction(SIGALRM, &action, NULL) || hold_alarm(true))
-		return klat_error(run, errno, "cannot set up SIGALRM: %s", strerror(errno));
+		return klat_error(run, errno, "cannot set up SIGALRM: %m");
 	return 0;
 }

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -267,7 +266,7 @@ static int setup(struct klat_run *run)
 
 	/* A huge page counts as one, and has no page table. */
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
-		return klat_error(run, errno, "cannot do without huge pages: %s", strerror(errno));
+		return klat_error(run, errno, "cannot do without huge pages: %m");
 	for (int64_t c = 0; c < o->initiators; c++)
 		klat_worker_add(run, "initiator", c, KLAT_HIGH, contender);
 	if (o->initiators)

@@ -24,7 +24,7 @@ int beat_prepare(struct klat_run *run)
 	const struct sigaction action = { .sa_handler = on_beat };
 
 	if (sigaction(BEAT, &action, NULL))
-		return klat_error(run, errno, "cannot handle a signal: %s", strerror(errno));
+		return klat_error(run, errno, "cannot handle a signal: %m");
 	return 0;
 }
 
@@ -45,8 +45,8 @@ int beat_begin(struct side *side, int64_t ms)
 			       ? klat_skip(side->run,
 					   "cannot make a timer for each side: the limit of "
 					   "pending signals (ulimit -i) is exhausted")
-			       : klat_error(side->run, errno, "cannot make the %s's timer: %s",
-					    side->name, strerror(errno));
+			       : klat_error(side->run, errno, "cannot make the %s's timer: %m",
+					    side->name);
 	timer_settime(side->beat, 0, &beats, NULL);
 	side->beats = true;
 	return 0;

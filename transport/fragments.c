@@ -59,8 +59,8 @@ int fragment_send_failed(struct side *side, uint64_t *since)
 	case ECONNREFUSED:
 		return say_gone(side);
 	default:
-		return klat_error(side->run, errno, "the %s cannot send a datagram: %s", side->name,
-				  strerror(errno));
+		return klat_error(side->run, errno, "the %s cannot send a datagram: %m",
+				  side->name);
 	}
 }
 
@@ -181,8 +181,7 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 		return -EAGAIN;
 	if (errno == ECONNREFUSED)
 		return say_gone(side);
-	return klat_error(side->run, errno, "the %s cannot receive a datagram: %s", side->name,
-			  strerror(errno));
+	return klat_error(side->run, errno, "the %s cannot receive a datagram: %m", side->name);
 }
 
 /* Receive into the place of the first missing part: the right place if no part is lost. */
@@ -235,8 +234,7 @@ int fragment_set_waits(struct klat_run *run, int fd)
 	const struct options *o = run->options;
 
 	if (o->wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
-		return klat_error(run, errno, "cannot keep a socket from blocking: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot keep a socket from blocking: %m");
 	return 0;
 }
 

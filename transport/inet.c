@@ -60,10 +60,10 @@ int inet_socket(struct klat_run *run, int side, int type, struct in_addr address
 	}
 	fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return klat_error(run, errno, "cannot make a socket: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a socket: %m");
 	if (bind(fd, (struct sockaddr *)&own, sizeof(own)))
-		return klat_error(run, errno, "cannot bind a socket to %s: %s",
-				  inet_ntoa(own.sin_addr), strerror(errno));
+		return klat_error(run, errno, "cannot bind a socket to %s: %m",
+				  inet_ntoa(own.sin_addr));
 	return fd;
 }
 
@@ -72,8 +72,7 @@ int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name)
 	socklen_t size = sizeof(*name);
 
 	if (getsockname(fd, (struct sockaddr *)name, &size))
-		return klat_error(run, errno, "cannot read a socket's address: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot read a socket's address: %m");
 	return 0;
 }
 
@@ -84,8 +83,7 @@ int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to)
 	if (errno == ENETUNREACH)
 		return klat_skip(run, "no network interface that is up leads to %s",
 				 inet_ntoa(to->sin_addr));
-	return klat_error(run, errno, "cannot connect to %s: %s", inet_ntoa(to->sin_addr),
-			  strerror(errno));
+	return klat_error(run, errno, "cannot connect to %s: %m", inet_ntoa(to->sin_addr));
 }
 
 int inet_no_delay(struct klat_run *run, int fd)
@@ -93,7 +91,7 @@ int inet_no_delay(struct klat_run *run, int fd)
 	const int yes = 1;
 
 	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)))
-		return klat_error(run, errno, "cannot set TCP_NODELAY: %s", strerror(errno));
+		return klat_error(run, errno, "cannot set TCP_NODELAY: %m");
 	return 0;
 }
 

@@ -186,8 +186,7 @@ static int find_interface(struct klat_run *run, struct in_addr address, char nam
 		return 0;
 	}
 	if (getifaddrs(&interfaces))
-		return klat_error(run, errno, "cannot list the network interfaces: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot list the network interfaces: %m");
 	name[0] = 0;
 	for (const struct ifaddrs *at = interfaces; at; at = at->ifa_next) {
 		struct sockaddr_in own;
@@ -213,8 +212,7 @@ static int check_interface(struct klat_run *run, int fd, const char *name)
 
 	snprintf(request.ifr_name, IFNAMSIZ, "%s", name);
 	if (ioctl(fd, SIOCGIFFLAGS, &request))
-		return klat_error(run, errno, "cannot use the network interface '%s': %s", name,
-				  strerror(errno));
+		return klat_error(run, errno, "cannot use the network interface '%s': %m", name);
 	if (!(request.ifr_flags & IFF_UP))
 		return klat_skip(run, "the network interface %s is down", name);
 	/* The loopback does multicast without the flag. */
@@ -249,11 +247,10 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 		return err;
 	membership.imr_ifindex = if_nametoindex(interface);
 	if (setsockopt(side->in, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof(membership)))
-		return klat_error(run, errno, "cannot join the group " GROUP " on %s: %s",
-				  interface, strerror(errno));
+		return klat_error(run, errno, "cannot join the group " GROUP " on %s: %m",
+				  interface);
 	if (setsockopt(side->out, IPPROTO_IP, IP_MULTICAST_IF, &membership, sizeof(membership)))
-		return klat_error(run, errno, "cannot send to a group through %s: %s", interface,
-				  strerror(errno));
+		return klat_error(run, errno, "cannot send to a group through %s: %m", interface);
 	inet_make_room(run, side->in);
 	err = fragment_set_waits(run, side->in);
 	if (!err)

@@ -57,11 +57,11 @@ static int wait_for_other(struct klat_run *run)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return klat_error(run, errno, "cannot make a socket: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a socket: %m");
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	if (bind(fd, (struct sockaddr *)&own, sizeof(own)) || listen(fd, 1))
-		return klat_error(run, errno, "cannot listen on port %lld: %s%s",
-				  (long long)o->listen, strerror(errno),
+		return klat_error(run, errno, "cannot listen on port %lld: %m%s",
+				  (long long)o->listen,
 				  errno == EADDRINUSE ? "; choose another with --listen" : "");
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr,
@@ -77,7 +77,7 @@ static int wait_for_other(struct klat_run *run)
 	state->control = accept4(fd, (struct sockaddr *)&other, &size, SOCK_CLOEXEC);
 	close(fd);
 	if (state->control < 0)
-		return klat_error(run, errno, "cannot accept a connection: %s", strerror(errno));
+		return klat_error(run, errno, "cannot accept a connection: %m");
 	snprintf(state->other, sizeof(state->other), "%s", inet_ntoa(other.sin_addr));
 	return 0;
 }
@@ -123,8 +123,8 @@ static int go_to_other(struct klat_run *run)
 			return 0;
 		klat_nap(RETRY_MS * 1000000);
 	}
-	return klat_error(run, -err, "no answer from transport --listen at %s in %lld s: %s",
-			  o->connect, (long long)o->wait_for, strerror(-err));
+	return klat_error(run, -err, "no answer from transport --listen at %s in %lld s: %m",
+			  o->connect, (long long)o->wait_for);
 }
 
 static int exchange(struct klat_run *run, const void *own, void *other, size_t size)

@@ -20,8 +20,8 @@ static int fail(struct side *side, const char *what, size_t done)
 {
 	const int err = errno;
 
-	return klat_error(side->run, err, "the %s cannot %s after %zu of %lld bytes: %s",
-			  side->name, what, done, (long long)side->options->bytes, strerror(err));
+	return klat_error(side->run, err, "the %s cannot %s after %zu of %lld bytes: %m",
+			  side->name, what, done, (long long)side->options->bytes);
 }
 
 static int say_closed(struct side *side, size_t done)
@@ -129,8 +129,7 @@ static int set_waits(struct klat_run *run)
 	for (int i = 0; i < 2 && o->wait == SPIN; i++)
 		if (state->sides[i].in >= 0 && (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
 						fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK)))
-			return klat_error(run, errno, "cannot keep a descriptor from blocking: %s",
-					  strerror(errno));
+			return klat_error(run, errno, "cannot keep a descriptor from blocking: %m");
 	return 0;
 }
 
@@ -142,7 +141,7 @@ static int open_pipes(struct klat_run *run)
 		int ends[2];
 
 		if (pipe2(ends, O_CLOEXEC))
-			return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
+			return klat_error(run, errno, "cannot make a pipe: %m");
 		state->sides[i].out = ends[1];
 		state->sides[!i].in = ends[0];
 	}
@@ -155,8 +154,7 @@ static int open_unix(struct klat_run *run)
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
-		return klat_error(run, errno, "cannot make a pair of Unix sockets: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot make a pair of Unix sockets: %m");
 	for (int i = 0; i < 2; i++)
 		state->sides[i].in = state->sides[i].out = ends[i];
 	return set_waits(run);
@@ -173,7 +171,7 @@ static int make_tcp(struct klat_run *run)
 	if (listener < 0)
 		return listener;
 	if (listen(listener, 1))
-		return klat_error(run, errno, "cannot listen: %s", strerror(errno));
+		return klat_error(run, errno, "cannot listen: %m");
 	err = inet_name(run, listener, &name);
 	if (err)
 		return err;
@@ -185,7 +183,7 @@ static int make_tcp(struct klat_run *run)
 		return err;
 	ends[RESPONDER] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	if (ends[RESPONDER] < 0)
-		return klat_error(run, errno, "cannot accept a connection: %s", strerror(errno));
+		return klat_error(run, errno, "cannot accept a connection: %m");
 	close(listener);
 	for (int i = 0; i < 2 && !err; i++) {
 		state->sides[i].in = state->sides[i].out = ends[i];

@@ -307,8 +307,8 @@ static int map_region(struct klat_run *run)
 
 	next = mmap(NULL, 2 * each, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (next == MAP_FAILED)
-		return klat_error(run, errno, "cannot map %zu bytes for the messages: %s", 2 * each,
-				  strerror(errno));
+		return klat_error(run, errno, "cannot map %zu bytes for the messages: %m",
+				  2 * each);
 	/* Fault the pages in now, not in the timed part. */
 	memset(next, 0, 2 * each);
 	state->region = next;

@@ -81,6 +81,7 @@ int klat_skip(struct klat_run *run, const char *format, ...)
 
 int klat_error(struct klat_run *run, int error, const char *format, ...)
 {
+	errno = error;
 	SET_STATUS(KLAT_ERROR);
 	return error ? -error : -EIO;
 }
@@ -92,7 +93,7 @@ int klat_cannot_start(struct klat_run *run, int error, const char *what)
 				 "cannot start %s: a limit (ulimit -u, pids.max, "
 				 "kernel.threads-max) or memory is exhausted",
 				 what);
-	return klat_error(run, error, "cannot start %s: %s", what, strerror(error));
+	return klat_error(run, error, "cannot start %s: %m", what);
 }
 
 int klat_usage(struct klat_run *run, const char *format, ...)

@@ -131,7 +131,7 @@ static int lock(struct klat_run *run, int file)
 				  "--guest-halt-poll at a time",
 				  holder);
 	}
-	return err ? klat_error(run, -err, "cannot lock " VALUE ": %s", strerror(-err)) : 0;
+	return err ? klat_error(run, -err, "cannot lock " VALUE ": %m") : 0;
 }
 
 static _Noreturn void guard(const struct klat_halt_poll *hold, int pipe_end)
@@ -154,7 +154,7 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 	pid_t pid;
 
 	if (pipe2(ends, O_CLOEXEC))
-		return klat_error(run, errno, "cannot make a pipe: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a pipe: %m");
 	hold->lifeline = ends[1];
 	fflush(NULL);
 	pid = fork();
@@ -163,7 +163,7 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 	if (pid < 0)
 		err = klat_cannot_start(run, errno, "the process that restores guest_halt_poll_ns");
 	else if (setpgid(pid, pid))
-		err = klat_error(run, errno, "cannot make a process group: %s", strerror(errno));
+		err = klat_error(run, errno, "cannot make a process group: %m");
 	close(ends[0]);
 	if (pid > 0)
 		hold->guard = pid;
@@ -250,9 +250,7 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 	}
 	if (!err && klat_halt_poll_ns() != ns)
 		err = -EIO;
-	return err ? klat_error(run, -err, "cannot set " VALUE " to %lld: %s", (long long)ns,
-				strerror(-err))
-		   : 0;
+	return err ? klat_error(run, -err, "cannot set " VALUE " to %lld: %m", (long long)ns) : 0;
 }
 
 int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
@@ -301,8 +299,8 @@ int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold)
 			err = put(hold->file, hold->before);
 	}
 	if (err)
-		klat_error(run, -err, "cannot restore %lld in " VALUE ": %s; write it by hand",
-			   (long long)hold->before, strerror(-err));
+		klat_error(run, -err, "cannot restore %lld in " VALUE ": %m; write it by hand",
+			   (long long)hold->before);
 	close(hold->file);
 	*hold = (struct klat_halt_poll){ 0 };
 	return err;

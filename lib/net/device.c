@@ -61,12 +61,12 @@ int klat_net_bring_up(struct klat_run *run, const struct klat_net_device *device
 	const char *failed;
 
 	if (fd < 0)
-		return klat_error(run, errno, "cannot make a UDP socket: %s", strerror(errno));
+		return klat_error(run, errno, "cannot make a UDP socket: %m");
 	disable_ipv6(device->name);
 	failed = configure(fd, device);
 	if (failed)
-		err = klat_error(run, errno, "cannot %s network device %s, %s: %s", failed,
-				 device->name, inet_ntoa(device->address), strerror(errno));
+		err = klat_error(run, errno, "cannot %s network device %s, %s: %m", failed,
+				 device->name, inet_ntoa(device->address));
 	close(fd);
 	return err;
 }
@@ -86,8 +86,7 @@ static int fail_tun(struct klat_run *run, const char *name)
 				  "--device",
 				  name);
 	default:
-		return klat_error(run, errno, "cannot make the tun device %s: %s", name,
-				  strerror(errno));
+		return klat_error(run, errno, "cannot make the tun device %s: %m", name);
 	}
 }
 
@@ -108,8 +107,7 @@ int klat_net_open_tun(struct klat_run *run, const char *name, bool persist)
 	if (ioctl(fd, TUNSETIFF, &request))
 		err = fail_tun(run, name);
 	else if (persist && ioctl(fd, TUNSETPERSIST, 1))
-		err = klat_error(run, errno, "cannot leave %s to its namespace: %s", name,
-				 strerror(errno));
+		err = klat_error(run, errno, "cannot leave %s to its namespace: %m", name);
 	else
 		return fd;
 	close(fd);

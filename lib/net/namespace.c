@@ -21,8 +21,7 @@ int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run))
 	if (waitpid(pid, &status, 0) < 0)
 		return klat_error(run, errno,
 				  "cannot wait for the process that makes the network: "
-				  "%s",
-				  strerror(errno));
+				  "%m");
 	if (WIFSIGNALED(status))
 		return klat_error(run, EIO, "signal %d killed the process that makes the network",
 				  WTERMSIG(status));
@@ -47,7 +46,6 @@ int klat_net_enter_new(struct klat_run *run)
 int klat_net_enter(struct klat_run *run, int namespace)
 {
 	if (setns(namespace, CLONE_NEWNET))
-		return klat_error(run, errno, "cannot enter the network namespace: %s",
-				  strerror(errno));
+		return klat_error(run, errno, "cannot enter the network namespace: %m");
 	return 0;
 }

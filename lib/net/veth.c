@@ -100,8 +100,7 @@ int klat_net_make_veth(struct klat_run *run, const struct klat_net_device device
 			return err;
 		namespaces[i] = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 		if (namespaces[i] < 0)
-			return klat_error(run, errno, "cannot open the network namespace: %s",
-					  strerror(errno));
+			return klat_error(run, errno, "cannot open the network namespace: %m");
 	}
 	err = make_pair(devices[1].name, devices[0].name, namespaces[0]);
 	if (err == -EOPNOTSUPP || err == -EPERM)
@@ -110,8 +109,7 @@ int klat_net_make_veth(struct klat_run *run, const struct klat_net_device device
 				 "module (modprobe veth)",
 				 strerror(-err));
 	if (err)
-		return klat_error(run, -err, "cannot make a pair of virtual interfaces: %s",
-				  strerror(-err));
+		return klat_error(run, -err, "cannot make a pair of virtual interfaces: %m");
 	err = klat_net_bring_up(run, &devices[1]);
 	if (!err)
 		err = klat_net_enter(run, namespaces[0]);

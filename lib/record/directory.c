@@ -107,6 +107,6 @@ int klat_record_directory(struct klat_run *run)
 		at = next;
 	}
 	if (at < 0 && klat_has_result(run))
-		klat_error(run, -at, "cannot record into %s: %s", path, strerror(-at));
+		klat_error(run, -at, "cannot record into %s: %m", path);
 	return at;
 }

@@ -287,7 +287,7 @@ int klat_session_lock(struct klat_run *run, int session)
 				  "process, or record into another directory",
 				  path, holder, limit_ms / 1000);
 	}
-	return err ? klat_error(run, -err, "cannot lock %s: %s", path, strerror(-err)) : 0;
+	return err ? klat_error(run, -err, "cannot lock %s: %m", path) : 0;
 }
 
 /* With a character that changes the direction of text, a label can look like another one. These are

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 void klat_bound_offset(struct klat_run *run, int metric)
 {
@@ -34,8 +33,8 @@ int klat_offsets_narrow(struct klat_run *run)
 						 "the threads that compare the counters");
 		if (err)
 			return klat_error(run, -err,
-					  "cannot compare the counters of CPUs %d and %d: %s",
-					  run->cpus[0], run->cpus[i], strerror(-err));
+					  "cannot compare the counters of CPUs %d and %d: %m",
+					  run->cpus[0], run->cpus[i]);
 	}
 	return 0;
 }

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 int klat_place_given(struct klat_run *run, const char *list)
 {
@@ -77,7 +76,7 @@ static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
 	int available, err = klat_cpus_allowed(allowed);
 
 	if (err)
-		return klat_error(run, -err, "cannot read the affinity mask: %s", strerror(-err));
+		return klat_error(run, -err, "cannot read the affinity mask: %m");
 	available = klat_cpu_weight(allowed);
 	if (run->cpus_given || run->cpu_count <= available || shares_one_cpu(run))
 		return 0;
@@ -100,7 +99,7 @@ int klat_place(struct klat_run *run)
 		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
 		err = run->cpus ? klat_cpus_place(&allowed, distinct, run->cpus) : -ENOMEM;
 		if (err)
-			return klat_error(run, -err, "cannot choose CPUs: %s", strerror(-err));
+			return klat_error(run, -err, "cannot choose CPUs: %m");
 		for (int i = distinct; i < run->cpu_count; i++)
 			run->cpus[i] = run->cpus[0];
 	}

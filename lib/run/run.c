@@ -85,9 +85,7 @@ static int map_workers(struct klat_run *run)
 	/* One worker for each place, and one more if two roles share the first place. */
 	library->worker_capacity = run->most_workers ?: run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
-	return run->workers
-		       ? 0
-		       : klat_error(run, errno, "cannot map shared memory: %s", strerror(errno));
+	return run->workers ? 0 : klat_error(run, errno, "cannot map shared memory: %m");
 }
 
 static int take_policy(struct klat_run *run)
@@ -99,10 +97,9 @@ static int take_policy(struct klat_run *run)
 		return 0;
 	if (policy->asked)
 		return klat_error(run, -err,
-				  "%s:%d refused: %s; run as root, raise RLIMIT_RTPRIO, or ask for "
+				  "%s:%d refused: %m; run as root, raise RLIMIT_RTPRIO, or ask for "
 				  "--policy other",
-				  klat_policy_name(policy->policy), policy->priority,
-				  strerror(-err));
+				  klat_policy_name(policy->policy), policy->priority);
 	klat_warn(run,
 		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with "
 		  "real-time figures",

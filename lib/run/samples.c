@@ -34,8 +34,8 @@ int klat_samples_map(struct klat_run *run)
 	if (library->samples == MAP_FAILED)
 		return klat_error(
 			run, errno,
-			"cannot map %zu bytes of sample buffer: %s; use fewer --iterations",
-			library->samples_size, strerror(errno));
+			"cannot map %zu bytes of sample buffer: %m; use fewer --iterations",
+			library->samples_size);
 	if (numa_available() >= 0 && numa_max_node() > 0)
 		numa_tonode_memory(library->samples, library->samples_size,
 				   klat_cpu_node(run->cpus[0]));

@@ -28,13 +28,12 @@ static int measure(struct klat_run *run)
 		latency_fd = klat_latency_hold(library->common.dma_latency);
 		if (latency_fd < 0)
 			return klat_error(run, -latency_fd,
-					  "cannot hold /dev/cpu_dma_latency: %s; run as root, or "
-					  "without --dma-latency",
-					  strerror(-latency_fd));
+					  "cannot hold /dev/cpu_dma_latency: %m; run as root, or "
+					  "without --dma-latency");
 	}
 	err = run->benchmark->setup(run);
 	if (err && klat_has_result(run))
-		klat_error(run, -err, "setup() failed: %s", strerror(-err));
+		klat_error(run, -err, "setup() failed: %m");
 	if (!err)
 		err = klat_workers_run(run);
 	/* Not the clock of start_ns: that one can be set during the run. */

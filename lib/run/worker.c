@@ -210,9 +210,8 @@ static int start_failed(struct klat_worker *worker, int error)
 				 "memory is exhausted",
 				 worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
-		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %s%s", worker->noun,
+		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %m%s", worker->noun,
 		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
-		strerror(error),
 		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
 }
 
@@ -316,7 +315,7 @@ static int init_barrier(struct klat_run *run)
 	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
 	err = pthread_barrier_init(&run->library->barrier, &attributes, run->worker_count + 1);
 	pthread_barrierattr_destroy(&attributes);
-	return err ? klat_error(run, err, "cannot make a barrier: %s", strerror(err)) : 0;
+	return err ? klat_error(run, err, "cannot make a barrier: %m") : 0;
 }
 
 /* Processes first: a fork copies only the calling thread. */
