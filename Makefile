@@ -262,10 +262,10 @@ lint-c:
 	$(Q)$(PYTHON) -B tests/lint/isa_rules.py $(C_SOURCES)
 lint-build:
 	$(Q)$(MAKE) OUT=build/lint WERROR=1 all lint-layers
-# Which layer of lib may call which: tests/lint/library_rules.py.
+# Which layer of lib may call which, and how long a file may be: tests/lint/library_rules.py.
 lint-layers: $(LIBRARY_OBJECTS)
-	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ $(wildcard lib/*/*.[ch] lib/arch/*/*.[ch]) \
-		$(filter-out $(HELPERS:=.c),$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch])))
+	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ \
+		$(wildcard lib/*/*.[ch] lib/arch/*/*.[ch] load/*.c $(PROGRAMS:%=%/*.[ch]))
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy

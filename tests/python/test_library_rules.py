@@ -54,7 +54,7 @@ def test_downward_calls_are_accepted(tmp_path: Path) -> None:
     [
         ("lib/base/files.c", '#include "run/run.h"\n', "base includes a header of run"),
         ("pipes/pipes.c", '#include "machine/machine.h"\n', "a benchmark includes klat.h"),
-        ("lib/run/run.c", "\n" * (FILE_LINES + 1), f"file of {FILE_LINES + 1} lines"),
+        ("pipes/pipes.c", "\n" * (FILE_LINES + 1), f"file of {FILE_LINES + 1} lines"),
         ("lib/run/run.h", "{\n" + "\n" * (FUNCTION_LINES - 1) + "}\n", "function of"),
     ],
 )
