@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dasynq (https://davmac.org/projects/dasynq), a C++ library of headers: built when they are given,
-// as make DASYNQ=DIR. It arms each watcher for one event and arms it again afterwards, and takes
-// at most 16 events from a call.
+// Dasynq (https://davmac.org/projects/dasynq), a C++ library of headers: make DASYNQ=DIR. It arms
+// each watcher for one event and arms it again afterwards. A call returns at most 16 events.
 #include "eventloop.h"
 
 #include <dasynq.h>
@@ -59,7 +58,7 @@ dasynq_loop &own(loop *of)
 	return *static_cast<dasynq_loop *>(of->own);
 }
 
-// No exception leaves for C.
+// C code cannot handle exceptions.
 template <typename T> int guarded(T action)
 {
 	try {
@@ -91,7 +90,7 @@ int watch(loop *of)
 			watcher &each = own(of).watchers[i];
 
 			each.of = &of->pairs[i];
-			// The lower the number, the more urgent.
+			// The lowest number is the most urgent.
 			each.add_watch(events, each.of->in, dasynq::IN_EVENTS, true,
 				       of->has_priorities ? each.of->level : LEVELS / 2);
 			if (!of->has_timers)

@@ -1,6 +1,6 @@
-# The backends of libraries, as backend:library. A library is there where the linker finds it, for a distribution has it
-# come with its headers; a static program takes static ones. The compiler prints the bare name back of what it lacks.
-# libev brings a likeness of libevent under libevent's own names, so libevent has to be linked before it.
+# The backends that need a library, as backend:library. If the linker finds the library, its headers are taken to be
+# there too. cc -print-file-name prints a path for a library that it finds, and the bare name otherwise. libev contains
+# functions with libevent's names, so libevent comes before it on the linker's command line.
 EVENTLOOP_LIBRARIES := libevent:event_core libev:ev libuv:uv io_uring:uring
 EVENTLOOP_KIND := $(if $(filter 1,$(STATIC)),a,so)
 eventloop_there = $(filter /%,$(shell $(CC) -print-file-name=lib$(lastword $(subst :, ,$(1))).$(EVENTLOOP_KIND) 2>/dev/null))
@@ -12,13 +12,13 @@ LEFT_OUT_eventloop := $(foreach l,$(EVENTLOOP_WITHOUT),eventloop/backend-$(first
 EVENTLOOP_NOTE := $(foreach l,$(EVENTLOOP_WITHOUT),$(firstword $(subst :, ,$(l))))
 EVENTLOOP_NOTE := $(if $(EVENTLOOP_NOTE),$(EVENTLOOP_NOTE) (sudo scripts/deps eventloop installs what they need);)
 
-# Dasynq is headers alone, and in no distribution: make DASYNQ=DIR.
+# Dasynq consists of headers, and no distribution has it: make DASYNQ=DIR.
 DASYNQ ?=
 ifeq ($(DASYNQ),)
 EVENTLOOP_NOTE += dasynq (make DASYNQ=DIR gives its headers)
 else
 DASYNQ_INCLUDE := $(patsubst %/dasynq.h,%,$(firstword $(wildcard $(DASYNQ)/dasynq.h $(DASYNQ)/include/dasynq.h)))
-$(if $(DASYNQ_INCLUDE),,$(error DASYNQ=$(DASYNQ): there is no dasynq.h, nor include/dasynq.h))
+$(if $(DASYNQ_INCLUDE),,$(error DASYNQ=$(DASYNQ) has no dasynq.h and no include/dasynq.h))
 LIBRARIES_eventloop += -lstdc++
 $(BUILD)/eventloop/backend-dasynq.o: eventloop/backend-dasynq.cc $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
@@ -27,7 +27,7 @@ $(OUT:%=%/)eventloop/eventloop: $(BUILD)/eventloop/backend-dasynq.o
 -include $(BUILD)/eventloop/backend-dasynq.d
 endif
 
-# Says it once, and links anew, when what is left out changes.
+# If the list of missing backends changes, prints the list and links again.
 $(OUT:%=%/)eventloop/eventloop: $(BUILD)/eventloop/left-out
 $(BUILD)/eventloop/left-out: FORCE
 	@mkdir -p $(@D)

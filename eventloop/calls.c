@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * ptrace() stops the child where it enters the kernel and where it leaves, which takes far longer
- * than the calls themselves: nothing is to be timed meanwhile. It needs no privilege, and where it
- * is forbidden says so at once.
- */
+/* ptrace() stops the child at each entry to the kernel and at each return. That is much slower than
+ * the calls, so nothing is timed here. It needs no privilege. */
 #include "calls.h"
 
 #include <errno.h>
@@ -24,7 +21,7 @@ static void child(int (*action)(void *argument), void *argument)
 	_exit(-action(argument));
 }
 
-/* Until it ends; its status in *status. */
+/* Count until the child ends. */
 static int follow(pid_t pid, const volatile int *phase, int phases, int64_t *counts, int *status)
 {
 	bool inside = false;

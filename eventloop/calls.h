@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counts the system calls that something makes, by tracing a process of its own that does it. */
+/* Counts system calls by tracing a child process. */
 #ifndef CALLS_H
 #define CALLS_H
 

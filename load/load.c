@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Background loads that keep the kernel busy, each with one kind of work, at SCHED_OTHER until they
- * are ended: what a latency is measured under. Each ends with its parent, however that ends, and
- * leaves nothing behind.
+ * Background loads: each keeps the kernel busy with one kind of work, under SCHED_OTHER, until it
+ * or its parent ends. It leaves no files behind.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,9 +25,9 @@ enum {
 	FILES = 64
 };
 
-/* Work for ever; return errno where that cannot go on, after naming what failed. */
 struct load {
 	const char *name, *summary;
+	/* Runs until something fails. Names what failed, and returns its errno. */
 	int (*work)(const char **failed);
 };
 
@@ -69,7 +68,7 @@ static void read_all(const char *directory, const char *name)
 
 	snprintf(path, sizeof(path), "/proc/%s/%s", directory, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	/* The process may have ended meanwhile, or be another user's. */
+	/* The process may have ended, or belong to another user. */
 	if (fd < 0)
 		return;
 	while (read(fd, text, sizeof(text)) > 0)
@@ -77,7 +76,7 @@ static void read_all(const char *directory, const char *name)
 	close(fd);
 }
 
-/* What ps and top read. */
+/* The files that ps and top read. */
 static int proc(const char **failed)
 {
 	*failed = "/proc";
@@ -136,7 +135,7 @@ static int pipe_traffic(const char **failed)
 	return errno ? errno : EPIPE;
 }
 
-/* Nobody else uses these names. So to remove them is safe in any directory. */
+/* Nobody else uses these names, so remove_files() is safe in any directory. */
 static void file_name(char *name, size_t size, int number)
 {
 	snprintf(name, size, "klat-load-%d", number);
@@ -153,8 +152,8 @@ static void remove_files(int fd, const char *directory)
 	rmdir(directory);
 }
 
-/* In a session of its own, so that what kills a group leaves it alive: it sees the load's end as
- * that of the pipe, and takes the directory away. */
+/* Start a process that removes the directory when this process, and so the pipe, has ended. It has
+ * its own session, so that a signal to the load's process group does not end it. */
 static int clean_up_after(int fd, const char *directory)
 {
 	int ends[2];
@@ -177,7 +176,8 @@ static int clean_up_after(int fd, const char *directory)
 		remove_files(fd, directory);
 		_exit(0);
 	}
-	close(ends[0]); /* the other end stays open as long as this process lives */
+	/* ends[1] stays open until this process ends. */
+	close(ends[0]);
 	return 0;
 }
 
@@ -262,10 +262,11 @@ static void help(void)
 {
 	puts("Usage: load NAME [--cpu N]\n"
 	     "       load --list\n\n"
-	     "Keeps the kernel busy with one kind of work, at SCHED_OTHER, until it is killed or\n"
+	     "Keeps the kernel busy with one kind of work, under SCHED_OTHER, until it is killed "
+	     "or\n"
 	     "its parent ends. --cpu holds it to one CPU. Leaves nothing behind.\n");
 	list(stdout);
-	puts("\nExit status: 1 the work cannot go on; 2 usage.");
+	puts("\nExit status: 1 the work failed; 2 usage.");
 }
 
 static int usage(const char *format, const char *word)
@@ -329,10 +330,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "load: --cpu '%s': there is no such CPU for this process\n", cpu);
 		return 2;
 	}
-	/* Whatever the policy of who starts it. */
+	/* The parent may have another policy. */
 	sched_setscheduler(0, SCHED_OTHER, &ordinary);
 	end_with_parent(parent, SIGTERM);
 	err = load->work(&failed);
-	fprintf(stderr, "load: %s cannot go on: %s: %s\n", load->name, failed, strerror(err));
+	fprintf(stderr, "load: %s stopped: %s: %s\n", load->name, failed, strerror(err));
 	return 1;
 }

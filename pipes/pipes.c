@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pipes between a writer and a reader. Timed in every iteration: from before the write to after
- * the writer has read the reply (round trip), or to after the reader has read the bytes (one-way).
- * Not timed: creating the pipes, the sleep before the next one-way message.
+ * Two pipes between a writer and a reader.
  *
- * The traps: the mean of a whole loop hides the distribution, so each round trip has its stamps. A
- * reader that is still awake when the bytes come makes the pipe look fast, so the kernel must have
- * counted a sleep for each wakeup.
+ * Timed: from before the write until the writer has read the reply (round trip), or until the
+ * reader has read the bytes (one-way). Not timed: creating the pipes, the sleep before a one-way
+ * message.
+ *
+ * Traps:
+ * - The mean of a whole loop hides the distribution. So each round trip has its stamps.
+ * - A pipe looks fast if the reader is still awake when the bytes come. So the kernel must have
+ *   counted a sleep for each wakeup.
  */
 #include "klat.h"
 #include "sync/sync.h"
@@ -114,7 +117,7 @@ static ssize_t write_some(int fd, void *bytes, size_t size)
 	return write(fd, bytes, size);
 }
 
-/* With a negative epoll_fd, the read itself waits. */
+/* Without epoll (a negative epoll_fd), the read waits. */
 static int receive_message(int fd, int epoll_fd, char *bytes, size_t size)
 {
 	struct epoll_event event;
@@ -145,7 +148,7 @@ static int writer(struct klat_worker *worker)
 		uint64_t begin;
 
 		klat_iteration(worker, i);
-		/* Two threads that only wait for each other leave their one CPU no idle time. */
+		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
 		if (o->mode == ONE_WAY && o->gap_us)

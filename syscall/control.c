@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A control by seccomp: a filter refuses the calls with an error that only the filter returns. The
- * filter stays until its process ends and slows down every call, so it has a process of its own.
- */
+/* The filter stays until its process ends, and it slows down every system call. So a child installs
+ * it. */
 #include "syscall.h"
 
 #include <errno.h>
@@ -13,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* No error of the kernel. */
+/* The kernel returns no such error. */
 #define CONTROL_ERROR 2013
 
 static int install_filter(int number, int second)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One system call that does next to nothing: the way into the kernel and out of it again. Timed,
- * on every iteration: one call between two stamps; or, in batches, n calls and 2n, in an order
- * drawn for each iteration. The difference of their means is the time of n without what both have
- * once (two stamps, setting up the loop). It is signed, and no sample is changed to make it. Not
- * timed: libc, for the call is the SYSCALL instruction itself. The traps: libc answers
- * clock_gettime() without the kernel, close() is a cancellation point, and a call that fails is
- * faster than one that works. So every result is compared with the one expected, and the same code
- * is run again afterwards under a seccomp filter that refuses the call with an error of our own,
- * which nobody but the kernel can return.
+ * One system call that does next to nothing: the way into the kernel and back.
+ *
+ * Timed: one call between two stamps. With --batch N: N calls and 2N calls, in a random order. In
+ * the difference of the two means, the stamps and the set-up of the loop cancel.
+ * Not timed: libc, because the program makes the system call itself.
+ *
+ * Traps:
+ * - libc answers clock_gettime() without the kernel, and close() is a cancellation point.
+ * - A call that fails is faster than one that works. So every result is checked.
+ * - A result can be right without the kernel. So the same code runs once more under a seccomp
+ *   filter that refuses the call with an error that only the filter returns.
  */
 #include "syscall.h"
 
@@ -65,9 +67,9 @@ struct state {
 	uint32_t futex;
 	int64_t wrong;       /* calls with another result than expected, warm-up included */
 	int64_t n_first;     /* samples of n calls that were taken before those of 2n */
-	int64_t counted;     /* reads or writes by the kernel's own count, -1 where it keeps none */
-	int64_t intercepted; /* in the control */
-	bool effective;      /* what the calls leave behind is there */
+	int64_t counted;     /* reads or writes that the kernel counted; -1: it does not count */
+	int64_t intercepted; /* calls that the filter refused */
+	bool effective;      /* the calls had their effects */
 };
 
 static const char *const calls[] = {
@@ -115,7 +117,7 @@ static const struct klat_metric metrics[] = {
 	[CALLS_2N] = { "calls_2n", "2N calls", true },
 };
 
-/* Alone, and in batches. */
+/* Beside a single call and beside --batch. */
 #define PUBLISHED_WRITE(ns, about)                                                                 \
 	{ "call", "call=write-null;bytes=30", ns, "ns", about },                                   \
 	{                                                                                          \
@@ -149,8 +151,9 @@ static int configure(struct klat_run *run)
 }
 
 /*
- * `count` calls; returns how many had another result than expected. Never two copies of this code:
- * where it lies changes a call by some nanoseconds, and the difference of n and 2n with it.
+ * Make `count` calls. Returns how many had another result than expected. The program must not have
+ * two copies of this code: its address changes the time of a call by some nanoseconds, and then
+ * the difference between N and 2N calls is wrong.
  */
 static inline __attribute__((always_inline)) int64_t loop(const struct call *call, int64_t count,
 							  bool cached)
@@ -221,7 +224,7 @@ static void call_in_batches(struct klat_worker *worker,
 		klat_rest(worker);
 		state->n_first += klat_is_sample(run, i) && !first;
 		for (int turn = 0; turn < 2; turn++) {
-			/* All that depends on the order is settled before the stamp. */
+			/* Before the stamp: the order must not change the timed code. */
 			const bool twice = turn ? !first : first;
 			const int64_t count = twice ? 2 * o->batch : o->batch;
 			const uint64_t spin = twice && __builtin_parityll(i) ? run->inject : 0;
@@ -240,7 +243,7 @@ static bool cached(const struct klat_run *run)
 	return klat_planted(run, "cached");
 }
 
-/* In the caller, for its parent and its id depend on whether it is a process. */
+/* In the worker: its parent and its id depend on --caller. */
 static int describe_call(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -267,7 +270,7 @@ static int describe_call(struct klat_worker *worker)
 	call->requests[0].number = numbers[o->call];
 	call->count = 1;
 	if (o->call == OPEN_CLOSE) {
-		/* The lowest number that is free, and nothing else here opens a file meanwhile. */
+		/* open() returns the lowest free number. Nothing else here opens a file. */
 		int fd = open("/dev/null", O_RDONLY);
 
 		if (fd < 0)
@@ -283,10 +286,8 @@ static int describe_call(struct klat_worker *worker)
 	return 0;
 }
 
-/*
- * How many reads or writes the kernel has counted of this thread, from /proc/thread-self/io; -1
- * for calls it does not count and where it keeps no such account. Reading it is a read too.
- */
+/* This thread's reads or writes, by /proc/thread-self/io. -1 if the kernel does not count them, or
+ * if the calls are neither. */
 static int64_t count_by_kernel(const struct options *o)
 {
 	const char *row = o->call == READ_ZERO ? "syscr: " : "syscw: ", *at;
@@ -306,7 +307,7 @@ static int64_t count_by_kernel(const struct options *o)
 	return at ? strtoll(at + strlen(row), NULL, 10) : -1;
 }
 
-/* Whether what the calls should have left is there. Before the first of them, the opposite was. */
+/* Whether the calls had their effects. Before the first call, these were not there. */
 static bool took_effect(const struct options *o, const struct state *state)
 {
 	struct timespec now;
@@ -346,7 +347,7 @@ static int caller(struct klat_worker *worker)
 	else
 		call_singly(worker, false);
 	after = count_by_kernel(o);
-	/* The first reading ends after it has been counted itself. */
+	/* The first reading of the file counts as a read in the second. */
 	state->counted = before < 0 ? -1 : after - before - (o->call == READ_ZERO);
 	state->effective = took_effect(o, state);
 	return 0;
@@ -369,8 +370,7 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-/* Of the means, which is signed: an interruption of the n calls can be longer than n more of them.
- */
+/* Signed: an interruption of the N calls can be longer than N calls. */
 static void count_difference(struct klat_run *run)
 {
 	const struct options *o = run->options;

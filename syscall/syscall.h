@@ -10,13 +10,13 @@ struct request {
 	long expected;
 };
 
-/* The second one of a pair, or count is 1. */
+/* What an iteration calls: one request, or a pair. */
 struct call {
 	struct request requests[2];
 	int count;
 };
 
-/* `cached` is the planted fault: the answer of before, without asking the kernel. */
+/* `cached` is the planted fault: the expected result, without a system call. */
 static inline __attribute__((always_inline)) long request(const struct request *of, bool cached)
 {
 	const long *arguments = of->arguments;
@@ -29,9 +29,9 @@ static inline __attribute__((always_inline)) long request(const struct request *
 #define CONTROL_CALLS 100
 
 /*
- * Make the calls of CONTROL_CALLS iterations in a process of their own, under a seccomp filter that
- * refuses `number` and the second call of a pair. Returns how many calls the filter refused, or -1
- * without filters. *refused is in memory that the process shares. `cached` is the planted fault.
+ * Make the calls of CONTROL_CALLS iterations in a new process, under a seccomp filter that refuses
+ * `number` and the second call of a pair. Returns how many calls the filter refused, or -1 without
+ * filters. *refused is in memory that the process shares.
  */
 int64_t control(const struct call *call, int number, bool cached, int64_t *refused);
 

@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lock-free ring of descriptors between one producer and one consumer, after Lamport's (1977),
- * with a slot's own turn in place of the shared head, so that a hand-off moves one cache line: the
- * consumer polls the line that brings the descriptor.
+ * A lock-free ring of descriptors between one producer and one consumer, after Lamport (1977). Each
+ * slot has its own turn instead of a shared head. So a hand-off moves one cache line: the consumer
+ * polls the line that holds the descriptor.
  *
  * Memory order. Positions count from 1 and never wrap (64 bits).
  *
- * - Producer to consumer: the descriptor's fields, and the block that it names, are plain writes
- *   before a release store of `turn`; the consumer reads them after an acquire load that saw that
- *   turn. So whatever the producer wrote before push() is seen after pull().
- * - Consumer to producer: `freed` says how many slots the consumer is done with. Its release store
- *   follows the consumer's reads of the slot; the producer's acquire load precedes the write that
- *   uses the slot again. So no slot is overwritten while it is read.
- * - Each side's own position is plain: nobody else reads it.
+ * - Producer to consumer: the producer writes the descriptor and its block, then stores `turn` with
+ *   release. The consumer loads that turn with acquire, then reads them.
+ * - Consumer to producer: the consumer reads the slot, then stores `freed`, the number of
+ *   slots freed so far, with release. The producer loads it with acquire, then writes the slot
+ * again.
+ * - Only one side reads its own position, so it is plain.
  *
- * Sleeping. A waiter announces itself in a futex word and looks once more before it sleeps; the
- * other side publishes and then looks at the word. This is the store-then-load pattern of Dekker's
- * algorithm, and with release and acquire alone both could miss each other, as each CPU's load may
- * pass its own store. So all four accesses are sequentially consistent: in their one order either
- * the waiter's second look comes after the publication, and sees it, or the other's look comes
- * after the announcement, and wakes. A spinning ring needs none of that and has no full barrier.
+ * Sleeping. A waiter sets a futex word, then looks at the ring once more before it sleeps. The
+ * other side publishes, then looks at the futex word. With release and acquire, a CPU's load may
+ * pass its own store (as in Dekker's algorithm), and both sides could miss each other. So these
+ * four accesses are sequentially consistent. A ring whose sides spin has no full barrier.
  */
 #ifndef KLAT_TRANSPORT_RING_H
 #define KLAT_TRANSPORT_RING_H
@@ -44,17 +41,17 @@ struct ring {
 	struct slot slots[RING_SLOTS];
 	uint64_t freed KLAT_ALIGNED;
 	uint32_t data_awaited KLAT_ALIGNED, space_awaited KLAT_ALIGNED; /* futex words */
-	/* Of the producer alone. */
+	/* Used by the producer only. */
 	uint64_t produced KLAT_ALIGNED, known_freed;
-	/* Of the consumer alone. */
+	/* Used by the consumer only. */
 	uint64_t consumed KLAT_ALIGNED;
 	char chunks[] __attribute__((aligned(4096)));
 };
 
 /*
- * Once in RING_SLOTS messages the producer reads how many slots are free, and the ring starts again
- * at its first slot, which no prefetcher predicts. Such a message takes longer. A random start
- * varies which messages these are; otherwise they would be the same ones in every run.
+ * Two messages in RING_SLOTS take longer: the producer reads `freed`, and the ring starts again at
+ * its first slot, which no prefetcher predicts. Random starts make these other messages in each
+ * run.
  */
 static inline void ring_begin(struct ring *ring)
 {
@@ -73,10 +70,8 @@ static inline void ring_wake(uint32_t *awaited)
 	syscall(SYS_futex, awaited, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/*
- * Wait until *word has reached `value`. When it blocks, the library's limit ends a run that makes
- * no progress.
- */
+/* Wait until *word has reached `value`. A blocking wait has no limit of its own: the library ends a
+ * run without progress. */
 static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t value,
 			    uint32_t *awaited)
 {
@@ -93,7 +88,7 @@ static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t va
 		__atomic_store_n(awaited, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) < value)
 			syscall(SYS_futex, awaited, FUTEX_WAIT, 1, NULL, NULL, 0);
-		/* Otherwise the next publication would make a system call that wakes nobody. */
+		/* Otherwise the next publication makes a system call that wakes nobody. */
 		__atomic_store_n(awaited, 0, __ATOMIC_SEQ_CST);
 	}
 	return 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the transports share: one table of functions each, and the two sides of a channel. A message
- * is a block of --bytes, of which the first HEADER_BYTES belong to the transport and the rest is
- * payload; a word, its number, goes with it, in the header or in a descriptor.
+ * What the transports share. Each is a table of functions that work on the two sides of a channel.
+ * A message is a block of --bytes: a header of HEADER_BYTES, which belongs to the transport, and
+ * the payload. Each message has a word, its number. The word travels in the header or in a
+ * descriptor.
  */
 #ifndef KLAT_TRANSPORT_H
 #define KLAT_TRANSPORT_H
@@ -19,7 +20,7 @@
 #define SMALLEST 32
 #define LARGEST (16 << 20)
 
-/* A spinner's turn, and the pause after it: 87 % of the time, where the kernel's limit is 95 %. */
+/* A spinner spins and pauses in turn. It runs for 87 % of the time; the kernel's limit is 95 %. */
 #define SPIN_MS 40
 #define PAUSE_MS 6
 
@@ -68,15 +69,14 @@ struct options {
 };
 
 /*
- * The number of a message, from 1, warm-up included, in the low bits; above it how often it was
- * sent before. With the highest bit both sides rest after it.
+ * The low bits are the number of the message, from 1, warm-up included. The bits above count how
+ * often it was sent again. If the highest bit is set, both sides rest after the message.
  */
 #define WORD_REST (UINT64_C(1) << 63)
 #define WORD_AGAIN (UINT64_C(1) << 32)
 #define WORD_NUMBER (WORD_AGAIN - 1)
 
-/* The longest datagram of IPv4, less its headers and UDP's; and the shortest to cut a message to.
- */
+/* The largest payload of UDP over IPv4. */
 #define LARGEST_DATAGRAM 65507
 #define SMALLEST_DATAGRAM 256
 #define MOST_FRAGMENTS (LARGEST / (SMALLEST_DATAGRAM - HEADER_BYTES) + 1)
@@ -97,20 +97,23 @@ struct fragment {
 
 static_assert(sizeof(struct fragment) == HEADER_BYTES, "a block's header is a fragment's");
 
-/* What a side did. All are of one type: they are added up as one array. */
+/* What a side did. All fields have one type, because add_up() treats the struct as an array. */
 struct tally {
 	int64_t sent, received, damaged;
 	int64_t bytes_sent, bytes_received;
-	int64_t pauses; /* of a spinner that found nothing for a whole turn */
-	/* Datagrams: messages given up and sent again; parts that came by a repair, were sent for
-	 * one, came twice, or were of a message or an attempt that nobody awaits any more. */
-	int64_t lost, repaired, resent, repeated, outdated;
-	/* Self-tests: datagrams left out, those among them that were the first of their part, held
-	 * back, and sent twice. */
+	int64_t pauses; /* of a spinner that found nothing for SPIN_MS */
+	/* Datagrams. */
+	int64_t lost;     /* messages that were sent again */
+	int64_t repaired; /* parts that arrived by a repair */
+	int64_t resent;   /* parts that were sent for a repair */
+	int64_t repeated; /* parts that arrived twice */
+	int64_t outdated; /* parts of a message or an attempt that is no longer awaited */
+	/* Self-tests: datagrams. `dropped_parts` of the dropped ones carried a part for the first
+	 * time. */
 	int64_t dropped, dropped_parts, reordered, duplicated;
 };
 
-/* One end of the channel. Used by one worker alone once the run has begun. */
+/* One end of the channel. During the run only one worker uses it. */
 struct side {
 	struct klat_run *run;
 	const struct options *options;
@@ -119,9 +122,9 @@ struct side {
 	int index; /* INITIATOR or RESPONDER */
 	const char *name;
 	char *outgoing; /* a block of --bytes */
-	char *incoming; /* the same, where a transport copies */
+	char *incoming; /* the same; NULL if the transport does not copy */
 	struct ring *ring_in, *ring_out;
-	int in, out;      /* descriptors, where there are any */
+	int in, out;      /* descriptors, or -1 */
 	int64_t limit_ms; /* how long it waits for the other side */
 	uint64_t limit;   /* the same in ticks */
 	uint64_t turn;    /* SPIN_MS in ticks */
@@ -129,19 +132,19 @@ struct side {
 	bool spoils;        /* for --plant corrupt, the last byte of what it sends */
 	struct tally tally; /* of the timed part */
 
-	/* Datagrams: the message that is awaited and gathered, the last one that was sent. */
+	/* Datagrams. */
 	uint64_t awaited, gathered_word, sent_word;
-	uint64_t loss_limit; /* udp: ticks until one is sent again; 0 until an answer was late */
-	uint64_t resent;     /* udp: when this message was last sent again, 0 where it was not */
+	uint64_t loss_limit; /* udp: ticks until a message is sent again; 0: no answer was late */
+	uint64_t resent;     /* udp: when this message was last sent again, or 0 */
 	uint32_t parts;      /* datagrams of a message */
-	bool plain;          /* it is one, and no self-test spoils it */
+	bool plain;          /* one datagram, and no self-test */
 	uint32_t gathered, next_part, expected_part;
-	uint32_t landed;                      /* in which part's place the last datagram is */
-	uint8_t seen[MOST_FRAGMENTS / 8 + 1]; /* a bit for each part that is in its place */
+	uint32_t landed;                      /* the last datagram is in the place of this part */
+	uint8_t seen[MOST_FRAGMENTS / 8 + 1]; /* a bit for each part that has arrived */
 	bool lingers;
 	bool beats;
 	timer_t beat;
-	/* Of the self-tests. */
+	/* Self-tests. */
 	uint32_t random;
 	struct fragment held;
 	bool holds;
@@ -162,14 +165,14 @@ struct state {
 };
 
 /*
- * A transport. `open` runs once, in the measured process, before the workers exist, and makes both
- * ends. send() returns when the block is handed over, receive() when a whole one is there, or
- * -errno, described. A sender does not change its block until the answer has come.
+ * open() makes both ends. It runs once, in the measured process, before the workers start. send()
+ * hands over the block; receive() returns when a whole block has arrived. Both return 0 or -errno
+ * after klat_error(). A sender does not change its block until the answer has arrived.
  */
 struct transport {
 	const char *name;
 	bool copies;    /* into the receiver's `incoming` */
-	bool datagrams; /* may lose some; answers again until the initiator has finished */
+	bool datagrams; /* some may be lost: the responder repeats its last answer */
 	bool internet;  /* reaches other namespaces and machines */
 	size_t (*ring_size)(const struct options *options); /* of each direction, or NULL */
 	int64_t (*beat_ms)(const struct options *options);  /* of a side that sleeps, or NULL */
@@ -183,10 +186,8 @@ extern const struct transport pipe_transport, unix_transport, tcp;     /* stream
 extern const struct transport udp;                                     /* udp.c */
 extern const struct transport multicast;                               /* multicast.c */
 
-/*
- * For a loop that polls: whether `limit` ticks are over. `turns` and `since` start at 0, and the
- * counter is read every 256th time.
- */
+/* For a polling loop: whether `limit` ticks are over. `turns` and `since` start at 0. The counter
+ * is read in every 256th call. */
 static inline bool is_over(uint64_t limit, uint32_t *turns, uint64_t *since)
 {
 	if (++*turns & 0xff)
@@ -202,8 +203,9 @@ static inline bool gives_up(const struct side *side, uint32_t *turns, uint64_t *
 }
 
 /*
- * beat.c: signals that end a system call of the worker that began them, every `ms`, until it ends
- * them. beat_prepare() once, before there are workers. 0, or -errno, described.
+ * beat.c: between beat_begin() and beat_end(), a signal every `ms` ends the system call of the
+ * calling worker. Call beat_prepare() once, before the workers start. 0, or -errno after
+ * klat_error().
  */
 int beat_prepare(struct klat_run *run);
 int beat_begin(struct side *side, int64_t ms);
@@ -214,18 +216,17 @@ const struct transport *transport_of(const struct klat_run *run);
 /* pingpong.c: the bodies of the initiator and the responder. */
 int ping(struct klat_worker *worker);
 int pong(struct klat_worker *worker);
-/* Sleep. The evidence does not count it. */
 void pause_ms(struct klat_worker *worker, int ms);
 
-/* Describe that nothing came; returns -ETIMEDOUT. */
+/* klat_error() for a message that did not arrive: returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
-/* Describe that the other side has left; returns -EPIPE. */
+/* klat_error() for the end of the other side: returns -EPIPE. */
 int say_gone(struct side *side);
 
 /* evidence.c */
 void verify_messages(struct klat_run *run);
 
-/* The word in the header of a block that is copied as a whole. */
+/* For transports that copy the whole block, header included. */
 static inline void put_word(char *block, uint64_t word)
 {
 	memcpy(block, &word, sizeof(word));

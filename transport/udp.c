@@ -57,8 +57,8 @@ static int send_again(struct side *side)
 	return fragment_send_all(side, side->sent_word);
 }
 
-/* The responder gets the message before again: its answer was lost. The last part stands for all.
- */
+/* The responder receives the previous message again: its answer was lost. The last part of the
+ * message triggers the repetition. */
 static int answer_again(struct side *side, const struct fragment *header)
 {
 	side->tally.outdated++;
@@ -91,7 +91,8 @@ static int on_nothing(struct side *side, struct patience *patience)
 	return falls_silent(side, patience) ? on_silence(side, patience) : 0;
 }
 
-/* Of the initiator. The first silence began a beat after the message was sent, at most. */
+/* The initiator has received an answer to an earlier attempt. patience->quiet is at most one beat
+ * after the message was sent. */
 static void note_late_answer(struct side *side, const struct fragment *header,
 			     struct patience *patience)
 {
