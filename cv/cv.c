@@ -336,8 +336,6 @@ static const struct klat_benchmark cv = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
 	.policy = SCHED_RR,
 	.high_priority = 98,
 	.faults = { "stale", "late" },

@@ -369,13 +369,13 @@ struct klat_benchmark {
 	int metric_count;
 	const struct klat_published *published;
 	int published_count;
-	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
-	int64_t iterations, warmup;
-	int policy;            /* SCHED_FIFO or SCHED_RR */
-	int high_priority;     /* default of --policy's priority */
-	bool distinct_cpus;    /* roles that spin for each other cannot share a CPU */
-	bool needs_frequency;  /* calibrate before the workers start, not after they end */
-	const char *faults[4]; /* faults for --plant besides the library's own */
+	size_t state_size;          /* of the struct that workers share as worker->state; zeroed */
+	int64_t iterations, warmup; /* 500 and 50 unless set */
+	int policy;                 /* SCHED_FIFO unless set */
+	int high_priority;          /* default of --policy's priority; 50 unless set */
+	bool distinct_cpus;         /* roles that spin for each other cannot share a CPU */
+	bool needs_frequency;       /* calibrate before the workers start, not after they end */
+	const char *faults[4];      /* faults for --plant besides the library's own */
 
 	/*
 	 * Check the options against each other. Set run->cpu_count, the number of CPUs that the

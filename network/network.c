@@ -207,8 +207,6 @@ static const struct klat_benchmark network = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
 	.policy = SCHED_RR,
 	.high_priority = 98,
 	.faults = { "yield" },

@@ -15,7 +15,6 @@
 #include "sync/sync.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -229,10 +228,6 @@ static const struct klat_benchmark pipes = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.configure = configure,
 	.setup = setup,
 };

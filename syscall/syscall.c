@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -443,10 +442,6 @@ static const struct klat_benchmark benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.faults = { "cached", "refused" },
 	.configure = configure,
 	.setup = setup,

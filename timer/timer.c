@@ -17,8 +17,6 @@
  */
 #include "timer.h"
 
-#include <sched.h>
-
 static const char *const methods[] = { "signal",    "itimer",       "timerfd",
 				       "nanosleep", "signal-below", NULL };
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
@@ -152,9 +150,6 @@ static const struct klat_benchmark timer = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
 	.high_priority = 98,
 	.needs_frequency = true,
 	.faults = { "yield", "early", "uncounted" },

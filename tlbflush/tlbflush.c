@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -395,10 +394,6 @@ static const struct klat_benchmark tlbflush = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.distinct_cpus = true,
 	.faults = { "sleep", "apart" },
 	.configure = configure,

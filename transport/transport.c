@@ -23,7 +23,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -401,10 +400,6 @@ static const struct klat_benchmark transport = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.needs_frequency = true,
 	.faults = { "corrupt", "sleep" },
 	.configure = configure,

@@ -5,6 +5,25 @@
 
 #include "record/record.h"
 
+#include <sched.h>
+
+/* What a program runs without options. */
+static inline int64_t klat_options_iterations(const struct klat_benchmark *benchmark)
+{
+	return benchmark->iterations ?: 500;
+}
+
+static inline int64_t klat_options_warmup(const struct klat_benchmark *benchmark)
+{
+	return benchmark->warmup ?: 50;
+}
+
+static inline struct klat_policy klat_options_policy(const struct klat_benchmark *benchmark)
+{
+	return (struct klat_policy){ benchmark->policy ?: SCHED_FIFO,
+				     benchmark->high_priority ?: 50, false };
+}
+
 /* options.c */
 /* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);

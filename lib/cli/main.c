@@ -3,7 +3,6 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +23,7 @@ static int prepare(struct klat_run *run)
 
 	run->iterations = common->iterations;
 	run->warmup = common->warmup;
-	library->policy = (struct klat_policy){ run->benchmark->policy,
-						run->benchmark->high_priority, false };
+	library->policy = klat_options_policy(run->benchmark);
 	if (common->policy) {
 		library->policy.asked = true;
 		if (klat_policy_parse(common->policy, &library->policy))

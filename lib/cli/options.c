@@ -252,10 +252,10 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	}
 	run->iterations_given = common->iterations >= 0;
 	if (!run->iterations_given)
-		common->iterations = benchmark->iterations;
+		common->iterations = klat_options_iterations(benchmark);
 	run->warmup_given = common->warmup >= 0;
 	if (!run->warmup_given)
-		common->warmup = benchmark->warmup;
+		common->warmup = klat_options_warmup(benchmark);
 	err = check_common(run, common);
 out:
 	free(table);
@@ -283,17 +283,20 @@ static const char *value_text(const struct klat_option *option, const void *fiel
 const char *klat_option_default(const struct klat_benchmark *benchmark,
 				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE])
 {
+	const int64_t iterations = klat_options_iterations(benchmark),
+		      warmup = klat_options_warmup(benchmark);
+	const struct klat_policy policy = klat_options_policy(benchmark);
 	const void *field = option->field;
 
 	if (field == &defaults.policy) {
-		snprintf(buffer, KLAT_VALUE_SIZE, "%s:%d", klat_policy_name(benchmark->policy),
-			 benchmark->high_priority);
+		snprintf(buffer, KLAT_VALUE_SIZE, "%s:%d", klat_policy_name(policy.policy),
+			 policy.priority);
 		return buffer;
 	}
 	if (field == &defaults.iterations)
-		field = &benchmark->iterations;
+		field = &iterations;
 	else if (field == &defaults.warmup)
-		field = &benchmark->warmup;
+		field = &warmup;
 	/* A number below the range stands for none. */
 	if (option->type == KLAT_OPTION_INTEGER && *(const int64_t *)field < option->minimum)
 		return "";

@@ -9,7 +9,6 @@
  */
 #include "klat.h"
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -98,10 +97,6 @@ static const struct klat_benchmark benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.faults = { "skip" }, /* --plant skip: times nothing, so that a test sees verify() object */
 	.configure = configure,
 	.setup = setup,

@@ -43,10 +43,6 @@ const struct klat_benchmark test_benchmark = {
 	.examples = "test\tbare\ntest --flag\twith its flag",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.faults = { "sleeping" },
 };
 
