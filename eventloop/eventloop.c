@@ -21,7 +21,6 @@
 
 #include "pairs.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,8 +141,6 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 {
 	const struct options *o = run->options;
 	const char *name = backend_names[o->backend];
-	int64_t files = pairs_files(o->pairs, o->descriptor), hard = 0;
-	int err;
 
 	if (!backend)
 		return klat_skip(run, "this program was built without %s: %s, then build again",
@@ -158,13 +155,7 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 	if (backend->most_pairs && o->pairs > backend->most_pairs)
 		return klat_skip(run, "%s watches %d pairs at most, not %lld", name,
 				 backend->most_pairs, (long long)o->pairs);
-	err = pairs_raise_limit(files, &hard);
-	if (err == -EMFILE)
-		return klat_skip(run,
-				 "%lld pairs take %lld open files, and the hard limit is %lld "
-				 "(ulimit -Hn): raise it, or use fewer --pairs",
-				 (long long)o->pairs, (long long)files, (long long)hard);
-	return err ? klat_error(run, -err, "cannot raise the limit on open files: %m") : 0;
+	return klat_allow_files(run, pairs_files(o->pairs, o->descriptor));
 }
 
 static int make_loop(struct klat_run *run, struct loop *loop)
@@ -280,8 +271,6 @@ static const struct klat_benchmark eventloop = {
 	.state_size = sizeof(struct state),
 	.iterations = 20,
 	.warmup = 4,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.faults = { "lost", "stray" },
 	.configure = configure,
 	.setup = setup,

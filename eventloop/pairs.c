@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 /* Standard streams, the record, and files that a library opens. */
@@ -12,21 +11,6 @@
 int64_t pairs_files(int64_t count, enum descriptor descriptor)
 {
 	return (descriptor == EVENTFD ? 1 : 2) * count + OTHER_FILES;
-}
-
-int pairs_raise_limit(int64_t files, int64_t *hard)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return -errno;
-	if (limit.rlim_cur >= (rlim_t)files)
-		return 0;
-	*hard = limit.rlim_max;
-	if (limit.rlim_max < (rlim_t)files)
-		return -EMFILE;
-	limit.rlim_cur = files;
-	return setrlimit(RLIMIT_NOFILE, &limit) ? -errno : 0;
 }
 
 static int make(const struct loop *loop, int fds[2])

@@ -7,11 +7,6 @@
 
 /* Open files of the pairs and of the rest of the program. */
 int64_t pairs_files(int64_t count, enum descriptor descriptor);
-/*
- * Raise the limit on open files if it is lower. -EMFILE if the hard limit is too low; *hard is then
- * that limit.
- */
-int pairs_raise_limit(int64_t files, int64_t *hard);
 
 /* Make the descriptors of every pair. */
 int pairs_open(struct loop *loop);

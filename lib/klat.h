@@ -494,4 +494,7 @@ int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PR
  * reached. */
 int klat_cannot_start(struct klat_run *run, int error, const char *what);
 
+/* For setup(): raise the soft limit on open files. Skips the run if the hard limit is lower. */
+int klat_allow_files(struct klat_run *run, int64_t files);
+
 #endif

@@ -3,17 +3,15 @@
 #include "messages.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_THREADS 10000
 /* For the program itself, the library and the C library. */
-#define SPARE_DESCRIPTORS 32
+#define OTHER_FILES 32
 
 struct spoke *spokes;
 
@@ -93,28 +91,6 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/* Raise the soft limit if it is too low; the hard limit takes privilege. */
-static int allow_descriptors(struct klat_run *run, const struct costs *costs)
-{
-	const struct options *o = run->options;
-	rlim_t needed = (o->threads + !is_alone(o)) * owner_descriptors(costs) + SPARE_DESCRIPTORS;
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
-		return 0;
-	if (limit.rlim_max < needed)
-		return klat_skip(run,
-				 "--threads %lld needs about %lld descriptors, but the hard limit "
-				 "is %lld: raise it (ulimit -Hn)%s",
-				 (long long)o->threads, (long long)needed,
-				 (long long)limit.rlim_max,
-				 o->threads > 1 ? " or use fewer threads" : "");
-	limit.rlim_cur = needed;
-	return setrlimit(RLIMIT_NOFILE, &limit)
-		       ? klat_error(run, errno, "cannot raise ulimit -n: %m")
-		       : 0;
-}
-
 static int init_owners(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -144,7 +120,8 @@ static int setup(struct klat_run *run)
 				       .alloc = o->alloc,
 				       .polls = klat_planted(run, "poll") };
 	pthread_mutex_init(&state->costs.timers, NULL);
-	err = allow_descriptors(run, &state->costs);
+	err = klat_allow_files(run, (o->threads + !is_alone(o)) * owner_descriptors(&state->costs) +
+					    OTHER_FILES);
 	if (err)
 		return err;
 	err = init_owners(run);
@@ -255,10 +232,6 @@ static const struct klat_benchmark messages = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.iterations = 500,
-	.warmup = 50,
-	.policy = SCHED_FIFO,
-	.high_priority = 50,
 	.needs_frequency = true,
 	.faults = { "poll" },
 	.configure = configure,

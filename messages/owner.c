@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "owner.h"
+#include "messages.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -217,7 +217,7 @@ def test_the_limit_on_open_files_is_raised_or_said() -> None:
     limited[1] = "--nofile=100:600"
     done = command(limited)
     assert_one_line(done, "eventloop", SKIPPED)
-    assert "300 pairs take 664 open files, and the hard limit is 600" in done.err
+    assert "needs 664 open files, and the hard limit is 600" in done.err
     assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
 
 
