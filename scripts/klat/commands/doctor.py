@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 _DESCRIPTION = """\
-Says before a session what on this machine would spoil it, in order of harm,
-each with its cure. Changes nothing. Watches the machine for about a second; run
-it as the session will be run: with sudo, if that is.
+Lists what on this machine would spoil a session, in order of harm, each with
+its cure. Changes nothing. Watches the machine for about a second. Run it as the
+session will be run: with sudo if the session will be.
 
   spoils     figures are wrong, or a program cannot run
-  distorts   figures are those of this setting as much as of the kernel
-  note       to know when reading or comparing
+  distorts   figures depend on this setting as much as on the kernel
+  note       know it when you read or compare figures
+
+Some checks read what only x86 shows: emulation, hypervisor, time-stamp counter
+and clock source. On another architecture they find nothing.
 """
 
 _EPILOG = """\
@@ -28,7 +31,7 @@ output.
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        help="say what on this machine would spoil a session",
+        help="list what on this machine would spoil a session",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,11 +49,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from klat.machine import checks, privileges, system
+    from klat.machine import checks, machine_state, probes
     from klat.machine.findings import spoiled, to_json, to_text
 
-    known = system.gather()
-    findings = checks.examine(known, privileges.attempt(arguments.output, known.cpus_allowed))
+    machine = machine_state.gather()
+    findings = checks.examine(machine, probes.probe(arguments.output, machine.cpus_allowed))
     if arguments.format == "json":
         print(to_json(findings))
     else:

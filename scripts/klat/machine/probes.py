@@ -1,7 +1,7 @@
-"""What can only be found out by trying: what the kernel grants to this user, here, now.
+"""Probes what the kernel grants to this user, here and now.
 
-Being root proves nothing: a container, RT_GROUP_SCHED or a security module may refuse all the
-same. Everything that would change this process is tried in a child.
+To be root proves nothing: a container, RT_GROUP_SCHED or a security module may still refuse. A probe that
+would change this process runs in a child.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Attempts:
-    """Empty text where it worked, else the kernel's reason."""
+class ProbeResults:
+    """A text is the kernel's reason to refuse, or empty if it granted."""
 
     realtime: str
     memory_lock: str
@@ -55,7 +55,7 @@ def _reason(error: OSError) -> str:
 
 
 def _in_child(action: Callable[[], str]) -> str:
-    """What `action` answers in a process of its own."""
+    """What `action` returns in a process of its own, or why it failed."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -71,9 +71,9 @@ def _in_child(action: Callable[[], str]) -> str:
             os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
-        told = pipe.read().decode(errors="replace")
+        result = pipe.read().decode(errors="replace")
     status = os.waitpid(pid, 0)[1]
-    return told if not status else f"ended by signal {status & 0x7F}"
+    return result if not status else f"ended by signal {status & 0x7F}"
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -114,7 +114,7 @@ def _opens(path: str, flags: int) -> str:
     return ""
 
 
-def _results(path: Path) -> tuple[str, int | None]:
+def _results_directory(path: Path) -> tuple[str, int | None]:
     """Why sessions cannot be written below `path`, and how much space is there."""
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
@@ -145,7 +145,7 @@ def _longest_gaps(cpu: int) -> str:
 
 
 def find_gaps(cpus: Sequence[int]) -> tuple[Gap, ...]:
-    """Spin for a tenth of a second on each of the first few CPUs, and see when it was not let."""
+    """Spin for a tenth of a second on each of the first few CPUs: when did the process not run?"""
     gaps = []
     for cpu in cpus[:_SPUN_CPUS]:
         words = _in_child(lambda cpu=cpu: _longest_gaps(cpu)).split()  # type: ignore[misc]
@@ -162,10 +162,10 @@ def _missing() -> Iterable[str]:
             yield module
 
 
-def attempt(results: Path, cpus: Sequence[int]) -> Attempts:
-    """Try everything; takes a tenth of a second for each of up to four CPUs."""
-    refused, free = _results(results)
-    return Attempts(
+def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
+    """Run all probes. It takes a tenth of a second for each of up to four CPUs."""
+    refused, free = _results_directory(results)
+    return ProbeResults(
         realtime=_in_child(_realtime),
         memory_lock=_in_child(_memory_lock),
         namespace=_in_child(_namespace),

@@ -1,7 +1,7 @@
-"""What a machine says about itself in /proc and /sys, as far as it bears on latency.
+"""The state of a machine as /proc and /sys show it, as far as it affects latency.
 
-Everything is read below a root directory, so that a planted tree can stand for any machine. What
-cannot be read is empty or None: that a file is missing is never a finding by itself.
+All files are read below a root directory, so that a test can plant a tree for any machine. A value that
+cannot be read is empty or None. A missing file is no finding: other architectures lack some of them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Consumer:
 
 
 @dataclass(frozen=True)
-class Facts:
-    flags: frozenset[str]  # of the first CPU in /proc/cpuinfo
+class MachineState:
+    flags: frozenset[str]  # of the first CPU in /proc/cpuinfo; only x86 has this line
     model: str
     hypervisor: str  # its name where the flag is set and the name is known
     cpus_online: tuple[int, ...]
@@ -62,7 +62,7 @@ class Facts:
     idle_governor: str
     idle_states: tuple[IdleState, ...]  # enabled ones, of any CPU
     smt: bool
-    turbo: bool
+    turbo: str  # the file that switches it off; empty if it is off
     throttled: int  # how often a CPU has slowed down to cool, since boot
     huge_pages: str  # always, madvise or never
     numa_balancing: bool
@@ -203,9 +203,12 @@ def _meminfo(root: Path, name: str) -> int:
     return 0
 
 
-def _turbo(root: Path) -> bool:
-    cpu = root / "sys/devices/system/cpu"
-    return _text(cpu / "intel_pstate/no_turbo") == "0" or _text(cpu / "cpufreq/boost") == "1"
+def _turbo(root: Path) -> str:
+    for name, on in (("intel_pstate/no_turbo", "0"), ("cpufreq/boost", "1")):
+        file = f"/sys/devices/system/cpu/{name}"
+        if _text(root / file[1:]) == on:
+            return file
+    return ""
 
 
 def _processes(root: Path) -> dict[int, tuple[str, int]]:
@@ -267,8 +270,8 @@ def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) ->
 
 def gather(
     root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
-) -> Facts:
-    """Read every fact. CPU time use is measured for `seconds`."""
+) -> MachineState:
+    """Read it all. The use of CPU time is measured for `seconds`."""
     cpu = root / "sys/devices/system/cpu"
     kernel = root / "proc/sys/kernel"
     flags, model = _cpuinfo(root)
@@ -283,7 +286,7 @@ def gather(
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
 
-    return Facts(
+    return MachineState(
         flags=flags,
         model=model,
         hypervisor=_hypervisor(root, clocksources) if "hypervisor" in flags else "",
