@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SessionWriter, SideWriter, SyntheticSession
+from written_sessions import NewSession, SideWriter, SyntheticSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 
 @pytest.fixture
-def session_writer(tmp_path: Path) -> SessionWriter:
-    """`session_writer("stock/1", label="stock", …)` makes a SyntheticSession below
+def new_session(tmp_path: Path) -> NewSession:
+    """`new_session("stock/1", label="stock", …)` makes a SyntheticSession below
     tmp_path/results."""
 
     def write(name: str = "stock/1", **info: Any) -> SyntheticSession:
@@ -24,8 +24,8 @@ def session_writer(tmp_path: Path) -> SessionWriter:
 
 
 @pytest.fixture
-def side(session_writer: SessionWriter, tmp_path: Path) -> SideWriter:
-    return SideWriter(session_writer, tmp_path / "results")
+def side(new_session: NewSession, tmp_path: Path) -> SideWriter:
+    return SideWriter(new_session, tmp_path / "results")
 
 
 @pytest.fixture

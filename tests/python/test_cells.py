@@ -7,10 +7,8 @@ import io
 from pathlib import Path
 
 import pytest
-from test_export import RT, label
-from written_sessions import SessionWriter
+from written_sessions import RT, Klat, NewSession, write_label
 
-from klat.cli import main
 from klat.report.tables.cells import cells, text
 
 
@@ -44,10 +42,9 @@ def test_numbers_stay_numbers() -> None:
 
 @pytest.mark.parametrize("command", ["summary", "compare"])
 def test_a_label_that_is_a_formula_is_text_in_csv(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], command: str
+    new_session: NewSession, klat: Klat, command: str
 ) -> None:
-    stock: Path = label(session_writer, "=1+2")
-    paths = [stock, label(session_writer, "rt", **RT)] if command == "compare" else [stock]
-    main([command, *map(str, paths), "--format", "csv"])
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    stock: Path = write_label(new_session, "=1+2")
+    paths = [stock, write_label(new_session, "rt", **RT)] if command == "compare" else [stock]
+    rows = list(csv.DictReader(io.StringIO(klat(command, *paths, "--format", "csv")[1])))
     assert {row["base" if command == "compare" else "label"] for row in rows} == {"'=1+2"}

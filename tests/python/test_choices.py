@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import NewSession, SyntheticSession, Klat, stepped
 
 from klat.compare import sweeps
-from klat.cli import main
 from klat.compare.measurements import read_labels
 from klat.compare.published import Published
 from klat.report.plot.axis import common_axis
@@ -30,13 +29,9 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "published", lambda benchmark: ())
 
 
-def samples(median: int) -> list[int]:
-    return [median + 26 * ((i * 8) % 21 - 10) for i in range(630)]
-
-
 def point(writer: SyntheticSession, params: str, *medians: int, **more: str) -> None:
     for median in medians:
-        writer.run({"item": samples(median)}, benchmark="queue", params=params, **more)
+        writer.run({"item": stepped(median)}, benchmark="queue", params=params, **more)
 
 
 def found(*paths: Path) -> list[Sweep]:
@@ -44,13 +39,14 @@ def found(*paths: Path) -> list[Sweep]:
     return sweeps.sweeps(labels, curve_names(labels))
 
 
-def summary(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    assert main(["summary", *map(str, words)]) == 0
-    return capsys.readouterr().out
+def summary(klat: Klat, *words: str | Path) -> str:
+    status, out, _ = klat("summary", *words)
+    assert status == 0
+    return out
 
 
-def test_choices_stand_from_the_lowest_figure_to_the_highest(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_choices_stand_from_the_lowest_figure_to_the_highest(new_session: NewSession) -> None:
+    writer = new_session()
     for kind, median in (("pipe", 5_200), ("futex", 2_600), ("queue", 7_800)):
         point(writer, f"kind={kind};size=1", median, median + 520)
     (sweep,) = found(writer.path)
@@ -62,8 +58,8 @@ def test_choices_stand_from_the_lowest_figure_to_the_highest(session_writer: Ses
     ]
 
 
-def test_a_number_that_is_swept_too_is_the_axis(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_number_that_is_swept_too_is_the_axis(new_session: NewSession) -> None:
+    writer = new_session()
     for kind in "abcd":
         for size in (1, 2):
             point(writer, f"kind={kind};size={size}", 2_600)
@@ -71,18 +67,16 @@ def test_a_number_that_is_swept_too_is_the_axis(session_writer: SessionWriter) -
     assert (sweep.option, sweep.by, sweep.choices) == ("size", ("kind",), ())
 
 
-def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
         point(writer, f"kind=a;size={size}", 2_600)
     point(writer, "kind=b;size=1", 5_200)
     assert [sweep.option for sweep in found(writer.path)] == ["size", "kind"]
 
 
-def test_of_two_options_the_one_with_more_choices_is_the_axis(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_of_two_options_the_one_with_more_choices_is_the_axis(new_session: NewSession) -> None:
+    writer = new_session()
     for kind in "abc":
         for side in ("near", "far"):
             point(writer, f"side={side};kind={kind}", 2_600)
@@ -91,40 +85,36 @@ def test_of_two_options_the_one_with_more_choices_is_the_axis(
     assert {line.name for line in sweep.lines} == {"near", "far"}
 
 
-def test_a_policy_that_was_obtained_is_no_choice(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_policy_that_was_obtained_is_no_choice(new_session: NewSession) -> None:
+    writer = new_session()
     point(writer, "kind=a", 2_600, policy="caller=fifo:50")
     point(writer, "kind=a", 2_600, policy="caller=other:0")
     assert found(writer.path) == []
 
 
-def test_a_choice_of_which_nothing_counts_is_left_out(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_choice_of_which_nothing_counts_is_left_out(new_session: NewSession) -> None:
+    writer = new_session()
     for kind in "ab":
         point(writer, f"kind={kind}", 2_600)
     point(writer, "kind=c", 2_600, status="invalid", reason="moved")
     assert [sweep.choices for sweep in found(writer.path)] == [("a", "b")]
 
 
-def test_the_table_names_the_choices(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_the_table_names_the_choices(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind};size=1", median, median + 520, evidence="calls_per_item=3")
-    rows = [line.split() for line in summary(capsys, writer.path).splitlines()]
+    rows = [line.split() for line in summary(klat, writer.path).splitlines()]
     at = rows.index(["kind", "runs", "item"])
     assert rows[at + 1 : at + 3] == [["futex", "2", "1,100"], ["pipe", "2", "2,100"]]
     assert ["kind", "runs", "calls_per_item"] in rows
-    document = json.loads(summary(capsys, writer.path, "--format", "json"))
+    document = json.loads(summary(klat, writer.path, "--format", "json"))
     points = document["labels"][0]["sweeps"][0]["lines"][0]["points"]
     assert [p["x"] for p in points] == ["futex", "pipe"]
 
 
 def test_what_was_published_of_no_choice_is_told_below(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    new_session: NewSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = (
         Published("item", "size=1", 16_000, "ns", "another machine"),
@@ -133,10 +123,10 @@ def test_what_was_published_of_no_choice_is_told_below(
         Published("item", "size=1;kind=pipe", 17_000, "ns", "a pipe"),
     )
     monkeypatch.setattr(sweeps, "published", lambda benchmark: rows)
-    writer = session_writer()
+    writer = new_session()
     for kind in ("pipe", "futex"):
         point(writer, f"kind={kind};size=1", 2_600)
-    out = summary(capsys, writer.path)
+    out = summary(klat, writer.path)
     assert "published, item: 16,000 ns; another machine" in out
     assert "published, kind=pipe, item: 17,000 ns; a pipe" in out
     assert out.count("published,") == 2
@@ -152,8 +142,8 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert mean_interval(np.array([1.0])) is None
 
 
-def test_runs_of_several_boots_have_no_interval(session_writer: SessionWriter) -> None:
-    first, second = session_writer("stock/1"), session_writer("stock/2", boot_id="another")
+def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None:
+    first, second = new_session("stock/1"), new_session("stock/2", boot_id="another")
     for writer in (first, second):
         for kind in "ab":
             point(writer, f"kind={kind}", 2_600, 2_626, 2_652)
@@ -168,8 +158,8 @@ def figures(*paths: Path) -> list[Figure]:
     return sweep_figures(labels, common_axis(labels))
 
 
-def test_the_figure_has_each_run_the_mean_and_its_interval(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_the_figure_has_each_run_the_mean_and_its_interval(new_session: NewSession) -> None:
+    writer = new_session()
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind}", median, median + 520, median + 260)
     (figure,) = figures(writer.path)
@@ -185,15 +175,15 @@ def test_the_figure_has_each_run_the_mean_and_its_interval(session_writer: Sessi
 
 @needs_gnuplot
 def test_every_kind_of_choice_can_be_drawn(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for number, kind in enumerate(("a", "it's b", "c" * 60)):
         for side in ("near", "far"):
             counts = f"calls_per_item={number};empty_per_item=0"
             point(writer, f"kind={kind};side={side}", 2_600 + number, evidence=counts)
-    status = main(["plot", "--sweeps", str(writer.path), "-o", str(tmp_path / "plots")])
-    assert (status, capsys.readouterr().err) == (0, "")
+    status, _, err = klat("plot", "--sweeps", writer.path, "-o", tmp_path / "plots")
+    assert (status, err) == (0, "")
     assert {path.name for path in (tmp_path / "plots").glob("*.svg")} == {
         "queue-item-by-kind.svg",
         "queue-calls_per_item-by-kind.svg",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from written_sessions import SessionWriter
+from written_sessions import NewSession
 
 from klat.compare.measurements import read_labels
 from klat.compare.sides import read_side
@@ -11,10 +11,8 @@ HOUR_NS = 3600 * 10**9
 BEGUN_NS = 1_700_000_000_000_000_000
 
 
-def test_runs_stay_in_the_order_taken_where_the_clock_was_set(
-    session_writer: SessionWriter,
-) -> None:
-    session = session_writer()
+def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session: NewSession) -> None:
+    session = new_session()
     jumps = (0, HOUR_NS, HOUR_NS, -2 * HOUR_NS, 0, -HOUR_NS)
     for order, jump in enumerate(jumps, start=1):
         start = BEGUN_NS + jump + order * 10**9

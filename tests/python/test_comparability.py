@@ -12,7 +12,7 @@ from written_sessions import (
     CPU,
     RT,
     Klat,
-    SessionWriter,
+    NewSession,
     SideWriter,
     again,
     samples,
@@ -175,22 +175,20 @@ def test_one_missing_environment_does_not_hide_a_difference_in_others(
 
 
 def test_a_unit_clash_within_a_label_is_refused(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     stock, rt = side("stock"), side("rt", **RT)
-    odd = session_writer(
-        "rt/odd", label="rt", boot_id="x", mode="counted", unit="instructions", **RT
-    )
+    odd = new_session("rt/odd", label="rt", boot_id="x", mode="counted", unit="instructions", **RT)
     odd.run({"round_trip": samples(9)})
     status, out, _ = klat("compare", stock, rt)
     assert status == 4 and "unit: " in out
 
 
 def test_two_kernels_under_one_label_are_refused(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     stock, rt = side("stock"), side("rt", **RT)
-    odd = session_writer("rt/odd", label="rt", boot_id="x", kernel_release="6.9", preemption="rt")
+    odd = new_session("rt/odd", label="rt", boot_id="x", kernel_release="6.9", preemption="rt")
     write_environment(odd, {})
     odd.run({"round_trip": samples(52_000)})
     status, out, _ = klat("compare", stock, rt)

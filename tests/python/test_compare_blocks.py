@@ -16,7 +16,7 @@ from written_sessions import (
     CPU,
     RT,
     Klat,
-    SessionWriter,
+    NewSession,
     SideWriter,
     samples,
     words,
@@ -147,7 +147,7 @@ def test_more_boots_of_blocks_show_no_less_than_one(
 
 def took_turns(
     side: SideWriter,
-    writer: SessionWriter,
+    writer: NewSession,
     boots: int,
     blocks_of_boot: int,
     counts: Callable[[str, int, int], bool],
@@ -183,19 +183,15 @@ def took_turns(
 
 @pytest.mark.parametrize("boots", [1, 6])
 def test_without_a_complete_block_a_drift_is_no_difference(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter, boots: int
+    side: SideWriter, klat: Klat, new_session: NewSession, boots: int
 ) -> None:
-    half = took_turns(
-        side, session_writer, boots, 8, lambda name, _, turn: (name, turn) != ("a", 1)
-    )
+    half = took_turns(side, new_session, boots, 8, lambda name, _, turn: (name, turn) != ("a", 1))
     status, out, _ = klat("compare", *half)
     assert status == 3 and "slower" not in out and "complete" in out, out
 
 
-def test_only_complete_blocks_count(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
-) -> None:
-    sides = took_turns(side, session_writer, 6, 4, lambda name, block, turn: block > 0 or turn == 0 or name == "b")  # fmt: skip
+def test_only_complete_blocks_count(side: SideWriter, klat: Klat, new_session: NewSession) -> None:
+    sides = took_turns(side, new_session, 6, 4, lambda name, block, turn: block > 0 or turn == 0 or name == "b")  # fmt: skip
     _, out, _ = klat("compare", *sides, "--format", "json", *MEDIAN)
     (result,) = (r for r in json.loads(out)["against"][0]["cells"][0]["results"] if r["tested"])
     assert result["judgement"]["verdict"] == "same"
@@ -203,11 +199,9 @@ def test_only_complete_blocks_count(
 
 
 def test_incomplete_blocks_are_counted_as_left_out(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
-    sides = took_turns(
-        side, session_writer, 1, 12, lambda name, block, turn: block < 4 or turn == 0
-    )
+    sides = took_turns(side, new_session, 1, 12, lambda name, block, turn: block < 4 or turn == 0)
     _, out, _ = klat("compare", *sides, "--margin", "0.05%")
     assert "8 blocks left out" in words(out) and "now 4" in words(out)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from written_sessions import CPU, RT, Klat, SessionWriter, SideWriter, samples
+from written_sessions import CPU, RT, Klat, NewSession, SideWriter, samples
 
 
 def big(side: SideWriter) -> tuple[Path, Path]:
@@ -85,11 +85,11 @@ def test_lists_and_paragraphs_are_apart_in_markdown(side: SideWriter, klat: Klat
 
 
 def test_bad_input_is_one_sentence_and_status_2(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter, tmp_path: Path
+    side: SideWriter, klat: Klat, new_session: NewSession, tmp_path: Path
 ) -> None:
     stock = side("stock")
     side("two/a"), side("two/b")
-    newer = session_writer("newer/1")
+    newer = new_session("newer/1")
     newer.info["schema"] = 2
     newer.write_info()
     empty = tmp_path / "empty"
@@ -97,7 +97,7 @@ def test_bad_input_is_one_sentence_and_status_2(
     for path, said in (
         (tmp_path / "missing", "no such directory"),
         (empty, "holds no session"),
-        (session_writer("bare/1").path, "nothing to show or compare"),
+        (new_session("bare/1").path, "nothing to show or compare"),
         (newer.path, "use a newer klat"),
         (side.root / "two", "holds 2 labels, two/a, two/b"),
         (stock / "0" / "runs.csv", "is a file"),

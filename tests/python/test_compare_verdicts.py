@@ -12,7 +12,7 @@ import pytest
 from written_sessions import (
     RT,
     Klat,
-    SessionWriter,
+    NewSession,
     SideWriter,
     again,
     samples,
@@ -121,11 +121,11 @@ def test_identical_boots_are_judged_exactly(side: SideWriter, klat: Klat) -> Non
 
 
 def test_a_difference_below_the_counters_granularity_is_not_claimed(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     for label, ticks in (("stock", 338), ("rt", 364)):
         for boot in range(5):
-            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
             for run in range(1, 4):
                 session.run({"call": [ticks] * 100}, run=run)
     status, out, _ = klat("compare", side.root / "stock", side.root / "rt")
@@ -147,13 +147,13 @@ def rounded(ticks: float) -> int:
 def test_runs_off_the_grid_do_not_make_the_counter_finer(
     side: SideWriter,
     klat: Klat,
-    session_writer: SessionWriter,
+    new_session: NewSession,
     true: tuple[float, float],
     odd: dict[int, float],
 ) -> None:
     for label, ticks in zip(("stock", "rt"), true):
         for boot in range(10):
-            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
             for run in range(6):
                 value = rounded(ticks + odd.get(boot * 6 + run, 0))
                 session.run({"call": [value] * 100}, run=run + 1)
@@ -162,12 +162,12 @@ def test_runs_off_the_grid_do_not_make_the_counter_finer(
 
 
 def test_noise_larger_than_a_step_resolves_less_than_a_step(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     draw = np.random.default_rng(1)
     for label, ticks in (("stock", 1000.0), ("rt", 1040.0)):
         for boot in range(10):
-            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
             for run in range(12):
                 value = rounded(ticks + draw.normal(0, 30))
                 session.run({"call": [value] * 100}, run=run + 1)
@@ -216,10 +216,10 @@ def test_the_times_are_compared_where_counters_differ_in_frequency(
 
 
 def test_invalid_runs_are_counted_and_not_judged(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     stock, rt = side("stock"), side("rt", **RT)
-    spoiled = session_writer("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
+    spoiled = new_session("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
     write_environment(spoiled, {})
     spoiled.run({"round_trip": samples(900_000)}, status="invalid", reason="moved")
     status, out, _ = klat("compare", stock, rt)
@@ -280,7 +280,7 @@ def test_a_side_measured_before_the_other_is_named_first(side: SideWriter, klat:
 
 
 def test_more_failures_on_one_side_than_by_chance_are_named_first(
-    side: SideWriter, klat: Klat, session_writer: SessionWriter
+    side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:
     stock, rt = side("stock"), side("rt", **RT)
 

@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from written_sessions import SessionWriter
+from written_sessions import NewSession
 
 from klat.record.environment import ABSENT, Difference, differences, recorded_differences
 
@@ -94,7 +94,7 @@ def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path: Path) -> None:
     assert len(differences(a, b)) <= 1
 
 
-def test_another_machine_or_build_is_a_difference(session_writer: SessionWriter) -> None:
-    a = session_writer("stock/1")
-    b = session_writer("rt/1", label="rt", machine_id=None, programs={"pipes": "11" * 32, "cv": ""})
+def test_another_machine_or_build_is_a_difference(new_session: NewSession) -> None:
+    a = new_session("stock/1")
+    b = new_session("rt/1", label="rt", machine_id=None, programs={"pipes": "11" * 32, "cv": ""})
     assert [d.name for d in recorded_differences(a.info, b.info)] == ["machine_id", "program pipes"]

@@ -11,54 +11,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import RT, Klat, NewSession, samples, write_environment, write_label
 from fakes import ROOT
 
-from klat.cli import main
 from klat.export import RUNS, VERDICTS
 
-RT = {"kernel_release": "6.1.0-rt", "preemption": "rt"}
 TEXT = [name for name in RUNS if name != "parquet"]
-KHZ = 2_600_000  # of the written sessions: 2.6 ticks are a nanosecond
 ODD = 'a/b #1 "x" \\ <é> %=\u2028\x1b[31m'
 
 
-def samples(middle: float, n: int = 600) -> list[int]:
-    body = [max(0, round(middle) + 7 * ((i * 8) % 21 - 10)) for i in range(n)]
-    return [4 * x if i % 100 == 99 else x for i, x in enumerate(body)]
-
-
-def label(
-    writer: SessionWriter, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: object
-) -> Path:
-    """A label's directory, with four runs of pipes a boot, about 52,000 ticks (20 us)."""
-    directory = re.sub(r"\W", "_", name)
-    for boot in range(boots):
-        boot_id = f"boot-{boot}-of-{len(name)}-{ratio}"
-        session = writer(f"{directory}/{boot}", **{"label": name, "boot_id": boot_id, **info})
-        driver = session.path / "environment/sys/devices/system/cpu/cpuidle/current_driver"
-        driver.parent.mkdir(parents=True)
-        driver.write_text("none")
-        for run in range(1, 5):
-            middle = ratio * (52_000 + 52 * boot + 26 * run)
-            session.run({"round_trip": samples(middle)}, run=run, order=run)
-    return session.path.parent
-
-
-def again(path: Path) -> SyntheticSession:
-    session = SyntheticSession.__new__(SyntheticSession)
-    session.path, session.start_ns = path, 1_800_000_000_000_000_000
-    session.info = json.loads((path / "session.json").read_text())
-    return session
-
-
-def export(
-    capsys: pytest.CaptureFixture[str], form: str, *words: object, status: int = 0
-) -> tuple[str, str]:
-    found = main(["export", "--format", form, *map(str, words)])
-    out, err = capsys.readouterr()
+def export(klat: Klat, form: str, *words: object, status: int = 0) -> tuple[str, str]:
+    found, out, err = klat("export", "--format", form, *words)
     assert found == status, err
-    assert "Traceback" not in err
     if status:
         assert out == "" and err.splitlines()[-1].startswith("klat export: ")
     return out, err
@@ -68,10 +32,10 @@ def export(
 
 
 def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    stock, rt = label(session_writer), label(session_writer, "rt", 1.1, **RT)
-    out, err = export(capsys, "gobench", stock, rt)
+    stock, rt = write_label(new_session), write_label(new_session, "rt", 1.1, **RT)
+    out, err = export(klat, "gobench", stock, rt)
     assert err == ""
     configuration: dict[str, str] = {}
     lines: dict[str, list[list[str]]] = {}
@@ -104,28 +68,28 @@ def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
 
 
 def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     configurations = []
-    for path in (label(session_writer), label(session_writer, "rt", **RT)):
-        out, _ = export(capsys, "gobench", path)
+    for path in (write_label(new_session), write_label(new_session, "rt", **RT)):
+        out, _ = export(klat, "gobench", path)
         assert "6.1.0" in out
         configurations.append(set(re.findall(r"^([a-z].*)$", out, re.MULTILINE)))
     assert configurations[0] ^ configurations[1] == {"label: stock", "label: rt"}
 
 
 def test_gobench_never_ends_a_name_in_what_reads_as_a_number_of_cpus(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    session_writer().run({"m": samples(5000)}, params="size=a b/c-16")
-    out, _ = export(capsys, "gobench", session_writer("stock/2").path.parent)
+    new_session().run({"m": samples(5000)}, params="size=a b/c-16")
+    out, _ = export(klat, "gobench", new_session("stock/2").path.parent)
     assert re.search(r"^BenchmarkPipes/.*/size=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
 
 
 def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    document = json.loads(export(capsys, "googlebench", label(session_writer))[0])
+    document = json.loads(export(klat, "googlebench", write_label(new_session))[0])
     assert document["context"]["label"] == "stock"
     assert document["context"]["mhz_per_cpu"] == 2600
     entries = document["benchmarks"]
@@ -144,10 +108,8 @@ def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
         assert entry["run_name"] == runs[0]["name"]
 
 
-def test_pyperf_has_one_value_per_run_in_seconds(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = json.loads(export(capsys, "pyperf", label(session_writer))[0])
+def test_pyperf_has_one_value_per_run_in_seconds(new_session: NewSession, klat: Klat) -> None:
+    document = json.loads(export(klat, "pyperf", write_label(new_session))[0])
     assert document["version"] == "1.0"
     (benchmark,) = document["benchmarks"]
     assert benchmark["metadata"]["unit"] == "second"
@@ -165,9 +127,9 @@ def distribution(text: str) -> list[list[float]]:
 
 
 def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    out, _ = export(capsys, "hgrm", label(session_writer, boots=1))
+    out, _ = export(klat, "hgrm", write_label(new_session, boots=1))
     pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
     rows = distribution(out)
     for value, share, count, *inverse in rows:
@@ -182,15 +144,15 @@ def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
 
 
 def test_hgrm_of_several_distributions_wants_a_directory(
-    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, tmp_path: Path, klat: Klat
 ) -> None:
-    session = session_writer()
+    session = new_session()
     for responders in (1, 2):
         params = f"responders={responders};pages=1"
         session.run({"initiator": samples(5000)}, benchmark="tlbflush", params=params)
-    _, err = export(capsys, "hgrm", session.path, status=2)
+    _, err = export(klat, "hgrm", session.path, status=2)
     assert "holds one distribution, and there are 2" in err and "-o DIR/" in err
-    export(capsys, "hgrm", session.path, "-o", f"{tmp_path}/made/here/")
+    export(klat, "hgrm", session.path, "-o", f"{tmp_path}/made/here/")
     assert sorted(path.name for path in (tmp_path / "made/here").iterdir()) == [
         "stock-tlbflush-initiator-responders-1.hgrm",
         "stock-tlbflush-initiator-responders-2.hgrm",
@@ -198,10 +160,10 @@ def test_hgrm_of_several_distributions_wants_a_directory(
 
 
 def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    path = label(session_writer, ODD, boots=1)
-    out, _ = export(capsys, "openmetrics", path)
+    path = write_label(new_session, ODD, boots=1)
+    out, _ = export(klat, "openmetrics", path)
     pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
     assert out.endswith("\n# EOF\n")
     assert "# TYPE klat_sample_seconds summary\n# UNIT klat_sample_seconds seconds\n" in out
@@ -219,19 +181,19 @@ MEDIAN = ("--quantile", "median")
 
 
 def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    stock = label(session_writer)
+    stock = write_label(new_session)
     outcomes = {}
     others = {
-        "slower": label(session_writer, "slow", 1.2, **RT),
-        "same": label(session_writer, "like", **RT),
-        "faster": label(session_writer, "fast", 0.8, **RT),
-        "cannot be attributed": label(session_writer, "one", 1.2, boots=1, **RT),
-        "not comparable": label(session_writer, "other", 1.2, cpu_model="Another"),
+        "slower": write_label(new_session, "slow", 1.2, **RT),
+        "same": write_label(new_session, "like", **RT),
+        "faster": write_label(new_session, "fast", 0.8, **RT),
+        "cannot be attributed": write_label(new_session, "one", 1.2, boots=1, **RT),
+        "not comparable": write_label(new_session, "other", 1.2, cpu_model="Another"),
     }
     for verdict, path in others.items():
-        out, _ = export(capsys, "junit", stock, path, *MEDIAN)
+        out, _ = export(klat, "junit", stock, path, *MEDIAN)
         suite = ElementTree.fromstring(out.split("\n", 1)[1])[0]
         (case,) = suite.findall("testcase")
         assert case.get("classname") == "pipes.round_trip"
@@ -270,14 +232,12 @@ def ktap(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_ktap_follows_the_grammar_also_for_odd_labels(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stock = label(session_writer)
-    odd = label(session_writer, ODD, 1.2, **RT)
-    other = label(session_writer, "x # SKIP y", cpu_model="Another # CPU")
-    assert ktap(export(capsys, "ktap", stock, odd, *MEDIAN)[0]) == [("not ok", "")]
-    out, _ = export(capsys, "ktap", stock, odd, other, *MEDIAN)
+def test_ktap_follows_the_grammar_also_for_odd_labels(new_session: NewSession, klat: Klat) -> None:
+    stock = write_label(new_session)
+    odd = write_label(new_session, ODD, 1.2, **RT)
+    other = write_label(new_session, "x # SKIP y", cpu_model="Another # CPU")
+    assert ktap(export(klat, "ktap", stock, odd, *MEDIAN)[0]) == [("not ok", "")]
+    out, _ = export(klat, "ktap", stock, odd, other, *MEDIAN)
     (slow, skipped) = ktap(out)
     assert slow == ("not ok", "")
     assert skipped[0] == "ok" and skipped[1].startswith("# SKIP not comparable: ")
@@ -285,15 +245,13 @@ def test_ktap_follows_the_grammar_also_for_odd_labels(
 
 
 def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    stock = label(session_writer)
-    other = session_writer("rt/1", label="rt", boot_id="rt")
-    driver = other.path / "environment/sys/devices/system/cpu/cpuidle/current_driver"
-    driver.parent.mkdir(parents=True)
-    driver.write_text("none")
+    stock = write_label(new_session)
+    other = new_session("rt/1", label="rt", boot_id="rt")
+    write_environment(other, {})
     other.run({"delivery": samples(5000)}, benchmark="timer", params="kind=signal")
-    results = ktap(export(capsys, "ktap", stock, other.path, *MEDIAN)[0])
+    results = ktap(export(klat, "ktap", stock, other.path, *MEDIAN)[0])
     assert [result for result, _ in results] == ["ok", "ok"]
     assert [directive.partition(": ")[::2] for _, directive in results] == [
         ("# SKIP inconclusive", "only in BASE: not measured in NEW"),
@@ -306,16 +264,16 @@ def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
 
 @pytest.mark.parametrize("form", TEXT)
 def test_what_is_no_time_is_never_called_one(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+    new_session: NewSession, klat: Klat, form: str
 ) -> None:
     for mode, unit in (("counted", "instructions"), ("emulated", "ticks")):
-        session = session_writer(f"{mode}/1", label=mode, mode=mode, unit=unit)
+        session = new_session(f"{mode}/1", label=mode, mode=mode, unit=unit)
         session.run({"round_trip": samples(5000)})
         if form == "googlebench":
-            _, err = export(capsys, form, session.path, status=2)
+            _, err = export(klat, form, session.path, status=2)
             assert f"label {mode} is in {unit} of mode {mode}, which are none" in err
             continue
-        out, err = export(capsys, form, session.path)
+        out, err = export(klat, form, session.path)
         assert unit in out
         assert not re.search(r"\bns\b|-ns\b|second|microsec|_ns\b", out)
         if mode == "emulated":
@@ -324,16 +282,16 @@ def test_what_is_no_time_is_never_called_one(
 
 @pytest.mark.parametrize("form", TEXT)
 def test_only_usable_runs_are_exported_and_the_others_counted(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+    new_session: NewSession, klat: Klat, form: str
 ) -> None:
-    session = session_writer()
+    session = new_session()
     session.run({"round_trip": samples(5000)}, run=1)
     session.run({"round_trip": samples(5000)}, run=2, status="disturbed", reason="steal")
-    before, _ = export(capsys, form, session.path)
+    before, _ = export(klat, form, session.path)
     session.run({"round_trip": samples(77_777)}, run=3, status="invalid", reason="moved")
     session.run(status="error", run=4, reason="no device")
     session.run(status="skipped", run=5, reason="no CPUs")
-    after, err = export(capsys, form, session.path)
+    after, err = export(klat, form, session.path)
     assert "left out, for they count in no figure: 1 invalid, 1 error, 1 skipped" in err
     if form == "openmetrics":
         before, after = (re.sub(r"(?m)^klat_runs.*\n", "", text) for text in (before, after))
@@ -342,11 +300,11 @@ def test_only_usable_runs_are_exported_and_the_others_counted(
 
 @pytest.mark.parametrize("form", [*TEXT, *VERDICTS])
 def test_the_same_record_gives_the_same_bytes(
-    session_writer: SessionWriter, tmp_path: Path, form: str
+    new_session: NewSession, tmp_path: Path, form: str
 ) -> None:
-    paths = [label(session_writer, ODD)]
+    paths = [write_label(new_session, ODD)]
     if form in VERDICTS:
-        paths.append(label(session_writer, "rt", 1.2, **RT))
+        paths.append(write_label(new_session, "rt", 1.2, **RT))
     found = set()
     for seed in ("0", "1"):
         file = tmp_path / f"{seed}.out"
@@ -359,49 +317,46 @@ def test_the_same_record_gives_the_same_bytes(
 
 
 def test_a_file_is_there_whole_or_as_before(
-    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, tmp_path: Path, klat: Klat
 ) -> None:
-    path = label(session_writer)
+    path = write_label(new_session)
     file = tmp_path / "out" / "file"
     file.parent.mkdir()
     file.write_text("before")
     cut = path / "2" / "samples" / "pipes.u64"
     cut.write_bytes(cut.read_bytes()[:80])
-    _, err = export(capsys, "hgrm", path, "-o", file, status=2)
+    _, err = export(klat, "hgrm", path, "-o", file, status=2)
     assert "the file was cut" in err
     assert file.read_text() == "before"
     assert list(file.parent.iterdir()) == [file]
-    export(capsys, "gobench", path, "-o", file)  # needs no samples
+    export(klat, "gobench", path, "-o", file)  # needs no samples
     assert "BenchmarkPipes" in file.read_text()
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_without_pyarrow_parquet_says_what_it_takes(
-    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
-) -> None:  # fmt: skip
+    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, klat: Klat, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = tmp_path / "x.parquet"
-    _, err = export(capsys, "parquet", label(session_writer), "-o", file, status=2)
+    _, err = export(klat, "parquet", write_label(new_session), "-o", file, status=2)
     assert "parquet needs pyarrow" in err and "pip install pyarrow numpy" in err
     assert not file.exists()
 
 
 @pytest.mark.parametrize("form", ["googlebench", "pyperf"])
 def test_a_file_that_holds_one_label_is_not_given_two(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+    new_session: NewSession, klat: Klat, form: str
 ) -> None:
-    paths = label(session_writer, boots=1), label(session_writer, "rt", boots=1, **RT)
-    _, err = export(capsys, form, *paths, status=2)
+    paths = write_label(new_session, boots=1), write_label(new_session, "rt", boots=1, **RT)
+    _, err = export(klat, form, *paths, status=2)
     assert "there are 2: stock on Linux 6.1.0-test, rt on Linux 6.1.0-rt" in err
 
 
-def test_bad_input_is_one_sentence(
-    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = label(session_writer, boots=1)
-    empty = session_writer("empty/1", label="empty").path
-    spoilt = session_writer("spoilt/1", label="spoilt")
+def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat: Klat) -> None:
+    path = write_label(new_session, boots=1)
+    empty = new_session("empty/1", label="empty").path
+    spoilt = new_session("spoilt/1", label="spoilt")
     spoilt.run({"round_trip": samples(5000)}, status="invalid", reason="moved")
     for words, said in {
         ("gobench", tmp_path / "nowhere"): "nowhere: no such directory",
@@ -419,32 +374,30 @@ def test_bad_input_is_one_sentence(
         ("gobench", path, "-o", tmp_path / "no" / "file"): "No such file or directory",
         ("gobench", path, "-o", ""): "the name of a file cannot be empty",
     }.items():
-        _, err = export(capsys, *words, status=2)
+        _, err = export(klat, *words, status=2)
         assert said in err, words
-    with_zero = session_writer("zero/1", label="zero")
+    with_zero = new_session("zero/1", label="zero")
     with_zero.run({"round_trip": [0] * 20})
-    assert "is 0, which pyperf refuses" in export(capsys, "pyperf", with_zero.path, status=2)[1]
+    assert "is 0, which pyperf refuses" in export(klat, "pyperf", with_zero.path, status=2)[1]
     for form in ("gobench", "googlebench", "hgrm", "openmetrics"):
-        export(capsys, form, with_zero.path)
+        export(klat, form, with_zero.path)
 
 
 def test_verdicts_are_held_to_the_rules_that_compare_takes(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    paths = label(session_writer), label(session_writer, "rt", 1.05, **RT)
-    assert ktap(export(capsys, "ktap", *paths, *MEDIAN)[0]) == [("not ok", "")]
-    assert ktap(export(capsys, "ktap", *paths, *MEDIAN, "--margin", "10%")[0]) == [("ok", "")]
-    out, _ = export(capsys, "ktap", *paths, "--quantile", "median", "--quantile", "mean")
+    paths = write_label(new_session), write_label(new_session, "rt", 1.05, **RT)
+    assert ktap(export(klat, "ktap", *paths, *MEDIAN)[0]) == [("not ok", "")]
+    assert ktap(export(klat, "ktap", *paths, *MEDIAN, "--margin", "10%")[0]) == [("ok", "")]
+    out, _ = export(klat, "ktap", *paths, "--quantile", "median", "--quantile", "mean")
     assert [result for result, _ in ktap(out)] == ["not ok", "not ok"]
 
 
-def test_kernels_that_share_a_label_are_told_of(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    label(session_writer, boots=1)
-    session = session_writer("stock/9", boot_id="another", **RT)
+def test_kernels_that_share_a_label_are_told_of(new_session: NewSession, klat: Klat) -> None:
+    write_label(new_session, boots=1)
+    session = new_session("stock/9", boot_id="another", **RT)
     session.run({"round_trip": samples(5000)})
-    _, err = export(capsys, "gobench", session.path.parent)
+    _, err = export(klat, "gobench", session.path.parent)
     assert "label stock: its sessions are of 2 kinds that klat compare does not combine" in err
 
 

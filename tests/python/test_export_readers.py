@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter
+from written_sessions import RT, NewSession, samples, write_label
 from fakes import ROOT
-from test_export import MEDIAN, ODD, RT, label, samples
+from test_export import MEDIAN, ODD
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -90,10 +90,10 @@ def asked(python: str, program: str, *files: Path) -> Any:
 
 
 def test_pyperf_reads_runs_and_compares_labels(
-    python: str, export: Export, session_writer: SessionWriter
+    python: str, export: Export, new_session: NewSession
 ) -> None:
-    base = export("pyperf", label(session_writer, ODD))
-    new = export("pyperf", label(session_writer, "rt", 1.2, **RT))
+    base = export("pyperf", write_label(new_session, ODD))
+    new = export("pyperf", write_label(new_session, "rt", 1.2, **RT))
     program = """
 import json, pyperf, sys
 (bench,) = pyperf.BenchmarkSuite.load(sys.argv[1])
@@ -109,9 +109,9 @@ print(json.dumps([bench.get_nrun(), bench.get_nvalue(), bench.mean(), bench.get_
 
 
 def test_pyperf_shows_instructions_as_a_number(
-    python: str, export: Export, session_writer: SessionWriter
+    python: str, export: Export, new_session: NewSession
 ) -> None:
-    session = session_writer(label="sim", mode="counted", unit="instructions")
+    session = new_session(label="sim", mode="counted", unit="instructions")
     for run in range(1, 4):
         session.run({"round_trip": samples(5000 + run)}, run=run)
     told = checked([python, "-m", "pyperf", "show", str(export("pyperf", session.path))])
@@ -119,11 +119,11 @@ def test_pyperf_shows_instructions_as_a_number(
 
 
 def test_hgrm_agrees_with_hdrhistogram_line_by_line(
-    python: str, export: Export, session_writer: SessionWriter
+    python: str, export: Export, new_session: NewSession
 ) -> None:
     """With five significant digits, samples below 2^17 have a bucket each. The Python port does not
     truncate the power of two that its originals in Java and C truncate; here it does."""
-    session = session_writer(mode="emulated")
+    session = new_session(mode="emulated")
     drawn = np.random.default_rng(7).lognormal(8, 0.8, 20_000).clip(1, 130_000).astype(int)
     for part in np.split(drawn, 40):
         session.run({"round_trip": part.tolist()})
@@ -157,13 +157,13 @@ print(json.dumps(out.getvalue().decode()))
 
 
 def test_openmetrics_is_what_the_reference_parser_takes(
-    python: str, export: Export, session_writer: SessionWriter
+    python: str, export: Export, new_session: NewSession
 ) -> None:
-    label(session_writer, ODD)
-    session_writer("sim/1", label="sim", mode="counted", unit="instructions").run(
+    write_label(new_session, ODD)
+    new_session("sim/1", label="sim", mode="counted", unit="instructions").run(
         {"round_trip": samples(5000)}
     )
-    results = session_writer("emulated/1", label="emulated", mode="emulated")
+    results = new_session("emulated/1", label="emulated", mode="emulated")
     results.run({"round_trip": samples(5000)})
     program = """
 import json, sys
@@ -185,13 +185,13 @@ print(json.dumps([
 
 
 def test_junitparser_counts_what_is_slower_as_failed(
-    python: str, export: Export, session_writer: SessionWriter
+    python: str, export: Export, new_session: NewSession
 ) -> None:
     paths = [
-        label(session_writer),
-        label(session_writer, ODD, 1.2, **RT),
-        label(session_writer, "like", **RT),
-        label(session_writer, "one", boots=1, **RT),
+        write_label(new_session),
+        write_label(new_session, ODD, 1.2, **RT),
+        write_label(new_session, "like", **RT),
+        write_label(new_session, "one", boots=1, **RT),
     ]
     program = """
 import json, sys
@@ -209,12 +209,12 @@ print(json.dumps([
     ]
 
 
-def verdicts(export: Export, session_writer: SessionWriter) -> Path:
-    paths = [label(session_writer), label(session_writer, ODD, 1.2, **RT)]
-    return export("ktap", *paths, label(session_writer, "x # TODO", boots=1, **RT), *MEDIAN)
+def verdicts(export: Export, new_session: NewSession) -> Path:
+    paths = [write_label(new_session), write_label(new_session, ODD, 1.2, **RT)]
+    return export("ktap", *paths, write_label(new_session, "x # TODO", boots=1, **RT), *MEDIAN)
 
 
-def test_tap_parsers_take_ktap(python: str, export: Export, session_writer: SessionWriter) -> None:
+def test_tap_parsers_take_ktap(python: str, export: Export, new_session: NewSession) -> None:
     program = """
 import json, sys
 from tap.parser import Parser
@@ -222,15 +222,15 @@ lines = [line for line in Parser().parse_file(sys.argv[1])]
 print(json.dumps([[line.ok, line.skip, line.todo] for line in lines if line.category == "test"]
                  + [line.expected_tests for line in lines if line.category == "plan"]))
 """
-    file = verdicts(export, session_writer)
+    file = verdicts(export, new_session)
     assert asked(python, program, file) == [[False, False, False], [True, True, False], 2]
 
 
-def test_perls_harness_takes_ktap(export: Export, session_writer: SessionWriter) -> None:
+def test_perls_harness_takes_ktap(export: Export, new_session: NewSession) -> None:
     prove = shutil.which("prove")
     if not prove:
         pytest.skip("no prove, which comes with perl")
-    file = verdicts(export, session_writer)
+    file = verdicts(export, new_session)
     done = subprocess.run(
         [prove, "--exec", "cat", str(file)], capture_output=True, text=True, check=False
     )
@@ -240,7 +240,7 @@ def test_perls_harness_takes_ktap(export: Export, session_writer: SessionWriter)
 
 
 def test_the_kernels_own_parser_takes_ktap(
-    tmp_path: Path, export: Export, session_writer: SessionWriter
+    tmp_path: Path, export: Export, new_session: NewSession
 ) -> None:
     source = "linux-source-6.1"
     tried(["apt-get", "download", source], source, cwd=tmp_path)
@@ -261,13 +261,13 @@ def tests(test):
     return [test.name, test.status.name, test.counts.errors, [tests(one) for one in test.subtests]]
 json.dump(tests(found), sys.__stdout__)
 """
-    name, status, errors, found = asked(sys.executable, program, verdicts(export, session_writer))
+    name, status, errors, found = asked(sys.executable, program, verdicts(export, new_session))
     assert (name, status, errors) == ("main", "FAILURE", 0)
     assert [test[1] for test in found] == ["FAILURE", "SKIPPED"]
 
 
 def test_google_benchmarks_compare_reads_both_labels(
-    export: Export, session_writer: SessionWriter, tmp_path: Path
+    export: Export, new_session: NewSession, tmp_path: Path
 ) -> None:
     if not shutil.which("apt-get"):
         pytest.skip("its compare.py comes from Debian's libbenchmark-tools, and there is no apt")
@@ -276,8 +276,8 @@ def test_google_benchmarks_compare_reads_both_labels(
     checked(["dpkg-deb", "-x", str(package), str(tmp_path / "tools")])
     (compare,) = (tmp_path / "tools").rglob("compare.py")
     files = [
-        export("googlebench", label(session_writer, ODD)),
-        export("googlebench", label(session_writer, "rt", 1.2, **RT)),
+        export("googlebench", write_label(new_session, ODD)),
+        export("googlebench", write_label(new_session, "rt", 1.2, **RT)),
     ]
     dump = tmp_path / "compared.json"
     command = [sys.executable, str(compare), "--no-color", "-d", str(dump), "benchmarks"]
@@ -289,7 +289,7 @@ def test_google_benchmarks_compare_reads_both_labels(
 
 
 def test_benchstat_compares_two_labels_in_one_table(
-    export: Export, session_writer: SessionWriter, tmp_path_factory: pytest.TempPathFactory
+    export: Export, new_session: NewSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not Path(go).exists():
@@ -302,7 +302,7 @@ def test_benchstat_compares_two_labels_in_one_table(
         "benchstat",
         env=os.environ | places,
     )
-    stock, odd = label(session_writer), label(session_writer, ODD, 1.2, **RT)
+    stock, odd = write_label(new_session), write_label(new_session, ODD, 1.2, **RT)
     for files in ([export("gobench", stock, odd)], [export("gobench", p) for p in (stock, odd)]):
         command = [str(directory / "benchstat"), "-col", "label", *map(str, files)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -312,18 +312,18 @@ def test_benchstat_compares_two_labels_in_one_table(
         rows = [line for line in done.stdout.splitlines() if line.startswith("Pipes/")]
         assert len(rows) == 5
         assert "+20.0" in rows[0] and "n=16" in rows[0]
-    sim = session_writer("sim/1", label="sim", mode="counted", unit="instructions")
+    sim = new_session("sim/1", label="sim", mode="counted", unit="instructions")
     sim.run({"round_trip": samples(5000)})
     told = checked([str(directory / "benchstat"), str(export("gobench", sim.path))])
     assert "instructions/op" in told and "sec/op" not in told
 
 
 def test_pyarrow_reads_every_sample(
-    export: Export, session_writer: SessionWriter, tmp_path_factory: pytest.TempPathFactory
+    export: Export, new_session: NewSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     python = str(venv(tmp_path_factory.mktemp("arrow") / "venv", "pyarrow", "numpy", "scipy"))
-    label(session_writer, boots=2)
-    sim = session_writer("sim/1", label="sim", mode="counted", unit="instructions")
+    write_label(new_session, boots=2)
+    sim = new_session("sim/1", label="sim", mode="counted", unit="instructions")
     sim.run({"round_trip": samples(5000)}, status="disturbed", reason="steal")
     sim.run({"round_trip": samples(9000)}, status="invalid", reason="moved")
     results = sim.path.parents[1]

@@ -11,24 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter
+from written_sessions import NewSession, Klat
 from scipy.stats import binom
 
-from klat.cli import main
 from klat.stats.change_points import changes, drift, is_line, needed, needed_beside
 
 Level = Callable[[int], float]
 
 
 @pytest.fixture
-def boots(session_writer: SessionWriter, tmp_path: Path) -> Callable[..., Path]:
+def boots(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
     """Boots of a label, a day apart, whose medians follow `level`; a kernel for every ten."""
 
     def write(level: Level, count: int = 24, label: str = "stock", noise: float = 0.004) -> Path:
         draw = np.random.default_rng(count)
         for boot in range(count):
             day = f"2024-{5 + boot // 28:02d}-{boot % 28 + 1:02d}T12:00:00Z"
-            session = session_writer(
+            session = new_session(
                 # Named against time, so that it is the date that orders them.
                 f"{label}/{90 - boot}",
                 label=label,
@@ -44,10 +43,9 @@ def boots(session_writer: SessionWriter, tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def klat_history(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    status = main(["history", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err and all(len(line) <= 100 for line in out.splitlines())
+def klat_history(klat: Klat, *args: object) -> tuple[int, str, str]:
+    status, out, err = klat("history", *args)
+    assert all(len(line) <= 100 for line in out.splitlines())
     return status, out, err
 
 
@@ -123,9 +121,9 @@ def test_a_line_is_told_from_steps() -> None:
 
 
 def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(
-    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    boots: Callable[..., Path], klat: Klat
 ) -> None:
-    status, out, err = klat_history(capsys, boots(lambda b: 1.08 if b >= 10 else 1.0))
+    status, out, err = klat_history(klat, boots(lambda b: 1.08 if b >= 10 else 1.0))
     assert (status, err) == (0, "")
     assert re.search(r"^changed +\+[78]\.\d+ % +round_trip: pipes", out, re.MULTILINE)
     assert "at boot 11 of 24, 2024-05-11 12:00 (80): " in out
@@ -133,52 +131,48 @@ def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(
     assert out.count("at boot ") == 1
 
 
-def test_a_slow_drift_is_a_drift_and_blames_no_boot(
-    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = klat_history(capsys, boots(lambda b: 1 + 0.003 * b))
+def test_a_slow_drift_is_a_drift_and_blames_no_boot(boots: Callable[..., Path], klat: Klat) -> None:
+    status, out, _ = klat_history(klat, boots(lambda b: 1 + 0.003 * b))
     assert status == 0
     assert re.search(r"^drifts +\+[67](\.\d+)? % +round_trip", out, re.MULTILINE)
     assert "at boot " not in out and "% a boot" in out
 
 
-def test_a_label_that_stays_has_no_change_found(
-    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = klat_history(capsys, boots(lambda b: 1.0))
+def test_a_label_that_stays_has_no_change_found(boots: Callable[..., Path], klat: Klat) -> None:
+    status, out, _ = klat_history(klat, boots(lambda b: 1.0))
     assert status == 0 and "no change found" in out and "at boot " not in out
 
 
 def test_few_boots_cannot_tell_and_it_says_how_many_could(
-    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    boots: Callable[..., Path], klat: Klat
 ) -> None:
-    status, out, _ = klat_history(capsys, boots(lambda b: 1 + (b > 2), count=5))
+    status, out, _ = klat_history(klat, boots(lambda b: 1 + (b > 2), count=5))
     assert status == 3
     assert "5 boots: too few to find a change" in out and "needs 9 boots" in " ".join(out.split())
     assert "changed" not in out.split("A point is")[0]
 
 
 def test_sessions_of_one_boot_are_one_point(
-    session_writer: SessionWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, tmp_path: Path, klat: Klat
 ) -> None:
     for number in range(20):
-        session = session_writer(f"stock/{number:02d}")
+        session = new_session(f"stock/{number:02d}")
         session.run({"round_trip": [50_000 + 900 * number + i for i in range(100)]}, run=number + 1)
-    status, out, _ = klat_history(capsys, tmp_path / "results" / "stock")
+    status, out, _ = klat_history(klat, tmp_path / "results" / "stock")
     assert status == 3 and "1 boot: too few to find a change" in out
 
 
 def test_the_same_input_and_seed_tell_and_draw_the_same(
-    boots: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    boots: Callable[..., Path], klat: Klat, tmp_path: Path
 ) -> None:
     if not shutil.which("gnuplot"):
         pytest.skip("gnuplot is not installed")
     pytest.importorskip("jinja2")
     path = boots(lambda b: 1.04 if b >= 15 else 1.0)
     page, plots = tmp_path / "page.html", tmp_path / "plots"
-    first = klat_history(capsys, path, "--html", page, "-o", plots)
+    first = klat_history(klat, path, "--html", page, "-o", plots)
     text = page.read_text()
-    assert klat_history(capsys, path, "--html", page, "-o", plots) == first
+    assert klat_history(klat, path, "--html", page, "-o", plots) == first
     assert page.read_text() == text
     assert sorted(f.name for f in plots.iterdir()) == ["pipes-round_trip-history.png", "pipes-round_trip-history.svg"]  # fmt: skip
     assert "changed" in text and "at boot 16 of 24" in text and "default-src" in text
@@ -194,18 +188,13 @@ def test_the_same_input_and_seed_tell_and_draw_the_same(
     ],
 )
 def test_what_is_wrong_is_one_line_and_status_2(
-    boots: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    said: str,
+    boots: Callable[..., Path], klat: Klat, arguments: tuple[str, ...], said: str
 ) -> None:
-    status, out, err = klat_history(capsys, boots(lambda b: 1.0, count=2), *arguments)
+    status, out, err = klat_history(klat, boots(lambda b: 1.0, count=2), *arguments)
     assert (status, out) == (2, "")
     assert said in err and err.count("\n") == 1
 
 
-def test_a_missing_directory_is_one_line_and_status_2(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    status, out, err = klat_history(capsys, tmp_path / "nowhere")
+def test_a_missing_directory_is_one_line_and_status_2(klat: Klat, tmp_path: Path) -> None:
+    status, out, err = klat_history(klat, tmp_path / "nowhere")
     assert (status, out) == (2, "") and "no such directory" in err

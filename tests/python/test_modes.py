@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
-from klat import cli
+from written_sessions import NewSession, SyntheticSession, Klat
 from klat.record.session import read_session
 
 COUNTED = {"mode": "counted", "unit": "instructions"}
@@ -27,45 +26,35 @@ def without_number(writer: SyntheticSession, run: int = 1, **values: Any) -> Non
     )
 
 
-def klat(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    status = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return status, told.out, told.err
-
-
 @pytest.mark.parametrize("mode", [COUNTED, EMULATED])
-def test_a_row_without_a_number_is_read(
-    session_writer: SessionWriter, mode: dict[str, str]
-) -> None:
-    writer = session_writer(**mode)
+def test_a_row_without_a_number_is_read(new_session: NewSession, mode: dict[str, str]) -> None:
+    writer = new_session(**mode)
     without_number(writer)
     session = read_session(writer.path)
     assert session.problems == [] and len(session.rows) == 2
     assert not any(session.measurable(row) or row.usable for row in session.rows)
 
 
-def test_where_there_is_time_a_row_without_a_number_is_damaged(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_where_there_is_time_a_row_without_a_number_is_damaged(new_session: NewSession) -> None:
+    writer = new_session()
     without_number(writer)
     assert read_session(writer.path).rows == []
 
 
-def test_figures_without_samples_are_not_believed(session_writer: SessionWriter) -> None:
-    writer = session_writer(**COUNTED)
+def test_figures_without_samples_are_not_believed(new_session: NewSession) -> None:
+    writer = new_session(**COUNTED)
     without_number(writer, mean="12.000")
     session = read_session(writer.path)
     assert session.rows == [] and "has figures without samples" in session.problems[0]
 
 
 def test_summary_shows_the_evidence_in_place_of_figures(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = session_writer(**EMULATED)
+    writer = new_session(**EMULATED)
     without_number(writer, 1)
     without_number(writer, 5, status="disturbed", reason="other shootdowns")
-    status, out, _ = klat(capsys, "summary", "--verify", writer.path)
+    status, out, _ = klat("summary", "--verify", writer.path)
     assert status == 0
     for metric in ("initiator", "interruption"):
         assert f"    {metric}  not measurable in this mode\n" in out
@@ -73,25 +62,21 @@ def test_summary_shows_the_evidence_in_place_of_figures(
     assert "2 runs: 1 ok, 1 disturbed" in out
 
 
-def test_a_sweep_without_numbers_is_no_table(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer(**EMULATED)
+def test_a_sweep_without_numbers_is_no_table(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session(**EMULATED)
     for responders in (1, 2, 79):
         without_number(writer, params=FLUSH.replace("79", str(responders)))
-    status, out, _ = klat(capsys, "summary", writer.path)
+    status, out, _ = klat("summary", writer.path)
     assert status == 0 and out.count("not measurable in this mode") == 6
     assert "T(k)" not in out and "sweep" not in out
 
 
-def test_a_table_of_other_programs_has_empty_fields(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_of_other_programs_has_empty_fields(new_session: NewSession, klat: Klat) -> None:
     import csv
 
-    writer = session_writer(**EMULATED)
+    writer = new_session(**EMULATED)
     without_number(writer)
-    _, out, _ = klat(capsys, "summary", "--format", "csv", writer.path)
+    _, out, _ = klat("summary", "--format", "csv", writer.path)
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["metric"], row["measurable"], row["samples"], row["median"]) for row in rows] == [
         ("initiator", "0", "0", ""),
@@ -99,11 +84,11 @@ def test_a_table_of_other_programs_has_empty_fields(
     ]
 
 
-def pair(session_writer: SessionWriter, **mode: str) -> list[Path]:
+def pair(new_session: NewSession, **mode: str) -> list[Path]:
     sides = []
     for label, more in (("stock", {}), ("rt", RT)):
         for boot in range(4):
-            writer = session_writer(
+            writer = new_session(
                 f"{label}/{boot}", label=label, boot_id=f"{label}-{boot}", **mode, **more
             )
             for run in range(3):
@@ -116,10 +101,10 @@ def pair(session_writer: SessionWriter, **mode: str) -> list[Path]:
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_compare_leaves_out_what_is_not_measurable_and_says_so(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], form: str
+    new_session: NewSession, klat: Klat, form: str
 ) -> None:
-    sides = pair(session_writer, **COUNTED)
-    status, out, _ = klat(capsys, "compare", "--format", form, *sides)
+    sides = pair(new_session, **COUNTED)
+    status, out, _ = klat("compare", "--format", form, *sides)
     assert status == 0, out
     assert "not measurable in this mode (BASE and NEW): tlbflush" in out
     assert "instructions" in out and "only in" not in out
@@ -127,22 +112,22 @@ def test_compare_leaves_out_what_is_not_measurable_and_says_so(
 
 
 def test_compare_of_nothing_measurable_is_not_comparable(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    sides = pair(session_writer, **EMULATED)
+    sides = pair(new_session, **EMULATED)
     for words in ([], ["--format", "json"], ["--format", "csv"], ["--html", tmp_path / "c.html"]):
-        status, out, _ = klat(capsys, "compare", *words, *sides)
+        status, out, _ = klat("compare", *words, *sides)
         assert status == 4 and ("not measurable" in out or '"unmeasurable"' in out), out
     assert "not measurable in this mode" in (tmp_path / "c.html").read_text()
 
 
 @pytest.mark.parametrize("form", ["junit", "ktap"])
 def test_test_cases_of_what_is_not_measurable_are_skipped(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+    new_session: NewSession, klat: Klat, tmp_path: Path, form: str
 ) -> None:
     file = tmp_path / "cases"
-    sides = pair(session_writer, **COUNTED)
-    assert klat(capsys, "export", "--format", form, "-o", file, *sides)[0] == 0
+    sides = pair(new_session, **COUNTED)
+    assert klat("export", "--format", form, "-o", file, *sides)[0] == 0
     assert file.read_text().count("not measurable in this mode (BASE and NEW)") == 2
 
 
@@ -156,13 +141,13 @@ def test_test_cases_of_what_is_not_measurable_are_skipped(
     ],
 )
 def test_nothing_measurable_is_one_sentence_and_no_traceback(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
+    new_session: NewSession,
+    klat: Klat,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     words: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    stock, _ = pair(session_writer, **EMULATED)
-    status, out, err = klat(capsys, *words, stock)
+    stock, _ = pair(new_session, **EMULATED)
+    status, out, err = klat(*words, stock)
     assert status == 2 and "not measurable in this mode" in err and out == "", err

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from written_sessions import SyntheticSession
+from written_sessions import Klat, SyntheticSession
 
-from klat.cli import main
 from klat.record.other_work import other_work
 from klat.record.session import Session, read_session
 
@@ -49,13 +48,12 @@ def test_a_session_without_these_counts_says_nothing(tmp_path: Path) -> None:
     assert not other_work([read_session(tmp_path / "a")])
 
 
-def test_summary_and_compare_repeat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_and_compare_repeat_it(tmp_path: Path, klat: Klat) -> None:
     session(tmp_path / "quiet/1", 0)
     session(tmp_path / "busy/1", 100_000)
     for words in (
         ["summary", tmp_path / "busy"],
         ["compare", tmp_path / "quiet", tmp_path / "busy"],
     ):
-        main([str(word) for word in words])
-        out = " ".join(capsys.readouterr().out.split())
+        out = " ".join(klat(*words)[1].split())
         assert "other work took 50 %" in out and out.count("other work took") == 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_export import RT, label
-from written_sessions import SessionWriter
+from written_sessions import RT, Klat, NewSession, write_label
 
-from klat.cli import main
 
 NOBODY, GROUP, STRANGER = 65534, 65533, 4242
 BEFORE = "only root reads this"
@@ -45,9 +44,9 @@ def theirs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sides(session_writer: SessionWriter) -> dict[str, str]:
-    new = label(session_writer, "rt", 1.1, **RT)
-    return {"BASE": str(label(session_writer)), "NEW": str(new)}
+def sides(new_session: NewSession) -> dict[str, str]:
+    new = write_label(new_session, "rt", 1.1, **RT)
+    return {"BASE": str(write_label(new_session)), "NEW": str(new)}
 
 
 @pytest.fixture
@@ -59,8 +58,18 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def call(words: list[str], sides: dict[str, str], output: str) -> int:
-    return main([sides.get(word, word) for word in words] + [output])
+Call = Callable[[list[str], object], tuple[int, str]]
+
+
+@pytest.fixture
+def call(klat: Klat, sides: dict[str, str]) -> Call:
+    """The status of a command of FILES or DIRECTORIES and its last message."""
+
+    def run(words: list[str], output: object) -> tuple[int, str]:
+        status, _, err = klat(*(sides.get(word, word) for word in words), output)
+        return status, err.splitlines()[-1] if err else ""
+
+    return run
 
 
 def about(path: Path) -> tuple[int, int, int]:
@@ -68,8 +77,8 @@ def about(path: Path) -> tuple[int, int, int]:
     return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
 
 
-def assert_refused(capsys: pytest.CaptureFixture[str], status: int, secret: Path) -> None:
-    said = capsys.readouterr().err.splitlines()[-1]
+def assert_refused(found: tuple[int, str], secret: Path) -> None:
+    status, said = found
     assert status == 2 and "is a symbolic link to" in said and "remove the link" in said
     assert (secret.read_text(), about(secret)) == (BEFORE, (0, 0, 0o600))
     assert list(secret.parent.iterdir()) == [secret]
@@ -77,20 +86,16 @@ def assert_refused(capsys: pytest.CaptureFixture[str], status: int, secret: Path
 
 @pytest.mark.parametrize("words", FILES.values(), ids=FILES)
 def test_a_link_in_place_of_a_file_is_refused(
-    words: list[str],
-    sides: dict[str, str],
-    theirs: Path,
-    secret: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], call: Call, theirs: Path, secret: Path
 ) -> None:
     (theirs / "out").symlink_to(secret)
-    assert_refused(capsys, call(words, sides, str(theirs / "out")), secret)
+    assert_refused(call(words, theirs / "out"), secret)
     assert list(theirs.iterdir()) == [theirs / "out"]
 
 
 @pytest.mark.parametrize("words", FILES.values(), ids=FILES)
 def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(
-    words: list[str], sides: dict[str, str], theirs: Path
+    words: list[str], call: Call, theirs: Path
 ) -> None:
     new, old = theirs / "new", theirs / "old"
     old.write_text("before")
@@ -98,11 +103,7 @@ def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(
     old.chmod(0o640)
     before = old.stat().st_ino
     for path in (new, old):
-        assert call(words, sides, str(path)) in (
-            0,
-            1,
-            3,
-        )  # 1: slower; 3: too few boots for a history
+        assert call(words, path)[0] in (0, 1, 3)  # 1: slower; 3: too few boots for a history
     assert about(new) == (NOBODY, GROUP, 0o644)
     assert about(old) == (STRANGER, STRANGER, 0o640)
     assert new.read_text() == old.read_text() and old.stat().st_ino != before
@@ -111,16 +112,12 @@ def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(
 
 @pytest.mark.parametrize("words", DIRECTORIES.values(), ids=DIRECTORIES)
 def test_links_in_place_of_a_directory_or_its_files_are_refused(
-    words: list[str],
-    sides: dict[str, str],
-    theirs: Path,
-    secret: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], call: Call, theirs: Path, secret: Path
 ) -> None:
     (theirs / "way").symlink_to(secret.parent)
-    assert_refused(capsys, call(words, sides, f"{theirs}/way/"), secret)
-    assert_refused(capsys, call(words, sides, f"{theirs}/way/below/"), secret)
-    assert call(words, sides, f"{theirs}/made/") in (0, 3)  # 3: too few boots for a history
+    assert_refused(call(words, f"{theirs}/way/"), secret)
+    assert_refused(call(words, f"{theirs}/way/below/"), secret)
+    assert call(words, f"{theirs}/made/")[0] in (0, 3)  # 3: too few boots for a history
     made = sorted((theirs / "made").iterdir())
     assert made and all(path.stat().st_size for path in made)
     assert {about(path) for path in made} == {(NOBODY, GROUP, 0o644)}
@@ -128,5 +125,4 @@ def test_links_in_place_of_a_directory_or_its_files_are_refused(
     for path in made:
         path.unlink()
         path.symlink_to(secret)
-    capsys.readouterr()
-    assert_refused(capsys, call(words, sides, f"{theirs}/made/"), secret)
+    assert_refused(call(words, f"{theirs}/made/"), secret)

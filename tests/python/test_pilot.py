@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import NewSession, SyntheticSession, Klat
 
-from klat.cli import main
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
 
 def pilot(
-    writer: SessionWriter, boots: int = 6, runs: int = 8, boot: float = 0.01, run: float = 0.02, **row: Any
-) -> Path:  # fmt: skip
+    writer: NewSession,
+    boots: int = 6,
+    runs: int = 8,
+    boot: float = 0.01,
+    run: float = 0.02,
+    **row: Any,
+) -> Path:
     draw = np.random.default_rng(3)
     path = Path()
     for number in range(boots):
@@ -32,15 +36,8 @@ def pilot(
     return path
 
 
-def klat_plan(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    status = main(["plan", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return status, out, err
-
-
-def told(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(klat_plan(capsys, *args, "--format", "json")[1])
+def told(klat: Klat, *args: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(klat("plan", *args, "--format", "json")[1])
     return found
 
 
@@ -72,9 +69,9 @@ def settings(*changes: float) -> list[Any]:
 
 @pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.068))
 def test_the_planned_boots_and_runs_have_the_power_asked_for(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], alpha: float, change: float
+    new_session: NewSession, klat: Klat, alpha: float, change: float
 ) -> None:
-    found = told(capsys, pilot(session_writer), "--change", f"{change:g}", "--alpha", f"{alpha:g}")
+    found = told(klat, pilot(new_session), "--change", f"{change:g}", "--alpha", f"{alpha:g}")
     (metric,) = found["metrics"]
     effort = found["effort"]
     error = math.sqrt(metric["boot"] + metric["run"] / effort["runs"])
@@ -82,38 +79,30 @@ def test_the_planned_boots_and_runs_have_the_power_asked_for(
     assert ENOUGH <= power <= 0.99
 
 
-def test_dear_boots_get_more_runs_and_cheap_ones_fewer(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = pilot(session_writer)
-    cheap = told(capsys, path, "--boot-seconds", "0.01")["effort"]
-    dear = told(capsys, path, "--boot-seconds", "600")["effort"]
+def test_dear_boots_get_more_runs_and_cheap_ones_fewer(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session)
+    cheap = told(klat, path, "--boot-seconds", "0.01")["effort"]
+    dear = told(klat, path, "--boot-seconds", "600")["effort"]
     assert cheap["runs"] < dear["runs"] and cheap["boots"] > dear["boots"]
 
 
-def test_smaller_changes_take_more(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = pilot(session_writer)
-    efforts = [told(capsys, path, "--change", c)["effort"]["seconds"] for c in ("3%", "4%", "8%")]
+def test_smaller_changes_take_more(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session)
+    efforts = [told(klat, path, "--change", c)["effort"]["seconds"] for c in ("3%", "4%", "8%")]
     assert efforts == sorted(efforts, reverse=True) and efforts[0] > efforts[2]
 
 
-def test_a_few_boots_are_planned_with_caution(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = pilot(session_writer, boots=3)
-    status, out, _ = klat_plan(capsys, path)
+def test_a_few_boots_are_planned_with_caution(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session, boots=3)
+    status, out, _ = klat("plan", path)
     assert status == 0
     assert "cautious" in out and "3 boots show the variation between boots only roughly" in out
-    found = told(capsys, path)
+    found = told(klat, path)
     assert found["cautious"]["boots"] > found["effort"]["boots"]
 
 
-def test_one_boot_is_said_not_to_tell(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = klat_plan(capsys, pilot(session_writer, boots=1))
+def test_one_boot_is_said_not_to_tell(new_session: NewSession, klat: Klat) -> None:
+    status, out, _ = klat("plan", pilot(new_session, boots=1))
     assert status == 3
     assert "does not show the variation between boots" in " ".join(out.split())
     assert re.search(r"if the variation between boots is 0\.5 %: \d+ boots of \d+ runs", out)
@@ -121,56 +110,54 @@ def test_one_boot_is_said_not_to_tell(
 
 
 def test_the_time_of_a_run_is_from_its_start_to_the_next(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    assert told(capsys, pilot(session_writer))["round_seconds"] == pytest.approx(0.03)
+    assert told(klat, pilot(new_session))["round_seconds"] == pytest.approx(0.03)
 
 
 def test_boots_of_one_run_count_all_variation_as_the_boots(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    found = told(capsys, pilot(session_writer, runs=1))
+    found = told(klat, pilot(new_session, runs=1))
     assert found["effort"]["runs"] == 1
     assert any("boots of one run" in note for note in found["cannot_know"])
 
 
-def test_a_change_that_drowns_is_said_to(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, _ = klat_plan(capsys, pilot(session_writer, boot=0.5), "--change", "2.1%")
+def test_a_change_that_drowns_is_said_to(new_session: NewSession, klat: Klat) -> None:
+    status, out, _ = klat("plan", pilot(new_session, boot=0.5), "--change", "2.1%")
     assert status == 3 and "no number of boots up to 1,000 would do" in out
 
 
 def test_a_change_below_the_counters_steps_is_not_promised(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     # Of 1000 ticks a step of 26 hides up to 1.3 % on either side.
     for boot in range(4):
-        session = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for i in range(1, 4):
             session.run({"round_trip": [1000] * 20}, run=i, order=i)
     path = session.path.parent
     for change in ("3%", "4.6%"):
-        status, out, _ = klat_plan(capsys, path, "--change", change)
+        status, out, _ = klat("plan", path, "--change", change)
         assert status == 3
         assert "hide a change of up to 2.7 %" in " ".join(out.split())
         assert "would do" in out
         assert "--quantile mean" in " ".join(out.split()) and "--batch" in out
-    found = told(capsys, path, "--change", "5%")
+    found = told(klat, path, "--change", "5%")
     assert found["effort"]["boots"] == 4 and found["same"] is None
     assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
 
 
 def test_what_the_steps_hide_keeps_no_other_metric_from_being_planned(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     draw = np.random.default_rng(5)
     for boot in range(4):
-        session = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for i in range(1, 4):
             values = [round(100_000 * math.exp(draw.normal(0, 0.01)))] * 20
             session.run({"round_trip": values, "wakeup": [1000] * 20}, run=i, order=i)
-    status, out, _ = klat_plan(capsys, session.path.parent, "--change", "4%")
+    status, out, _ = klat("plan", session.path.parent, "--change", "4%")
     assert status == 0 and "Holm over 2 tests" in " ".join(out.split())
     assert re.search(r"wakeup, median .* too coarse$", out, re.MULTILINE)
     assert "in 1 of 2 figures with" in " ".join(out.split())
@@ -185,56 +172,50 @@ def unknown(out: str, noun: str) -> str:
 
 
 def test_what_a_pilot_does_not_tell_is_said_to_be_unknown(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    path = pilot(session_writer, boots=1, runs=1)
-    status, out, _ = klat_plan(capsys, path)
+    path = pilot(new_session, boots=1, runs=1)
+    status, out, _ = klat("plan", path)
     assert status == 3 and unknown(out, "boot").startswith("one run;")
-    status, out, _ = klat_plan(capsys, path, "--quantile", "p99")
+    status, out, _ = klat("plan", path, "--quantile", "p99")
     assert status == 3 and unknown(out, "boot") == "no run has its p99"
 
 
-def test_what_has_no_logarithm_is_said_to_be_unknown(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_logarithm_is_said_to_be_unknown(new_session: NewSession, klat: Klat) -> None:
     for boot in range(3):
-        session = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for i in range(1, 4):
             session.run({"round_trip": [0] * 20}, run=i, order=i)
-    status, out, _ = klat_plan(capsys, session.path.parent)
+    status, out, _ = klat("plan", session.path.parent)
     assert status == 3 and unknown(out, "boot") == "the median of a run is 0"
 
 
 def test_a_cautious_figure_that_does_not_exist_is_told_within_the_width(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    path = pilot(session_writer, boots=2, boot=0.03)
+    path = pilot(new_session, boots=2, boot=0.03)
     for change, cautious in (("20%", "[0-9]+ boots of"), ("2.9%", "none up to 1,000 boots")):
-        status, out, _ = klat_plan(capsys, path, "--change", change)
+        status, out, _ = klat("plan", path, "--change", change)
         assert re.search(f"cautious: {cautious}", out)
         assert status == 0
         assert "(the boots' variation at its 80 % bound)" in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 100
 
 
-def test_the_change_is_twice_the_margin_unless_given(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = pilot(session_writer)
-    assert told(capsys, path)["target"]["change"] == 0.04
-    assert told(capsys, path, "--margin", "1%")["target"]["change"] == 0.02
-    none = told(capsys, path, "--margin", "0")
+def test_the_change_is_twice_the_margin_unless_given(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session)
+    assert told(klat, path)["target"]["change"] == 0.04
+    assert told(klat, path, "--margin", "1%")["target"]["change"] == 0.02
+    none = told(klat, path, "--margin", "0")
     assert none["target"]["change"] == 0.02 and none["same"] is None
 
 
 @pytest.mark.parametrize("runs_boot", [(0.01, 0.02), (0.003, 0.01)])
 def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    runs_boot: tuple[float, float],
+    new_session: NewSession, klat: Klat, runs_boot: tuple[float, float]
 ) -> None:
     boot, run = runs_boot
-    found = told(capsys, pilot(session_writer, boot=boot, run=run))
+    found = told(klat, pilot(new_session, boot=boot, run=run))
     (metric,) = found["metrics"]
     same = found["same"]
     error = math.sqrt(metric["boot"] + metric["run"] / same["runs"])
@@ -250,9 +231,9 @@ def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(
 
 
 def test_a_plan_says_that_the_number_is_fixed_beforehand(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    _, out, _ = klat_plan(capsys, pilot(session_writer))
+    _, out, _ = klat("plan", pilot(new_session))
     text = " ".join(out.split())
     assert "Fix the number of boots or blocks before you measure" in text and "17 %" in text
     assert "(exit status 0)" in text
@@ -271,18 +252,18 @@ def test_a_plan_says_that_the_number_is_fixed_beforehand(
     ],
 )
 def test_usage_errors_are_one_line(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+    new_session: NewSession, klat: Klat, args: list[str], said: str
 ) -> None:
-    status, out, err = klat_plan(capsys, pilot(session_writer, boots=2), *args)
+    status, out, err = klat("plan", pilot(new_session, boots=2), *args)
     assert (status, out) == (2, "") and err.count("\n") == 1 and said in err
 
 
 def test_a_pilot_without_a_run_that_counts_is_one_line(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    spoiled = pilot(session_writer, boots=1, status="invalid", reason="moved")
+    spoiled = pilot(new_session, boots=1, status="invalid", reason="moved")
     for path, why in ((spoiled, "no run counts"), (tmp_path / "missing", "no such directory")):
-        status, out, err = klat_plan(capsys, path)
+        status, out, err = klat("plan", path)
         assert (status, out) == (2, "") and why in err and err.count("\n") == 1
 
 
@@ -290,7 +271,7 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(
 
 
 def taken_in_turns(
-    writer: SessionWriter,
+    writer: NewSession,
     blocks: int = 8,
     block: float = 0.01,
     run: float = 0.02,
@@ -324,10 +305,10 @@ def taken_in_turns(
 
 @pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.06))
 def test_the_planned_blocks_have_the_power_asked_for(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], alpha: float, change: float
+    new_session: NewSession, klat: Klat, alpha: float, change: float
 ) -> None:
-    a, _ = taken_in_turns(session_writer)
-    found = told(capsys, a, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
+    a, _ = taken_in_turns(new_session)
+    found = told(klat, a, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
     (metric,) = found["metrics"]
     effort = found["effort"]
     error = math.sqrt(metric["block"] + metric["run"] / (2 * effort["runs"]))
@@ -336,11 +317,11 @@ def test_the_planned_blocks_have_the_power_asked_for(
 
 
 def test_blocks_are_planned_from_either_session_with_the_time_of_turns(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    a, b = taken_in_turns(session_writer)
-    found = told(capsys, a, "--change", "3%", "--power", "0.8")
-    assert found == told(capsys, b, "--change", "3%", "--power", "0.8")
+    a, b = taken_in_turns(new_session)
+    found = told(klat, a, "--change", "3%", "--power", "0.8")
+    assert found == told(klat, b, "--change", "3%", "--power", "0.8")
     (metric,) = found["metrics"]
     assert metric["blocks"] == 8 and metric["runs"] == 64
     assert metric["run"] == pytest.approx(2 * 0.02**2, rel=0.5)
@@ -352,11 +333,9 @@ def test_blocks_are_planned_from_either_session_with_the_time_of_turns(
     assert found["cautious"]["seconds"] >= effort["seconds"]
 
 
-def test_planned_blocks_are_told_as_ab_takes_them(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, _ = taken_in_turns(session_writer)
-    status, out, err = klat_plan(capsys, a)
+def test_planned_blocks_are_told_as_ab_takes_them(new_session: NewSession, klat: Klat) -> None:
+    a, _ = taken_in_turns(new_session)
+    status, out, err = klat("plan", a)
     assert (status, err) == (0, "")
     assert re.search(
         r"[0-9]+ blocks of [0-9]+ runs? a turn, .*--blocks [0-9]+ --runs-per-block", out
@@ -366,61 +345,57 @@ def test_planned_blocks_are_told_as_ab_takes_them(
 
 
 def test_blocks_cannot_be_planned_from_one_of_the_two_or_with_the_time_of_a_boot(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    a, b = taken_in_turns(session_writer)
-    status, out, err = klat_plan(capsys, a, "--boot-seconds", "9")
+    a, b = taken_in_turns(new_session)
+    status, out, err = klat("plan", a, "--boot-seconds", "9")
     assert (status, out, err.count("\n")) == (2, "", 1) and "took turns in one boot" in err
-    status, out, err = klat_plan(capsys, a, "--metric", "nothing")
+    status, out, err = klat("plan", a, "--metric", "nothing")
     assert (status, out, err.count("\n")) == (2, "", 1) and "there are round_trip" in err
     (b / "run.json").unlink()
-    status, out, err = klat_plan(capsys, a)
+    status, out, err = klat("plan", a)
     assert (status, out, err.count("\n")) == (2, "", 1) and "took turns with" in err
 
 
 def test_blocks_that_differ_by_less_than_a_step_promise_nothing_below_it(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    a, _ = taken_in_turns(session_writer, block=0.0, run=0.0, at=1000)
-    status, out, _ = klat_plan(capsys, a, "--change", "4%")
+    a, _ = taken_in_turns(new_session, block=0.0, run=0.0, at=1000)
+    status, out, _ = klat("plan", a, "--change", "4%")
     assert status == 3 and "hide a change of up to 2.7 %" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 100
-    assert told(capsys, a, "--change", "5%")["effort"]["blocks"] == 6
+    assert told(klat, a, "--change", "5%")["effort"]["blocks"] == 6
 
 
-def test_what_blocks_do_not_tell_is_said_to_be_unknown(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, _ = taken_in_turns(session_writer, blocks=1)
-    status, out, _ = klat_plan(capsys, one)
+def test_what_blocks_do_not_tell_is_said_to_be_unknown(new_session: NewSession, klat: Klat) -> None:
+    one, _ = taken_in_turns(new_session, blocks=1)
+    status, out, _ = klat("plan", one)
     assert status == 3 and "in turns: 1 block;" in out
     assert unknown(out, "block").startswith("one block is complete;")
-    three, _ = taken_in_turns(session_writer, blocks=3, name="2")
-    status, out, _ = klat_plan(capsys, three, "--quantile", "p99")
+    three, _ = taken_in_turns(new_session, blocks=3, name="2")
+    status, out, _ = klat("plan", three, "--quantile", "p99")
     assert status == 3 and "in turns: 3 blocks;" in out
     assert unknown(out, "block") == "no run has its p99"
 
 
 def test_of_several_sessions_that_took_turns_one_has_to_be_named(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     for name in "12":
-        a, _ = taken_in_turns(session_writer, name=name)
-    status, out, err = klat_plan(capsys, a.parent)
+        a, _ = taken_in_turns(new_session, name=name)
+    status, out, err = klat("plan", a.parent)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "2 of its 2 sessions took turns" in err and str(a) in err
-    assert klat_plan(capsys, a)[0] == 0
+    assert klat("plan", a)[0] == 0
 
 
-def test_what_one_setting_alone_has_is_named(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = taken_in_turns(session_writer)
+def test_what_one_setting_alone_has_is_named(new_session: NewSession, klat: Klat) -> None:
+    a, b = taken_in_turns(new_session)
     session = SyntheticSession.__new__(SyntheticSession)
     session.path, session.start_ns = b, 1_900_000_000_000_000_000
     session.info = json.loads((b / "session.json").read_text())
     session.run({"wakeup": [500] * 20}, benchmark="cv", order=99, run=1)
-    status, out, _ = klat_plan(capsys, a)
+    status, out, _ = klat("plan", a)
     assert status == 0
     assert re.search(r"left out: cv .*: wakeup of b, for which", " ".join(out.split()))
-    assert "left out" not in klat_plan(capsys, a, "--metric", "round_trip")[1]
+    assert "left out" not in klat("plan", a, "--metric", "round_trip")[1]

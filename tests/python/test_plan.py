@@ -102,7 +102,7 @@ def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
         lambda t: "",
     ],
 )
-def test_a_damaged_plan_is_refused(damage) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_plan_is_refused(damage) -> None:
     text = plan_csv.to_csv(plan_csv.make(SETS, 3, 42))
     plan_csv.from_csv(text)
     with pytest.raises(KlatError, match="damaged or was edited"):

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import NewSession, SyntheticSession, Klat, stepped
 
-from klat.cli import main
 from klat.report.plot.reduction import (
     Band,
     cumulative,
@@ -31,21 +30,10 @@ needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot 
 FLUSH = "responders={};pages=1"
 
 
-def samples(median: int, n: int = 630) -> list[int]:
-    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
-
-
 def fill(writer: SyntheticSession, runs: int = 12, median: int = 52_000) -> SyntheticSession:
     for run in range(1, runs + 1):
-        writer.run({"round_trip": samples(median + 26 * run)}, run=run)
+        writer.run({"round_trip": stepped(median + 26 * run)}, run=run)
     return writer
-
-
-def plot(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    status = main(["plot", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return status, out, err
 
 
 def blocks(figure: Figure) -> list[np.ndarray]:
@@ -102,8 +90,8 @@ def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> N
 
 
 @needs_gnuplot
-def test_instructions_one_apart_are_in_bins_of_their_own(session_writer: SessionWriter) -> None:
-    writer = session_writer(mode="counted", unit="instructions")  # its counter has steps of 26
+def test_instructions_one_apart_are_in_bins_of_their_own(new_session: NewSession) -> None:
+    writer = new_session(mode="counted", unit="instructions")  # its counter has steps of 26
     writer.run({"round_trip": [1966] * 300 + [1967] * 300})
     drawn, _ = figures(writer.path)
     assert drawn
@@ -159,11 +147,9 @@ def test_text_reaches_gnuplot_as_it_is() -> None:
 # What the figures hold
 
 
-def test_a_distribution_shows_the_longest_sample_of_all_runs(
-    session_writer: SessionWriter,
-) -> None:
-    writer = fill(session_writer())
-    writer.run({"round_trip": [*samples(52_000), 26_000_000]}, status="disturbed", reason="steal")
+def test_a_distribution_shows_the_longest_sample_of_all_runs(new_session: NewSession) -> None:
+    writer = fill(new_session())
+    writer.run({"round_trip": [*stepped(52_000), 26_000_000]}, status="disturbed", reason="steal")
     figure, _ = figures(writer.path)
     assert figure is not None
     assert max(block[:, 0].max() for block in blocks(figure)) == pytest.approx(10_000)
@@ -173,10 +159,10 @@ def test_a_distribution_shows_the_longest_sample_of_all_runs(
         assert said in text
 
 
-def test_invalid_runs_are_marked_and_in_no_distribution(session_writer: SessionWriter) -> None:
-    writer = fill(session_writer())
-    writer.run({"round_trip": samples(99_000)}, status="invalid", reason="moved")
-    writer.run({"round_trip": samples(60_000)}, status="disturbed", reason="steal")
+def test_invalid_runs_are_marked_and_in_no_distribution(new_session: NewSession) -> None:
+    writer = fill(new_session())
+    writer.run({"round_trip": stepped(99_000)}, status="invalid", reason="moved")
+    writer.run({"round_trip": stepped(60_000)}, status="disturbed", reason="steal")
     spread, series = figures(writer.path)
     assert spread is not None and series is not None
     assert max(block[:, 0].max() for block in blocks(spread)) < 99_000 / 2600
@@ -188,31 +174,29 @@ def test_invalid_runs_are_marked_and_in_no_distribution(session_writer: SessionW
     assert invalid.tolist() == [[13, pytest.approx(99_000 / 2600)]]
 
 
-def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(new_session: NewSession) -> None:
+    writer = new_session()
     later = writer.start_ns + 10**12
-    writer.run({"round_trip": samples(9_100)}, start_ns=later)
+    writer.run({"round_trip": stepped(9_100)}, start_ns=later)
     for median in (5_200, 5_460):
-        writer.run({"round_trip": samples(median)})
+        writer.run({"round_trip": stepped(median)})
     _, series = figures(writer.path)
     assert series is not None
     assert blocks(series)[0][:, 2].tolist() == pytest.approx([3.5, 2.0, 2.1])
 
 
 def test_without_a_usable_run_there_is_a_series_and_no_distribution(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = session_writer()
-    writer.run({"round_trip": samples(5_000)}, status="invalid", reason="moved")
+    writer = new_session()
+    writer.run({"round_trip": stepped(5_000)}, status="invalid", reason="moved")
     spread, series = figures(writer.path)
     assert spread is None and series is not None
 
 
-def test_labels_are_laid_over_each_other(session_writer: SessionWriter) -> None:
-    one = fill(session_writer("stock/1"))
-    two = fill(session_writer("rt/1", label="rt"), median=60_000)
+def test_labels_are_laid_over_each_other(new_session: NewSession) -> None:
+    one = fill(new_session("stock/1"))
+    two = fill(new_session("rt/1", label="rt"), median=60_000)
     spread, series = figures(one.path, two.path)
     assert spread is not None and series is not None
     for figure in (spread, series):
@@ -220,17 +204,17 @@ def test_labels_are_laid_over_each_other(session_writer: SessionWriter) -> None:
         assert "'stock: Linux" in text and "'rt: Linux" in text
 
 
-def test_sessions_of_one_label_are_laid_over_each_other(session_writer: SessionWriter) -> None:
-    one = fill(session_writer("stock/monday"))
-    fill(session_writer("stock/tuesday", boot_id="another"))
+def test_sessions_of_one_label_are_laid_over_each_other(new_session: NewSession) -> None:
+    one = fill(new_session("stock/monday"))
+    fill(new_session("stock/tuesday", boot_id="another"))
     spread, _ = figures(one.path.parent)
     assert spread is not None
     text = "\n".join(spread.commands)
     assert "stock/monday" in text and "stock/tuesday" in text
 
 
-def test_emulated_ticks_are_drawn_as_ticks(session_writer: SessionWriter) -> None:
-    writer = fill(session_writer(mode="emulated"))
+def test_emulated_ticks_are_drawn_as_ticks(new_session: NewSession) -> None:
+    writer = fill(new_session(mode="emulated"))
     spread, _ = figures(writer.path)
     assert spread is not None
     text = "\n".join(spread.commands)
@@ -242,18 +226,18 @@ def test_emulated_ticks_are_drawn_as_ticks(session_writer: SessionWriter) -> Non
 
 @needs_gnuplot
 def test_files_have_predictable_names_and_both_kinds(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     for count in (0, 2):
         for _ in range(3):
             writer.run(
-                {"initiator": samples(15_000 + 20_000 * count)},
+                {"initiator": stepped(15_000 + 20_000 * count)},
                 benchmark="tlbflush",
                 params=FLUSH.format(count),
             )
     output = tmp_path / "it's" / "plots"
-    status, out, err = plot(capsys, writer.path, "-o", output)
+    status, out, err = klat("plot", writer.path, "-o", output)
     assert (status, err) == (0, "")
     assert out.count("\n") == 1 and str(output) in out
     names = {
@@ -281,13 +265,10 @@ def test_files_have_predictable_names_and_both_kinds(
     ["", "it's", 'a"b', "%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
 )
 def test_odd_labels_are_drawn_as_they_are(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    label: str,
+    new_session: NewSession, klat: Klat, tmp_path: Path, label: str
 ) -> None:
-    writer = fill(session_writer(label=label, kernel_release=label))
-    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    writer = fill(new_session(label=label, kernel_release=label))
+    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert (status, err) == (0, "")
 
 
@@ -296,109 +277,96 @@ def test_odd_labels_are_drawn_as_they_are(
     "kind", ["one run", "few samples", "constant", "coarse", "zero", "huge", "largest", "invalid"]
 )
 def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+    new_session: NewSession, klat: Klat, tmp_path: Path, kind: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     data = {
-        "one run": [samples(5_000)],
+        "one run": [stepped(5_000)],
         "few samples": [[52], [78, 26]],
         "constant": [[520] * 600] * 3,
         "coarse": [[1966] * 625 + [1967] * 5] * 3,  # less apart than a step
-        "zero": [[0] * 300 + samples(9_000), [0] * 630, [0] * 600 + [2600] * 30],
+        "zero": [[0] * 300 + stepped(9_000), [0] * 630, [0] * 600 + [2600] * 30],
         "huge": [[2**64 - 1, 1] * 300] * 3,
         "largest": [[2**64 - 1] * 600] * 3,
-        "invalid": [samples(5_000)],
+        "invalid": [stepped(5_000)],
     }[kind]
     for run in data:
         status = "invalid" if kind == "invalid" else "ok"
         writer.run({"round_trip": run}, status=status, reason="moved" if status != "ok" else "")
-    status_code, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status_code, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert (status_code, err) == (0, "")
 
 
 @needs_gnuplot
 def test_a_cut_samples_file_spares_the_other_figures(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = fill(session_writer())
-    writer.run({"handoff": samples(8_000)}, benchmark="cv", params="")
+    writer = fill(new_session())
+    writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(bytes(80))
-    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2
     assert re.fullmatch(r"(klat plot: .*pipes.u64: holds 10 samples.*\n){2}", err)
     assert (tmp_path / "plots" / "cv-handoff-distribution.svg").exists()
 
 
 def test_without_gnuplot_one_line_says_how_to_get_it(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status, out, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert (status, out) == (2, "")
     assert re.fullmatch(r"klat plot: .*apt install gnuplot-nox\n", err)
 
 
 def test_a_gnuplot_that_fails_is_told_with_its_words(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     fake = tmp_path / "bin" / "gnuplot"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho 'line 7: unknown terminal' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2 and "unknown terminal" in err and err.count("\n") == 1
 
 
 def test_a_gnuplot_that_writes_nothing_is_noticed(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     fake = tmp_path / "bin" / "gnuplot"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\nexit 0\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2 and "wrote nothing" in err
 
 
-def test_an_output_that_is_no_directory_is_one_line(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = fill(session_writer())
-    status, _, err = plot(capsys, writer.path, "-o", writer.runs_csv)
+def test_an_output_that_is_no_directory_is_one_line(new_session: NewSession, klat: Klat) -> None:
+    writer = fill(new_session())
+    status, _, err = klat("plot", writer.path, "-o", writer.runs_csv)
     assert status == 2
     assert re.fullmatch(r"klat plot: cannot make the directory .+\n", err)
 
 
 def test_labels_that_share_no_axis_are_refused_by_name(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    one = fill(session_writer("stock/1"))
-    two = fill(session_writer("icount/1", label="icount", mode="counted", unit="instructions"))
-    status, _, err = plot(capsys, one.path, two.path, "-o", tmp_path / "plots")
+    one = fill(new_session("stock/1"))
+    two = fill(new_session("icount/1", label="icount", mode="counted", unit="instructions"))
+    status, _, err = klat("plot", one.path, two.path, "-o", tmp_path / "plots")
     assert status == 2
     assert "stock" in err and "icount" in err and "instructions" in err
     assert not (tmp_path / "plots").exists()
 
 
-def test_nothing_to_draw_is_one_line(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    writer = session_writer()
+def test_nothing_to_draw_is_one_line(new_session: NewSession, klat: Klat, tmp_path: Path) -> None:
+    writer = new_session()
     writer.run(status="skipped", reason="needs 2 CPUs")
-    status, _, err = plot(capsys, writer.path, "-o", tmp_path / "plots")
+    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2
     assert re.fullmatch(r"klat plot: no run has samples.+\n", err)

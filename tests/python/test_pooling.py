@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import again
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import CPU, Klat, NewSession, SyntheticSession, again, words
 
-from klat.cli import main
 from klat.compare.measurements import read_labels
 from klat.record.session import read_session
 from klat.record.wakeups import state_of
-
-CPU = "sys/devices/system/cpu"
 
 
 def samples(median: int, n: int = 100) -> list[int]:
@@ -27,7 +23,7 @@ def samples(median: int, n: int = 100) -> list[int]:
 
 
 @pytest.fixture
-def boot(session_writer: SessionWriter) -> Callable[..., SyntheticSession]:
+def boot(new_session: NewSession) -> Callable[..., SyntheticSession]:
     """`boot(3, {file: text}, {run.json}, key=…)`: the third boot of label stock, with two runs."""
 
     def write(
@@ -39,7 +35,7 @@ def boot(session_writer: SessionWriter) -> Callable[..., SyntheticSession]:
         **info: Any,
     ) -> SyntheticSession:
         names = {"boot_id": f"{label}-{number}", "created": f"2024-05-{number:02d}T12:00:00Z"}
-        session = session_writer(f"{label}/{number}", label=label, **{**names, **info})
+        session = new_session(f"{label}/{number}", label=label, **{**names, **info})
         for name, text in {f"{CPU}/online": "0-1\n", **(files or {})}.items():
             file = session.path / "environment" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +50,12 @@ def boot(session_writer: SessionWriter) -> Callable[..., SyntheticSession]:
 
 
 Boot = Callable[..., SyntheticSession]
+
+
+@pytest.fixture
+def stock(tmp_path: Path) -> Path:
+    return tmp_path / "results/stock"
+
 
 ALIKE: list[dict[str, Any]] = [
     {},
@@ -84,8 +86,8 @@ OTHER: list[dict[str, Any]] = [
 ]
 
 
-def runs_of_figures(tmp_path: Path) -> list[int]:
-    labels, _ = read_labels([tmp_path / "results/stock"])
+def runs_of_figures(stock: Path) -> list[int]:
+    labels, _ = read_labels([stock])
     return sorted(
         len(m.runs) for x in labels for setting in x.settings for m in setting.measurements.values()
     )
@@ -93,88 +95,80 @@ def runs_of_figures(tmp_path: Path) -> list[int]:
 
 @pytest.mark.parametrize("second", ALIKE)
 def test_what_compare_takes_for_one_side_is_one_figure(
-    boot: Boot, tmp_path: Path, second: dict[str, Any]
+    boot: Boot, stock: Path, second: dict[str, Any]
 ) -> None:
     boot(1), boot(2, **second)
-    assert runs_of_figures(tmp_path) == [4]
+    assert runs_of_figures(stock) == [4]
 
 
 @pytest.mark.parametrize("second", REFUSED + OTHER)
 def test_what_compare_refuses_within_a_side_is_in_no_common_figure(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str], second: dict[str, Any]
+    boot: Boot, stock: Path, klat: Klat, second: dict[str, Any]
 ) -> None:
-    stock = boot(1), boot(2, **second)
-    assert runs_of_figures(tmp_path) == [2, 2]
+    boots = boot(1), boot(2, **second)
+    assert runs_of_figures(stock) == [2, 2]
     if second in REFUSED:
         other = boot(1, label="other"), boot(2, label="other")
-        status = main(["compare", *(str(each[0].path.parent) for each in (stock, other))])
-        assert status == 4, capsys.readouterr().out
+        assert klat("compare", *(each[0].path.parent for each in (boots, other)))[0] == 4
 
 
-def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(
-    boot: Boot, tmp_path: Path
-) -> None:
+def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot: Boot, stock: Path) -> None:
     """Sessions that alternate between two conditions are two pools."""
     for number in range(1, 7):
         boot(number, facts={"load": "populate"} if number % 2 else None)
-    labels, _ = read_labels([tmp_path / "results/stock"])
+    labels, _ = read_labels([stock])
     assert [label.boots for label in labels] == [3, 3]
 
 
-def test_the_summary_tells_pools_of_a_label_apart(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_tells_pools_of_a_label_apart(boot: Boot, stock: Path, klat: Klat) -> None:
     boot(1, facts={"load": "populate"})
     boot(2)
-    assert main(["summary", str(tmp_path / "results/stock")]) == 0
-    out = capsys.readouterr().out
+    status, out, _ = klat("summary", stock)
+    assert status == 0
     assert "apart     load: populate; the label's other sessions differ in this" in out
     assert "apart     load: none;" in out
     assert out.count("2 runs of 100 samples, all ok") == 2
-    main(["summary", "--format", "csv", str(tmp_path / "results/stock")])
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    out = klat("summary", "--format", "csv", stock)[1]
+    rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["conditions"] for row in rows] == ["load: populate", "load: none"]
-    main(["summary", "--format", "json", str(tmp_path / "results/stock")])
-    held = json.loads(capsys.readouterr().out)["labels"]
+    held = json.loads(klat("summary", "--format", "json", stock)[1])["labels"]
     assert [label["conditions"] for label in held] == [{"load": "populate"}, {"load": "none"}]
 
 
 def test_the_summary_names_the_load_of_a_label_that_has_one(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     boot(1, facts={"load": "populate"})
-    main(["summary", str(tmp_path / "results/stock")])
-    out = capsys.readouterr().out
+    out = klat("summary", stock)[1]
     assert "under     load: populate" in out and "apart" not in out
 
 
 def test_settings_that_differ_in_what_they_obtained_name_it(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     boot(1), boot(2, row={"cpus": "writer=0;reader=1"})
-    main(["summary", str(tmp_path / "results/stock")])
-    out = capsys.readouterr().out
+    out = klat("summary", stock)[1]
     assert "cpus=writer=1/reader=0" in out and "cpus=writer=0/reader=1" in out
 
 
 def test_no_export_gives_two_pools_one_name(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, tmp_path: Path, klat: Klat
 ) -> None:
     boot(1, facts={"load": "populate"}), boot(2)
-    path = str(tmp_path / "results/stock")
-    assert main(["export", "--format", "gobench", path]) == 0
-    out, err = capsys.readouterr()
+    status, out, err = klat("export", "--format", "gobench", stock)
+    assert status == 0
     assert len({line.split()[0] for line in out.splitlines() if line[:9] == "Benchmark"}) == 2
     assert "its sessions are of 2 kinds" in err
-    assert main(["export", "--format", "hgrm", path, "-o", str(tmp_path / "hgrm") + "/"]) == 0
+    assert klat("export", "--format", "hgrm", stock, "-o", f"{tmp_path}/hgrm/")[0] == 0
     assert len({file.name for file in (tmp_path / "hgrm").iterdir()}) == 2
-    assert main(["export", "--format", "openmetrics", path]) == 0
-    out = capsys.readouterr().out
+    status, out, _ = klat("export", "--format", "openmetrics", stock)
+    assert status == 0
     for name in ("klat_boots{", "klat_label_info{"):
         lines = [line for line in out.splitlines() if line.startswith(name)]
         assert len(lines) == len(set(lines)) == 2
-    assert main(["export", "--format", "pyperf", path]) == 2
-    assert "stock (load: populate) on Linux" in capsys.readouterr().err
+    status, _, err = klat("export", "--format", "pyperf", stock)
+    assert status == 2
+    assert "stock (load: populate) on Linux" in err
 
 
 # How sleepers were woken ---------------------------------------------------------------------------
@@ -196,61 +190,50 @@ def test_the_state_of_a_run_is_as_the_record_defines_it(
 
 
 def test_runs_woken_in_another_way_have_a_line_of_their_own(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     session = boot(1, row={"evidence": woken(102)})
     session.run({"round_trip": samples(9_000)}, run=3, evidence=woken(0))
     session.run({"round_trip": samples(9_000)}, run=4, status="invalid", evidence="slept=9")
-    assert main(["summary", str(tmp_path / "results/stock")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = klat("summary", stock)[1].splitlines()
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
     assert re.search(r"woken=interrupt,.*\n  3 runs of 100 samples: 2 ok, 1 invalid", text)
     assert re.search(r"woken=polling,.*\n  1 run of 100 samples, ok", text)
 
 
-def test_a_stray_run_of_another_state_does_not_rename_the_others(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, stock: Path) -> None:
     """Figures lay the same setting of several labels over each other, by its params."""
     session = boot(1, row={"evidence": woken(100)})
     for run in range(3, 20):
         session.run({"round_trip": samples(50_000)}, run=run, evidence=woken(100))
     session.run({"round_trip": samples(9_000)}, run=20, evidence=woken(0))
-    (label,), _ = read_labels([tmp_path / "results/stock"])
+    (label,), _ = read_labels([stock])
     assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
 
 
-def test_a_label_woken_in_one_way_does_not_speak_of_it(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_label_woken_in_one_way_does_not_speak_of_it(boot: Boot, stock: Path, klat: Klat) -> None:
     boot(1, row={"evidence": woken(102)})
-    main(["summary", str(tmp_path / "results/stock")])
-    assert "woken" not in capsys.readouterr().out
+    assert "woken" not in klat("summary", stock)[1]
 
 
 # Boots and order ----------------------------------------------------------------------------------
 
 
 def test_boots_are_those_in_which_the_metric_was_measured(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in (1, 2, 3, 4):
         session = boot(number)
         if number < 3:
             session.run({"handoff": samples(9_000)}, benchmark="cv", params="a=b")
-    path = str(tmp_path / "results/stock")
-    main(["export", "--format", "hgrm", "--benchmark", "cv", path])
-    assert "2 boots: stock cv" in capsys.readouterr().out
-    main(["export", "--format", "openmetrics", path])
-    out = capsys.readouterr().out
+    assert "2 boots: stock cv" in klat("export", "--format", "hgrm", "--benchmark", "cv", stock)[1]
+    out = klat("export", "--format", "openmetrics", stock)[1]
     boots = re.findall(r'^klat_boots\{.*metric="(\w+)".*\} (\d+)', out, re.MULTILINE)
     assert boots == [("round_trip", "4"), ("handoff", "2")]
-    main(["summary", "--format", "csv", path])
-    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    rows = csv.DictReader(io.StringIO(klat("summary", "--format", "csv", stock)[1]))
     assert {row["metric"]: row["boots"] for row in rows} == {"round_trip": "4", "handoff": "2"}
-    main(["summary", path])
-    out = capsys.readouterr().out
+    out = klat("summary", stock)[1]
     assert "2 runs of 100 samples, all ok, in 2 of 4 boots" in out and out.count(" of 4 boots") == 1
 
 
@@ -262,22 +245,22 @@ def lab_facts(number: int, created: str, experiment: str = "e1") -> dict[str, An
 
 
 def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
-    session_writer: SessionWriter, tmp_path: Path
+    new_session: NewSession, stock: Path
 ) -> None:
     """Every guest's clock is set to the same second, and the host may store boots out of order."""
     for directory, number, stored in (("c", 1, "30"), ("a", 2, "10"), ("b", 10, "20")):
-        session = session_writer(
+        session = new_session(
             f"stock/{directory}", boot_id=f"boot-{number}", created="2026-01-01T00:00:00Z"
         )
         facts = lab_facts(number, f"2026-05-01T12:00:{stored}Z")
         (session.path / "run.json").write_text(json.dumps(facts))
         for run in (1, 2, 3):
             session.run({"round_trip": samples(5_000)}, run=run)
-    earlier = session_writer("stock/z", boot_id="earlier", created="2026-01-01T00:00:00Z")
+    earlier = new_session("stock/z", boot_id="earlier", created="2026-01-01T00:00:00Z")
     facts = lab_facts(7, "2026-05-01T11:00:00Z", "e0")
     (earlier.path / "run.json").write_text(json.dumps(facts))
     earlier.run({"round_trip": samples(5_000)}, run=1)
-    (label,), _ = read_labels([tmp_path / "results/stock"])
+    (label,), _ = read_labels([stock])
     (setting,) = label.settings
     boots = [run.row.boot for run in setting.measurements["round_trip"].all_runs]
     assert boots == ["earlier", *["boot-1"] * 3, *["boot-2"] * 3, *["boot-10"] * 3]
@@ -304,9 +287,8 @@ def labels_woken(
     return paths[0], paths[1]
 
 
-def compared(capsys: pytest.CaptureFixture[str], *paths: str) -> dict[str, Any]:
-    main(["compare", "--format", "json", *paths])
-    (against,) = json.loads(capsys.readouterr().out)["against"]
+def compared(klat: Klat, *paths: str) -> dict[str, Any]:
+    (against,) = json.loads(klat("compare", "--format", "json", *paths)[1])["against"]
     found: dict[str, Any] = against
     return found
 
@@ -319,11 +301,9 @@ def ratios(against: dict[str, Any]) -> list[float]:
     return [cell["results"][0]["judgement"]["ratio"] for cell in against["cells"]]
 
 
-def test_states_of_both_sides_are_compared_each_with_its_own(
-    boot: Boot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_states_of_both_sides_are_compared_each_with_its_own(boot: Boot, klat: Klat) -> None:
     paths = labels_woken(boot, [100, 100, 0, 0], [100, 100, 0, 0], 1.1)
-    against = compared(capsys, *paths)
+    against = compared(klat, *paths)
     assert ratios(against) == pytest.approx([1.1, 1.1], abs=0.02)
     said = "by interrupt in 10, by polling in 10 of 20 runs in BASE, and by interrupt in 10,"
     assert said in " ".join(against["cautions"])
@@ -332,36 +312,32 @@ def test_states_of_both_sides_are_compared_each_with_its_own(
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_kernel_that_wakes_in_the_slow_way_more_often_is_slower(
-    boot: Boot, capsys: pytest.CaptureFixture[str], swapped: bool
+    boot: Boot, klat: Klat, swapped: bool
 ) -> None:
     """Each way takes as long as before, so only all runs together show it."""
     paths = labels_woken(boot, [100, 0, 0, 0], [100, 100, 100, 0])
     paths = paths[::-1] if swapped else paths
-    against = compared(capsys, *paths)
+    against = compared(klat, *paths)
     slower = 5 ** (-0.5 if swapped else 0.5)
     assert ways(against) == ["any", "interrupt", "polling"]
     assert ratios(against) == pytest.approx([1.0, 1.0, slower], rel=0.02)
-    assert main(["compare", *paths]) == (0 if swapped else 1)
+    assert klat("compare", *paths)[0] == (0 if swapped else 1)
 
 
-def test_a_mix_that_differs_by_chance_is_not_compared(
-    boot: Boot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mix_that_differs_by_chance_is_not_compared(boot: Boot, klat: Klat) -> None:
     """In one boot of NEW all sleepers polled; the other boots of both sides are alike."""
     base, new = labels_woken(boot, [100, 100, 0], [100, 100, 0])
     session = boot(6, label="rt", row={"evidence": woken(0)})
     for run in range(2, 4):
         session.run({"round_trip": samples(10_000)}, run=run, order=run, evidence=woken(0))
-    against = compared(capsys, base, new)
+    against = compared(klat, base, new)
     assert ways(against) == ["interrupt", "polling"]
     assert "do not differ beyond chance" in " ".join(against["cautions"])
 
 
-def test_a_few_runs_of_another_state_are_left_out_and_counted(
-    boot: Boot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_few_runs_of_another_state_are_left_out_and_counted(boot: Boot, klat: Klat) -> None:
     paths = labels_woken(boot, [100] * 19 + [0], [100] * 20, 1.1)
-    against = compared(capsys, *paths)
+    against = compared(klat, *paths)
     assert ratios(against) == pytest.approx([1.1], abs=0.01)
     assert "5 of 100 runs of BASE are left out: sleepers were woken by polling" in " ".join(
         against["cautions"]
@@ -371,24 +347,22 @@ def test_a_few_runs_of_another_state_are_left_out_and_counted(
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_state_that_one_side_alone_is_often_in_stays_open(
-    boot: Boot, capsys: pytest.CaptureFixture[str], swapped: bool
+    boot: Boot, klat: Klat, swapped: bool
 ) -> None:
     """Else NEW could be five times slower in some of its boots and called the same."""
     paths = labels_woken(boot, [0, 0], [0, 0])
     session = boot(6, label="rt", row={"evidence": woken(100)})
     session.run({"round_trip": samples(50_000)}, run=2, order=2, evidence=woken(100))
-    status = main(["compare", *(paths[::-1] if swapped else paths)])
-    out = " ".join(capsys.readouterr().out.split())
+    status, out, _ = klat("compare", *(paths[::-1] if swapped else paths))
+    out = words(out)
     assert status == 3
     assert "same" in out and "woken=interrupt" in out
     assert f"sleepers were woken by interrupt in {'BASE' if swapped else 'NEW'} alone" in out
 
 
-def test_sides_without_a_common_state_are_compared_and_it_is_said(
-    boot: Boot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sides_without_a_common_state_are_compared_and_it_is_said(boot: Boot, klat: Klat) -> None:
     """A kernel that polls while idle is faster by that, and that is what is compared."""
-    against = compared(capsys, *labels_woken(boot, [100, 100], [0, 0]))
+    against = compared(klat, *labels_woken(boot, [100, 100], [0, 0]))
     assert ratios(against) == pytest.approx([0.2], abs=0.01)
     assert any(
         "woken by interrupt in BASE and polling in NEW" in caution
@@ -397,12 +371,12 @@ def test_sides_without_a_common_state_are_compared_and_it_is_said(
 
 
 def test_a_block_with_another_state_in_a_turn_is_left_out(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     """Of a block without one of its turns a drift does not cancel."""
     sides = {}
     for name in ("a", "b"):
-        session = session_writer(f"{name}/1", label=name)
+        session = new_session(f"{name}/1", label=name)
         order = 0
         for block in range(8):
             for turn in range(2):
@@ -417,7 +391,7 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
         facts = {"pairing": {"experiment": "e", "pairs": spans}, "turns": turns}
         (session.path / "run.json").write_text(json.dumps(facts))
         sides[name] = str(session.path)
-    against = compared(capsys, sides["a"], sides["b"])
+    against = compared(klat, sides["a"], sides["b"])
     assert ratios(against) == pytest.approx([1.0], abs=0.001)
     text = " ".join(against["cautions"])
     assert "8 of 64 runs of BASE are left out: in another turn of their block" in text
@@ -427,48 +401,40 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
 
 
 def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in range(1, 13):
         facts = {"load": "populate"} if number % 2 else None
         boot(number, facts=facts, kernel_release=f"6.{number}.0", kernel_version=f"#{number}")
-    main(["history", str(tmp_path / "results/stock")])
-    out = capsys.readouterr().out
+    out = klat("history", stock)[1]
     assert "12 boots: too few to find a change. For 2 series" in out
     assert "load: populate" in out and "load: none" in out
 
 
 def test_a_history_has_a_series_for_each_build_and_state(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in range(1, 5):
         boot(number, programs={"pipes": f"{number % 2}" * 64}, row={"evidence": woken(100)})
     boot(5, programs={"pipes": "0" * 64}, row={"evidence": woken(0)})
-    main(["history", str(tmp_path / "results/stock")])
-    out = capsys.readouterr().out
+    out = klat("history", stock)[1]
     for said in ("program: 111111111111", "program: 000000000000", "woken: polling"):
         assert said in out
     assert "5 boots: too few to find a change. For 3 series" in out
 
 
-def klat_plan(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    status = main(["plan", str(path)])
-    out, err = capsys.readouterr()
-    return status, " ".join(out.split()), err
-
-
 def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in range(1, 5):
         boot(number, facts={"load": "populate"} if number == 4 else None)
-    status, out, err = klat_plan(tmp_path / "results/stock", capsys)
+    status, out, err = klat("plan", stock)
     assert (status, out) == (2, "") and err.count("\n") == 1
     assert "2 kinds that compare does not pool (load: none | load: populate)" in err
 
 
 def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in range(1, 5):
         session = boot(number, row={"evidence": woken(100)})
@@ -477,17 +443,16 @@ def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
                 values = {"handoff": samples(9_000 + 26 * run)}
                 session.run(values, run=run, benchmark="cv", params="a=b")
     session.run({"round_trip": samples(9_000)}, run=3, evidence=woken(0))
-    _, out, _ = klat_plan(tmp_path / "results/stock", capsys)
+    out = words(klat("plan", stock)[1])
     assert "pilot stock: 2 to 4 boots, by metric;" in out
     assert "left out: 1 of 9 runs of pipes, which are of another kind (woken: polling)" in out
 
 
-def test_compare_counts_boots_by_metric(boot: Boot, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_counts_boots_by_metric(boot: Boot, stock: Path, klat: Klat) -> None:
     paths = labels_woken(boot, [100, 100], [100, 100])
     session = again(Path(paths[0]) / "1")
     session.run({"handoff": samples(9_000)}, benchmark="cv", params="a=b", run=1, order=9)
-    main(["compare", *paths])
-    out = " ".join(capsys.readouterr().out.split())
+    out = words(klat("compare", *paths)[1])
     assert (
         "stock: Linux 6.1.0-test, preemption voluntary; mode virtual; 1 to 5 boots, by metric"
         in out
@@ -495,7 +460,7 @@ def test_compare_counts_boots_by_metric(boot: Boot, capsys: pytest.CaptureFixtur
 
 
 def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(
-    boot: Boot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    boot: Boot, stock: Path, klat: Klat
 ) -> None:
     """What one kernel has and another lacks is what a history is about."""
     polls = {"sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000\n"}
@@ -503,5 +468,4 @@ def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(
     for number in range(1, 9):
         new = number % 4 > 1
         boot(number, files=polls if new else old, kernel_release=f"6.{12 if new else 1}.0")
-    main(["history", str(tmp_path / "results/stock")])
-    assert "8 boots: too few to find a change. For 1 series" in capsys.readouterr().out
+    assert "8 boots: too few to find a change. For 1 series" in klat("history", stock)[1]

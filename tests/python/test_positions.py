@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from written_sessions import SessionWriter, SyntheticSession
+from written_sessions import Klat, NewSession, SyntheticSession, words
 
-from klat.cli import main
 from klat.stats.positions import Order, standouts
 
 Samples = npt.NDArray[np.uint64]
@@ -114,7 +113,7 @@ def test_of_several_series_the_longest_of_an_iteration_counts() -> None:
 
 
 def written(
-    session_writer: SessionWriter,
+    new_session: NewSession,
     name: str,
     place: int | None,
     runs: int = 10,
@@ -122,7 +121,7 @@ def written(
     **options: str,
 ) -> SyntheticSession:
     rng = np.random.default_rng(seed)
-    writer = session_writer(name)
+    writer = new_session(name)
     for run in range(1, runs + 1):
         samples = [int(sample) for sample in 50_000 * np.exp(rng.normal(0, 0.1, 200))]
         if place is not None:
@@ -133,45 +132,42 @@ def written(
     return writer
 
 
-def warnings(capsys: pytest.CaptureFixture[str], session: SyntheticSession) -> str:
-    assert main(["summary", str(session.path)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def warnings(klat: Klat, session: SyntheticSession) -> str:
+    out = words(klat("summary", session.path)[1])
     assert "round_trip" in out
     return out.partition("warning: ")[2]
 
 
-def test_the_summary_warns_of_a_place_that_stands_out(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = warnings(capsys, written(session_writer, "a/1", -1))
+def test_the_summary_warns_of_a_place_that_stands_out(new_session: NewSession, klat: Klat) -> None:
+    said = warnings(klat, written(new_session, "a/1", -1))
     assert said.startswith(
         "round_trip: the last sample is the longest in 10 of 10 runs (0.05 by chance);"
         " something besides the event happens there"
     )
-    said = warnings(capsys, written(session_writer, "b/1", 42))
+    said = warnings(klat, written(new_session, "b/1", 42))
     assert said.startswith("round_trip: sample 43 is the longest")
 
 
 def test_the_summary_says_nothing_of_chance_and_of_what_was_injected(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    assert warnings(capsys, written(session_writer, "a/1", None)) == ""
-    assert warnings(capsys, written(session_writer, "b/1", -1, inject="50")) == ""
+    assert warnings(klat, written(new_session, "a/1", None)) == ""
+    assert warnings(klat, written(new_session, "b/1", -1, inject="50")) == ""
 
 
 def test_the_summary_warns_over_boots_with_too_few_runs_each(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     for boot in range(1, 6):
-        session = written(session_writer, f"a/{boot}", -1, runs=2, seed=boot)
+        session = written(new_session, f"a/{boot}", -1, runs=2, seed=boot)
     session.path = session.path.parent
-    assert "the last sample is the longest in 10 of 10 runs" in warnings(capsys, session)
+    assert "the last sample is the longest in 10 of 10 runs" in warnings(klat, session)
 
 
 def test_boots_that_repeat_each_other_to_the_byte_are_one(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     for boot in range(1, 6):
-        session = written(session_writer, f"a/{boot}", -1, runs=2)
+        session = written(new_session, f"a/{boot}", -1, runs=2)
     session.path = session.path.parent
-    assert warnings(capsys, session) == ""
+    assert warnings(klat, session) == ""

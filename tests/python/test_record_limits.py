@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SessionWriter, SyntheticSession, run_facts
+from written_sessions import NewSession, SyntheticSession, run_facts, Klat
 
 from klat.record import lab_files, plan_csv, session_directory
-from klat.cli import main
 from klat.base.errors import KlatError
 from klat.compare.measurements import read_labels
 from klat.record.json_files import read_run_json
@@ -61,9 +60,9 @@ def filled(writer: SyntheticSession) -> SyntheticSession:
     ],
 )
 def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
-    session_writer: SessionWriter, field: str, value: object
+    new_session: NewSession, field: str, value: object
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     inner = writer.info
     *above, last = field.split(".")
     for name in above:
@@ -78,9 +77,9 @@ def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
 
 
 def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = session_writer(future={"a": [1, {"b": None}]}, another=10**30)
+    writer = new_session(future={"a": [1, {"b": None}]}, another=10**30)
     needed = ("schema", "label", "boot_id", "mode", "unit", "future", "another")
     writer.info = {key: writer.info[key] for key in needed} | {"tsc": {"khz": 1e6, "new": "x"}}
     writer.write_info()
@@ -98,16 +97,16 @@ def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
     ids=["deep", "long number", "large"],
 )
 def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
-    session_writer: SessionWriter, text: str
+    new_session: NewSession, text: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     (writer.path / "session.json").write_text(text)
     with pytest.raises(SessionError, match="session.json"):
         read_session(writer.path)
 
 
-def test_text_that_is_no_unicode_is_read_with_escapes(session_writer: SessionWriter) -> None:
-    writer = session_writer(label="ø\udcff")
+def test_text_that_is_no_unicode_is_read_with_escapes(new_session: NewSession) -> None:
+    writer = new_session(label="ø\udcff")
     assert read_session(writer.path).label == "ø\\udcff"
 
 
@@ -140,9 +139,9 @@ RUN_FIELDS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "value"), RUN_FIELDS)
 def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
-    session_writer: SessionWriter, field: str, value: object
+    new_session: NewSession, field: str, value: object
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     facts = run_facts()
     assert (written(writer, facts), lab_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
     inner: Any = facts
@@ -164,14 +163,14 @@ def written(writer: SyntheticSession, facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", ["compare", "summary", "plan", "run", "ab"])
 def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], command: str
+    new_session: NewSession, klat: Klat, command: str
 ) -> None:
-    writer = filled(session_writer())
+    writer = filled(new_session())
     (writer.path / "run.json").write_text("[" * 100_000)
     path = str(writer.path)
     words = {"compare": [path, path], "run": ["--resume", path], "ab": ["--resume", path]}
-    assert main([command, *words.get(command, [path])]) == 2
-    err = capsys.readouterr().err
+    status, _, err = klat(command, *words.get(command, [path]))
+    assert status == 2
     assert err.count("\n") == 1 and "run.json is damaged or was edited: not valid JSON" in err
 
 
@@ -207,9 +206,9 @@ def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
     ],
 )
 def test_a_column_beyond_its_limits_loses_its_run_and_no_other_whatever_its_checksum(
-    session_writer: SessionWriter, column: str, value: object, said: str
+    new_session: NewSession, column: str, value: object, said: str
 ) -> None:
-    writer = filled(session_writer())
+    writer = filled(new_session())
     values: dict[str, Any] = {"order": 3, "run": 3, **{column: value}}
     benchmark = values.pop("benchmark", None)
     writer.run({"round_trip": SAMPLES}, **values)
@@ -230,8 +229,8 @@ def renamed(writer: SyntheticSession, benchmark: str) -> None:
     )
 
 
-def test_the_largest_values_of_all_columns_are_read(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_the_largest_values_of_all_columns_are_read(new_session: NewSession) -> None:
+    writer = new_session()
     most = {
         "order": 2**63 - 1,
         "run": 2**63 - 1,
@@ -244,8 +243,8 @@ def test_the_largest_values_of_all_columns_are_read(session_writer: SessionWrite
     assert {name: getattr(session.rows[0], name) for name in most} == most
 
 
-def test_many_kinds_of_damage_are_told_in_few_lines(session_writer: SessionWriter) -> None:
-    writer = filled(session_writer())
+def test_many_kinds_of_damage_are_told_in_few_lines(new_session: NewSession) -> None:
+    writer = filled(new_session())
     for number in range(3, 60):
         writer.run({"round_trip": SAMPLES}, order=f"x{number}")
     session = read_session(writer.path)
@@ -273,10 +272,10 @@ def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
         plan_csv.from_csv(f"{text}{line}\n")
 
 
-def test_a_plan_that_is_no_text_is_refused(session_writer: SessionWriter) -> None:
+def test_a_plan_that_is_no_text_is_refused(new_session: NewSession) -> None:
     import hashlib
 
-    writer = session_writer()
+    writer = new_session()
     (writer.path / "plan.csv").write_bytes(b"\xff")
     with pytest.raises(KlatError, match="plan.csv is damaged or was edited"):
         session_directory.read_plan(
@@ -313,9 +312,9 @@ FILES = [
 @pytest.mark.parametrize("file", [*FILES, "environment/proc/cmdline"])
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_a_file_of_a_record_that_is_none_blocks_no_reader(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], file: str, kind: str
+    new_session: NewSession, klat: Klat, file: str, kind: str
 ) -> None:
-    writer = filled(session_writer())
+    writer = filled(new_session())
     path = writer.path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -324,12 +323,12 @@ def test_a_file_of_a_record_that_is_none_blocks_no_reader(
     else:
         path.symlink_to("/dev/zero")
     session = str(writer.path)
-    other = filled(session_writer("rt/1", label="rt", boot_id="rt"))
+    other = filled(new_session("rt/1", label="rt", boot_id="rt"))
     with limited():
-        summary = main(["summary", session])
-        compared = main(["compare", session, str(other.path)])
-        resumed = main(["run", "--resume", session])
-    err = capsys.readouterr().err
+        summary, _, err = klat("summary", session)
+        compared, _, more = klat("compare", session, other.path)
+        resumed, _, most = klat("run", "--resume", session)
+    err += more + most
     said = "is not a regular file" if kind == "fifo" or os.geteuid() else "is a symbolic link"
     if file not in ("plan.csv", "environment/proc/cmdline"):  # on these no figure rests
         assert f"{path}: {said}" in err
@@ -341,9 +340,9 @@ def test_a_file_of_a_record_that_is_none_blocks_no_reader(
 
 
 def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
-    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    writer = filled(session_writer())
+    writer = filled(new_session())
     file = writer.samples_file("pipes")
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")

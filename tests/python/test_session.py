@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from written_sessions import SessionWriter, SyntheticSession, statistics_of
+from written_sessions import NewSession, SyntheticSession, statistics_of
 
 from klat.record.session import SessionError, find_sessions, parse_pairs, printable, read_session
 
@@ -19,8 +19,8 @@ def problems(session: SyntheticSession) -> str:
     return "\n".join(read_session(session.path).problems)
 
 
-def test_reads_every_column_with_its_type(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_reads_every_column_with_its_type(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=3, run=2, steal_ms="1.5", evidence="a=1;b=2")
     session = read_session(writer.path)
     (row,) = session.rows
@@ -36,15 +36,15 @@ def test_reads_every_column_with_its_type(session_writer: SessionWriter) -> None
     assert (session.label, session.khz, session.quantum) == ("stock", 2_600_000.0, 26)
 
 
-def test_a_quantile_the_samples_do_not_support_is_none(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_quantile_the_samples_do_not_support_is_none(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES[:100]})
     (row,) = read_session(writer.path).rows
     assert row.p90 is not None and row.p99 is None
 
 
-def test_fields_with_commas_and_quotes_survive(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_fields_with_commas_and_quotes_survive(new_session: NewSession) -> None:
+    writer = new_session()
     reason = 'cannot open "/dev/net/tun", permission denied; € %s'
     writer.run(status="error", reason=reason)
     (row,) = read_session(writer.path).rows
@@ -52,8 +52,8 @@ def test_fields_with_commas_and_quotes_survive(session_writer: SessionWriter) ->
     assert not row.usable
 
 
-def test_a_torn_last_line_is_ignored_and_said(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_torn_last_line_is_ignored_and_said(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     whole = writer.runs_csv.read_bytes()
     (line,) = writer.run({"round_trip": SAMPLES}, order=2, run=2)
@@ -66,9 +66,9 @@ def test_a_torn_last_line_is_ignored_and_said(session_writer: SessionWriter) -> 
 
 @pytest.mark.parametrize("position", ["first", "middle", "last"])
 def test_an_edited_digit_anywhere_loses_only_its_run(
-    session_writer: SessionWriter, position: str
+    new_session: NewSession, position: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for order in range(1, 6):
         writer.run({"round_trip": SAMPLES}, order=order, run=order)
     lines = writer.runs_csv.read_text().splitlines(keepends=True)
@@ -81,10 +81,8 @@ def test_an_edited_digit_anywhere_loses_only_its_run(
 
 
 @pytest.mark.parametrize("junk", [b"\x00" * 64, b"\xff\xfe\x80", b'"', b"nan,nan", b","])
-def test_odd_bytes_between_rows_are_ignored_and_said(
-    session_writer: SessionWriter, junk: bytes
-) -> None:
-    writer = session_writer()
+def test_odd_bytes_between_rows_are_ignored_and_said(new_session: NewSession, junk: bytes) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     with writer.runs_csv.open("ab") as out:
         out.write(junk + b"\n")
@@ -96,9 +94,9 @@ def test_odd_bytes_between_rows_are_ignored_and_said(
 
 @pytest.mark.parametrize("value", ["nan", "-1", "1e3", "١", "0x10", "", "1" * 21])
 def test_a_number_that_is_none_is_ignored_even_with_a_right_checksum(
-    session_writer: SessionWriter, value: str
+    new_session: NewSession, value: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     with writer.runs_csv.open("a") as out:
         out.write(writer.row(boot=writer.info["boot_id"], order=value, unit="ticks", status="ok"))
     session = read_session(writer.path)
@@ -106,15 +104,15 @@ def test_a_number_that_is_none_is_ignored_even_with_a_right_checksum(
     assert "order is" in session.problems[0]
 
 
-def test_nan_as_a_mean_is_ignored_and_said(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_nan_as_a_mean_is_ignored_and_said(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, mean="nan")
     assert read_session(writer.path).rows == []
     assert "mean is 'nan'" in problems(writer)
 
 
-def test_a_run_with_a_row_missing_is_not_believed(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_run_with_a_row_missing_is_not_believed(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, benchmark="cv", order=1, run=1)
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=2, run=2)
@@ -125,10 +123,8 @@ def test_a_run_with_a_row_missing_is_not_believed(session_writer: SessionWriter)
     assert "1 incomplete run" in problems(writer)
 
 
-def test_a_run_repeated_after_an_incomplete_batch_counts_once(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_a_run_repeated_after_an_incomplete_batch_counts_once(new_session: NewSession) -> None:
+    writer = new_session()
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=7, run=1)
     writer.runs_csv.write_text(before + first)
@@ -140,9 +136,9 @@ def test_a_run_repeated_after_an_incomplete_batch_counts_once(
 
 
 def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     started = writer.start_ns
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -150,10 +146,8 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
     assert "is complete" in problems(writer)
 
 
-def test_runs_without_a_plan_are_all_kept_and_complete_no_place(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_runs_without_a_plan_are_all_kept_and_complete_no_place(new_session: NewSession) -> None:
+    writer = new_session()
     for _ in range(3):
         writer.run({"round_trip": SAMPLES})
     session = read_session(writer.path)
@@ -161,8 +155,8 @@ def test_runs_without_a_plan_are_all_kept_and_complete_no_place(
     assert session.completed_orders() == set()
 
 
-def test_a_copied_line_counts_once(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_copied_line_counts_once(new_session: NewSession) -> None:
+    writer = new_session()
     (line,) = writer.run({"round_trip": SAMPLES})
     with writer.runs_csv.open("a") as out:
         out.write(line)
@@ -170,15 +164,15 @@ def test_a_copied_line_counts_once(session_writer: SessionWriter) -> None:
     assert "repeats" in problems(writer)
 
 
-def test_failed_and_skipped_runs_complete_their_place(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_failed_and_skipped_runs_complete_their_place(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run(status="error", reason="no", order=1, run=1)
     writer.run(status="skipped", reason="no", order=2, run=2)
     assert read_session(writer.path).completed_orders() == {1, 2}
 
 
-def test_an_unknown_column_is_said_and_the_rest_read(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_an_unknown_column_is_said_and_the_rest_read(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES})
     lines = writer.runs_csv.read_text().splitlines()
     rewritten = [lines[0].replace(",check", ",colour,check")]
@@ -192,10 +186,8 @@ def test_an_unknown_column_is_said_and_the_rest_read(session_writer: SessionWrit
 
 
 @pytest.mark.parametrize("cut", [1, 9, 100])
-def test_a_torn_header_loses_no_run_recorded_after_it(
-    session_writer: SessionWriter, cut: int
-) -> None:
-    writer = session_writer()
+def test_a_torn_header_loses_no_run_recorded_after_it(new_session: NewSession, cut: int) -> None:
+    writer = new_session()
     header = writer.runs_csv.read_text()
     writer.runs_csv.write_text(header[: -1 - cut] + "\n")
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -204,8 +196,8 @@ def test_a_torn_header_loses_no_run_recorded_after_it(
     assert "header" in session.problems[0]
 
 
-def test_carriage_returns_of_rfc_4180_are_accepted(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_carriage_returns_of_rfc_4180_are_accepted(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES})
     writer.runs_csv.write_bytes(writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
     session = read_session(writer.path)
@@ -223,9 +215,9 @@ def test_carriage_returns_of_rfc_4180_are_accepted(session_writer: SessionWriter
     ],
 )
 def test_a_row_that_contradicts_its_session_is_ignored_and_said(
-    session_writer: SessionWriter, change: dict[str, str], said: str
+    new_session: NewSession, change: dict[str, str], said: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, **change)
     session = read_session(writer.path)
     assert session.rows == []
@@ -249,9 +241,9 @@ def test_a_row_that_contradicts_its_session_is_ignored_and_said(
     ],
 )
 def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
-    session_writer: SessionWriter, change: dict[str, object], said: str
+    new_session: NewSession, change: dict[str, object], said: str
 ) -> None:
-    writer = session_writer(**change)
+    writer = new_session(**change)
     with pytest.raises(SessionError, match=said) as raised:
         read_session(writer.path)
     assert "\n" not in str(raised.value)
@@ -259,18 +251,16 @@ def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_a_session_json_that_is_no_object_is_refused(
-    session_writer: SessionWriter, content: bytes
+    new_session: NewSession, content: bytes
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     (writer.path / "session.json").write_bytes(content)
     with pytest.raises(SessionError, match="session.json"):
         read_session(writer.path)
 
 
-def test_paths_that_are_no_session_are_refused(
-    session_writer: SessionWriter, tmp_path: Path
-) -> None:
-    writer = session_writer()
+def test_paths_that_are_no_session_are_refused(new_session: NewSession, tmp_path: Path) -> None:
+    writer = new_session()
     with pytest.raises(SessionError, match="no such directory"):
         read_session(tmp_path / "missing")
     with pytest.raises(SessionError, match="not a directory"):
@@ -281,9 +271,9 @@ def test_paths_that_are_no_session_are_refused(
 
 @pytest.mark.parametrize("content", [None, b"", b"boot,order"])
 def test_a_session_before_its_first_run_is_empty_and_says_so(
-    session_writer: SessionWriter, content: bytes | None
+    new_session: NewSession, content: bytes | None
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     writer.runs_csv.unlink()
     if content is not None:
         writer.runs_csv.write_bytes(content)
@@ -292,18 +282,18 @@ def test_a_session_before_its_first_run_is_empty_and_says_so(
     assert "no run has been recorded" in session.problems[0]
 
 
-def test_a_header_without_a_column_is_refused_by_name(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_header_without_a_column_is_refused_by_name(new_session: NewSession) -> None:
+    writer = new_session()
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace(",p99", ""))
     with pytest.raises(SessionError, match="p99"):
         read_session(writer.path)
 
 
 def test_sessions_are_found_by_session_label_and_results(
-    session_writer: SessionWriter, tmp_path: Path
+    new_session: NewSession, tmp_path: Path
 ) -> None:
-    one, two = session_writer("stock/1").path, session_writer("stock/2").path
-    rt = session_writer("rt/1", label="rt").path
+    one, two = new_session("stock/1").path, new_session("stock/2").path
+    rt = new_session("rt/1", label="rt").path
     results = tmp_path / "results"
     assert find_sessions(one) == [one]
     assert find_sessions(results / "stock") == [one, two]
@@ -324,8 +314,8 @@ def test_text_for_the_terminal_holds_no_control_bytes() -> None:
     assert printable("a\u202eb\u2066\u200f\u061c") == "a\\u202eb\\u2066\\u200f\\u061c"
 
 
-def test_reading_a_session_needs_the_standard_library_only(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_reading_a_session_needs_the_standard_library_only(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     scripts = Path(__file__).resolve().parents[2] / "scripts"
     code = (

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter, statistics_of
+from written_sessions import NewSession, statistics_of
 from scipy import stats
 
 from klat.record.samples import SampleFiles
@@ -20,7 +20,6 @@ from klat.stats.descriptive import (
     linear_fit,
     median_interval,
     quantiles,
-    rank,
     supports,
     thousandths,
 )
@@ -214,8 +213,8 @@ def test_exact_points_give_a_slope_without_width() -> None:
     assert fit is not None and fit.interval == (2.0, 2.0)
 
 
-def test_samples_are_found_by_index_not_by_byte(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_samples_are_found_by_index_not_by_byte(new_session: NewSession) -> None:
+    writer = new_session()
     writer.run({"handoff": [1, 2, 3], "round_trip": [4, 5]}, benchmark="cv")
     writer.run({"handoff": [6], "round_trip": [7, 8]}, benchmark="cv")
     session = read_session(writer.path)
@@ -225,9 +224,9 @@ def test_samples_are_found_by_index_not_by_byte(session_writer: SessionWriter) -
 
 @pytest.mark.parametrize("keep", [None, 0, 8, 23])
 def test_a_short_samples_file_is_named_with_its_row(
-    session_writer: SessionWriter, keep: int | None
+    new_session: NewSession, keep: int | None
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     writer.run({"round_trip": [1, 2, 3]})
     file = writer.samples_file("pipes")
     if keep is None:

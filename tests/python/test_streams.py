@@ -14,7 +14,7 @@ from pathlib import Path
 import fakes
 import pytest
 from fakes import Klat
-from written_sessions import SessionWriter
+from written_sessions import NewSession
 
 from klat.record import session_directory
 from klat.record.session import read_session
@@ -142,10 +142,10 @@ def test_the_status_is_that_of_the_measurement(klat: Klat, status: int, behaviou
 
 
 @pytest.fixture
-def printing(session_writer: SessionWriter, tmp_path: Path) -> dict[str, tuple[str, ...]]:
+def printing(new_session: NewSession, tmp_path: Path) -> dict[str, tuple[str, ...]]:
     for label in ("stock", "rt"):
         for boot in range(1, 4):
-            session = session_writer(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
             for run in range(1, 3):
                 session.run({"round_trip": [100 + run] * 500}, order=run, run=run)
     results = tmp_path / "results"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import PIPES, SessionWriter, SyntheticSession, statistics_of
+from written_sessions import NewSession, SyntheticSession, statistics_of, Klat, stepped
 
 from klat.cli import main
 from klat.compare.measurements import read_labels
@@ -19,22 +19,10 @@ from klat.compare.settings import Setting
 FLUSH = "responders={};pages=1;operation=munmap"
 
 
-def samples(median: int, n: int = 630) -> list[int]:
-    """n values with this median, in steps of 26."""
-    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
-
-
 def fill(writer: SyntheticSession, runs: int = 4) -> SyntheticSession:
     for run in range(1, runs + 1):
-        writer.run({"round_trip": samples(52_000 + 26 * run)}, run=run)
+        writer.run({"round_trip": stepped(52_000 + 26 * run)}, run=run)
     return writer
-
-
-def summary(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    status = main(["summary", *map(str, args)])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return status, out, err
 
 
 def figures(out: str, metric: str, unit: str) -> list[str]:
@@ -46,12 +34,12 @@ def figures(out: str, metric: str, unit: str) -> list[str]:
 
 
 def test_the_table_holds_the_published_and_the_robust_figures(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = fill(session_writer())
-    status, out, err = summary(capsys, writer.path)
-    pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
-    means = [sum(samples(52_000 + 26 * run)) / 630 for run in range(1, 5)]
+    writer = fill(new_session())
+    status, out, err = klat("summary", writer.path)
+    pool = sorted(x for run in range(1, 5) for x in stepped(52_000 + 26 * run))
+    means = [sum(stepped(52_000 + 26 * run)) / 630 for run in range(1, 5)]
     expected = [np.mean(means), np.std(means, ddof=1), pool[1259], pool[2494], pool[-1]]
     assert (status, err) == (0, "")
     assert figures(out, "round_trip", "ticks") == [f"{round(x):,}" for x in expected]
@@ -60,27 +48,27 @@ def test_the_table_holds_the_published_and_the_robust_figures(
 
 
 def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for run in range(1, 5):
-        writer.run({"round_trip": samples(52_000 + 26 * run)}, run=run, order=run)
+        writer.run({"round_trip": stepped(52_000 + 26 * run)}, run=run, order=run)
     plan = ["order,benchmark,run,arguments", *(f'{i},pipes,{i},""' for i in range(1, 11))]
     (writer.path / "plan.csv").write_text("\n".join(plan) + "\n")
-    assert "1 session in 1 boot; 4 of 10 planned runs recorded" in summary(capsys, writer.path)[1]
+    assert "1 session in 1 boot; 4 of 10 planned runs recorded" in klat("summary", writer.path)[1]
     (writer.path / "plan.csv").write_text("\n".join(plan[:5]) + "\n")
-    assert "planned" not in summary(capsys, writer.path)[1]
+    assert "planned" not in klat("summary", writer.path)[1]
     (writer.path / "plan.csv").write_text("no plan\n")
-    assert summary(capsys, writer.path)[0] == 0
+    assert klat("summary", writer.path)[0] == 0
 
 
 def test_nanoseconds_have_no_digit_below_the_granularity(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for _ in range(2):
-        writer.run({"round_trip": samples(52_016)})  # 20,006.2 ns, and the counter steps by 10
-    _, out, _ = summary(capsys, writer.path)
+        writer.run({"round_trip": stepped(52_016)})  # 20,006.2 ns, and the counter steps by 10
+    _, out, _ = klat("summary", writer.path)
     average, _, median, p99, maximum = figures(out, "round_trip", "ns")
     assert (median, p99, maximum) == ("20,010", "20,110", "20,110")
     assert average == "20,006", "an average of many samples resolves more"
@@ -88,47 +76,43 @@ def test_nanoseconds_have_no_digit_below_the_granularity(
 
 @pytest.mark.parametrize(("mode", "unit"), [("emulated", "ticks"), ("counted", "instructions")])
 def test_no_time_is_shown_where_it_means_nothing(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], mode: str, unit: str
+    new_session: NewSession, klat: Klat, mode: str, unit: str
 ) -> None:
-    writer = fill(session_writer(mode=mode, unit=unit))
-    _, out, _ = summary(capsys, writer.path)
+    writer = fill(new_session(mode=mode, unit=unit))
+    _, out, _ = klat("summary", writer.path)
     assert figures(out, "round_trip", unit)
     assert not re.search(r"\bns\b", out)
-    _, out, _ = summary(capsys, writer.path, "--format", "csv")
+    _, out, _ = klat("summary", writer.path, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
     assert row["median"] and row["median_ns"] == "" and row["unit"] == unit
 
 
-def test_the_text_fits_80_columns(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer(cpu_model="A very long name of a processor " * 4)
+def test_the_text_fits_80_columns(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session(cpu_model="A very long name of a processor " * 4)
     for run in range(3):
-        writer.run({"send_to_read": samples(10**7) + [10**9], "wakeup": [21] * 99}, run=run)
+        writer.run({"send_to_read": stepped(10**7) + [10**9], "wakeup": [21] * 99}, run=run)
         writer.run(status="error", reason="a reason of many words, " * 9)
     for count in (0, 1, 64):
         for run in range(3):
             writer.run(
-                {"initiator": samples(15_000 + 10**6 * count)},
+                {"initiator": stepped(15_000 + 10**6 * count)},
                 benchmark="tlbflush",
                 params=FLUSH.format(count),
             )
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_disturbed_runs_count_and_invalid_ones_do_not(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
-    writer.run({"round_trip": samples(1_000)})
-    writer.run({"round_trip": samples(3_000)}, status="disturbed", reason="30 ms stolen")
-    writer.run({"round_trip": samples(900_000)}, status="invalid", reason="reader moved")
+def test_disturbed_runs_count_and_invalid_ones_do_not(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
+    writer.run({"round_trip": stepped(1_000)})
+    writer.run({"round_trip": stepped(3_000)}, status="disturbed", reason="30 ms stolen")
+    writer.run({"round_trip": stepped(900_000)}, status="invalid", reason="reader moved")
     writer.run(status="error", reason="refused: denied; run as root")
     writer.run(status="skipped", reason="needs 2 CPUs")
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     average, _, _, _, maximum = figures(out, "round_trip", "ticks")
-    expected = (sum(samples(1_000)) + sum(samples(3_000))) / 1260
+    expected = (sum(stepped(1_000)) + sum(stepped(3_000))) / 1260
     assert average == f"{round(expected):,}"
     assert maximum == "3,260"
     for text in (
@@ -157,128 +141,120 @@ def test_reasons_that_differ_in_numbers_are_counted_together() -> None:
 
 
 def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     writer.run(status="error", reason="no", placement="")
     (label,), _ = read_labels([writer.path])
     (setting,) = label.settings
     assert dict(setting.statuses) == {"ok": 4, "error": 1}
 
 
-def test_placements_are_never_pooled(session_writer: SessionWriter) -> None:
-    writer = fill(session_writer())
-    writer.run({"round_trip": samples(9_000)}, placement="one-cpu")
+def test_placements_are_never_pooled(new_session: NewSession) -> None:
+    writer = fill(new_session())
+    writer.run({"round_trip": stepped(9_000)}, placement="one-cpu")
     (label,), _ = read_labels([writer.path])
     assert [s.placement for s in label.settings] == ["one-cpu", "same-llc"]
 
 
-def test_policies_are_never_pooled(session_writer: SessionWriter) -> None:
-    writer = fill(session_writer())
-    writer.run({"round_trip": samples(9_000)}, policy="writer=other:0;reader=other:0")
-    writer.run({"round_trip": samples(9_000)}, policy="writer=fifo:19;reader=fifo:50")
+def test_policies_are_never_pooled(new_session: NewSession) -> None:
+    writer = fill(new_session())
+    writer.run({"round_trip": stepped(9_000)}, policy="writer=other:0;reader=other:0")
+    writer.run({"round_trip": stepped(9_000)}, policy="writer=fifo:19;reader=fifo:50")
     (label,), _ = read_labels([writer.path])
     runs = {s.params["policy"]: s.usable_runs for s in label.settings}
     assert runs == {"fifo:50": 4, "fifo:50/fifo:19": 1, "other:0": 1}
 
 
 def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = fill(session_writer())
+    writer = fill(new_session())
     lost = "writer=other:0;reader=fifo:50"
-    writer.run({"round_trip": samples(9_000)}, status="invalid", reason="no", policy=lost)
+    writer.run({"round_trip": stepped(9_000)}, status="invalid", reason="no", policy=lost)
     writer.run(status="error", reason="no", placement="", policy="")
     (label,), _ = read_labels([writer.path])
     assert [s.statuses.total() for s in label.settings] == [6]
 
 
-def test_only_params_that_differ_are_repeated(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_only_params_that_differ_are_repeated(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for size in (1, 10, 9):
-        writer.run({"round_trip": samples(5_000)}, params=f"bytes={size};peer=process;wait=read")
-    _, out, _ = summary(capsys, writer.path)
+        writer.run({"round_trip": stepped(5_000)}, params=f"bytes={size};peer=process;wait=read")
+    _, out, _ = klat("summary", writer.path)
     assert out.count("peer=process") == 1 and "wait=" not in out
     assert re.findall(r"bytes=\d+", out) == ["bytes=1", "bytes=9", "bytes=10"]
 
 
 def test_sessions_of_a_label_are_pooled_and_their_boots_told(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
-    fill(session_writer("stock/1"))
-    fill(session_writer("stock/2", boot_id="another"))
-    _, out, _ = summary(capsys, tmp_path / "results" / "stock")
+    fill(new_session("stock/1"))
+    fill(new_session("stock/2", boot_id="another"))
+    _, out, _ = klat("summary", tmp_path / "results" / "stock")
     assert "2 sessions in 2 boots" in out
     assert "8 runs of 630 samples" in out
 
 
 @pytest.mark.parametrize("key", ["kernel_release", "machine_id", "mode"])
 def test_sessions_that_differ_in_what_is_measured_are_not_pooled(
-    session_writer: SessionWriter, key: str
+    new_session: NewSession, key: str
 ) -> None:
-    one = fill(session_writer("stock/1"))
-    two = fill(session_writer("stock/2", **{key: "hardware"}))
+    one = fill(new_session("stock/1"))
+    two = fill(new_session("stock/2", **{key: "hardware"}))
     labels, _ = read_labels([one.path, two.path])
     assert len(labels) == 2
 
 
 def test_one_run_of_few_samples_prints_what_it_supports(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = session_writer()
-    writer.run({"round_trip": samples(5_200, n=60)})
-    status, out, _ = summary(capsys, writer.path)
+    writer = new_session()
+    writer.run({"round_trip": stepped(5_200, n=60)})
+    status, out, _ = klat("summary", writer.path)
     _, stdev, median, p99, maximum = figures(out, "round_trip", "ticks")
     assert (status, stdev, p99) == (0, "n/a", "n/a")
     assert median != "n/a" and maximum == "5,460"
     assert "1 run of 60 samples, ok" in out
 
 
-def test_zero_variance_prints_zero(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_zero_variance_prints_zero(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for _ in range(8):
         writer.run({"round_trip": [520] * 600})
-    status, out, _ = summary(capsys, writer.path)
+    status, out, _ = klat("summary", writer.path)
     assert status == 0
     assert figures(out, "round_trip", "ticks") == ["520", "0", "520", "520", "520"]
 
 
-def test_only_invalid_runs_give_counts_and_no_figures(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_only_invalid_runs_give_counts_and_no_figures(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for _ in range(3):
-        writer.run({"round_trip": samples(5_000)}, status="invalid", reason="reader moved")
-    status, out, _ = summary(capsys, writer.path)
+        writer.run({"round_trip": stepped(5_000)}, status="invalid", reason="reader moved")
+    status, out, _ = klat("summary", writer.path)
     assert status == 0
     assert "3 runs of 630 samples, all invalid" in out
     assert "no run counts" in out
     assert "round_trip" not in out
 
 
-def test_a_sweep_prints_its_shootdown_table_and_slope(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_a_sweep_prints_its_shootdown_table_and_slope(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for count in (0, 1, 3):
         for run in range(5):
-            metrics = {"initiator": samples(15_600 + 26_000 * count + 26 * run)}
+            metrics = {"initiator": stepped(15_600 + 26_000 * count + 26 * run)}
             if count:
-                metrics["interruption"] = samples(4_000) * count
+                metrics["interruption"] = stepped(4_000) * count
             place = "one-cpu" if count == 0 else "same-llc"
             writer.run(metrics, benchmark="tlbflush", params=FLUSH.format(count), placement=place)
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     table = out[out.index("shootdown by responders: initiator") :]
     rows = [line.split() for line in table.splitlines()]
     assert ["1", "5", "41,652", "26,000", "16,020", "10,000"] in rows
     assert ["3", "5", "93,652", "78,000", "36,020", "30,000"] in rows
     assert "slope 26,000 ticks per responder, 95 % interval" in table
     assert "shootdown by responders: interruption" not in out
-    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    _, out, _ = klat("summary", writer.path, "--format", "json")
     (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
     low, high = sweep["slope_interval"]
     assert sweep["slope"] == pytest.approx(26_000)
@@ -286,51 +262,49 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(
 
 
 def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     for boot, slope in enumerate((20_000, 26_000, 32_000)):
-        writer = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        writer = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for count in (0, 1, 2):
             for run in range(20):
-                ticks = samples(15_600 + slope * count + 26 * run)
+                ticks = stepped(15_600 + slope * count + 26 * run)
                 params = FLUSH.format(count)
                 writer.run({"initiator": ticks}, benchmark="tlbflush", params=params)
-    _, out, _ = summary(capsys, writer.path.parent, "--format", "json")
+    _, out, _ = klat("summary", writer.path.parent, "--format", "json")
     (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
     reach = 4.3027 * 6_000 / 3**0.5  # Student's t with 2 degrees of freedom
     assert sweep["slope"] == pytest.approx(26_000)
     assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
 
 
-def test_a_sweep_on_two_choices_of_cpus_is_two(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_a_sweep_on_two_choices_of_cpus_is_two(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for count in (0, 1, 2):
         for place, cost in (("same-llc", 26_000), ("same-core", 52_000)):
             writer.run(
-                {"initiator": samples(15_600 + cost * count)},
+                {"initiator": stepped(15_600 + cost * count)},
                 benchmark="tlbflush",
                 params=FLUSH.format(count),
                 placement=place if count else "one-cpu",
                 cpus="initiator=1",
             )
-    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    _, out, _ = klat("summary", writer.path, "--format", "json")
     found = json.loads(out)["labels"][0]["shootdowns"]
     assert [sweep["slope"] for sweep in found] == pytest.approx([52_000, 26_000])
     assert [sweep["points"][0]["runs"] for sweep in found] == [2, 2]
 
 
 def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for count in (1, 2, 3):
-        metrics = {"initiator": samples(15_600 * count), "interruption": samples(4_000)}
+        metrics = {"initiator": stepped(15_600 * count), "interruption": stepped(4_000)}
         params = f"{FLUSH.format(count)};cpus={','.join(map(str, range(count + 1)))}"
         for _ in range(3):
             writer.run(metrics, benchmark="tlbflush", params=params)
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     assert out.count("shootdown by responders: initiator") == 1
     assert "shootdown by responders: interruption" not in out
     assert "slope 15,600 ticks" in out
@@ -341,45 +315,38 @@ def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
     [((1, 2), "T(0) was not measured"), ((0, 1), "no interval: it needs at least two runs")],
 )
 def test_a_sweep_says_what_it_cannot_tell(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    counts: tuple[int, ...],
-    said: str,
+    new_session: NewSession, klat: Klat, counts: tuple[int, ...], said: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for count in counts:
         writer.run(
-            {"initiator": samples(15_600 + count)},
+            {"initiator": stepped(15_600 + count)},
             benchmark="tlbflush",
             params=FLUSH.format(count),
         )
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     assert said in out
 
 
-def test_a_sweep_with_one_usable_count_has_no_slope(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_a_sweep_with_one_usable_count_has_no_slope(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for count, status in ((0, "ok"), (1, "invalid")):
         writer.run(
-            {"initiator": samples(15_600)},
+            {"initiator": stepped(15_600)},
             benchmark="tlbflush",
             params=FLUSH.format(count),
             status=status,
         )
-    _, out, _ = summary(capsys, writer.path)
+    _, out, _ = klat("summary", writer.path)
     assert "needs at least two counts" in out
 
 
-def test_csv_and_json_agree_with_each_other(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = fill(session_writer(), runs=8)
-    writer.run({"round_trip": samples(900)}, status="invalid", reason="a, b")
-    _, out, _ = summary(capsys, writer.path, "--format", "csv")
+def test_csv_and_json_agree_with_each_other(new_session: NewSession, klat: Klat) -> None:
+    writer = fill(new_session(), runs=8)
+    writer.run({"round_trip": stepped(900)}, status="invalid", reason="a, b")
+    _, out, _ = klat("summary", writer.path, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
-    _, out, _ = summary(capsys, writer.path, "--format", "json")
+    _, out, _ = klat("summary", writer.path, "--format", "json")
     document = json.loads(out)
     (setting,) = document["labels"][0]["settings"]
     (metric,) = setting["metrics"]
@@ -390,16 +357,16 @@ def test_csv_and_json_agree_with_each_other(
 
 
 def test_the_medians_interval_is_given_within_one_boot_only(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
     def boot(name: str, **info: str) -> Path:
-        writer = session_writer(f"stock/{name}", label="stock", **info)
+        writer = new_session(f"stock/{name}", label="stock", **info)
         for run in range(1, 13):
-            writer.run({"round_trip": samples(52_000 + 26 * (run * 5 % 12))}, run=run)
+            writer.run({"round_trip": stepped(52_000 + 26 * (run * 5 % 12))}, run=run)
         return writer.path.parent
 
     def interval() -> str:
-        _, out, _ = summary(capsys, label, "--format", "csv")
+        _, out, _ = klat("summary", label, "--format", "csv")
         (row,) = csv.DictReader(io.StringIO(out))
         return row["median_low"]
 
@@ -410,61 +377,55 @@ def test_the_medians_interval_is_given_within_one_boot_only(
 
 
 def test_verify_accepts_what_is_recorded_and_names_what_is_not(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
+    new_session: NewSession, klat: Klat
 ) -> None:
-    writer = fill(session_writer())
-    status, _, err = summary(capsys, writer.path, "--verify")
+    writer = fill(new_session())
+    status, _, err = klat("summary", writer.path, "--verify")
     assert status == 0 and "verified 4 rows" in err
     with writer.samples_file("pipes").open("r+b") as file:
         file.seek(8 * 700)
         file.write((10**6).to_bytes(8, "little"))
-    status, _, err = summary(capsys, writer.path, "--verify")
+    status, _, err = klat("summary", writer.path, "--verify")
     assert status == 1
     assert "line 3 (pipes round_trip): mean is" in err and "line 2" not in err
 
 
 @pytest.mark.parametrize("column", ["mean", "stddev", "min", "p50", "p90", "p99", "max"])
 def test_verify_finds_one_digit_in_any_column(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], column: str
+    new_session: NewSession, klat: Klat, column: str
 ) -> None:
-    writer = session_writer()
-    told = statistics_of(samples(5_000))[column]
+    writer = new_session()
+    told = statistics_of(stepped(5_000))[column]
     wrong = told[:-1] + str((int(told[-1]) + 1) % 10)
-    writer.run({"round_trip": samples(5_000)}, **{column: wrong})
-    status, _, err = summary(capsys, writer.path, "--verify")
+    writer.run({"round_trip": stepped(5_000)}, **{column: wrong})
+    status, _, err = klat("summary", writer.path, "--verify")
     assert status == 1
     assert f"{column} is {wrong} in the row and {told} from the samples" in err
 
 
-def test_verify_fails_for_edited_rows(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = fill(session_writer())
+def test_verify_fails_for_edited_rows(new_session: NewSession, klat: Klat) -> None:
+    writer = fill(new_session())
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace("same-llc", "one-cpu", 1))
-    status, _, err = summary(capsys, writer.path, "--verify")
+    status, _, err = klat("summary", writer.path, "--verify")
     assert status == 1 and "1 damaged row" in err
 
 
-def test_a_cut_samples_file_spares_what_is_whole(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = fill(session_writer())
-    writer.run({"handoff": samples(8_000)}, benchmark="cv", params="")
+def test_a_cut_samples_file_spares_what_is_whole(new_session: NewSession, klat: Klat) -> None:
+    writer = fill(new_session())
+    writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(b"\x00" * 80)
-    status, out, err = summary(capsys, writer.path)
+    status, out, err = klat("summary", writer.path)
     assert status == 2
     assert "not verified: the samples of 4 rows" in err and "pipes.u64: holds 10 samples" in err
     assert figures(out, "round_trip", "ticks") == ["n/a"] * 5
     assert figures(out, "handoff", "ticks")[2] == "8,000"
 
 
-def test_what_was_ignored_is_said_beside_the_figures(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = fill(session_writer())
+def test_what_was_ignored_is_said_beside_the_figures(new_session: NewSession, klat: Klat) -> None:
+    writer = fill(new_session())
     with writer.runs_csv.open("ab") as out_file:
         out_file.write(b"\x00\xffnan,torn")
-    status, out, err = summary(capsys, writer.path)
+    status, out, err = klat("summary", writer.path)
     assert status == 0
     assert "torn last line" in err and "\x00" not in err
     assert "4 runs of 630 samples, all ok" in out
@@ -472,12 +433,9 @@ def test_what_was_ignored_is_said_beside_the_figures(
 
 @pytest.mark.parametrize("kind", ["missing", "file", "empty", "no runs", "no rows"])
 def test_a_path_with_nothing_to_show_is_one_line_and_status_2(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    kind: str,
+    new_session: NewSession, klat: Klat, tmp_path: Path, kind: str
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     path = writer.path
     if kind == "missing":
         path = tmp_path / "nowhere"
@@ -488,25 +446,23 @@ def test_a_path_with_nothing_to_show_is_one_line_and_status_2(
         path.mkdir()
     elif kind == "no runs":
         writer.runs_csv.unlink()
-    status, out, err = summary(capsys, path)
+    status, out, err = klat("summary", path)
     assert (status, out) == (2, "")
     assert re.fullmatch(r"klat summary: .+\n", err)
 
 
 @pytest.mark.parametrize("label", ["", "a b", "x'\"$`\\", "%s%n", "\x1b[31m\n", "ø漢\udcff"])
-def test_odd_labels_are_printed_harmlessly(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], label: str
-) -> None:
-    writer = fill(session_writer(label=label))
+def test_odd_labels_are_printed_harmlessly(new_session: NewSession, klat: Klat, label: str) -> None:
+    writer = fill(new_session(label=label))
     for form in ("text", "csv", "json"):
-        status, out, _ = summary(capsys, writer.path, "--format", form)
+        status, out, _ = klat("summary", writer.path, "--format", form)
         assert status == 0
         assert "\x1b" not in out
         out.encode("utf-8")
 
 
-def test_a_reader_that_goes_away_is_no_error_to_show(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_reader_that_goes_away_is_no_error_to_show(new_session: NewSession) -> None:
+    writer = new_session()
     for size in range(400):
         writer.run({"round_trip": [1] * 5}, params=f"bytes={size}")
     scripts = Path(__file__).resolve().parents[2] / "scripts"

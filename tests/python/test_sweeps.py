@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import PIPES, SessionWriter, SyntheticSession
+from written_sessions import PIPES, NewSession, SyntheticSession, Klat, stepped
 
 from klat.compare import published, sweeps
-from klat.cli import main
 from klat.compare.measurements import read_labels
 from klat.compare.published import Published
 from klat.report.plot.axis import common_axis
@@ -28,16 +27,12 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "published", lambda benchmark: ())
 
 
-def samples(median: int, n: int = 630) -> list[int]:
-    return [median + 26 * ((i * 8) % 21 - 10) for i in range(n)]
-
-
 def point(
     writer: SyntheticSession, params: str, *medians: int, metric: str = "item", **more: str
 ) -> None:
     """A setting of two runs or more, each with this median."""
     for median in medians:
-        writer.run({metric: samples(median)}, benchmark="queue", params=params, **more)
+        writer.run({metric: stepped(median)}, benchmark="queue", params=params, **more)
 
 
 def found(*paths: Path) -> list[Sweep]:
@@ -53,9 +48,9 @@ def values(sweep: Sweep) -> dict[str, dict[float, float]]:
 
 
 def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for size in (1, 10, 100):
         for depth in (4, 8):
             point(writer, f"size={size};depth={depth};kind=a", 1_000 * size + depth * 26)
@@ -65,8 +60,8 @@ def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
     assert values(sweep)["4"][100] == 100_104
 
 
-def test_options_swept_one_after_the_other_are_two_sweeps(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_options_swept_one_after_the_other_are_two_sweeps(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2, 3):
         point(writer, f"size={size};depth=4", 1_000 * size)
     for depth in (8, 16):
@@ -76,19 +71,17 @@ def test_options_swept_one_after_the_other_are_two_sweeps(session_writer: Sessio
     assert values(by_depth) == {"item": {4: 1_000, 8: 8_000, 16: 16_000}}
 
 
-def test_the_metrics_of_one_setting_are_lines_of_one_sweep(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_the_metrics_of_one_setting_are_lines_of_one_sweep(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
-        metrics = {"item": samples(1_000 * size), "wake": samples(500 * size)}
+        metrics = {"item": stepped(1_000 * size), "wake": stepped(500 * size)}
         writer.run(metrics, benchmark="queue", params=f"size={size}")
     (sweep,) = found(writer.path)
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000}, "wake": {1: 500, 2: 1_000}}
 
 
-def test_counts_that_are_figures_are_swept_and_evidence_is_not(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_counts_that_are_figures_are_swept_and_evidence_is_not(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
         counts = f"locked=1;net_ticks={-26 * size};messages_per_second={1000 * size}"
         point(writer, f"size={size}", 1_000, evidence=counts)
@@ -99,18 +92,16 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(
     assert "locked" not in values(times)
 
 
-def test_what_follows_from_the_option_belongs_to_it(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_what_follows_from_the_option_belongs_to_it(new_session: NewSession) -> None:
+    writer = new_session()
     for count, place in ((1, "one-cpu"), (2, "same-llc"), (3, "same-llc")):
         point(writer, f"threads={count};cpus={'0,' * count}1", 1_000 * count, placement=place)
     (sweep,) = found(writer.path)
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_a_placement_that_is_measured_at_each_value_is_a_line(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_a_placement_that_is_measured_at_each_value_is_a_line(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
         for place, factor in (("one-cpu", 1), ("same-llc", 3)):
             point(writer, f"size={size}", 1_000 * size * factor, placement=place)
@@ -118,8 +109,8 @@ def test_a_placement_that_is_measured_at_each_value_is_a_line(
     assert values(sweep) == {"one-cpu": {1: 1_000, 2: 2_000}, "same-llc": {1: 3_000, 2: 6_000}}
 
 
-def test_runs_that_do_not_count_are_in_no_sweep(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_runs_that_do_not_count_are_in_no_sweep(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2, 3):
         point(writer, f"size={size}", 1_000 * size)
         point(writer, f"size={size}", 9_000, status="invalid", reason="moved")
@@ -128,25 +119,25 @@ def test_runs_that_do_not_count_are_in_no_sweep(session_writer: SessionWriter) -
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_the_number_of_iterations_is_no_axis(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_the_number_of_iterations_is_no_axis(new_session: NewSession) -> None:
+    writer = new_session()
     for count in (500, 1_000):
         point(writer, f"size=1;iterations={count};warmup=50", 1_000)
     assert found(writer.path) == []
 
 
-def test_a_shootdown_over_responders_keeps_its_own_table(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_shootdown_over_responders_keeps_its_own_table(new_session: NewSession) -> None:
+    writer = new_session()
     for responders in (0, 1):
         for pages in (1, 33):
             params = f"responders={responders};pages={pages}"
-            writer.run({"initiator": samples(9_000)}, benchmark="tlbflush", params=params)
+            writer.run({"initiator": stepped(9_000)}, benchmark="tlbflush", params=params)
     (sweep,) = found(writer.path)
     assert (sweep.option, sweep.by) == ("pages", ("responders",))
 
 
-def test_labels_are_laid_over_each_other(session_writer: SessionWriter) -> None:
-    one, two = session_writer("stock/1"), session_writer("rt/1", label="rt")
+def test_labels_are_laid_over_each_other(new_session: NewSession) -> None:
+    one, two = new_session("stock/1"), new_session("rt/1", label="rt")
     for size in (1, 2):
         point(one, f"size={size}", 1_000 * size)
         point(two, f"size={size}", 3_000 * size)
@@ -164,8 +155,8 @@ def crossing_session(writer: SyntheticSession, noise: int) -> None:
             point(writer, f"idle={idle};spin={spin}", base - noise, base, base + noise)
 
 
-def test_where_two_lines_change_places_is_told(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_where_two_lines_change_places_is_told(new_session: NewSession) -> None:
+    writer = new_session()
     crossing_session(writer, 26)
     (sweep,) = found(writer.path)
     (crossing,) = crossings(sweep)
@@ -173,8 +164,8 @@ def test_where_two_lines_change_places_is_told(session_writer: SessionWriter) ->
     assert (crossing.high.name, crossing.since) == ("0", 10_000)
 
 
-def test_a_change_of_places_within_the_noise_is_not_told(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_change_of_places_within_the_noise_is_not_told(new_session: NewSession) -> None:
+    writer = new_session()
     crossing_session(writer, 700)
     for idle in (1_000, 3_000, 10_000, 30_000):
         point(writer, f"idle={idle};spin=0", 26_000)
@@ -183,12 +174,12 @@ def test_a_change_of_places_within_the_noise_is_not_told(session_writer: Session
 
 
 def test_a_change_of_places_within_the_variation_of_boots_is_not_told(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
     # Of each boot every run is alike, and in two of three boots the lines change places.
     paths = []
     for boot, (first, last) in enumerate(((100, -100), (90, -90), (-110, 110))):
-        writer = session_writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        writer = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for idle, ahead in ((1, first), (2, last)):
             for spin in (0, 1):
                 middle = 5_200 + spin * ahead
@@ -200,11 +191,11 @@ def test_a_change_of_places_within_the_variation_of_boots_is_not_told(
     assert len(crossings(alone)) == 1
 
 
-def test_metrics_are_not_held_against_each_other(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_metrics_are_not_held_against_each_other(new_session: NewSession) -> None:
+    writer = new_session()
     for size, item in ((1, 1_000), (2, 9_000)):
         for _ in range(2):
-            metrics = {"item": samples(item), "wake": samples(5_000)}
+            metrics = {"item": stepped(item), "wake": stepped(5_000)}
             writer.run(metrics, benchmark="queue", params=f"size={size}")
     (sweep,) = found(writer.path)
     assert crossings(sweep) == []
@@ -213,25 +204,22 @@ def test_metrics_are_not_held_against_each_other(session_writer: SessionWriter) 
 # The table
 
 
-def summary(capsys: pytest.CaptureFixture[str], *args: object) -> str:
-    assert main(["summary", *map(str, args)]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
+def summary(klat: Klat, *args: object) -> str:
+    status, out, err = klat("summary", *args)
+    assert (status, err) == (0, "")
     return out
 
 
-def test_the_table_has_a_row_for_each_value(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_the_table_has_a_row_for_each_value(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     crossing_session(writer, 26)
-    out = summary(capsys, writer.path)
+    out = summary(klat, writer.path)
     table = out[out.index("queue item by idle, for each spin") :].splitlines()
     rows = [line.split() for line in table]
     assert ["idle", "runs", "0", "1"] in rows
     assert ["3,000", "3", "2,000", "1,154"] in rows  # nanoseconds of 2.6 ticks
     assert "item is shorter for 1 up to idle=3,000, for 0 from 10,000 on" in " ".join(out.split())
-    document = json.loads(summary(capsys, writer.path, "--format", "json"))
+    document = json.loads(summary(klat, writer.path, "--format", "json"))
     (sweep,) = document["labels"][0]["sweeps"]
     assert sweep["option"] == "idle" and sweep["by"] == ["spin"]
     first = sweep["lines"][1]["points"][0]
@@ -239,26 +227,22 @@ def test_the_table_has_a_row_for_each_value(
     assert first == {"x": 1_000, "runs": 3, "value": 1_000} and low < 1_000 < high
 
 
-def test_a_point_that_is_missing_is_not_invented(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_a_point_that_is_missing_is_not_invented(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     for size, kinds in ((1, "ab"), (2, "a"), (3, "ab")):
         for kind in kinds:
             point(writer, f"size={size};kind={kind}", 2_600 * size)
-    rows = [line.split() for line in summary(capsys, writer.path).splitlines()]
+    rows = [line.split() for line in summary(klat, writer.path).splitlines()]
     assert ["2", "1", "2,000", "n/a"] in rows
 
 
-def test_many_lines_are_folded_into_80_columns(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_many_lines_are_folded_into_80_columns(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     kinds = [f"a-long-name-{i}" for i in range(14)]
     for size in (1, 10**9):
         for kind in kinds:
             point(writer, f"size={size};kind={kind}", 2_600)
-    out = summary(capsys, writer.path)
+    out = summary(klat, writer.path)
     assert max(map(len, out.splitlines())) <= 80
     assert all(re.search(rf" {kind}\b", out[out.index("queue item by") :]) for kind in kinds)
 
@@ -270,9 +254,7 @@ FIGURE = Published("item", "size=10;kind=a", 16_000, "ns", "another machine")
 
 
 def test_a_published_figure_stands_at_its_value_of_the_option(
-    session_writer: SessionWriter,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    new_session: NewSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [
         Published("item", "kind=a", 1, "ns", "not placed"),
@@ -281,13 +263,13 @@ def test_a_published_figure_stands_at_its_value_of_the_option(
         Published("item", "size=11;kind=a", 4, "ns", "not measured here"),
     ]
     monkeypatch.setattr(sweeps, "published", lambda benchmark: (FIGURE, *others))
-    writer = session_writer()
+    writer = new_session()
     for size in (1, 10):
         for kind in "ab":
             point(writer, f"size={size};kind={kind}", 2_600)
     (sweep,) = found(writer.path)
     assert [line.published for line in sweep.lines] == [[(10, FIGURE)], []]
-    out = summary(capsys, writer.path)
+    out = summary(klat, writer.path)
     assert "published, size=10, a: 16,000 ns; another machine" in out
     assert out.count("published,") == 1
 
@@ -327,10 +309,8 @@ def blocks(figure: Figure) -> list[np.ndarray]:
     return [np.array([[float(x) for x in row.split()] for row in b.splitlines()]) for b in held]
 
 
-def test_an_axis_over_decades_is_logarithmic_and_another_is_not(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_an_axis_over_decades_is_logarithmic_and_another_is_not(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 100, 10_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -338,8 +318,8 @@ def test_an_axis_over_decades_is_logarithmic_and_another_is_not(
     assert "set logscale x" in figure.commands and "set logscale y" not in figure.commands
 
 
-def test_the_figure_holds_each_run_and_the_mean(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_the_figure_holds_each_run_and_the_mean(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
         point(writer, f"size={size}", 2_600 * size, 7_800 * size)
     (figure,) = figures(writer.path)
@@ -348,8 +328,8 @@ def test_the_figure_holds_each_run_and_the_mean(session_writer: SessionWriter) -
     assert means.tolist() == [[1, 2], [2, 4]]
 
 
-def test_zero_has_a_place_on_a_logarithmic_axis(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_zero_has_a_place_on_a_logarithmic_axis(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (0, 10, 1_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -358,10 +338,8 @@ def test_zero_has_a_place_on_a_logarithmic_axis(session_writer: SessionWriter) -
     assert any("'0' " in command for command in figure.commands)
 
 
-def test_more_lines_than_can_be_told_apart_are_several_figures(
-    session_writer: SessionWriter,
-) -> None:
-    writer = session_writer()
+def test_more_lines_than_can_be_told_apart_are_several_figures(new_session: NewSession) -> None:
+    writer = new_session()
     for size in (1, 2):
         for kind in range(13):
             point(writer, f"size={size};kind=k{kind}", 2_600)
@@ -369,16 +347,14 @@ def test_more_lines_than_can_be_told_apart_are_several_figures(
 
 
 @needs_gnuplot
-def test_sweeps_alone_can_be_drawn(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    writer = session_writer()
+def test_sweeps_alone_can_be_drawn(new_session: NewSession, klat: Klat, tmp_path: Path) -> None:
+    writer = new_session()
     for size in (0, 1, 1_000):
         counts = f"messages_per_second={1000 * size};net_ticks={size - 500}"
         for kind in "ab":
             point(writer, f"size={size};kind={kind}", 520 * (size + 1), 530, evidence=counts)
-    status = main(["plot", "--sweeps", str(writer.path), "-o", str(tmp_path / "plots")])
-    assert (status, capsys.readouterr().err) == (0, "")
+    status, _, err = klat("plot", "--sweeps", writer.path, "-o", tmp_path / "plots")
+    assert (status, err) == (0, "")
     assert {path.name for path in (tmp_path / "plots").glob("*.svg")} == {
         "queue-item-by-size.svg",
         "queue-net-by-size.svg",
@@ -386,12 +362,11 @@ def test_sweeps_alone_can_be_drawn(
     }
 
 
-def test_without_a_sweep_there_is_nothing_to_draw(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
-    writer.run({"round_trip": samples(5_000)}, params=PIPES)
-    assert main(["plot", "--sweeps", str(writer.path)]) == 2
-    assert capsys.readouterr().err == (
+def test_without_a_sweep_there_is_nothing_to_draw(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
+    writer.run({"round_trip": stepped(5_000)}, params=PIPES)
+    status, _, err = klat("plot", "--sweeps", writer.path)
+    assert status == 2
+    assert err == (
         "klat plot: no option was swept, or none changed a figure: there is nothing to draw\n"
     )

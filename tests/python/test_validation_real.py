@@ -12,7 +12,7 @@ from pathlib import Path
 import fakes
 import numpy as np
 import pytest
-from written_sessions import SessionWriter
+from written_sessions import NewSession
 
 from klat.base.errors import KlatError
 from klat.compare.sides import Side, read_side
@@ -25,7 +25,7 @@ RULES = Rules()
 HELPER = fakes.ROOT / "tests/validation/seccomp-delay.c"
 
 
-def sides(writer: SessionWriter, blocks: int, ratio: float = 1.0) -> tuple[Side, Side]:
+def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Side, Side]:
     """Two settings of one boot, two runs of two metrics a block, of 0.5 % noise by block and drift."""
     draw = np.random.default_rng(5)
     found = []
@@ -45,8 +45,8 @@ def sides(writer: SessionWriter, blocks: int, ratio: float = 1.0) -> tuple[Side,
     return found[0], found[1]
 
 
-def test_blocks_are_cut_into_comparisons_that_share_nothing(session_writer: SessionWriter) -> None:
-    compared = list(cut(sides(session_writer, 13), 4))
+def test_blocks_are_cut_into_comparisons_that_share_nothing(new_session: NewSession) -> None:
+    compared = list(cut(sides(new_session, 13), 4))
     assert len(compared) == 3
     seen = []
     for comparison in compared:
@@ -58,30 +58,28 @@ def test_blocks_are_cut_into_comparisons_that_share_nothing(session_writer: Sess
     assert seen == [f"e {i}" for i in range(1, 13)]
 
 
-def judged_itself(writer: SessionWriter, ratio: float = 1.0, blocks: int = 480) -> Itself:
+def judged_itself(writer: NewSession, ratio: float = 1.0, blocks: int = 480) -> Itself:
     found = Itself()
     for comparison in cut(sides(writer, blocks, ratio), 6):
         found.add(comparison.named(RULES))
     return found
 
 
-def test_a_kernel_against_itself_is_judged_as_taken_by_metric(
-    session_writer: SessionWriter,
-) -> None:
-    found = judged_itself(session_writer)
+def test_a_kernel_against_itself_is_judged_as_taken_by_metric(new_session: NewSession) -> None:
+    found = judged_itself(new_session)
     assert found.suite.of == 80 and found.refuted(RULES.alpha) == []
     assert [m.name for m in found.metrics.values()] == ["pipes one", "pipes two"]
     for metric in found.metrics.values():
         assert metric.missed.of == 80
 
 
-def test_a_setting_that_always_has_the_longer_runs_is_found(session_writer: SessionWriter) -> None:
+def test_a_setting_that_always_has_the_longer_runs_is_found(new_session: NewSession) -> None:
     """Labels drawn anew for each block would hide it."""
-    slightly = judged_itself(session_writer, 1.01)
+    slightly = judged_itself(new_session, 1.01)
     assert not slightly.suite.hits, "within the margin"
     told = slightly.refuted(RULES.alpha)
     assert [why.partition(" itself: ")[0] for why in told] == ["pipes one against", "pipes two against"]  # fmt: skip
-    (first, *_) = judged_itself(lambda p, **i: session_writer(f"far/{p}", **i), 1.1).refuted(0.05)
+    (first, *_) = judged_itself(lambda p, **i: new_session(f"far/{p}", **i), 1.1).refuted(0.05)
     assert first == "a kernel against itself: false alarms of comparisons"
 
 
@@ -93,12 +91,10 @@ def outcome(*delayed: Found, idle: tuple[Found, ...] = ()) -> Outcome:
     return Outcome(Plan(), "a machine", 60.0, Itself(), delayed, idle, ())
 
 
-def test_the_smallest_change_found_is_that_from_which_on_all_are(
-    session_writer: SessionWriter,
-) -> None:
+def test_the_smallest_change_found_is_that_from_which_on_all_are(new_session: NewSession) -> None:
     by_ratio = {}
     for ratio in (1.0, 1.03, 1.1, 1.3):
-        (compared,) = cut(sides(lambda p, **i: session_writer(f"{ratio}/{p}", **i), 8, ratio), 8)
+        (compared,) = cut(sides(lambda p, **i: new_session(f"{ratio}/{p}", **i), 8, ratio), 8)
         by_ratio[ratio] = found(compared, str(ratio))
     smallest = outcome(*by_ratio.values()).smallest
     assert smallest is by_ratio[1.03]
@@ -109,10 +105,10 @@ def test_the_smallest_change_found_is_that_from_which_on_all_are(
 
 
 def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    (faster,) = cut(sides(lambda p, **i: session_writer(f"f/{p}", **i), 8, 0.9), 8)
-    (alike,) = cut(sides(lambda p, **i: session_writer(f"s/{p}", **i), 8), 8)
+    (faster,) = cut(sides(lambda p, **i: new_session(f"f/{p}", **i), 8, 0.9), 8)
+    (alike,) = cut(sides(lambda p, **i: new_session(f"s/{p}", **i), 8), 8)
     assert outcome(found(faster, "n")).refuted == ["n: said faster"]
     assert outcome(found(alike, "n")).refuted == []
     assert outcome(idle=(found(alike, "held"),)).refuted == ["held, pipes: no change found"]
@@ -122,8 +118,8 @@ def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
     assert "| 1 | held | pipes | n/a | n/a | not judged" in "\n".join(markdown(unjudged, "make"))
 
 
-def test_time_that_is_over_too_early_is_told(session_writer: SessionWriter) -> None:
-    (alike,) = cut(sides(session_writer, 8), 8)
+def test_time_that_is_over_too_early_is_told(new_session: NewSession) -> None:
+    (alike,) = cut(sides(new_session, 8), 8)
     plan = replace(Plan(), itself=3, delayed=2)
     few = Itself({}, [False, False])
     told = too_few(plan, few, (found(alike, "n"),))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from written_sessions import SessionWriter, SyntheticSession, statistics_of
+from written_sessions import NewSession, SyntheticSession, statistics_of, Klat
 
 from klat.record import verification
-from klat.cli import main
 from klat.record.session import SessionError, read_session
 from klat.compare.sources import read_sources
 from klat.record.verification import verify
@@ -29,11 +28,11 @@ def another(figure: str) -> str:
     "sizes", [[1], [4, 9, 10, 11], [49, 50, 50, 50, 500, 500, 1000], [30] * 12]
 )
 def test_a_row_stands_only_with_every_digit_of_its_samples(
-    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch, piece: int, sizes: list[int]
+    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, piece: int, sizes: list[int]
 ) -> None:
     monkeypatch.setattr(verification, "PIECE", piece)
     draw = np.random.default_rng(len(sizes))
-    writer = session_writer()
+    writer = new_session()
     edited: dict[int, str] = {}
     line = 1
     for reach in (1, 50, 10**6, 2**33, LARGEST):
@@ -51,8 +50,8 @@ def test_a_row_stands_only_with_every_digit_of_its_samples(
     assert found.refuted == {at: [said] for at, said in edited.items()}
 
 
-def test_rows_of_the_largest_samples_stand(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_rows_of_the_largest_samples_stand(new_session: NewSession) -> None:
+    writer = new_session()
     for _ in range(3):
         writer.run({"m": [LARGEST] * 600})
     found = verify(read_session(writer.path))
@@ -71,9 +70,9 @@ def forged(writer: SyntheticSession) -> SyntheticSession:
 
 
 def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
-    session_writer: SessionWriter,
+    new_session: NewSession,
 ) -> None:
-    writer = forged(session_writer())
+    writer = forged(new_session())
     by_label, problems = read_sources(writer.path)
     (source,) = by_label["stock"]
     assert source.session.completed_orders() == {1, 2, 4} and len(source.session.rows) == 6
@@ -82,8 +81,8 @@ def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
     assert "line 7: p50 is 26000 in the row and" in problem and "--verify" in problem
 
 
-def test_a_copy_of_a_run_does_not_count_as_another_run(session_writer: SessionWriter) -> None:
-    writer = session_writer()
+def test_a_copy_of_a_run_does_not_count_as_another_run(new_session: NewSession) -> None:
+    writer = new_session()
     for run in (1, 2):
         writer.run({"m": SAMPLES}, order=run, run=run)
     file = writer.samples_file("pipes")
@@ -111,32 +110,33 @@ def test_a_copy_of_a_run_does_not_count_as_another_run(session_writer: SessionWr
     ],
 )
 def test_every_command_that_uses_rows_says_that_one_is_refuted(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str], words: list[str]
+    new_session: NewSession, klat: Klat, words: list[str]
 ) -> None:
-    path = str(forged(session_writer()).path)
-    other = session_writer("rt/1", label="rt", boot_id="rt")
+    path = str(forged(new_session()).path)
+    other = new_session("rt/1", label="rt", boot_id="rt")
     other.run({"round_trip": SAMPLES})
     command, *rest = words
-    main([command, path, *(str(other.path) if word == "OTHER" else word for word in rest)])
-    assert "left out 1 run whose rows contradict their samples" in capsys.readouterr().err
+    assert (
+        "left out 1 run whose rows contradict their samples"
+        in klat(command, path, *(other.path if word == "OTHER" else word for word in rest))[2]
+    )
 
 
-def test_nothing_is_shown_where_all_rows_are_refuted(
-    session_writer: SessionWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = session_writer()
+def test_nothing_is_shown_where_all_rows_are_refuted(new_session: NewSession, klat: Klat) -> None:
+    writer = new_session()
     writer.run({"m": SAMPLES}, mean="1.000")
     with pytest.raises(SessionError, match="contradict their samples.*nothing to show or compare"):
         read_sources(writer.path)
-    assert main(["summary", "--verify", str(writer.path)]) == 1
-    assert "mean is 1.000 in the row" in capsys.readouterr().err
+    status, _, err = klat("summary", "--verify", writer.path)
+    assert status == 1
+    assert "mean is 1.000 in the row" in err
 
 
 @pytest.mark.parametrize("keep", [None, 600, 1199])
 def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
-    session_writer: SessionWriter, keep: int | None
+    new_session: NewSession, keep: int | None
 ) -> None:
-    writer = session_writer()
+    writer = new_session()
     for _ in range(2):
         writer.run({"m": SAMPLES})
     file = writer.samples_file("pipes")
@@ -151,9 +151,9 @@ def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
 
 
 def test_a_row_of_many_samples_is_told_without_reading_them_at_once(
-    session_writer: SessionWriter, monkeypatch: pytest.MonkeyPatch
+    new_session: NewSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_TOLD", 500)
-    writer = session_writer()
+    writer = new_session()
     writer.run({"m": SAMPLES}, mean="1.000")
     assert verify(read_session(writer.path)).refuted == {2: ["its figures contradict its samples"]}

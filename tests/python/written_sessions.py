@@ -207,7 +207,7 @@ def run_facts() -> dict[str, Any]:
 
 
 # What the fixtures of conftest.py are.
-SessionWriter = Callable[..., SyntheticSession]
+NewSession = Callable[..., SyntheticSession]
 Klat = Callable[..., tuple[int, str, str]]
 
 
@@ -243,7 +243,7 @@ def write_environment(session: SyntheticSession, files: Mapping[str, str]) -> No
 
 
 def write_label(
-    writer: SessionWriter, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: object
+    writer: NewSession, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: object
 ) -> Path:
     """A label with four runs of pipes a boot, about 52,000 ticks (20 us), without noise."""
     directory = re.sub(r"\W", "_", name)
@@ -260,7 +260,7 @@ def write_label(
 class SideWriter:
     """Makes one side of a comparison: the boots of a label, whose runs vary by `noise`."""
 
-    def __init__(self, writer: SessionWriter, root: Path) -> None:
+    def __init__(self, writer: NewSession, root: Path) -> None:
         self._writer = writer
         self.root = root
 
