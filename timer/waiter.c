@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread that waits for the timer. Every stamp of a sample is taken here. */
+/* The timer with its deadlines, and the thread that waits for it. Every stamp is taken here. */
 #include "timer.h"
+
+#include "sync/sync.h"
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -15,8 +21,214 @@
 /* A spinner gives way when the signal is this late. */
 #define STARVED_NS 200000000
 
+/* Shared by the signal handler and the loop that it interrupts. */
+struct handler {
+	volatile uint64_t last_spin; /* 0 until the first turn after the timer was set */
+	volatile uint64_t set;       /* stamp before the timer was set */
+	volatile uint64_t from, to;  /* last stamp before the handler; its own */
+	volatile bool early;
+	volatile sig_atomic_t fired;
+	struct klat_worker *worker;
+};
+
+/*
+ * The timer of one thread. A stretch is the time in which a periodic timer runs without a stop. All
+ * times are on CLOCK_MONOTONIC, in ns.
+ */
+struct clockwork {
+	struct klat_worker *worker;
+	const struct options *options;
+	struct handler *handler;
+	struct state *state;
+	int64_t period, next; /* `next`: the deadline that the thread waits for */
+	int64_t begun;        /* start of the stretch, 0 between two stretches */
+	int64_t counted;      /* time of the last count of deadlines */
+	timer_t timer;
+	int fd, epoll_fd;
+	bool yields, misdates, miscounts; /* planted faults: of wait, deadline, count of periods */
+};
+
 /* A signal handler has no argument for this. Set before the first timer is. */
 static struct handler *the_handler;
+/* SIGALRM. Between two waits for a running timer it must not interrupt but stay pending. */
+static sigset_t alarm_set;
+
+static int64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
+{
+	return ns * run->counter_khz / 1e6;
+}
+
+static int64_t ticks_to_ns(const struct klat_run *run, int64_t ticks)
+{
+	return ticks * 1e6 / run->counter_khz;
+}
+
+/* True after a sleep. A running timer then starts anew, or the sleep would count as lateness. */
+static bool rested(struct clockwork *work)
+{
+	return work->options->wait == SPIN && klat_rest(work->worker);
+}
+
+static struct timeval to_timeval(int64_t ns)
+{
+	return (struct timeval){ ns / KLAT_NS_PER_S, ns % KLAT_NS_PER_S / 1000 };
+}
+
+/* Set the timer to its next deadline, or stop it. A periodic timer then runs by itself. */
+static int set_timer(struct clockwork *work, bool runs)
+{
+	const struct options *o = work->options;
+	int64_t interval = runs && o->mode == PERIODIC ? work->period : 0;
+	struct itimerspec absolute = { klat_from_ns(interval),
+				       klat_from_ns(runs ? work->next : 0) };
+	struct itimerval relative = { to_timeval(interval), to_timeval(runs ? work->period : 0) };
+
+	switch (o->method) {
+	case SIGNAL:
+		return timer_settime(work->timer, TIMER_ABSTIME, &absolute, NULL) ? -errno : 0;
+	case ITIMER:
+		return setitimer(ITIMER_REAL, &relative, NULL) ? -errno : 0;
+	case TIMERFD:
+		return timerfd_settime(work->fd, TFD_TIMER_ABSTIME, &absolute, NULL) ? -errno : 0;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Count the periods of the stretch up to the last count of deadlines.
+ *
+ * At the last count of deadlines, the next one was less than a period away if the count is right.
+ * Deadlines before that moment passed unserved and are missed. One may pass during the count; the
+ * others, and periods that were counted too early, are unaccounted.
+ */
+static void end_stretch(struct clockwork *work)
+{
+	const int64_t left = work->next - work->counted,
+		      passed = left <= 0 ? 1 - left / work->period : 0;
+
+	if (work->begun) {
+		work->state->periods += (work->counted - work->begun) / work->period;
+		work->state->missed += passed;
+		work->state->unaccounted += passed > 1 ? passed - 1
+					    : passed   ? 0
+						       : left / work->period;
+	}
+	work->begun = 0;
+}
+
+static int64_t remaining_ns(const struct itimerval *timer)
+{
+	return timer->it_value.tv_sec * KLAT_NS_PER_S + timer->it_value.tv_usec * 1000;
+}
+
+/*
+ * The deadline of a relative timer, from the remaining time that the kernel reports. setitimer()
+ * can take longer than all that is measured here (in a guest it programs the hypervisor's timer),
+ * so neither its start nor its end is a good estimate. This estimate is early by at most a
+ * microsecond and a short call.
+ */
+static void anchor_itimer(struct clockwork *work)
+{
+	struct itimerval left;
+	int64_t now = klat_now_ns();
+
+	getitimer(ITIMER_REAL, &left);
+	/* A timer that has fired has no time left. */
+	if (left.it_value.tv_sec || left.it_value.tv_usec > 1)
+		work->next = now + remaining_ns(&left);
+	work->begun = work->next - work->period;
+}
+
+static int begin_stretch(struct clockwork *work)
+{
+	int err;
+
+	work->begun = klat_now_ns();
+	work->next = work->begun + work->period;
+	work->handler->last_spin = 0;
+	work->handler->fired = 0;
+	work->handler->set = klat_stamp_begin();
+	err = set_timer(work, true);
+	if (work->options->method == ITIMER)
+		anchor_itimer(work);
+	if (work->misdates)
+		work->next += work->period / 2;
+	return err;
+}
+
+/*
+ * How many deadlines of an interval timer the kernel skipped when it delivered the last one. The
+ * kernel then waits for the first deadline in the future. The clock alone could count one too many,
+ * because that deadline may have come meanwhile. So the remaining time tells which one the kernel
+ * waits for: it is 0 if the timer has fired and is pending, and a microsecond if it is overdue.
+ */
+static int64_t passed_over(const struct clockwork *work, int64_t now)
+{
+	struct itimerval value;
+	int64_t left, ahead;
+
+	getitimer(ITIMER_REAL, &value);
+	left = remaining_ns(&value);
+	ahead = now - work->next + (left > 1000 ? left + work->period / 2 : left);
+	return ahead > work->period ? ahead / work->period - 1 : 0;
+}
+
+/*
+ * Go on to the next deadline of a running timer. `late` is the lateness of the last one in ticks;
+ * `more` is the number of further expirations that the kernel reports.
+ *
+ * Deadlines that passed before the last one was served are missed. Their number is `more` if the
+ * kernel counts them. An interval timer shows the next deadline, and for nanosleep it is the number
+ * of periods in the lateness.
+ */
+static int advance(struct clockwork *work, uint64_t late, int64_t more)
+{
+	const struct options *o = work->options;
+	static const struct timespec at_once;
+	struct handler *handler = work->handler;
+	int64_t missed = more;
+	int err;
+
+	if (work->miscounts)
+		klat_spin(2 * ns_to_ticks(work->worker->run, work->period));
+	work->counted = klat_now_ns();
+	if (work->miscounts)
+		missed = 0;
+	else if (o->method == ITIMER)
+		missed = passed_over(work, work->counted);
+	else if (o->method == NANOSLEEP)
+		missed = late / ns_to_ticks(work->worker->run, work->period);
+	work->state->missed += missed;
+	work->next += (1 + missed) * work->period;
+	handler->last_spin = 0;
+	handler->fired = 0;
+	handler->set = klat_stamp_begin();
+	if (!rested(work))
+		return 0;
+	/* Deadlines during the program's own rest are neither served nor missed. */
+	end_stretch(work);
+	err = set_timer(work, false);
+	sigtimedwait(&alarm_set, NULL, &at_once);
+	return err;
+}
+
+static int make_clockwork(struct clockwork *work)
+{
+	const struct options *o = work->options;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+
+	if (o->method == SIGNAL && timer_create(CLOCK_MONOTONIC, &event, &work->timer))
+		return -errno;
+	if (o->method == NANOSLEEP || o->wait == SPIN)
+		return 0;
+	work->fd = o->method == TIMERFD ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)
+					: signalfd(-1, &alarm_set, SFD_CLOEXEC);
+	if (work->fd < 0)
+		return -errno;
+	work->epoll_fd = o->wait == EPOLL ? sync_epoll(work->fd) : 0;
+	return work->epoll_fd < 0 ? work->epoll_fd : 0;
+}
 
 /* Leaves SIGALRM blocked. Otherwise the loop never goes on if the period is shorter than a
  * delivery.
@@ -54,21 +266,11 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 	if (work->options->method == ITIMER && work->options->mode == PERIODIC &&
 	    ns - ticks_to_ns(run, since) < work->next) {
 		work->next -= work->period;
-		work->missed--;
+		work->state->missed--;
 	}
 	late = ns_to_ticks(run, ns - work->next) - since;
-	work->premature += late < 0;
+	work->state->premature += late < 0;
 	return late < 0 ? 0 : late;
-}
-
-/* Between two waits for a running timer, SIGALRM must not interrupt but stay pending. */
-static int hold_alarm(bool hold)
-{
-	sigset_t alarm;
-
-	sigemptyset(&alarm);
-	sigaddset(&alarm, SIGALRM);
-	return -pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &alarm, NULL);
 }
 
 /*
@@ -99,7 +301,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 	struct handler *handler = work->handler;
 	int64_t limit = work->next + STARVED_NS;
 
-	hold_alarm(false);
+	pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
 	if (work->next - klat_now_ns() > 2 * SPIN_NS) {
 		/* A signal that ends this sleep came before the spin; its sample shows that. */
 		klat_sleep_until(work->worker, work->next - SPIN_NS);
@@ -147,7 +349,7 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 {
 	const struct klat_run *run = work->worker->run;
 	struct handler *handler = work->handler;
-	struct state *state = work->worker->state;
+	struct state *state = work->state;
 	uint64_t end = 0, late;
 	int err = spin(work, &end);
 
@@ -168,7 +370,7 @@ static int spinner_sample(struct clockwork *work, int64_t i)
 static int sleeper_sample(struct clockwork *work, int64_t i)
 {
 	const struct klat_run *run = work->worker->run;
-	struct state *state = work->worker->state;
+	struct state *state = work->state;
 	bool early = klat_now_ns() >= work->next;
 	uint64_t count, at, late;
 	int err = block(work, &count);
@@ -191,11 +393,11 @@ int wait_for_timer(struct klat_worker *worker)
 	struct clockwork work = { .worker = worker,
 				  .options = &options,
 				  .handler = &handler,
+				  .state = worker->state,
 				  .period = options.period_us * 1000,
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
-	struct state *state = worker->state;
 	int err;
 
 	if (options.method == SIGNAL_BELOW)
@@ -205,14 +407,14 @@ int wait_for_timer(struct klat_worker *worker)
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		if (klat_iteration(worker, i)) {
 			/* Counts of the observed part begin at the last deadline before it. */
-			work.missed = work.periods = work.premature = work.unaccounted = 0;
+			*work.state = (struct state){ 0 };
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
 		if (work.options->mode == ONE_SHOT || !work.begun) {
 			/* The timer may fire inside the call that sets it; the handler then runs
 			 * there and the sample counts as early. */
 			if (work.options->wait == SPIN)
-				hold_alarm(false);
+				pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
 			err = begin_stretch(&work);
 		}
 		if (!err)
@@ -221,12 +423,8 @@ int wait_for_timer(struct klat_worker *worker)
 	}
 	if (work.options->mode == PERIODIC && !err) {
 		end_stretch(&work);
-		err = stop_timer(&work);
+		err = set_timer(&work, false);
 	}
-	state->missed = work.missed;
-	state->periods = work.periods;
-	state->premature = work.premature;
-	state->unaccounted = work.unaccounted;
 	return err;
 }
 
@@ -236,7 +434,9 @@ int wait_prepare(struct klat_run *run)
 					  .sa_flags = SA_SIGINFO | SA_RESTART };
 
 	/* Every thread inherits the blocked signal. The spinning one unblocks it. */
-	if (sigaction(SIGALRM, &action, NULL) || hold_alarm(true))
+	sigemptyset(&alarm_set);
+	sigaddset(&alarm_set, SIGALRM);
+	if (sigaction(SIGALRM, &action, NULL) || sigprocmask(SIG_BLOCK, &alarm_set, NULL))
 		return klat_error(run, errno, "cannot set up SIGALRM: %m");
 	return 0;
 }
