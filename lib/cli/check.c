@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A guest's CPUs and mode in place of this machine's, so that options are checked before it boots.
- */
+/* --check-for: checks the options of a guest before it boots. */
 #include "cli/cli.h"
 
 #include <errno.h>

@@ -27,7 +27,7 @@ static inline struct klat_policy klat_options_policy(const struct klat_benchmark
 /* options.c */
 /* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);
-/* "name=value;…" of all that shapes the measurement. 0, or -ENAMETOOLONG. */
+/* Write "name=value;…" of all options that affect the measurement. 0, or -ENAMETOOLONG. */
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,
 			size_t size);
 
@@ -39,7 +39,7 @@ void klat_option_argument(const struct klat_benchmark *benchmark, const struct k
 enum {
 	KLAT_VALUE_SIZE = 24
 };
-/* The default, as the record's params have it: "" if there is none. May be in `buffer`. */
+/* The default, as the record's params write it, or "". The text may be in `buffer`. */
 const char *klat_option_default(const struct klat_benchmark *benchmark,
 				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE]);
 
@@ -49,11 +49,12 @@ void klat_help(const struct klat_benchmark *benchmark, FILE *out);
 /* The help of one option, with its range and default. */
 void klat_option_help(const struct klat_benchmark *benchmark, const struct klat_option *option,
 		      char *text, size_t size);
-/* Paragraphs of `text` (separated by newlines) wrapped into columns `indent` to 79, starting where
- * the cursor is: at `column`. */
+/* Print paragraphs, separated by newlines, in columns `indent` to 79. The cursor is at `column`. */
 void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
-/* check.c: the options are checked for a machine that is not this one, and nothing is measured.
- * `machine` is "MODE:CPUS". 0, or -EINVAL after a line on stderr. */
+
+/* check.c */
+/* Take the mode and the number of CPUs of another machine, "MODE:CPUS", for checks of the options.
+ * 0, or -EINVAL after a line on stderr. */
 int klat_check_for(const struct klat_run *run, const char *machine);
 
 static inline double klat_ns(const struct klat_run *run, double ticks)
@@ -64,7 +65,8 @@ static inline double klat_ns(const struct klat_run *run, double ticks)
 /* text.c */
 void klat_text(struct klat_run *run, FILE *out);
 
-/* json.c: 0, or -ENOMEM. */
+/* json.c */
+/* Both return 0 or -ENOMEM. */
 int klat_json_run(struct klat_run *run, FILE *out);
 /* The tables of a benchmark: metrics, options, published figures. */
 int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out);

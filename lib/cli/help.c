@@ -47,7 +47,7 @@ void klat_option_help(const struct klat_benchmark *benchmark, const struct klat_
 		 *range || shown ? ")" : "");
 }
 
-/* "  --name argument", a list of words broken after a '|' where it is long. Returns the column. */
+/* Prints "  --name argument". A long list of words is broken after a '|'. Returns the column. */
 static int print_name(const struct klat_benchmark *benchmark, const struct klat_option *option,
 		      FILE *out)
 {
@@ -86,9 +86,9 @@ static void print_options(const struct klat_benchmark *benchmark, const char *ti
 }
 
 const char klat_exit_statuses[] =
-	"0 measured; 1 failed; 2 usage; 3 measured, but the evidence says that the number is not "
-	"to be trusted; "
-	"4 skipped, with the reason (too few CPUs, no device, no privilege).";
+	"0 measured; 1 failed; 2 wrong command line; 3 measured, but the evidence refutes the "
+	"result; 4 skipped: the reason is on standard error (too few CPUs, no device, no "
+	"privilege).";
 
 void klat_help(const struct klat_benchmark *benchmark, FILE *out)
 {

@@ -28,8 +28,8 @@ static int prepare(struct klat_run *run)
 		library->policy.asked = true;
 		if (klat_policy_parse(common->policy, &library->policy))
 			return klat_usage(run,
-					  "--policy is fifo, rr or other, with a priority of 1 to "
-					  "99 for the first two, not '%s'",
+					  "--policy takes fifo, rr or other, not '%s'; fifo and rr "
+					  "may have a priority of 1 to 99: fifo:50",
 					  common->policy);
 	}
 	if (common->cpus) {
@@ -67,36 +67,41 @@ static bool is_written(FILE *out)
 	return !fflush(out) && !ferror(out);
 }
 
-static int print(struct klat_run *run)
+static void warn_of_status(const struct klat_run *run)
 {
-	const struct klat_library *library = run->library;
-
 	if (run->outcome->status != KLAT_OK)
 		klat_warn(run, "%s: %s", klat_status_name(run->outcome->status),
 			  run->outcome->reason);
-	if (library->common.quiet)
+}
+
+static int print(struct klat_run *run)
+{
+	const struct klat_common *common = &run->library->common;
+	const char *record = common->record;
+	int err = 0;
+
+	warn_of_status(run);
+	if (common->quiet)
 		return 0;
-	if (library->common.csv) {
+	if (common->csv) {
 		char *rows = klat_record_rows(run, 0);
 
-		if (!rows)
-			return -ENOMEM;
-		printf("%s%s", klat_record_header, rows);
+		err = rows ? 0 : -ENOMEM;
+		printf("%s%s", klat_record_header, rows ? rows : "");
 		free(rows);
-	} else if (library->common.json) {
-		klat_json_run(run, stdout);
+	} else if (common->json) {
+		err = klat_json_run(run, stdout);
 	} else if (klat_has_result(run)) {
 		klat_text(run, stdout);
 	}
-	if (!is_written(stdout)) {
-		const char *record = library->common.record;
-
-		klat_warn(run, "%s%s%sstandard output: %s", record ? "recorded in " : "",
-			  record ? record : "", record ? "; " : "",
-			  errno ? strerror(errno) : "it took only a part");
-		return -EIO;
-	}
-	return 0;
+	if (!err && is_written(stdout))
+		return 0;
+	klat_warn(run, "%s%s%sstandard output: %s", record ? "recorded in " : "",
+		  record ? record : "", record ? "; " : "",
+		  err     ? strerror(-err)
+		  : errno ? strerror(errno)
+			  : "an earlier write failed");
+	return -EIO;
 }
 
 static int exit_status(enum klat_status status)
@@ -130,15 +135,6 @@ static bool inform(const struct klat_run *run)
 	return true;
 }
 
-/* With --check-for: nothing is measured. */
-static int check_cpus_only(struct klat_run *run)
-{
-	if (klat_place_possible(run))
-		klat_warn(run, "%s: %s", klat_status_name(run->outcome->status),
-			  run->outcome->reason);
-	return exit_status(run->outcome->status);
-}
-
 static int live(struct klat_run *run, int argc, char **argv)
 {
 	const char *check_for;
@@ -153,8 +149,11 @@ static int live(struct klat_run *run, int argc, char **argv)
 		return EXIT_USAGE;
 	if (prepare(run))
 		return EXIT_USAGE;
-	if (check_for)
-		return check_cpus_only(run);
+	if (check_for) {
+		klat_place_possible(run);
+		warn_of_status(run);
+		return exit_status(run->outcome->status);
+	}
 	klat_signals_hold(run);
 	if (run->library->common.record) {
 		session = klat_session_join(run);

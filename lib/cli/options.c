@@ -18,65 +18,66 @@ static const char *const library_faults[] = { "unpinned", "policy", "fault", "ed
 static const struct klat_option common_options[] = {
 	{ .name = "cpus",
 	  .argument = "LIST",
-	  .help = "CPUs by role, as in 2,3 or 4-7; the same number twice puts two roles on one CPU",
+	  .help = "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one "
+		  "CPU",
 	  KLAT_TEXT(cpus) },
 	{ .name = "iterations", .help = "timed iterations", KLAT_INTEGER(iterations, 1, 10000000) },
 	{ .name = "warmup",
-	  .help = "iterations before the timed ones, not recorded; 0 counts as 1",
+	  .help = "iterations before the timed ones; 0 counts as 1",
 	  KLAT_INTEGER(warmup, 0, 10000000) },
 	{ .name = "policy",
 	  .argument = "fifo|rr|other",
-	  .help = "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99); if "
-		  "refused, the run fails, while the default falls back to SCHED_OTHER with a "
-		  "warning",
+	  .help = "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99). If "
+		  "the kernel refuses it, the run fails. If the kernel refuses the default, the "
+		  "run warns and uses SCHED_OTHER",
 	  KLAT_TEXT(policy) },
 	{ .name = "dma-latency",
 	  .argument = "US",
-	  .help = "hold /dev/cpu_dma_latency at this during the run; 0 keeps CPUs out of idle "
-		  "states",
+	  .help = "during the run, hold this latency in /dev/cpu_dma_latency; 0 keeps CPUs out of "
+		  "idle states",
 	  KLAT_INTEGER(dma_latency, 0, 1000000000) },
 	{ .name = "guest-halt-poll",
 	  .argument = "NS",
-	  .help = "in a guest, hold haltpoll's guest_halt_poll_ns at this during the run: for how "
-		  "long an idle CPU may look for work before it halts",
+	  .help = "in a guest, during the run: set haltpoll's guest_halt_poll_ns, for how long an "
+		  "idle CPU polls before it halts",
 	  KLAT_INTEGER(guest_halt_poll, 0, 10000000) },
 	{ .name = "record",
 	  .argument = "DIR",
-	  .help = "append the run to this session, begun if there is none",
+	  .help = "append the run to the session in this directory, or start one there",
 	  KLAT_TEXT(record) },
 	{ .name = "label",
 	  .argument = "NAME",
-	  .help = "with --record, name of the kernel under test when a session begins (default: "
-		  "its release)",
+	  .help = "with --record: name of the kernel under test, if this run starts the session "
+		  "(default: the kernel's release)",
 	  KLAT_TEXT(label) },
 	{ .name = "seed",
-	  .help = "with --record, the plan's seed",
+	  .help = "with --record: seed of the plan",
 	  KLAT_INTEGER(seed, 0, INT64_MAX) },
 	{ .name = "run",
-	  .help = "with --record, number of this run",
+	  .help = "with --record: number of this run",
 	  KLAT_INTEGER(run, 0, INT64_MAX) },
 	{ .name = "order",
-	  .help = "with --record, its place in the plan",
+	  .help = "with --record: position of this run in the plan",
 	  KLAT_INTEGER(order, 0, INT64_MAX) },
 	{ .name = "csv",
 	  .help = "print the rows of the record instead of the summary",
 	  KLAT_FLAG(csv) },
-	{ .name = "json", .help = "print one JSON object instead of the summary", KLAT_FLAG(json) },
+	{ .name = "json", .help = "print a JSON object instead of the summary", KLAT_FLAG(json) },
 	{ .name = "published",
-	  .help = "print published figures of the same event beside the run's",
+	  .help = "also print published figures of the same event",
 	  KLAT_FLAG(published) },
-	{ .name = "quiet", .help = "print nothing but warnings and errors", KLAT_FLAG(quiet) },
+	{ .name = "quiet", .help = "print only warnings and errors", KLAT_FLAG(quiet) },
 	{ .name = "inject",
 	  .argument = "NS",
-	  .help = "self-test: spin this long inside the timed path of half of the iterations, "
-		  "those whose number has an odd count of ones in binary",
+	  .help = "self-test: spin this long between the stamps of half of the iterations, those "
+		  "whose number in binary has an odd count of ones",
 	  KLAT_INTEGER(inject_ns, 1, 100000000) },
 	{ .name = "plant",
-	  .help = "self-test: spoil the measurement on purpose, to see the evidence catch it",
+	  .help = "self-test: spoil the measurement on purpose; the evidence has to refute it",
 	  KLAT_TEXT(plant),
 	  .choices = library_faults },
-	{ .name = "version", .help = "print the version and stop", KLAT_FLAG(version) },
-	{ .name = "help", .help = "print this and stop; so does -h", KLAT_FLAG(help) },
+	{ .name = "version", .help = "print the version and exit", KLAT_FLAG(version) },
+	{ .name = "help", .help = "print this help and exit; the same as -h", KLAT_FLAG(help) },
 	/* For the build and for klat's own commands. */
 	{ .name = "print-benchmark", KLAT_FLAG(print_benchmark) },
 	{ .name = "check-for", KLAT_TEXT(check_for) },
@@ -98,8 +99,8 @@ static const struct klat_option *option_at(const struct klat_benchmark *benchmar
 	return common < 0 ? &benchmark->options[index] : &common_options[common];
 }
 
-/* The words that the option takes: NULL after the last. --plant takes the library's faults and then
- * the program's. */
+/* A word that the option takes, or NULL after the last one. --plant takes the faults of the
+ * library, followed by those of the program. */
 static const char *word_at(const struct klat_benchmark *benchmark, const struct klat_option *option,
 			   size_t index)
 {

@@ -6,23 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *relation_text(const char *relation)
-{
-	static const char *const texts[][2] = {
-		{ "one-cpu", "one CPU" },
-		{ "same-core", "siblings of one core" },
-		{ "same-llc", "same last-level cache" },
-		{ "same-node", "same NUMA node" },
-		{ "cross-node", "across NUMA nodes" },
-	};
-
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
-		if (!strcmp(texts[i][0], relation))
-			return texts[i][1];
-	return relation;
-}
-
-/* "1,0"; a long consecutive run is shortened to "2-80". */
+/* Prints "1,0". Three or more consecutive CPUs are a range: "2-80". */
 static void print_cpus(const struct klat_run *run, FILE *out)
 {
 	for (int i = 0; i < run->cpu_count;) {
@@ -56,7 +40,7 @@ static void print_policies(const struct klat_run *run, FILE *out)
 	}
 }
 
-/* Ten columns, in which a time of many digits has no room for decimals, nor any use for them. */
+/* The column is ten characters wide. A large number has no room for decimals. */
 static void print_column(FILE *out, bool known, double value, int decimals)
 {
 	if (value >= 1e7)
@@ -67,68 +51,62 @@ static void print_column(FILE *out, bool known, double value, int decimals)
 		fprintf(out, " %10s", "n/a");
 }
 
-static void print_statistics(const struct klat_run *run, const struct klat_summary *summary,
-			     double factor, int decimals, FILE *out)
+static void print_statistics(FILE *out, const char *unit, const struct klat_summary *summary,
+			     double factor, int decimals)
 {
-	(void)run;
+	int fewer = decimals ? decimals - 1 : 0;
+
+	fprintf(out, "%-13s", unit);
 	print_column(out, true, (double)summary->mean_milli / 1e3 * factor, decimals);
 	print_column(out, summary->stddev_known, (double)summary->stddev_milli / 1e3 * factor,
 		     decimals);
-	print_column(out, true, summary->min * factor, decimals ? decimals - 1 : 0);
-	print_column(out, summary->p50_known, summary->p50 * factor, decimals ? decimals - 1 : 0);
-	print_column(out, summary->p99_known, summary->p99 * factor, decimals ? decimals - 1 : 0);
-	print_column(out, true, summary->max * factor, decimals ? decimals - 1 : 0);
+	print_column(out, true, summary->min * factor, fewer);
+	print_column(out, summary->p50_known, summary->p50 * factor, fewer);
+	print_column(out, summary->p99_known, summary->p99 * factor, fewer);
+	print_column(out, true, summary->max * factor, fewer);
 	fputc('\n', out);
 }
 
 static void print_metric(const struct klat_run *run, int metric, FILE *out)
 {
+	const struct klat_metric *table = &run->benchmark->metrics[metric];
 	const struct klat_summary *summary = &run->library->summaries[metric];
-	int column;
+	char records[32];
 
 	if (!klat_measurable(run, metric)) {
-		fprintf(out, "\n%s: not measurable in this mode\n",
-			run->benchmark->metrics[metric].name);
+		fprintf(out, "\n%s: not measurable in this mode\n", table->name);
 		return;
 	}
-	fprintf(out, "\n%s: %s\n", run->benchmark->metrics[metric].name,
-		run->benchmark->metrics[metric].summary);
-	column = fprintf(out, "%" PRId64 " records", summary->n);
-	/* The first column of figures ends in column 24. */
-	fprintf(out, " %*s %10s %10s %10s %10s %10s\n", 23 - column, "average", "stdev", "min",
-		"p50", "p99", "max");
-	fprintf(out, "%-13s", klat_unit());
-	print_statistics(run, summary, 1, 1, out);
-	if (klat_timed()) {
-		fprintf(out, "%-13s", "ns");
-		print_statistics(run, summary, klat_ns(run, 1), 0, out);
-	}
+	snprintf(records, sizeof(records), "%" PRId64 " records", summary->n);
+	fprintf(out, "\n%s: %s\n%-16s %7s %10s %10s %10s %10s %10s\n", table->name, table->summary,
+		records, "average", "stdev", "min", "p50", "p99", "max");
+	print_statistics(out, klat_unit(), summary, 1, 1);
+	if (klat_timed())
+		print_statistics(out, "ns", summary, klat_ns(run, 1), 0);
 }
 
-/* One of several pieces, on the next line where column 79 would be passed; the column after it. */
-static int print_piece(FILE *out, int column, const char *separator, const char *text, int length,
-		       int indent)
+/* Prints a word after the separator, or on a new line if it would pass column 79. Returns the
+ * column after it. */
+static int print_word(FILE *out, int column, const char *separator, const char *word, int length,
+		      int indent)
 {
 	if (column + (int)strlen(separator) + length > 79)
-		return fprintf(out, "\n%*s%.*s", indent, "", length, text) - 1;
-	return column + fprintf(out, "%s%.*s", separator, length, text);
+		return fprintf(out, "\n%*s%.*s", indent, "", length, word) - 1;
+	return column + fprintf(out, "%s%.*s", column ? separator : "", length, word);
 }
 
 static void print_params(const char *params, FILE *out)
 {
-	int column = 0;
-
-	while (*params) {
+	for (int column = 0; *params;) {
 		int length = strcspn(params, ";");
 
-		column = print_piece(out, column, column ? " " : "", params, length, 0);
-		params += length;
-		params += *params == ';';
+		column = print_word(out, column, " ", params, length, 0);
+		params += length + (params[length] == ';');
 	}
 	fputc('\n', out);
 }
 
-/* Of a count that is a figure, see klat_count(). */
+/* Whether the count is a time: see klat_count(). */
 static bool is_time(const char *count)
 {
 	size_t length = strlen(count);
@@ -136,68 +114,60 @@ static bool is_time(const char *count)
 	return length > 6 && !strcmp(count + length - 6, "_ticks");
 }
 
-/* Names and numbers. */
-static void print_counts(const struct klat_run *run, FILE *out)
+static void print_evidence(const struct klat_run *run, FILE *out)
 {
 	int column = fprintf(out, "evidence: %s", klat_status_name(run->outcome->status));
+	char text[96];
 
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
-		char text[96];
 
-		/* One responder stands for the crowd; the record has them all. */
+		/* The first of a role stands for all. The record has them all. */
 		if (worker->index)
 			continue;
 		snprintf(text, sizeof(text),
 			 "%s slept %" PRId64 ", preempted %" PRId64 ", faults %" PRId64,
 			 worker->role, worker->voluntary, worker->involuntary,
 			 worker->minor_faults + worker->major_faults - worker->expected_faults);
-		column = print_piece(out, column, "; ", text, strlen(text), 2);
+		column = print_word(out, column, "; ", text, strlen(text), 2);
 	}
 	for (int i = 0; i < run->library->count_count; i++) {
 		const struct klat_count *count = &run->library->counts[i];
-		char text[96];
+		int length = snprintf(text, sizeof(text), "%s %" PRId64, count->name, count->value);
 
 		if (is_time(count->name) && klat_timed())
-			snprintf(text, sizeof(text), "%s %" PRId64 " (%.0f ns)", count->name,
-				 count->value, klat_ns(run, count->value));
-		else
-			snprintf(text, sizeof(text), "%s %" PRId64, count->name, count->value);
-		column = print_piece(out, column, "; ", text, strlen(text), 2);
+			snprintf(text + length, sizeof(text) - length, " (%.0f ns)",
+				 klat_ns(run, count->value));
+		column = print_word(out, column, "; ", text, strlen(text), 2);
 	}
 	fputc('\n', out);
 }
 
-/* Whether each "name=value" of `wanted` is one of `params`. */
-static bool params_hold(const char *params, const char *wanted)
+/* Whether `params` has each "name=value" of `wanted`. */
+static bool has_params(const char *params, const char *wanted)
 {
-	while (*wanted) {
-		size_t length = strcspn(wanted, ";");
-		const char *at = params;
+	char all[sizeof(((struct klat_library *)0)->params) + 2], pair[128];
 
-		while (*at && (strncmp(at, wanted, length) || (at[length] && at[length] != ';'))) {
-			at += strcspn(at, ";");
-			at += *at == ';';
-		}
-		if (!*at)
+	snprintf(all, sizeof(all), ";%s;", params);
+	for (int length; *wanted; wanted += length + (wanted[length] == ';')) {
+		length = strcspn(wanted, ";");
+		snprintf(pair, sizeof(pair), ";%.*s;", length, wanted);
+		if (!strstr(all, pair))
 			return false;
-		wanted += length;
-		wanted += *wanted == ';';
 	}
 	return true;
 }
 
 /*
- * What stands in this run beside a published figure: the mean of a metric, or a count; in ticks, or
- * as it is where that is no time; NAN where it is not measurable. False where there is no such
- * thing in it.
+ * The run's value for the published figure: the mean of a metric in ticks, NAN if it is not
+ * measurable, or a count. False if the run has neither or its params are different.
  */
-static bool beside_published(const struct klat_run *run, const struct klat_published *published,
-			     double *value)
+static bool find_value(const struct klat_run *run, const struct klat_published *published,
+		       double *value)
 {
 	const struct klat_library *library = run->library;
 
-	if (published->params && !params_hold(library->params, published->params))
+	if (published->params && !has_params(library->params, published->params))
 		return false;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used &&
@@ -215,30 +185,28 @@ static bool beside_published(const struct klat_run *run, const struct klat_publi
 	return false;
 }
 
-static int name_length(const char *count, bool ns)
-{
-	return strlen(count) - (ns && is_time(count) ? strlen("_ticks") : 0);
-}
-
 static void print_published(const struct klat_run *run, FILE *out)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
 	bool any = false;
 
-	fputs("\npublished, on other machines: context and no target\n", out);
+	fputs("\npublished figures, of other machines\n", out);
 	for (int i = 0; i < benchmark->published_count; i++) {
 		const struct klat_published *published = &benchmark->published[i];
 		bool ns = !strcmp(published->unit, "ns");
-		double mean;
+		double value;
+		int length = strlen(published->metric);
 
-		if (!beside_published(run, published, &mean))
+		if (!find_value(run, published, &value))
 			continue;
 		any = true;
-		/* Without the unit in a count's name, where another stands beside it. */
-		fprintf(out, "%.*s %.0f %s", name_length(published->metric, ns), published->metric,
-			published->value, published->unit);
-		if (!isnan(mean) && (!ns || klat_timed()))
-			fprintf(out, ", here %.0f %s on average", ns ? klat_ns(run, mean) : mean,
+		/* The name of a count that is a time ends in another unit. */
+		if (ns && is_time(published->metric))
+			length -= strlen("_ticks");
+		fprintf(out, "%.*s %.0f %s", length, published->metric, published->value,
+			published->unit);
+		if (!isnan(value) && (!ns || klat_timed()))
+			fprintf(out, ", here %.0f %s on average", ns ? klat_ns(run, value) : value,
 				ns ? "ns" : klat_unit());
 		fputc('\n', out);
 		klat_print_wrapped(out, published->about, 2, 0);
@@ -261,22 +229,22 @@ static void print_floor(const struct klat_run *run, FILE *out)
 			"CPU, no times\n",
 			floor);
 	else
-		fputs("\nemulated mode: the counter tells no time, and only the evidence counts\n",
+		fputs("\nemulated mode: the counter measures no time; only the evidence counts\n",
 		      out);
 }
 
-/* Nanoseconds are as good as the counter's frequency. */
-static void print_cross_check(const struct klat_counter *tsc, FILE *out)
+/* The frequency's error is an error of all times in ns. */
+static void print_cross_check(const struct klat_counter *counter, FILE *out)
 {
-	if (!tsc->second_khz)
-		fputs("counter's frequency: from the kernel's clock alone\n", out);
-	else if (!tsc->independent)
-		fprintf(out, "counter's frequency: not checked; %s is not independent\n",
-			tsc->second_method);
+	if (!counter->second_khz)
+		fputs("counter frequency: from the kernel's clock only\n", out);
+	else if (!counter->independent)
+		fprintf(out, "counter frequency: not checked; %s is not independent\n",
+			counter->second_method);
 	else
-		fprintf(out, "counter's frequency: %s differs by %.0f ppm%s\n", tsc->second_method,
-			fabs(tsc->difference_ppm),
-			fabs(tsc->difference_ppm) > 50 ? ", more than the 50 allowed" : "");
+		fprintf(out, "counter frequency: %s differs by %.0f ppm%s\n",
+			counter->second_method, fabs(counter->difference_ppm),
+			fabs(counter->difference_ppm) > 50 ? ", more than the 50 allowed" : "");
 }
 
 void klat_text(struct klat_run *run, FILE *out)
@@ -285,7 +253,7 @@ void klat_text(struct klat_run *run, FILE *out)
 
 	fprintf(out, "%s: %s\nCPUs ", run->benchmark->name, run->benchmark->summary);
 	print_cpus(run, out);
-	fprintf(out, " (%s); ", relation_text(library->placement));
+	fprintf(out, " (%s); ", library->placement);
 	print_policies(run, out);
 	fputc('\n', out);
 	print_params(library->params, out);
@@ -295,7 +263,7 @@ void klat_text(struct klat_run *run, FILE *out)
 	if (library->common.published)
 		print_published(run, out);
 	print_floor(run, out);
-	print_counts(run, out);
+	print_evidence(run, out);
 	if (klat_timed())
 		print_cross_check(&library->counter, out);
 }
