@@ -21,7 +21,7 @@ _klat()
 		words="all $_klat_programs"
 	fi
 	case $words in
-	# What an option of a program takes, if not one of some words: a directory, or a value.
+	# An option of a program takes a directory or another value.
 	DIR) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
 	[[:upper:]]*) COMPREPLY=() ;;
 	'') mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;

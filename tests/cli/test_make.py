@@ -226,7 +226,7 @@ def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Pat
     done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
     assert done.status == 1
     (line,) = done.err.splitlines()
-    assert line.startswith("klat: missing: libnuma-dev (so Debian calls them)")
+    assert line.startswith("klat: missing: libnuma-dev (names of Debian packages)")
 
 
 def test_deps_as_an_ordinary_user_says_so(
