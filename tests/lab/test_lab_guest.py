@@ -25,7 +25,7 @@ from klat.lab import collect, cpio, guest, initramfs
 from klat.lab.experiment import Experiment, check_labels, parse_clock
 from klat.lab.boot_failures import ProgramsFailed, ResultsIncomplete
 from klat.lab.modules import Module
-from klat.compare.sides import read_side
+from klat.compare.dataset import read_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -227,7 +227,7 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     (left,) = lab_files.unrecorded(path)
     assert (left.benchmark, list(left.orders)) == ("cv", crashed)
     assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
-    assert read_side(path).problems == [f"{path}: {left.sentence()}"]
+    assert read_dataset(path).problems == [f"{path}: {left.sentence()}"]
     collect.check_whole(path, planned.plan(boot))
     (line,) = lab_files.failures([path, path])
     assert line == f"{path} and 1 other session: {left.sentence().replace('5 runs', '10 runs')}"

@@ -12,7 +12,7 @@ import pytest
 from written_sessions import NewSession, SyntheticSession, Klat, stepped
 
 from klat.compare import sweeps
-from klat.compare.measurements import read_labels
+from klat.compare.dataset import read_datasets
 from klat.compare.published import Published
 from klat.report.plot.axis import common_axis
 from klat.report.plot.gnuplot import Figure
@@ -35,7 +35,7 @@ def point(writer: SyntheticSession, params: str, *medians: int, **more: str) -> 
 
 
 def found(*paths: Path) -> list[Sweep]:
-    labels, _ = read_labels(paths)
+    labels, _ = read_datasets(paths)
     return sweeps.sweeps(labels, curve_names(labels))
 
 
@@ -154,7 +154,7 @@ def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None
 
 
 def figures(*paths: Path) -> list[Figure]:
-    labels, _ = read_labels(paths)
+    labels, _ = read_datasets(paths)
     return sweep_figures(labels, common_axis(labels))
 
 

@@ -18,7 +18,7 @@ from klat.report.plot.reduction import (
     spread_out,
     thinned,
 )
-from klat.compare.measurements import by_session, read_labels
+from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.distribution import distribution
 from klat.report.plot.gnuplot import Figure, quoted
@@ -44,8 +44,8 @@ def blocks(figure: Figure) -> list[np.ndarray]:
 
 
 def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
-    labels, _ = read_labels(paths)
-    (overlay,) = overlays(labels, by_session(labels))
+    labels, _ = read_datasets(paths)
+    (overlay,) = overlays(labels, [one for label in labels for one in label.by_session()])
     axis = common_axis(labels)
     return distribution(overlay, axis), run_series(overlay, axis)
 

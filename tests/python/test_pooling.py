@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from written_sessions import CPU, Klat, NewSession, SyntheticSession, again, words
 
-from klat.compare.measurements import read_labels
+from klat.compare.dataset import read_datasets
 from klat.record.session import read_session
 from klat.record.wakeups import state_of
 
@@ -87,7 +87,7 @@ OTHER: list[dict[str, Any]] = [
 
 
 def runs_of_figures(stock: Path) -> list[int]:
-    labels, _ = read_labels([stock])
+    labels, _ = read_datasets([stock])
     return sorted(
         len(m.runs) for x in labels for setting in x.settings for m in setting.measurements.values()
     )
@@ -116,7 +116,7 @@ def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot: Boot, sto
     """Sessions that alternate between two conditions are two pools."""
     for number in range(1, 7):
         boot(number, facts={"load": "populate"} if number % 2 else None)
-    labels, _ = read_labels([stock])
+    labels, _ = read_datasets([stock])
     assert [label.boots for label in labels] == [3, 3]
 
 
@@ -208,7 +208,7 @@ def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, sto
     for run in range(3, 20):
         session.run({"round_trip": samples(50_000)}, run=run, evidence=woken(100))
     session.run({"round_trip": samples(9_000)}, run=20, evidence=woken(0))
-    (label,), _ = read_labels([stock])
+    (label,), _ = read_datasets([stock])
     assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
 
 
@@ -260,7 +260,7 @@ def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
     facts = lab_facts(7, "2026-05-01T11:00:00Z", "e0")
     (earlier.path / "run.json").write_text(json.dumps(facts))
     earlier.run({"round_trip": samples(5_000)}, run=1)
-    (label,), _ = read_labels([stock])
+    (label,), _ = read_datasets([stock])
     (setting,) = label.settings
     boots = [run.row.boot for run in setting.measurements["round_trip"].all_runs]
     assert boots == ["earlier", *["boot-1"] * 3, *["boot-2"] * 3, *["boot-10"] * 3]

@@ -16,7 +16,7 @@ from written_sessions import NewSession, SyntheticSession, run_facts, Klat
 
 from klat.record import lab_files, plan_csv, session_directory
 from klat.base.errors import KlatError
-from klat.compare.measurements import read_labels
+from klat.compare.dataset import read_datasets
 from klat.record.json_files import read_run_json
 from klat.record.session import SessionError, read_session
 
@@ -348,5 +348,5 @@ def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
     file.symlink_to(tmp_path / "elsewhere")
     for user, said in ((1000, ""), (0, "not verified: the samples of 2 rows")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        _, problems = read_labels([writer.path])
+        _, problems = read_datasets([writer.path])
         assert [said in problem for problem in problems] == ([True] if said else [])

@@ -13,7 +13,7 @@ import pytest
 from written_sessions import NewSession, SyntheticSession, statistics_of, Klat, stepped
 
 from klat.cli import main
-from klat.compare.measurements import read_labels
+from klat.compare.dataset import read_datasets
 from klat.compare.settings import Setting
 
 FLUSH = "responders={};pages=1;operation=munmap"
@@ -145,7 +145,7 @@ def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
 ) -> None:
     writer = fill(new_session())
     writer.run(status="error", reason="no", placement="")
-    (label,), _ = read_labels([writer.path])
+    (label,), _ = read_datasets([writer.path])
     (setting,) = label.settings
     assert dict(setting.statuses) == {"ok": 4, "error": 1}
 
@@ -153,7 +153,7 @@ def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
 def test_placements_are_never_pooled(new_session: NewSession) -> None:
     writer = fill(new_session())
     writer.run({"round_trip": stepped(9_000)}, placement="one-cpu")
-    (label,), _ = read_labels([writer.path])
+    (label,), _ = read_datasets([writer.path])
     assert [s.placement for s in label.settings] == ["one-cpu", "same-llc"]
 
 
@@ -161,7 +161,7 @@ def test_policies_are_never_pooled(new_session: NewSession) -> None:
     writer = fill(new_session())
     writer.run({"round_trip": stepped(9_000)}, policy="writer=other:0;reader=other:0")
     writer.run({"round_trip": stepped(9_000)}, policy="writer=fifo:19;reader=fifo:50")
-    (label,), _ = read_labels([writer.path])
+    (label,), _ = read_datasets([writer.path])
     runs = {s.params["policy"]: s.usable_runs for s in label.settings}
     assert runs == {"fifo:50": 4, "fifo:50/fifo:19": 1, "other:0": 1}
 
@@ -173,7 +173,7 @@ def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
     lost = "writer=other:0;reader=fifo:50"
     writer.run({"round_trip": stepped(9_000)}, status="invalid", reason="no", policy=lost)
     writer.run(status="error", reason="no", placement="", policy="")
-    (label,), _ = read_labels([writer.path])
+    (label,), _ = read_datasets([writer.path])
     assert [s.statuses.total() for s in label.settings] == [6]
 
 
@@ -202,7 +202,7 @@ def test_sessions_that_differ_in_what_is_measured_are_not_pooled(
 ) -> None:
     one = fill(new_session("stock/1"))
     two = fill(new_session("stock/2", **{key: "hardware"}))
-    labels, _ = read_labels([one.path, two.path])
+    labels, _ = read_datasets([one.path, two.path])
     assert len(labels) == 2
 
 

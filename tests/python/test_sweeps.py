@@ -10,7 +10,7 @@ import pytest
 from written_sessions import PIPES, NewSession, SyntheticSession, Klat, stepped
 
 from klat.compare import published, sweeps
-from klat.compare.measurements import read_labels
+from klat.compare.dataset import read_datasets
 from klat.compare.published import Published
 from klat.report.plot.axis import common_axis
 from klat.report.plot.gnuplot import Figure
@@ -36,7 +36,7 @@ def point(
 
 
 def found(*paths: Path) -> list[Sweep]:
-    labels, _ = read_labels(paths)
+    labels, _ = read_datasets(paths)
     return sweeps.sweeps(labels, curve_names(labels))
 
 
@@ -299,7 +299,7 @@ def test_published_figures_come_from_the_program(
 
 
 def figures(*paths: Path) -> list[Figure]:
-    labels, _ = read_labels(paths)
+    labels, _ = read_datasets(paths)
     return sweep_figures(labels, common_axis(labels))
 
 

@@ -15,7 +15,7 @@ import pytest
 from written_sessions import NewSession
 
 from klat.base.errors import KlatError
-from klat.compare.sides import Side, read_side
+from klat.compare.dataset import Dataset, read_dataset
 from validation.outcome import Found, Itself, Outcome, Plan, markdown
 from validation.real import quick, too_few
 from validation.turns import Comparison, Experiment, Setting, Taker, cut
@@ -25,7 +25,7 @@ RULES = Rules()
 HELPER = fakes.ROOT / "tests/validation/seccomp-delay.c"
 
 
-def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Side, Side]:
+def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Dataset, Dataset]:
     """Two settings of one boot, two runs of two metrics a block, of 0.5 % noise by block and drift."""
     draw = np.random.default_rng(5)
     found = []
@@ -41,7 +41,7 @@ def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Side, Si
                 centre = 50_000 * factor * drift * np.exp(draw.normal(0, 0.005))
                 metrics[metric] = [int(centre) + 20 * (i - 10) for i in range(21)]
             session.run(metrics, order=order, run=order)
-        found.append(read_side(session.path))
+        found.append(read_dataset(session.path))
     return found[0], found[1]
 
 

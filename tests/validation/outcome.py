@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from klat.stats.proportion import clopper_pearson
-from klat.compare.sides import Key
+from klat.compare.dataset import Key
 from validation.__main__ import rate
 from validation.simulation import Rate
 from klat.compare.verdicts import Judgement, Rules, Verdict

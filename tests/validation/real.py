@@ -18,7 +18,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.record.session import SessionError
-from klat.compare.sides import Side
+from klat.compare.dataset import Dataset
 from validation.outcome import Found, Itself, Outcome, Plan, markdown
 from validation.turns import Experiment, Setting, Taker
 
@@ -179,7 +179,7 @@ def too_few(plan: Plan, itself: Itself, delayed: Sequence[Found]) -> tuple[str, 
     )
 
 
-def machine_of(side: Side) -> str:
+def machine_of(side: Dataset) -> str:
     info = side.sessions[0].info
     return (
         f"{' '.join(str(info.get('cpu_model')).split())}, {info.get('cpus_online')} CPUs,"

@@ -15,7 +15,8 @@ from klat.compare.matching import matched
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN
 from klat.compare.units import side_units
-from klat.compare.sides import CellRuns, Key, NoLogarithm, Side, Units, observe, read_side
+from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.wakeup_split import split
 from klat.compare.verdicts import Judgement, Observed, Rules, judge
 
@@ -48,7 +49,7 @@ class Experiment:
         ]  # fmt: skip
         return ["ab", *self.words, *(word for pair in given if pair[1] for word in pair)]
 
-    def take(self, blocks: int, seed: int, output: Path) -> tuple[Side, Side]:
+    def take(self, blocks: int, seed: int, output: Path) -> tuple[Dataset, Dataset]:
         """Both sides of `blocks` blocks. KlatError where klat ab fails."""
         process = subprocess.Popen(
             [sys.executable, str(_klat()), *self.command(blocks, seed, output)],
@@ -66,7 +67,7 @@ class Experiment:
         if process.returncode not in _TAKEN or len(paths) != 2:
             why = next((x for x in err.splitlines() if x.startswith(("stopped:", "klat"))), err)
             raise KlatError(f"klat ab ended with status {process.returncode}: {why.strip()}")
-        return read_side(Path(paths[0])), read_side(Path(paths[1]))
+        return read_dataset(Path(paths[0])), read_dataset(Path(paths[1]))
 
 
 def _klat() -> Path:
@@ -111,7 +112,7 @@ def _number(name: str) -> int:
     return int(name.split()[-1])
 
 
-def cut(sides: tuple[Side, Side], blocks: int) -> Iterator[Comparison]:
+def cut(sides: tuple[Dataset, Dataset], blocks: int) -> Iterator[Comparison]:
     """Comparisons of `blocks` blocks each, in the order taken; what is left over is dropped."""
     a, b = sides
     shared = matched(list(a.cells), list(b.cells), side_units(a, b).declared)
@@ -142,7 +143,7 @@ class Taker:
 
     def comparisons(
         self, experiment: Experiment, blocks: int, count: int
-    ) -> tuple[list[Comparison], tuple[Side, Side]]:
+    ) -> tuple[list[Comparison], tuple[Dataset, Dataset]]:
         """`count` comparisons of one experiment. Their samples are read while they are there, and
         `done` deletes them."""
         self._seed += 1

@@ -160,7 +160,7 @@ def options(args: argparse.Namespace) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     from klat.compare.compare_sides import compare
-    from klat.compare.sides import read_side
+    from klat.compare.dataset import read_dataset
 
     chosen = options(args)
     environment = None
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        base, news = read_side(args.base), [read_side(new) for new in args.new]
+        base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
         found = compare(base, news, chosen)
     finally:
         if collecting:

@@ -131,16 +131,16 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
 
 
 def _tell(exported: ExportedRuns) -> None:
-    from klat.export.exported_runs import counted, unit
+    from klat.compare.dataset import status_counts
 
     for problem in exported.problems:
         _say(problem)
     for line in exported.unmeasurable:
         _say(line)
     if exported.left_out:
-        _say(f"left out, for they count in no figure: {counted(exported.left_out)}")
+        _say(f"left out, for they count in no figure: {status_counts(exported.left_out)}")
     for label in exported.labels:
-        if label.unit == "ticks" and unit(label) != "ns":
+        if label.unit == "ticks" and label.figure_unit != "ns":
             _say(f"label {label.name}: mode {label.mode}, so its ticks are exported as no time")
     names = [label.name for label in exported.labels]
     for name in dict.fromkeys(names):
@@ -155,13 +155,13 @@ def _verdicts(args: argparse.Namespace) -> None:
     from klat import export
     from klat.compare.compare_sides import compare as compare_sides
     from klat.base.errors import KlatError
-    from klat.compare.sides import read_side
+    from klat.compare.dataset import read_dataset
 
     if args.benchmark:
         raise KlatError(f"--benchmark is of runs and samples; {args.format} takes --metric")
     if len(args.paths) < 2:
         raise KlatError(f"{args.format} holds verdicts, which take two paths: BASE NEW")
-    base, *news = map(read_side, args.paths)
+    base, *news = map(read_dataset, args.paths)
     found = compare_sides(base, news, _options(args))
     for problem in found.problems:
         _say(problem)

@@ -57,9 +57,9 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.estimands import parse
-    from klat.compare.trend import HistoryOptions, history
+    from klat.compare.label_history import HistoryOptions, history
     from klat.report.text.history_text import history_lines
-    from klat.compare.sides import read_side
+    from klat.compare.dataset import read_dataset
 
     try:
         estimand = parse(args.quantile)
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
         environment = page.require()
     options = HistoryOptions(args.alpha, estimand, tuple(dict.fromkeys(args.metric)), args.seed)
-    found = history(read_side(args.path), options)
+    found = history(read_dataset(args.path), options)
     for problem in found.problems:
         print(f"klat history: {problem}", file=sys.stderr)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -53,7 +53,7 @@ def _say(line: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
-    from klat.compare.measurements import by_session, read_labels, unmeasurable_lines
+    from klat.compare.dataset import read_datasets
     from klat.report.plot.axis import common_axis
     from klat.report.plot.distribution import distribution
     from klat.report.plot.gnuplot import draw
@@ -64,15 +64,20 @@ def run(args: argparse.Namespace) -> int:
     from klat.report.plot.sweep_figures import sweep_figures
     from klat.record.session import SessionError, printable
 
-    labels, problems = read_labels(args.paths)
+    labels, problems = read_datasets(args.paths)
     for problem in problems:
         _say(problem)
-    for line in unmeasurable_lines((label, s) for label in labels for s in label.settings):
-        _say(line)
+    for label in labels:
+        for line in label.unmeasurable_lines():
+            _say(f"label {label.full_name}, mode {label.mode}: {line}")
     axis = common_axis(labels)
     figures = []
     failures: dict[str, None] = {}  # each once, in order
-    for overlay in [] if args.sweeps else overlays(labels, by_session(labels)):
+    for overlay in (
+        []
+        if args.sweeps
+        else overlays(labels, [one for label in labels for one in label.by_session()])
+    ):
         try:
             figures += [distribution(overlay, axis), run_series(overlay, axis)]
         except SessionError as error:

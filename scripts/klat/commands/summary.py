@@ -59,12 +59,12 @@ def _say(line: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.compare.measurements import read_labels
+    from klat.compare.dataset import read_datasets
     from klat.record.session import SessionError
 
     verified = not args.verify or _verify(args.paths)
     try:
-        labels, problems = read_labels(args.paths)
+        labels, problems = read_datasets(args.paths)
     except SessionError as error:
         if verified:
             raise

@@ -9,7 +9,7 @@ from klat.compare.conditions import is_captured, words_under_test
 from klat.stats.proportion import fisher
 from klat.record.other_work import other_work
 from klat.record.session import printable
-from klat.compare.sides import Side
+from klat.compare.dataset import Dataset
 
 _NAMES = ("BASE", "NEW")
 # The modes in which the machine can drift.
@@ -18,7 +18,7 @@ _UNUSABLE = ("invalid", "error")
 
 
 def cautions(
-    base: Side, new: Side, subject: str, took_turns: bool, compared: Set[str], alpha: float
+    base: Dataset, new: Dataset, subject: str, took_turns: bool, compared: Set[str], alpha: float
 ) -> Iterator[str]:
     """`compared` are the benchmarks that have a verdict."""
     if subject == "kernel":
@@ -45,14 +45,14 @@ def cautions(
 _VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
 
 
-def _kernels(base: Side, new: Side) -> Iterator[str]:
+def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     """What is under test, and a warning where it is more than one thing."""
     values = [[source.values for source in side.sources] for side in (base, new)]
     words = words_under_test(*values)
     if words:
         told = [printable(side) or "nothing" for side in words]
         yield f"under test: the kernel's command line, with {told[0]} in BASE and {told[1]} in NEW"
-    infos = [side.sessions[0].info for side in (base, new)]
+    infos = [side.info for side in (base, new)]
     names = ("kernel_release", "kernel_version", "preemption")
     one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
     if one == two and not words:
@@ -74,9 +74,9 @@ def _kernels(base: Side, new: Side) -> Iterator[str]:
     )
 
 
-def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
+def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
     """A warning where drift over time looks like a difference of the kernels."""
-    if min(len(base.boots), len(new.boots)) < 2 or base.sessions[0].mode not in _TIMED:
+    if min(base.boots, new.boots) < 2 or base.mode not in _TIMED:
         return
     moments = [[(s.begun, s.boot_number) for s in side.sources] for side in (base, new)]
     for first, second in ((0, 1), (1, 0)):
@@ -88,7 +88,7 @@ def _one_after_the_other(base: Side, new: Side) -> Iterator[str]:
             )
 
 
-def _unusable(base: Side, new: Side, compared: Set[str], alpha: float) -> Iterator[str]:
+def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> Iterator[str]:
     """A warning where one side has more unusable runs, in more than one boot."""
     sides = [_by_boot(side) for side in (base, new)]
     shared = sorted(compared & sides[0].keys() & sides[1].keys())
@@ -119,7 +119,7 @@ def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
     return sorted(boots, key=lambda boot: boot[0] / boot[1])[:-1] or boots
 
 
-def _by_boot(side: Side) -> dict[str, dict[str, Counts]]:
+def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
     """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
     found: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:

@@ -13,14 +13,14 @@ from klat.compare.comparison import Against, Cell, Comparison, Options, SideInfo
 from klat.compare.judged_cells import OpenResult, open_cell
 from klat.compare.matching import matched_cells, unmeasurable
 from klat.compare.settling import settled
-from klat.compare.sides import Side, told
+from klat.compare.dataset import Dataset, status_counts
 from klat.compare.units import side_units
 from klat.compare.verdicts import judge
 from klat.record import lab_files
 from klat.record.session import printable
 
 
-def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
+def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Comparison:
     """The correction is over every test of BASE against every NEW."""
     _check(base, news, options)
     opened = [_open(base, new, options) for new in news]
@@ -45,7 +45,7 @@ def compare(base: Side, news: Sequence[Side], options: Options) -> Comparison:
     return Comparison(options, against, family, tuple(problems))
 
 
-def _check(base: Side, news: Sequence[Side], options: Options) -> None:
+def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     sides = [base, *news]
     for new in news:
         both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
@@ -53,11 +53,11 @@ def _check(base: Side, news: Sequence[Side], options: Options) -> None:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
     if options.threshold_is_time:
         for side in sides:
-            if side.unit != "ns":
+            if side.figure_unit != "ns":
                 raise KlatError(
-                    f"--threshold is a time and {side.name} is in {side.unit}; give a bare number"
+                    f"--threshold is a time and {side.name} is in {side.figure_unit}; give a bare number"
                 )
-    known = dict.fromkeys(key[3] for side in sides for key in (*side.cells, *side.unmeasurable))
+    known = dict.fromkeys(metric for side in sides for metric in side.known_metrics())
     for metric in options.metrics:
         if metric not in known:
             raise KlatError(
@@ -71,7 +71,7 @@ class _Opened:
     cells: list[tuple[Cell, list[OpenResult]]]  # each cell without its results
 
 
-def _open(base: Side, new: Side, options: Options) -> _Opened:
+def _open(base: Dataset, new: Dataset, options: Options) -> _Opened:
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
     pairs, uncompared, unlike = matched_cells(base, new, units, options)
@@ -103,12 +103,12 @@ def _open(base: Side, new: Side, options: Options) -> _Opened:
             if not any(key in pair.keys for pair in pairs)
         ),
     )
-    cells = [open_cell(pair, against, units, base.unit, options) for pair in pairs]
+    cells = [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
     return _Opened(against, cells)
 
 
-def _info(side: Side) -> SideInfo:
-    info = side.sessions[0].info
+def _info(side: Dataset) -> SideInfo:
+    info = side.info
     statuses: Counter[str] = Counter()
     for session in side.sessions:
         for rows in session.runs():
@@ -120,11 +120,11 @@ def _info(side: Side) -> SideInfo:
         kernel_version=printable(str(info.get("kernel_version") or "unknown")),
         preemption=printable(str(info.get("preemption") or "unknown")),
         cpu_model=printable(" ".join(str(info.get("cpu_model") or "unknown CPU").split())),
-        mode=side.sessions[0].mode,
-        unit=side.unit,
-        boots=len(side.boots),
+        mode=side.mode,
+        unit=side.figure_unit,
+        boots=side.boots,
         boots_of_metrics=tuple(sorted({cell.boots for cell in side.cells.values()} - {0})),
         sessions=len(side.sessions),
-        runs=told(statuses),
+        runs=status_counts(statuses),
         emulator=lab_files.emulator(side.sessions[0].path),
     )

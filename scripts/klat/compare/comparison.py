@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from klat.compare import estimands
 from klat.compare.conditions import Condition
 from klat.compare.estimands import Estimand
-from klat.compare.sides import Key, Within
+from klat.compare.dataset import Key
+from klat.compare.observations import Within
 from klat.compare.sources import Run
 from klat.compare.verdicts import Judgement, Rules, Verdict
 from klat.record.environment import Difference

@@ -13,7 +13,8 @@ from klat.compare.comparison import Cell
 from klat.compare.estimands import MEDIAN
 from klat.stats.hierarchy import mean
 from klat.compare.units import SideUnits
-from klat.compare.sides import CellRuns, NoLogarithm, Units, gather
+from klat.compare.dataset import CellRuns
+from klat.compare.observations import NoLogarithm, Units, observe_values
 from klat.compare.sources import Run
 from klat.stats.descriptive import Values
 from klat.stats.histogram import CountedValues
@@ -116,8 +117,8 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
             return None if tick is None else tick * run.source.scale
 
         try:
-            a = gather(base, units.base, value, True)
-            b = gather(new, units.new, value, True)
+            a = observe_values(base, units.base, value, True)
+            b = observe_values(new, units.new, value, True)
         except NoLogarithm:
             continue
         told = describe(a, b, rules, units.obstacle)

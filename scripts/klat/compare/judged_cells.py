@@ -11,17 +11,8 @@ from klat.compare.conditions import Condition, disagreements
 from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
 from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
-from klat.compare.sides import (
-    CellRuns,
-    Key,
-    NoLogarithm,
-    Units,
-    Within,
-    exceedances,
-    observe,
-    told,
-    within_runs,
-)
+from klat.compare.dataset import CellRuns, Key, status_counts
+from klat.compare.observations import NoLogarithm, Units, Within, exceedances, observe, within_runs
 from klat.compare.units import SideUnits
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
@@ -67,8 +58,8 @@ def open_cell(
     cell = Cell(
         *keys[0],
         unit=unit,
-        base_runs=told(base.statuses) or "none",
-        new_runs=told(new.statuses) or "none",
+        base_runs=status_counts(base.statuses) or "none",
+        new_runs=status_counts(new.statuses) or "none",
         refused=against.refused + refused,
         accepted=accepted,
         results=(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from klat.compare import wakeup_split
 from klat.compare.comparison import Cell, Options, Uncompared
 from klat.compare.conditions import Declared
-from klat.compare.sides import CellRuns, Key, Side, split_params, told
+from klat.compare.dataset import CellRuns, Dataset, Key, split_params, status_counts
 from klat.compare.units import SideUnits, side_units
 from klat.record.session import NOT_MEASURABLE, printable
 
@@ -32,7 +32,7 @@ class MatchedCell:
 
 
 def matched_cells(
-    base: Side, new: Side, units: SideUnits, options: Options
+    base: Dataset, new: Dataset, units: SideUnits, options: Options
 ) -> tuple[list[MatchedCell], list[Uncompared], list[str]]:
     """Return the matched cells, what is in no cell, and sentences on runs that were woken differently.
 
@@ -84,7 +84,7 @@ def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str
     return found, list(said)
 
 
-def _without_figure(side: Side, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
+def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
     """Return statuses and reasons of a measurement without a figure. Add the failed keys to `used`."""
     if key in side.unmeasurable:
         return CellRuns(reasons=Counter([NOT_MEASURABLE]))
@@ -112,7 +112,7 @@ def _merged(cells: Sequence[CellRuns]) -> CellRuns:
 
 
 def _by_neither(
-    base: Side, new: Side, declared: Declared, used: Sequence[set[Key]]
+    base: Dataset, new: Dataset, declared: Declared, used: Sequence[set[Key]]
 ) -> Iterator[Uncompared]:
     """What a side tried and neither side measured. `used` holds the keys that a cell already reports."""
     seen: set[Key] = set()
@@ -121,8 +121,8 @@ def _by_neither(
         anywhere = {key[:2] for key in measured}
         for key in side.failed:
             # A run that failed early does not know its placement.
-            told = key[:3] in measured if key[2] else _unplaced(key) in anywhere
-            if key in done or told or (side is new and key in seen):
+            reported = key[:3] in measured if key[2] else _unplaced(key) in anywhere
+            if key in done or reported or (side is new and key in seen):
                 continue
             one = _without_figure(base, key, declared, set())
             two = _without_figure(new, key, declared, seen)
@@ -137,7 +137,7 @@ def why_uncounted(cell: CellRuns) -> str:
     if not cell.reasons:
         return "not measured"
     (why, _), *_ = cell.reasons.most_common(1)
-    return f"{told(cell.statuses)} ({printable(why)})" if cell.statuses else why
+    return f"{status_counts(cell.statuses)} ({printable(why)})" if cell.statuses else why
 
 
 def not_delivered(cell: CellRuns) -> str:
@@ -204,7 +204,7 @@ def declared_of(benchmark: str, declared: Declared) -> set[str]:
     return {option for name, option in declared if name in (benchmark, "all")}
 
 
-def unmeasurable(base: Side, new: Side, options: Options) -> Iterator[tuple[str, Key]]:
+def unmeasurable(base: Dataset, new: Dataset, options: Options) -> Iterator[tuple[str, Key]]:
     for key in dict.fromkeys((*base.unmeasurable, *new.unmeasurable)):
         names = [n for n, s in (("BASE", base), ("NEW", new)) if key in s.unmeasurable]
         if _selected(key, options):
@@ -222,7 +222,7 @@ class ComparedRuns:
         return *self.runs[cell.key], self.units
 
 
-def compared_runs(base: Side, new: Side, options: Options) -> ComparedRuns:
+def compared_runs(base: Dataset, new: Dataset, options: Options) -> ComparedRuns:
     """The runs that `compare` made the cells of these sides from."""
     units = side_units(base, new)
     pairs, *_ = matched_cells(base, new, units, options)

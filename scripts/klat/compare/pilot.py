@@ -20,17 +20,8 @@ from klat.stats.power import (
     smallest,
 )
 from klat.record.session import SessionError, printable
-from klat.compare.sides import (
-    CellRuns,
-    Key,
-    NoLogarithm,
-    Side,
-    Units,
-    observe,
-    read_side,
-    unmeasurable_lines,
-)
-from klat.compare.sources import pools
+from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.verdicts import spread
 
 # Runs in a boot that are tried: more of them, in larger steps.
@@ -120,11 +111,11 @@ class Pilot:
 
 def plan_path(path: Path, target: Target) -> Pilot:
     """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
-    side = read_side(path)
+    side = read_dataset(path)
     _require_one_pool(side)
     cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
     if not cells:
-        if unmeasurable := unmeasurable_lines(side, target.metrics):
+        if unmeasurable := side.unmeasurable_lines(target.metrics):
             where = printable(str(path))
             raise SessionError(f"{where}: {'; '.join(unmeasurable)}, so nothing can be planned")
         if known := ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells)):
@@ -156,17 +147,17 @@ def plan_path(path: Path, target: Target) -> Pilot:
         cannot_know=(
             *_cannot_know(found),
             *left_out,
-            *unmeasurable_lines(side, target.metrics),
+            *side.unmeasurable_lines(target.metrics),
         ),
         problems=tuple(side.problems),
     )
 
 
-def _require_one_pool(side: Side) -> None:
+def _require_one_pool(side: Dataset) -> None:
     """What boots of several kinds vary by is not what boots of one kernel vary by."""
-    found = pools(side.sources)
+    found = side.pools()
     if len(found) > 1:
-        kinds = " | ".join(", ".join(f"{k}: {v}" for k, v in pool.apart) for pool in found)
+        kinds = " | ".join(pool.apart_text for pool in found)
         raise KlatError(
             f"{printable(str(side.path))}: its sessions are of {len(found)} kinds that compare does"
             f" not pool ({printable(kinds)}); plan from a session, or give each kind a label"
@@ -179,7 +170,7 @@ def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[
     kept: dict[Key, CellRuns] = {}
     left_out: dict[str, None] = {}  # once for all metrics of a program
     for key, cell in cells.items():
-        kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+        kinds = cell.by_run_conditions()
         first, *others = kinds
         kept[key] = kinds[first]
         for other in others:
@@ -189,7 +180,7 @@ def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[
     return kept, list(left_out)
 
 
-def _run_costs(side: Side) -> dict[tuple[str, str, str], float]:
+def _run_costs(side: Dataset) -> dict[tuple[str, str, str], float]:
     """Seconds of a run by benchmark, params and placement: from its start to the next one's, which
     holds starting and ending the process; the median, as a session may have been interrupted."""
     cells: dict[tuple[str, str, str], list[float]] = {}

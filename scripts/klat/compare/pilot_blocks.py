@@ -24,7 +24,8 @@ from klat.compare.pilot import (
 )
 from klat.record.session import SessionError, printable
 from klat.compare.units import SideUnits, side_units
-from klat.compare.sides import CellRuns, Key, NoLogarithm, Side, observe, read_side
+from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.observations import NoLogarithm, observe
 from klat.compare.wakeup_split import split
 from klat.compare.verdicts import paired_means, spread
 
@@ -87,7 +88,7 @@ class TurnsPilot:
 
 def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     """KlatError or SessionError where the sessions cannot be read or have no run that counts."""
-    a, b = (read_side(path) for path in both)
+    a, b = (read_dataset(path) for path in both)
     units = side_units(a, b)
     if not units.base.by_pair or units.subject != "setting":
         raise KlatError(f"{printable(str(both[0]))}: its blocks and those of its partner differ")
@@ -160,7 +161,9 @@ def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:
     return len(a & b)
 
 
-def _left_out(a: Side, b: Side, held: Sequence[tuple[Key, Key]], target: Target) -> Iterator[str]:
+def _left_out(
+    a: Dataset, b: Dataset, held: Sequence[tuple[Key, Key]], target: Target
+) -> Iterator[str]:
     """What one setting has and the other has not."""
     for number, side in enumerate((a, b)):
         there = {pair[number] for pair in held}
@@ -173,7 +176,7 @@ def _left_out(a: Side, b: Side, held: Sequence[tuple[Key, Key]], target: Target)
                 )
 
 
-def _costs(a: Side, b: Side) -> tuple[dict[tuple[str, str, str], float], float]:
+def _costs(a: Dataset, b: Dataset) -> tuple[dict[tuple[str, str, str], float], float]:
     """Seconds of a run of A by benchmark, params and placement, from its start to the next one's of
     either side; and what the first of a turn waits beyond that. Medians, for a session may have been
     interrupted."""

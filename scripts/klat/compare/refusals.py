@@ -17,13 +17,13 @@ from klat.compare.conditions import (
 )
 from klat.record.environment import Difference, recorded_differences, short
 from klat.compare.units import SideUnits
-from klat.compare.sides import Side
+from klat.compare.dataset import Dataset
 
 Conditions = tuple[Condition, ...]
 
 
 def between(
-    base: Side, new: Side, units: SideUnits, allow: Sequence[str]
+    base: Dataset, new: Dataset, units: SideUnits, allow: Sequence[str]
 ) -> tuple[Conditions, Conditions]:
     """Refused and accepted."""
     sides = [[source.values for source in side.sources] for side in (base, new)]
@@ -56,7 +56,7 @@ def _follows(condition: Condition, words: Words) -> bool:
     return condition.family in UNDER_TEST or (condition.family == "cmdline" and name in given)
 
 
-def differences(base: Side, new: Side) -> list[Difference]:
+def differences(base: Dataset, new: Dataset) -> list[Difference]:
     """Everything that differs, refused or not."""
     one, two = base.sessions[0], new.sessions[0]
     found = recorded_differences(one.info, two.info)

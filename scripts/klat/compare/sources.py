@@ -16,13 +16,9 @@ from klat.record import lab_files
 from klat.stats import descriptive
 from klat.compare.conditions import (
     Declared,
-    Distinctions,
     RunConditions,
-    alike,
     conditions,
     declared_options,
-    distinctions,
-    of_kernel,
 )
 from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
@@ -222,23 +218,3 @@ def _as_taken(sources: Sequence[Source]) -> list[Source]:
         return (begun, source.experiment, source.boot_number, source.begun, path)
 
     return sorted(sources, key=place)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Sessions that compare takes for one side, in the order taken. `apart` says what keeps them
-    apart from other sessions of their label."""
-
-    sources: list[Source]
-    apart: Distinctions = ()
-
-
-def pools(sources: Sequence[Source], across_kernels: bool = False) -> list[Pool]:
-    """The sessions of one label, each with those that it may be pooled with."""
-    values = [s.values | ({} if across_kernels else of_kernel(s.session)) for s in sources]
-    groups = alike(values)
-    held = [[values[place] for place in group] for group in groups]
-    return [
-        Pool([sources[place] for place in group], distinctions(held, number))
-        for number, group in enumerate(groups)
-    ]

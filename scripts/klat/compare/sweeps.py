@@ -21,7 +21,7 @@ from klat.compare import responder_scaling
 from klat.compare.conditions import OBTAINED
 from klat.stats.means import welch
 from klat.stats.hierarchy import branch_means
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.compare.published import Published, published
 from klat.record.session import parse_pairs
 from klat.compare.settings import Setting, common_params
@@ -87,7 +87,7 @@ class SweepLine:
     """One quantity of one label along the option, by increasing value."""
 
     name: str  # what tells it from the sweep's other lines
-    label: Label
+    label: Dataset
     points: list[SweepPoint]
     published: list[tuple[float, Published]]
 
@@ -154,13 +154,13 @@ class _Chain:
     choices: tuple[str, ...] = ()
 
 
-def sweeps(labels: Sequence[Label], names: Sequence[str]) -> list[Sweep]:
+def sweeps(labels: Sequence[Dataset], names: Sequence[str]) -> list[Sweep]:
     """Every sweep of the labels. `names` tells several labels' lines apart."""
     found: list[Sweep] = []
     for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
         held = [s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs]
         choices = _choices(held)
-        groups: dict[str, list[tuple[Label, str, _Chain]]] = {}
+        groups: dict[str, list[tuple[Dataset, str, _Chain]]] = {}
         for label, name in zip(labels, names):
             own = [s for s in label.settings if s.benchmark == benchmark and s.usable_runs]
             for chain in _chains(own, choices):
@@ -247,7 +247,7 @@ def _by_following(option: str, settings: Sequence[Setting]) -> list[list[Setting
 def _of_option(
     benchmark: str,
     option: str,
-    chains: Sequence[tuple[Label, str, _Chain]],
+    chains: Sequence[tuple[Dataset, str, _Chain]],
     common: dict[str, str],
     several_labels: bool,
 ) -> list[Sweep]:
@@ -298,7 +298,7 @@ def _beside(
     )
 
 
-def _placement(chain: _Chain, chains: Sequence[tuple[Label, str, _Chain]]) -> list[str]:
+def _placement(chain: _Chain, chains: Sequence[tuple[Dataset, str, _Chain]]) -> list[str]:
     """The chain's placement, where chains differ in it."""
 
     def places(chain: _Chain) -> list[str]:
@@ -340,7 +340,7 @@ def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
 
 
 def _line(
-    name: str, quantity: Quantity, label: Label, chain: _Chain, known: Sequence[Published]
+    name: str, quantity: Quantity, label: Dataset, chain: _Chain, known: Sequence[Published]
 ) -> SweepLine:
     points = []
     beside: list[tuple[float, Published]] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klat.compare.conditions import Declared
-from klat.compare.sides import Side, Units
+from klat.compare.dataset import Dataset
+from klat.compare.observations import Units
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,11 @@ class SideUnits:
     over_boots: Units | None = None  # where blocks are of several boots
 
 
-def side_units(base: Side, new: Side) -> SideUnits:
+def side_units(base: Dataset, new: Dataset) -> SideUnits:
     """Boots, unless both sides declare that they took turns: then what was taken beside each other
     is a pair, blocks within boots that both sides share, else boots."""
-    shared = set(base.boots) & set(new.boots)
-    same_boots = set(base.boots) == set(new.boots)
+    shared = set(base.boot_ids) & set(new.boot_ids)
+    same_boots = set(base.boot_ids) == set(new.boot_ids)
     subject = "setting" if shared else "kernel"
     boots, boot_pairs = Units(), Units(pairs={(boot, ""): boot for boot in shared})
     declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
@@ -62,17 +63,17 @@ def side_units(base: Side, new: Side) -> SideUnits:
             "the sides took turns in different experiments: name the sessions that took turns with"
             " each other"
         )
-    elif len(base.boots) > 1 or len(new.boots) > 1:
+    elif base.boots > 1 or new.boots > 1:
         obstacle = "some boots are on both sides, so the sides are not independent"
     return SideUnits(boots, boots, subject, obstacle)
 
 
-def _begun(side: Side, boot: str) -> int:
+def _begun(side: Dataset, boot: str) -> int:
     """When the first run of it started."""
     return min(row.start_ns for s in side.sessions if s.boot_id == boot for row in s.rows)
 
 
-def _in_pairs(side: Side, noun: str) -> Units:
+def _in_pairs(side: Dataset, noun: str) -> Units:
     keys = {key for cell in side.cells.values() for key in cell.units}
     # A run outside every pair is a unit without partner, and is counted as such.
     lone = f"none of {side.name} in boot"

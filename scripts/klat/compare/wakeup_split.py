@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from klat.stats.means import welch
-from klat.compare.sides import CellRuns
+from klat.compare.dataset import CellRuns
 from klat.compare.sources import Run
 from klat.record.wakeups import STRAY, state_of
 

@@ -10,7 +10,7 @@ from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
 from klat.report.text.uncompared import reason
 from klat.record.session import NOT_MEASURABLE, printable
-from klat.compare.sides import Key
+from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.compare.measurements import Label, read_labels, unmeasurable_lines
-from klat.record.session import STATUSES, USABLE, printable
+from klat.compare.dataset import Dataset, read_datasets, status_counts
+from klat.record.session import USABLE, printable
 from klat.compare.settings import Measurement, Setting
 from klat.compare.sources import Run
 from klat.stats.histogram import CountedValues
@@ -22,7 +22,7 @@ FIGURES = ("p50", "p90", "p99", "max")
 class MetricRuns:
     """The usable runs of one metric of one setting of one label, in order of start; at least one."""
 
-    label: Label
+    label: Dataset
     setting: Setting
     measurement: Measurement
 
@@ -36,7 +36,7 @@ class MetricRuns:
 
     @property
     def unit(self) -> str:
-        return unit(self.label)
+        return self.label.figure_unit
 
     def names(self) -> list[tuple[str, str]]:
         """What tells it from the others of its label and benchmark, as (key, value)."""
@@ -51,7 +51,7 @@ class MetricRuns:
         """All samples in `unit`. SessionError where some are missing."""
         by_scale: dict[float, list[Run]] = {}
         for run in self.runs:
-            by_scale.setdefault(scale(run), []).append(run)
+            by_scale.setdefault(run.source.scale, []).append(run)
         counted = [
             CountedValues.of(part for run in runs for part in run.parts()).times(factor)
             for factor, runs in by_scale.items()
@@ -63,31 +63,20 @@ class MetricRuns:
 class ExportedRuns:
     """`left_out` counts the runs that are in no series, by status."""
 
-    labels: tuple[Label, ...]
+    labels: tuple[Dataset, ...]
     series: tuple[MetricRuns, ...]
     left_out: Counter[str]
     problems: tuple[str, ...]
     unmeasurable: tuple[str, ...] = ()  # a sentence for each program and label
 
-    def of(self, label: Label) -> list[MetricRuns]:
+    def of(self, label: Dataset) -> list[MetricRuns]:
         return [series for series in self.series if series.label is label]
-
-
-def unit(label: Label) -> str:
-    """ns where a tick is a time; else ticks, of an emulator and no time, or instructions."""
-    return "ns" if label.khz else label.unit
-
-
-def scale(run: Run) -> float:
-    """What makes a sample of the run one in the unit of its series."""
-    khz = run.source.session.khz
-    return 1e6 / khz if khz else 1.0
 
 
 def figure(run: Run, name: str) -> float | None:
     """A figure of runs.csv in the unit of the run's series; None where n does not support it."""
     found = getattr(run.row, name)
-    return None if found is None else float(found) * scale(run)
+    return None if found is None else float(found) * run.source.scale
 
 
 def mean(run: Run) -> float:
@@ -103,9 +92,9 @@ def read_runs(
 ) -> ExportedRuns:
     """Every usable run below the paths; of these benchmarks and metrics only, where any is named.
 
-    KlatError where that leaves nothing, SessionError as read_labels().
+    KlatError where that leaves nothing, SessionError as read_datasets().
     """
-    labels, problems = read_labels(paths)
+    labels, problems = read_datasets(paths)
     _known("benchmark", benchmarks, (s.benchmark for label in labels for s in label.settings))
     chosen = [
         (label, setting)
@@ -123,9 +112,13 @@ def read_runs(
     left_out: Counter[str] = Counter()
     for _, setting in chosen:
         left_out += Counter({s: n for s, n in setting.statuses.items() if s not in USABLE})
-    unmeasurable = tuple(unmeasurable_lines(chosen, metrics))
+    unmeasurable = tuple(
+        f"label {label.full_name}, mode {label.mode}: {line}"
+        for label in labels
+        for line in label.unmeasurable_lines(metrics, benchmarks)
+    )
     if not series:
-        reasons = [*([counted(left_out)] if left_out else []), *unmeasurable]
+        reasons = [*([status_counts(left_out)] if left_out else []), *unmeasurable]
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise KlatError(f"no run counts{why}, so there is nothing to export")
     kept = tuple(label for label in labels if any(s.label is label for s in series))
@@ -140,11 +133,7 @@ def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:
             raise KlatError(f"no session has the {what} {name!r}; there are {there}")
 
 
-def counted(statuses: Counter[str]) -> str:
-    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])
-
-
-def only_label(exported: ExportedRuns, name: str) -> Label:
+def only_label(exported: ExportedRuns, name: str) -> Dataset:
     """The label of a format whose files hold one. KlatError where there are several."""
     if len(exported.labels) > 1:
         shown = ", ".join(
@@ -158,16 +147,16 @@ def only_label(exported: ExportedRuns, name: str) -> Label:
     return exported.labels[0]
 
 
-def require_time(label: Label, name: str) -> None:
+def require_time(label: Dataset, name: str) -> None:
     """KlatError where the label's samples are no times, for a format that has only these."""
-    if unit(label) != "ns":
+    if label.figure_unit != "ns":
         raise KlatError(
             f"{name} holds times, and label {label.name} is in {label.unit} of mode {label.mode},"
             " which are none; gobench, pyperf, hgrm, openmetrics and parquet can say so"
         )
 
 
-def info(label: Label, key: str) -> str:
+def info(label: Dataset, key: str) -> str:
     """A text of session.json in one printable line; `unknown` where it is not told."""
     return printable(" ".join(str(label.info.get(key) or "unknown").split()))
 

@@ -15,17 +15,8 @@ import re
 from typing import BinaryIO
 
 from klat import __version__
-from klat.export.exported_runs import (
-    FIGURES,
-    ExportedRuns,
-    MetricRuns,
-    escaped,
-    figure,
-    info,
-    mean,
-    unit,
-)
-from klat.compare.measurements import Label
+from klat.export.exported_runs import FIGURES, ExportedRuns, MetricRuns, escaped, figure, info, mean
+from klat.compare.dataset import Dataset
 from klat.report.text.numbers import boots
 from klat.compare.sources import Run
 
@@ -51,7 +42,7 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     out.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _configuration(label: Label) -> list[str]:
+def _configuration(label: Dataset) -> list[str]:
     architecture = info(label, "architecture")
     return [
         "goos: linux",
@@ -62,7 +53,7 @@ def _configuration(label: Label) -> list[str]:
         f"label: {' '.join(label.name.split()) or '%20'}",
         f"# kernel {info(label, 'kernel_release')} {info(label, 'kernel_version')}, preemption"
         f" {info(label, 'preemption')}, {boots(label.boots_of_metrics)}",
-        *([] if unit(label) == "ns" else [f"# {unit(label)} are no time in this mode"]),
+        *([] if label.figure_unit == "ns" else [f"# {label.figure_unit} are no time in this mode"]),
     ]
 
 

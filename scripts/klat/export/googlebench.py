@@ -24,7 +24,7 @@ from klat.export.exported_runs import (
     only_label,
     require_time,
 )
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.text.numbers import boots
 
 _NAME = "googlebench"
@@ -42,7 +42,7 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     out.write((json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
 
 
-def _context(label: Label) -> dict[str, Any]:
+def _context(label: Dataset) -> dict[str, Any]:
     started = min(row.start_ns for session in label.sessions for row in session.rows)
     cpus = label.info.get("cpus_online")
     return {

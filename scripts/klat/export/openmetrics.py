@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.exported_runs import ExportedRuns, MetricRuns, info, unit
-from klat.compare.measurements import Label
+from klat.export.exported_runs import ExportedRuns, MetricRuns, info
+from klat.compare.dataset import Dataset
 from klat.record.session import STATUSES, printable
 from klat.compare.settings import P999
 from klat.stats.descriptive import P50, P90, P99
@@ -86,11 +86,11 @@ def _labels(exported: ExportedRuns) -> Iterator[str]:
     yield from _family("klat_label", "info", "", "What a label was measured on.")
     for label in exported.labels:
         more = [(key, info(label, key)) for key in ("preemption", "architecture")]
-        more.append(("unit", _UNITS.get(unit(label), unit(label))))
+        more.append(("unit", _UNITS.get(label.figure_unit, label.figure_unit)))
         yield f"klat_label_info{_pairs([*_label_pairs(label), *more])} 1"
 
 
-def _label_pairs(label: Label) -> Pairs:
+def _label_pairs(label: Dataset) -> Pairs:
     """What tells pools of sessions apart, so that no two have the same."""
     return [
         ("label", label.name),

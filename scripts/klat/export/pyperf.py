@@ -23,7 +23,7 @@ from klat.export.exported_runs import (
     mean,
     only_label,
 )
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.record.session import printable
 from klat.compare.sources import Run
 
@@ -41,7 +41,7 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     out.write(f"{text}\n".encode())
 
 
-def _metadata(label: Label) -> dict[str, Any]:
+def _metadata(label: Dataset) -> dict[str, Any]:
     """No value may be empty."""
     return {
         "klat_version": __version__,

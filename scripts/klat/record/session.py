@@ -71,6 +71,11 @@ class Session:
         return float(self.info["tsc"]["khz"])
 
     @property
+    def figure_unit(self) -> str:
+        """The unit of figures: ns, ticks where ticks are no time, or instructions."""
+        return "ns" if self.khz else self.unit
+
+    @property
     def quantum(self) -> int:
         """The counter's granularity in ticks."""
         return max(1, round(self.info["tsc"].get("quantum") or 1))

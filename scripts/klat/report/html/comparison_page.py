@@ -15,7 +15,7 @@ from klat.report.text import wording
 from klat.report.html.page_figures import figures
 from klat.report.text.uncompared import uncompared
 from klat.record.session import SessionError
-from klat.compare.sides import Side
+from klat.compare.dataset import Dataset
 from klat.compare.verdicts import Verdict
 
 # A shape beside each word, for those who do not see its colour; and the name of that colour.
@@ -99,7 +99,7 @@ class AgainstPart:
 
 
 def comparison_page(
-    environment: Any, comparison: Comparison, base: Side, news: Sequence[Side]
+    environment: Any, comparison: Comparison, base: Dataset, news: Sequence[Dataset]
 ) -> str:
     parts = tuple(
         _part(f"n{number}", against, comparison, base, new)
@@ -145,7 +145,7 @@ def _badge(verdict: Verdict, word: str) -> Badge:
 
 
 def _part(
-    anchor: str, against: Against, comparison: Comparison, base: Side, new: Side
+    anchor: str, against: Against, comparison: Comparison, base: Dataset, new: Dataset
 ) -> AgainstPart:
     sections: list[Section] = []
     lines: list[VerdictLine] = []

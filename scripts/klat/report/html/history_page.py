@@ -1,11 +1,11 @@
-"""A history as a page of HTML. Computes nothing: all is of klat.compare.trend."""
+"""A history as a page of HTML. Computes nothing: all is of klat.compare.label_history."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from klat.compare.trend import History, HistorySeries, TrendKind
+from klat.compare.label_history import History, HistorySeries, TrendKind
 from klat.report.html import page
 from klat.report.text import history_text, wording
 from klat.report.html.comparison_page import Badge

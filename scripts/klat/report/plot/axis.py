@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from klat.base.errors import KlatError
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.plot.gnuplot import tics
 
 
@@ -17,7 +17,7 @@ class Axis:
 
     unit: str
 
-    def scale(self, label: Label) -> float:
+    def scale(self, label: Dataset) -> float:
         """What a value of the label is multiplied by."""
         return 1e3 / label.khz if label.khz else 1.0
 
@@ -37,7 +37,7 @@ class Axis:
         return f"{value:,.{digits}f}"
 
 
-def common_axis(labels: Sequence[Label]) -> Axis:
+def common_axis(labels: Sequence[Dataset]) -> Axis:
     """The axis all the labels can share. KlatError, naming two that can't."""
     units = [("us" if label.khz else label.unit) for label in labels]
     for label, unit in zip(labels, units):

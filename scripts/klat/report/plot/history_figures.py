@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from klat.compare.trend import History, HistorySeries, TrendKind
+from klat.compare.label_history import History, HistorySeries, TrendKind
 from klat.report.plot.axis import apart, linear_tics
 from klat.report.plot.gnuplot import (
     BLUE,

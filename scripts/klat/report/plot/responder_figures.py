@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from klat.report.plot.reduction import spread_out
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.plot.axis import Axis, whole_tics
 from klat.report.plot.gnuplot import COLOURS, DASHES, Figure, line, points
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
@@ -21,9 +21,9 @@ _MARKS_A_COUNT = 60
 _SHAPES = (7, 5, 9, 13, 11, 15)
 
 
-def scaling(labels: Sequence[Label], axis: Axis) -> list[Figure]:
+def scaling(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
     """One figure for each metric and set of parameters swept; labels are laid over each other."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, Label, Shootdown]]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, Dataset, Shootdown]]] = {}
     for label, name in zip(labels, curve_names(labels)):
         for sweep in shootdowns(label.settings):
             key = (sweep.metric, tuple(sweep.params.items()))
@@ -42,7 +42,7 @@ def scaling(labels: Sequence[Label], axis: Axis) -> list[Figure]:
 def _draw(
     figure: Figure,
     params: dict[str, str],
-    sweeps: Sequence[tuple[str, Label, Shootdown]],
+    sweeps: Sequence[tuple[str, Dataset, Shootdown]],
     axis: Axis,
 ) -> None:
     metric = sweeps[0][2].metric

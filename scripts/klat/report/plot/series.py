@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.text.numbers import plural
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
@@ -22,7 +22,7 @@ class Curve:
     """One of the things a figure lays over each other."""
 
     name: str
-    label: Label
+    label: Dataset
     setting: Setting
     measurement: Measurement
 
@@ -37,7 +37,7 @@ class Overlay:
     curves: list[Curve]
 
 
-def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Overlay]:
+def overlays(labels: Sequence[Dataset], per_session: Sequence[Dataset]) -> list[Overlay]:
     """One for each metric of each setting. Several labels are laid over each other, a label's
     sessions pooled; of a single label, its sessions are (`per_session` has them one by one)."""
     shown = per_session if len(labels) == 1 and 1 < len(per_session) <= _MOST_CURVES else labels
@@ -58,7 +58,7 @@ def overlays(labels: Sequence[Label], per_session: Sequence[Label]) -> list[Over
     ]
 
 
-def curve_names(labels: Sequence[Label]) -> list[str]:
+def curve_names(labels: Sequence[Dataset]) -> list[str]:
     """A name for each that tells them apart: the label, with the session or what keeps its sessions
     apart if need be."""
     names = [label.name for label in labels]

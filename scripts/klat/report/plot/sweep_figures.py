@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.report.plot.reduction import spread_out
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.choice_figures import draw_choices
 from klat.report.plot.gnuplot import COLOURS, DASHES, INK, Figure, line, points, quoted
@@ -42,7 +42,7 @@ _UNITS = {
 _PUBLISHED = "published, measured on another machine"
 
 
-def sweep_figures(labels: Sequence[Label], axis: Axis) -> list[Figure]:
+def sweep_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
     """A figure for each sweep; several where there are more lines than can be told apart. Labels
     are laid over each other."""
     figures: list[Figure] = []

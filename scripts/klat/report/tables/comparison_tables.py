@@ -15,7 +15,7 @@ from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import uncompared, wording
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
-from klat.compare.sides import Key
+from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
 
 COLUMNS = (

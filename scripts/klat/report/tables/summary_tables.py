@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.tables.cells import cells
 from klat.report.text.summary_text import guarded_statistics
 from klat.record.session import STATUSES
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def figures(
-    label: Label, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
+    label: Dataset, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
 ) -> dict[str, Any]:
     """Every figure of one metric; None where it is not supported, `_ns` only where time means
     something."""
@@ -53,7 +53,7 @@ def figures(
     } | found
 
 
-def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None]) -> None:
+def write_csv(labels: Sequence[Dataset], out: TextIO, failed: Callable[[str], None]) -> None:
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for label in labels:
@@ -87,7 +87,7 @@ def write_csv(labels: Sequence[Label], out: TextIO, failed: Callable[[str], None
 
 
 def write_json(
-    labels: Sequence[Label],
+    labels: Sequence[Dataset],
     problems: Sequence[str],
     out: TextIO,
     failed: Callable[[str], None],
@@ -100,7 +100,7 @@ def write_json(
     out.write("\n")
 
 
-def _label(label: Label, failed: Callable[[str], None]) -> dict[str, Any]:
+def _label(label: Dataset, failed: Callable[[str], None]) -> dict[str, Any]:
     return {
         "label": label.sessions[0].label,
         "conditions": dict(label.apart),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from klat.compare.trend import History, HistorySeries, TrendKind
+from klat.compare.label_history import History, HistorySeries, TrendKind
 from klat.report.text import wording
 from klat.report.text.numbers import plural
 from klat.report.text.parameters import HIDDEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 
 MISSING = "n/a"
 
@@ -15,7 +15,7 @@ def whole(value: float | None) -> str:
     return MISSING if value is None else f"{round(value):,}"
 
 
-def nanoseconds(label: Label, value: float | None, sample: bool) -> str:
+def nanoseconds(label: Dataset, value: float | None, sample: bool) -> str:
     """A sample's time is told to the decade of the granularity (26 ticks of 10 ns: tens). An
     average of many samples resolves more, and is told to the nanosecond."""
     time = None if value is None else label.nanoseconds(value)
@@ -29,7 +29,7 @@ def nanoseconds(label: Label, value: float | None, sample: bool) -> str:
     return f"{round(time / step) * step:,}"
 
 
-def with_time(label: Label, value: float | None) -> str:
+def with_time(label: Dataset, value: float | None) -> str:
     """`26 ticks (10 ns)`, for a value that is a sample."""
     if value is None:
         return MISSING

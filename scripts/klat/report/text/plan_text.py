@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from klat.compare.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.compare.pilot_blocks import BlockEffort, BlockMetric, TurnsPilot
-from klat.compare.sides import Key
+from klat.compare.dataset import Key
 from klat.report.text.columns import aligned, column_widths
 from klat.report.text.numbers import MISSING, boots, plural
 from klat.report.text.parameters import HIDDEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.record.other_work import other_work
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.parameters import HIDDEN, parameters
@@ -24,7 +24,7 @@ _FOOTNOTE = (
 _HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
 
 
-def summary(labels: Sequence[Label], failed: Callable[[str], None]) -> Iterator[str]:
+def summary(labels: Sequence[Dataset], failed: Callable[[str], None]) -> Iterator[str]:
     """The lines of the summary. `failed` is told what could not be computed, and why."""
     for position, label in enumerate(labels):
         if position:
@@ -32,7 +32,7 @@ def summary(labels: Sequence[Label], failed: Callable[[str], None]) -> Iterator[
         yield from _label(label, failed)
 
 
-def heading(label: Label) -> Iterator[str]:
+def heading(label: Dataset) -> Iterator[str]:
     info = label.info
     yield f"label {label.name}"
     preemption = info.get("preemption") or "unknown"
@@ -74,7 +74,7 @@ def _item(name: str, text: str) -> Iterator[str]:
     yield from wrapped(printable(text), f"  {name:<10}", indent)
 
 
-def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
+def _label(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
     yield from heading(label)
     yield ""
     figures = [_figures(label, setting, failed) for setting in label.settings]
@@ -102,7 +102,7 @@ def _label(label: Label, failed: Callable[[str], None]) -> Iterator[str]:
     yield from sweep_tables(label)
 
 
-def _setting(label: Label, setting: Setting, own: dict[str, str]) -> Iterator[str]:
+def _setting(label: Dataset, setting: Setting, own: dict[str, str]) -> Iterator[str]:
     parts = [params_text(own)] if own else []
     parts.append(printable(setting.placement) or "not placed")
     if setting.floor is not None:
@@ -147,7 +147,7 @@ def counts(setting: Setting) -> str:
     return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
 
 
-def _figures(label: Label, setting: Setting, failed: Callable[[str], None]) -> Table:
+def _figures(label: Dataset, setting: Setting, failed: Callable[[str], None]) -> Table:
     rows: Table = []
     for measurement in setting.measurements.values():
         if not measurement.runs:
@@ -179,12 +179,12 @@ def _in_unit(s: Statistics) -> list[str]:
     return [whole(value) for value in (s.average, s.stdev, s.median, s.p99, s.max)]
 
 
-def _in_nanoseconds(label: Label, s: Statistics) -> list[str]:
+def _in_nanoseconds(label: Dataset, s: Statistics) -> list[str]:
     averages = [nanoseconds(label, value, False) for value in (s.average, s.stdev)]
     return averages + [nanoseconds(label, value, True) for value in (s.median, s.p99, s.max)]
 
 
-def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
+def shootdown(label: Dataset, sweep: Shootdown) -> Iterator[str]:
     """The table T(0), T(k), T(k) - T(0), and the slope."""
     title = f"shootdown by responders: {sweep.metric}"
     yield from wrapped(
@@ -208,7 +208,7 @@ def shootdown(label: Label, sweep: Shootdown) -> Iterator[str]:
         yield from wrapped(line, "  ", "    ")
 
 
-def slope(label: Label, sweep: Shootdown) -> list[str]:
+def slope(label: Dataset, sweep: Shootdown) -> list[str]:
     """Sentences on the slope, one to a line."""
     fit = sweep.fit
     if fit is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from klat.compare.measurements import Label
+from klat.compare.dataset import Dataset
 from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.parameters import parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole
@@ -14,7 +14,7 @@ from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, crossings, shown, 
 _NOTE = "mean over runs of the median of each"
 
 
-def sweep_tables(label: Label) -> Iterator[str]:
+def sweep_tables(label: Dataset) -> Iterator[str]:
     """Of one label, each with an empty line before it."""
     for sweep in sweeps([label], [label.name]):
         yield ""
@@ -28,7 +28,7 @@ def title(sweep: Sweep) -> str:
     return printable(f"{text}, for each {', '.join(sweep.by)}" if sweep.by else text)
 
 
-def _table(label: Label, sweep: Sweep) -> Iterator[str]:
+def _table(label: Dataset, sweep: Sweep) -> Iterator[str]:
     unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
     is_count = sweep.quantity is not None and sweep.quantity.is_count
     note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
@@ -51,7 +51,7 @@ def _table(label: Label, sweep: Sweep) -> Iterator[str]:
         yield from wrapped(sentence, "  ", "    ")
 
 
-def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[SweepLine]]:
+def _blocks(label: Dataset, sweep: Sweep) -> Iterator[Sequence[SweepLine]]:
     """As many lines at a time as fit the terminal; one at least."""
     lines = list(sweep.lines)
     while lines:
@@ -65,7 +65,7 @@ def _blocks(label: Label, sweep: Sweep) -> Iterator[Sequence[SweepLine]]:
         lines = lines[fitting:]
 
 
-def _rows(label: Label, sweep: Sweep, lines: Sequence[SweepLine]) -> Table:
+def _rows(label: Dataset, sweep: Sweep, lines: Sequence[SweepLine]) -> Table:
     table: Table = [[f"  {printable(sweep.option)}", "runs", *(printable(x.name) for x in lines)]]
     for x in sweep.values:
         points = [line.at(x) for line in lines]
@@ -78,7 +78,7 @@ def _rows(label: Label, sweep: Sweep, lines: Sequence[SweepLine]) -> Table:
     return table
 
 
-def _cell(label: Label, sweep: Sweep, point: SweepPoint | None) -> str:
+def _cell(label: Dataset, sweep: Sweep, point: SweepPoint | None) -> str:
     if point is None:
         return MISSING
     if sweep.is_time and label.khz:

@@ -10,7 +10,8 @@ from klat.compare.pilot_blocks import TURNS
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, boots, plural, ratio_digits
 from klat.record.session import NOT_MEASURABLE, printable
-from klat.compare.sides import Key, Within
+from klat.compare.dataset import Key
+from klat.compare.observations import Within
 from klat.compare.verdicts import Judgement, Method, Settle, Spread, Verdict
 
 

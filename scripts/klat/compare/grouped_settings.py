@@ -1,192 +1,24 @@
-"""What sessions measured: rows by label, setting and metric.
-
-Sessions of one label are pooled where compare would take them for one side; the others of that
-label stand by themselves. Each session is a boot, or a part of one, and their number is kept in
-sight.
-"""
+"""Groups the runs of pooled sessions into settings."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
-from klat.compare.conditions import NONE, OBTAINED, RUN, Distinctions, RunConditions
-from klat.record.session_directory import PLAN
-from klat.base.errors import KlatError
-from klat.record.plan_csv import from_csv
 from klat.base.programs import CORE
-from klat.base.bounded_read import read_regular
-from klat.record.json_files import LARGEST_PLAN
-from klat.record.session import (
-    NOT_MEASURABLE,
-    STATUSES,
-    USABLE,
-    Row,
-    Session,
-    SessionError,
-    parse_pairs,
-    printable,
-)
+from klat.compare.conditions import OBTAINED, RunConditions
 from klat.compare.settings import NUMBER, Measurement, Setting
-from klat.compare.sources import Run, Source, pools, read_sources
+from klat.compare.sources import Run, Source
+from klat.record.session import STATUSES, USABLE, Row, parse_pairs
 from klat.record.wakeups import STRAY
 
 # Not among the options that a row records as params, for what was asked for may not be obtained.
 _POLICY = "policy"
 
 
-@dataclass
-class Label:
-    """One kernel under test: sessions of one label that may be pooled, in the order taken. `apart`
-    says what keeps them apart from other sessions of that label."""
-
-    sources: list[Source]
-    settings: list[Setting]
-    apart: Distinctions = ()
-
-    @property
-    def sessions(self) -> list[Session]:
-        return [source.session for source in self.sources]
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """session.json of the first session; what is pooled agrees in what is shown of it."""
-        return self.sessions[0].info
-
-    @property
-    def name(self) -> str:
-        return printable(self.sessions[0].label)
-
-    @property
-    def under(self) -> list[str]:
-        """The load, the prefix and the like that ran beside all its sessions."""
-        values = self.sources[0].values
-        apart = dict(self.apart)
-        found = [(key, values.get((key, name), NONE)) for key, name in RUN.items()]
-        return [f"{key}: {value}" for key, value in found if value != NONE and key not in apart]
-
-    @property
-    def apart_text(self) -> str:
-        """`load: populate, governor: performance`."""
-        return ", ".join(f"{key}: {value}" for key, value in self.apart)
-
-    @property
-    def full_name(self) -> str:
-        """The name, with what tells other sessions of that label apart."""
-        return f"{self.name} ({self.apart_text})" if self.apart else self.name
-
-    @property
-    def kernel(self) -> str:
-        return printable(str(self.info.get("kernel_release") or "unknown kernel"))
-
-    @property
-    def unit(self) -> str:
-        return self.sessions[0].unit
-
-    @property
-    def mode(self) -> str:
-        return self.sessions[0].mode
-
-    @property
-    def boots(self) -> int:
-        return len({session.boot_id for session in self.sessions})
-
-    @property
-    def planned(self) -> tuple[int, int]:
-        """Of the sessions with a plan, how many of the planned runs are recorded, and how many there
-        are."""
-        recorded = planned = 0
-        for session in self.sessions:
-            try:
-                data = read_regular(session.path / PLAN, LARGEST_PLAN)
-                runs = from_csv(data.decode("utf-8"))
-            except (FileNotFoundError, UnicodeError, KlatError, SessionError):
-                continue  # no figure rests on the plan
-            planned += len(runs)
-            recorded += len(session.completed_orders() & {run.order for run in runs})
-        return recorded, planned
-
-    @property
-    def boots_of_metrics(self) -> list[int]:
-        """In how many boots each metric was measured, for every number that occurs."""
-        found = {m.boots for setting in self.settings for m in setting.measurements.values()}
-        return sorted(found - {0})
-
-    @property
-    def khz(self) -> float | None:
-        """Ticks per millisecond, the mean of the sessions' calibrations; None where time means
-        nothing."""
-        found = [session.khz for session in self.sessions if session.khz is not None]
-        return sum(found) / len(found) if found else None
-
-    @property
-    def quantum(self) -> int:
-        return max(session.quantum for session in self.sessions)
-
-    @property
-    def step(self) -> int:
-        """The least that two samples can differ by."""
-        return max(session.step for session in self.sessions)
-
-    def nanoseconds(self, value: float) -> float | None:
-        return value * 1e6 / self.khz if self.khz else None
-
-
-def read_labels(paths: Iterable[Path | str]) -> tuple[list[Label], list[str]]:
-    """Every session below the paths, in pools of one label, and what there is to say about them.
-
-    Raises SessionError when a path leads to no session or no session holds a completed run.
-    """
-    by_label, problems = read_sources(paths)
-    labels = [
-        Label(pool.sources, gather(pool.sources), pool.apart)
-        for sources in by_label.values()
-        for pool in pools(sources)
-    ]
-    for label in labels:
-        problems += _disagreements(label)
-    return labels, problems
-
-
-def unmeasurable_lines(
-    settings: Iterable[tuple[Label, Setting]], metrics: Sequence[str] = ()
-) -> Iterator[str]:
-    """A sentence for each label and program with metrics, of these where any is named, to which the
-    mode gives no number."""
-    found: dict[tuple[str, str, str], dict[str, None]] = {}
-    for label, setting in settings:
-        for metric in setting.unmeasurable():
-            if not metrics or metric in metrics:
-                key = (label.full_name, label.mode, printable(setting.benchmark))
-                found.setdefault(key, {})[printable(metric)] = None
-    for (name, mode, benchmark), held in found.items():
-        yield f"label {name}, mode {mode}: {NOT_MEASURABLE}: {benchmark} {', '.join(held)}"
-
-
-def by_session(labels: Iterable[Label]) -> list[Label]:
-    """The same without pooling: each session on its own."""
-    return [
-        Label([source], gather([source]), label.apart)
-        for label in labels
-        for source in label.sources
-    ]
-
-
-def _disagreements(label: Label) -> list[str]:
-    khz = [session.khz for session in label.sessions if session.khz is not None]
-    if khz and max(khz) > 1.001 * min(khz):
-        return [
-            f"label {label.full_name}: the sessions' counters differ in frequency, {min(khz):,.0f} to"
-            f" {max(khz):,.0f} kHz, so pooled ticks are not the same time; look at them one by one"
-        ]
-    return []
-
-
-def gather(sources: Sequence[Source]) -> list[Setting]:
+def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
     """The settings of sessions that may be pooled: the five programs in their order, others by name,
     then by params. A setting holds runs that compare would take together: of one set of params, one
     placement, one policy, one choice of CPUs, one build, woken in one way."""

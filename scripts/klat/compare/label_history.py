@@ -17,17 +17,9 @@ from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN, Estimand
 from klat.stats.change_points import Change, Drift, changes, drift, is_line, needed, needed_beside
 from klat.record.session import printable
-from klat.compare.sides import (
-    CellRuns,
-    Key,
-    NoLogarithm,
-    Side,
-    Units,
-    observe,
-    side_of,
-    unmeasurable_lines,
-)
-from klat.compare.sources import Source, pools
+from klat.compare.dataset import CellRuns, Dataset, Key
+from klat.compare.observations import NoLogarithm, Units, observe
+from klat.compare.sources import Source
 
 
 class TrendKind(str, Enum):
@@ -121,14 +113,14 @@ class History:
         return any(s.shape not in (TrendKind.TOO_FEW, TrendKind.NO_FIGURE) for s in self.series)
 
 
-def history(side: Side, options: HistoryOptions) -> History:
-    units = {session.unit if not session.khz else "ns" for session in side.sessions}
+def history(side: Dataset, options: HistoryOptions) -> History:
+    units = {session.figure_unit for session in side.sessions}
     if len(units) > 1:
         raise KlatError(
             f"{side.name}: its sessions are in {' and in '.join(sorted(units))},"
             " which are no one series"
         )
-    known = dict.fromkeys(key[3] for key in (*side.cells, *side.unmeasurable))
+    known = side.known_metrics()
     for metric in options.metrics:
         if metric not in known:
             raise KlatError(
@@ -138,7 +130,7 @@ def history(side: Side, options: HistoryOptions) -> History:
     for source in side.sources:
         first.setdefault(source.session.boot_id, source)
     boots = list(first)
-    unmeasurable = unmeasurable_lines(side, options.metrics)
+    unmeasurable = side.unmeasurable_lines(options.metrics)
     parts = [part for part in _parts(side) if not options.metrics or part.key[3] in options.metrics]
     if not parts:
         why = "; ".join(unmeasurable) or "no run measured anything"
@@ -148,7 +140,7 @@ def history(side: Side, options: HistoryOptions) -> History:
     return History(
         label=side.name,
         boots=tuple(_boot(first[boot]) for boot in boots),
-        series=tuple(_series(part, side.unit, boots, options, level) for part in parts),
+        series=tuple(_series(part, side.figure_unit, boots, options, level) for part in parts),
         options=options,
         level=level,
         needed=needed(level),
@@ -169,14 +161,13 @@ class _Part:
     apart: Distinctions
 
 
-def _parts(side: Side) -> list[_Part]:
+def _parts(side: Dataset) -> list[_Part]:
     """By key."""
     found: dict[Key, list[_Part]] = {}
-    for pool in pools(side.sources, across_kernels=True):
-        held = side_of(side.path, pool.sources, [])
+    for pool in side.pools(across_kernels=True):
         sources = {s.session.boot_id: s for s in reversed(pool.sources)}
-        for key, cell in held.cells.items():
-            kinds = cell.parts(lambda run: run.source.run_conditions(run.row))
+        for key, cell in pool.cells.items():
+            kinds = cell.by_run_conditions()
             parts = found.setdefault(key, [])
             for kind, runs in kinds.items():
                 apart = pool.apart + kind.differs_from(kinds)

@@ -1,0 +1,381 @@
+"""The one model of recorded runs, which summary, plot, compare, export, history and plan read.
+
+A `Dataset` is sessions of one label. It gives their runs in two forms:
+
+- `cells`: the runs of each metric by boot and pair, for verdicts, history and plans;
+- `settings`: the runs of each setting, with their statistics, for tables, figures and exports.
+
+What compare refuses within a side is never pooled: `Dataset.pools` takes such sessions apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from klat.base.bounded_read import read_regular
+from klat.base.errors import KlatError
+from klat.base.programs import CORE
+from klat.compare.conditions import (
+    NONE,
+    PARAMS,
+    RUN,
+    RunConditions,
+    Distinctions,
+    alike,
+    distinctions,
+    of_kernel,
+)
+from klat.compare.grouped_settings import grouped_settings
+from klat.compare.settings import Setting
+from klat.compare.sources import Run, Source, read_sources
+from klat.record.json_files import LARGEST_PLAN
+from klat.record.plan_csv import from_csv
+from klat.record.session import (
+    NOT_MEASURABLE,
+    STATUSES,
+    USABLE,
+    Row,
+    Session,
+    SessionError,
+    printable,
+)
+from klat.record.session_directory import PLAN
+
+# Benchmark, params, placement, metric.
+Key = tuple[str, str, str, str]
+UnitKey = tuple[str, str]  # boot, pair
+Kind = TypeVar("Kind")
+
+
+@dataclass
+class CellRuns:
+    """The runs of one metric. `values` holds every value of each condition in the runs that count."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # of the runs that do not count
+    units: dict[UnitKey, list[Run]] = field(default_factory=dict)
+    values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that count."""
+        return [run for unit in self.units.values() for run in unit]
+
+    @property
+    def boots(self) -> int:
+        """The number of boots with a run that counts."""
+        return len({boot for boot, _ in self.units})
+
+    def parts(self, kind_of: Callable[[Run], Kind]) -> dict[Kind, CellRuns]:
+        """The runs by their kind, the most frequent kind first. Its part also has the runs that do
+        not count. The runs of a pair are left out where their kind is not in all turns of the pair.
+        """
+        found: dict[Kind, CellRuns] = {}
+        for unit, runs in self.units.items():
+            for run in runs:
+                part = found.setdefault(kind_of(run), CellRuns(values=self.values))
+                part.units.setdefault(unit, []).append(run)
+        if len(found) == 1:
+            return {kind: self for kind in found}
+        for part in found.values():
+            part.units = {
+                unit: runs
+                for unit, runs in part.units.items()
+                if _is_whole(runs) or not _is_whole(self.units[unit])
+            }
+            part.statuses.update(run.row.status for run in part.runs)
+        ordered = sorted(found.items(), key=lambda item: -item[1].statuses.total())
+        for _, part in ordered[:1]:
+            part.reasons = self.reasons if part.units else Counter(["no pair is of one kind"])
+            part.statuses += Counter({s: n for s, n in self.statuses.items() if s not in USABLE})
+        return dict(ordered)
+
+    def by_run_conditions(self) -> dict[RunConditions, CellRuns]:
+        """The parts whose runs may be in one figure."""
+        return self.parts(lambda run: run.source.run_conditions(run.row))
+
+    def _add(self, row: Row, source: Source) -> None:
+        self.statuses[row.status] += 1
+        if not row.usable or not row.metric:
+            self.reasons[row.reason or "no reason was recorded"] += 1
+            return
+        for name, value in source.run_conditions(row).values(row.benchmark).items():
+            self.values.setdefault(name, {})[value] = None
+        pair = source.pairing.of_order(row.order) if source.pairing else ""
+        self.units.setdefault((row.boot, pair), []).append(Run(row, source))
+
+    def _complete(self, params: str) -> None:
+        """After the last run."""
+        _, held = split_params(params)
+        self.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
+        self.units = dict(map(_whole_pair, self.units.items()))
+        for runs in self.units.values():
+            runs.sort(key=lambda run: run.place)
+
+
+@dataclass
+class Dataset:
+    """Sessions of one label in the order taken. Each is a boot or a part of one.
+
+    `apart` says what keeps them apart from other sessions of the label. `problems` are sentences on
+    what could not be believed.
+    """
+
+    sources: list[Source]
+    apart: Distinctions = ()
+    path: Path = Path()
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def sessions(self) -> list[Session]:
+        return [source.session for source in self.sources]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """session.json of the first session. Pooled sessions agree in what reports show of it."""
+        return self.sources[0].session.info
+
+    @property
+    def name(self) -> str:
+        return printable(self.sources[0].session.label)
+
+    @property
+    def apart_text(self) -> str:
+        """`load: populate, governor: performance`."""
+        return ", ".join(f"{key}: {value}" for key, value in self.apart)
+
+    @property
+    def full_name(self) -> str:
+        """The name, with what keeps other sessions of the label apart."""
+        return f"{self.name} ({self.apart_text})" if self.apart else self.name
+
+    @property
+    def under(self) -> list[str]:
+        """The load, the prefix and so on of all sessions."""
+        values = self.sources[0].values
+        apart = dict(self.apart)
+        found = [(key, values.get((key, name), NONE)) for key, name in RUN.items()]
+        return [f"{key}: {value}" for key, value in found if value != NONE and key not in apart]
+
+    @property
+    def kernel(self) -> str:
+        return printable(str(self.info.get("kernel_release") or "unknown kernel"))
+
+    @property
+    def mode(self) -> str:
+        return self.sources[0].session.mode
+
+    @property
+    def unit(self) -> str:
+        """The unit of the samples as recorded: ticks or instructions."""
+        return self.sources[0].session.unit
+
+    @property
+    def figure_unit(self) -> str:
+        """The unit of figures: ns, ticks where ticks are no time, or instructions."""
+        return self.sources[0].session.figure_unit
+
+    @property
+    def khz(self) -> float | None:
+        """Ticks per millisecond, the mean of the sessions' calibrations; None where time means
+        nothing."""
+        found = [session.khz for session in self.sessions if session.khz is not None]
+        return sum(found) / len(found) if found else None
+
+    @property
+    def quantum(self) -> int:
+        return max(session.quantum for session in self.sessions)
+
+    @property
+    def step(self) -> int:
+        """The smallest difference between two samples."""
+        return max(session.step for session in self.sessions)
+
+    def nanoseconds(self, value: float) -> float | None:
+        return value * 1e6 / self.khz if self.khz else None
+
+    @property
+    def boot_ids(self) -> list[str]:
+        return list(dict.fromkeys(session.boot_id for session in self.sessions))
+
+    @property
+    def boots(self) -> int:
+        return len(self.boot_ids)
+
+    @property
+    def boots_of_metrics(self) -> list[int]:
+        """The numbers of boots in which a metric was measured."""
+        found = {m.boots for setting in self.settings for m in setting.measurements.values()}
+        return sorted(found - {0})
+
+    @property
+    def planned(self) -> tuple[int, int]:
+        """The number of planned runs that are recorded, and of all planned runs, over the sessions
+        that have a plan."""
+        recorded = planned = 0
+        for session in self.sessions:
+            try:
+                data = read_regular(session.path / PLAN, LARGEST_PLAN)
+                runs = from_csv(data.decode("utf-8"))
+            except (FileNotFoundError, UnicodeError, KlatError, SessionError):
+                continue  # no figure rests on the plan
+            planned += len(runs)
+            recorded += len(session.completed_orders() & {run.order for run in runs})
+        return recorded, planned
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """For sessions that may be pooled only."""
+        return grouped_settings(self.sources)
+
+    @property
+    def cells(self) -> dict[Key, CellRuns]:
+        """The metrics that have figures, or could have."""
+        return self._by_key[0]
+
+    @property
+    def failed(self) -> dict[Key, CellRuns]:
+        """The runs that ended before they had a metric, which is empty in their keys."""
+        return self._by_key[1]
+
+    @property
+    def unmeasurable(self) -> tuple[Key, ...]:
+        """The metrics to which the mode gives no number."""
+        return self._by_key[2]
+
+    @cached_property
+    def _by_key(self) -> tuple[dict[Key, CellRuns], dict[Key, CellRuns], tuple[Key, ...]]:
+        cells: dict[Key, CellRuns] = {}
+        failed: dict[Key, CellRuns] = {}
+        unmeasurable = set()
+        for source in self.sources:
+            for row in source.session.rows:
+                key = (row.benchmark, row.params, row.placement, row.metric)
+                if not source.session.measurable(row):
+                    unmeasurable.add(key)
+                    continue
+                held = cells if row.metric else failed
+                if (cell := held.get(key)) is None:
+                    cell = held[key] = CellRuns()
+                cell._add(row, source)
+        for key, cell in cells.items():
+            cell._complete(key[1])
+        ordered = [{key: held[key] for key in sorted(held, key=_order)} for held in (cells, failed)]
+        return ordered[0], ordered[1], tuple(sorted(unmeasurable, key=_order))
+
+    def unmeasurable_lines(
+        self, metrics: Sequence[str] = (), benchmarks: Sequence[str] = ()
+    ) -> list[str]:
+        """A sentence for each program with metrics to which the mode gives no number. Empty
+        `metrics` and `benchmarks` mean all."""
+        found: dict[str, dict[str, None]] = {}
+        for benchmark, _, _, metric in self.unmeasurable:
+            if metric in (metrics or [metric]) and benchmark in (benchmarks or [benchmark]):
+                found.setdefault(printable(benchmark), {})[printable(metric)] = None
+        return [f"{NOT_MEASURABLE}: {name} {', '.join(held)}" for name, held in found.items()]
+
+    def known_metrics(self) -> list[str]:
+        """The metrics with a figure or without."""
+        return list(dict.fromkeys(key[3] for key in (*self.cells, *self.unmeasurable)))
+
+    def pools(self, across_kernels: bool = False) -> list[Dataset]:
+        """The sessions in groups that compare takes for one side."""
+        values = [s.values | ({} if across_kernels else of_kernel(s.session)) for s in self.sources]
+        groups = alike(values)
+        held = [[values[place] for place in group] for group in groups]
+        return [
+            replace(
+                self,
+                sources=[self.sources[place] for place in group],
+                apart=distinctions(held, number),
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    def by_session(self) -> list[Dataset]:
+        """Each session by itself."""
+        return [replace(self, sources=[source]) for source in self.sources]
+
+
+def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]]:
+    """Every session below the paths, in pools of one label, and sentences on problems.
+
+    SessionError if a path leads to no session, or if no session has a run.
+    """
+    by_label, problems = read_sources(paths)
+    datasets = [pool for sources in by_label.values() for pool in Dataset(sources).pools()]
+    for dataset in datasets:
+        problems += _disagreements(dataset)
+    return datasets, problems
+
+
+def read_dataset(path: Path) -> Dataset:
+    """All sessions of the one label at a path, whether they may be pooled or not.
+
+    SessionError if there is no session or none has a run; KlatError if there are several labels.
+    """
+    by_label, problems = read_sources(path)
+    labels = [printable(label) for label in by_label]
+    if len(labels) > 1:
+        shown = ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
+        raise KlatError(
+            f"{printable(str(path))}: holds {len(labels)} labels, {shown}; give one of them"
+        )
+    (sources,) = by_label.values()
+    return Dataset(sources, path=path, problems=problems)
+
+
+def _disagreements(dataset: Dataset) -> list[str]:
+    khz = [session.khz for session in dataset.sessions if session.khz is not None]
+    if khz and max(khz) > 1.001 * min(khz):
+        return [
+            f"label {dataset.full_name}: the sessions' counters differ in frequency, {min(khz):,.0f}"
+            f" to {max(khz):,.0f} kHz, so pooled ticks are not the same time; look at them one by one"
+        ]
+    return []
+
+
+def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
+    """A unit in which a turn is missing gets a name of its own, which finds no partner."""
+    (boot, pair), runs = item
+    if not _is_whole(runs):
+        pair = f"{pair}, incomplete in {runs[0].source.session.label}"
+    return (boot, pair), runs
+
+
+def _is_whole(runs: Sequence[Run]) -> bool:
+    """Whether runs of one pair are of each of its turns."""
+    pairing = runs[0].source.pairing
+    return pairing is None or pairing.is_complete([run.row.order for run in runs])
+
+
+def split_params(params: str) -> tuple[str, dict[str, str]]:
+    """The params that say what is measured, and the others, which are conditions of it."""
+    conditions = dict(PARAMS)
+    kept = []
+    for item in params.split(";"):
+        name, _, value = item.partition("=")
+        if name in conditions:
+            conditions[name] = value
+        else:
+            kept.append(item)
+    return ";".join(kept), conditions
+
+
+def _order(key: Key) -> tuple[object, ...]:
+    """The five programs first; numbers by value, so that responders=10 follows responders=9."""
+    benchmark, params, placement, metric = key
+    values = [item.partition("=")[2] for item in params.split(";")]
+    numbers = [(0, float(v), "") if v.isascii() and v.isdigit() else (1, 0.0, v) for v in values]
+    place = CORE.index(benchmark) if benchmark in CORE else len(CORE)
+    return (place, benchmark, numbers, placement, metric)
+
+
+def status_counts(statuses: Counter[str]) -> str:
+    """`5 ok, 1 invalid`."""
+    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])

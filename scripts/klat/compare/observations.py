@@ -1,0 +1,146 @@
+"""What the runs of one cell say: an estimand by unit, the precision of single runs, and the samples
+above a threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from statistics import median
+
+import numpy as np
+
+from klat.compare.dataset import CellRuns, UnitKey
+from klat.compare.estimands import Estimand
+from klat.compare.sources import Run
+from klat.compare.verdicts import Observed, Unit
+from klat.record.session import SessionError
+from klat.stats.granularity import hidden
+
+
+class NoLogarithm(Exception):
+    """A run's figure is 0, of which there is no ratio."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """How runs of a side are gathered into units: by boot, or by boot and declared pair. `pairs`
+    gives the pair of each unit that has a partner on the other side."""
+
+    noun: str = "boot"
+    by_pair: bool = False
+    pairs: Mapping[UnitKey, str] = field(default_factory=dict)
+
+    def of(self, cell: CellRuns) -> dict[UnitKey, list[Run]]:
+        if self.by_pair:
+            return cell.units
+        boots: dict[UnitKey, list[Run]] = {}
+        for (boot, _), runs in cell.units.items():
+            boots.setdefault((boot, ""), []).extend(runs)
+        return boots
+
+
+def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
+    """What a cell's runs say of one estimand, as logs.
+
+    Where all there is is one run, its samples are read for an interval. NoLogarithm where a run's
+    figure is 0.
+    """
+    found = observe_values(cell, units, lambda run: run.value(estimand), estimand.q is not None)
+    if found.runs == 1 == len(cell.runs):
+        return replace(found, sampled=_sampled(cell.runs[0], estimand))
+    return found
+
+
+def observe_values(
+    cell: CellRuns, units: Units, value_of: Callable[[Run], float | None], quantised: bool
+) -> Observed:
+    """The same of any figure of a run; `quantised` where it is a sample, with its granularity."""
+    observed = []
+    values: list[float] = []
+    for key, runs in units.of(cell).items():
+        found = [value for run in runs if (value := value_of(run)) is not None]
+        if not found:
+            continue
+        if min(found) <= 0:
+            raise NoLogarithm
+        values += found
+        logs = tuple(math.log(value) for value in found)
+        observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
+    resolution = _resolution(cell.runs, values) if quantised else 0.0
+    return Observed(tuple(observed), resolution, noun=units.noun)
+
+
+def _resolution(runs: Sequence[Run], values: Sequence[float]) -> float:
+    """How far, as a log, the counter's granularity may have rounded all the values together."""
+    return hidden(values, max((run.source.step for run in runs), default=0.0))
+
+
+def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
+    if estimand.q is None:
+        return None
+    try:
+        found = run.run_quantile(estimand.q)
+    except SessionError:
+        return None  # the row alone still gives the figure
+    if found is None or found.interval is None or not found.interval[0]:
+        return None
+    low, high = found.interval
+    return math.log(low * run.source.scale), math.log(high * run.source.scale)
+
+
+@dataclass(frozen=True)
+class Within:
+    """How well single runs of a side tell a quantile: medians over `runs` of their samples, of those
+    that would tell as much independently, and of the ends of the interval relative to the quantile.
+    """
+
+    runs: int
+    samples: float
+    effective: float
+    low: float
+    high: float
+
+
+def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
+    """Reads every sample. None where no run supports an interval."""
+    found = [run.run_quantile(q) for run in cell.runs]
+    held = [f for f in found if f is not None and f.interval is not None and f.value]
+    if not held:
+        return None
+    return Within(
+        runs=len(held),
+        samples=median(float(f.n) for f in held),
+        effective=median(f.effective for f in held),
+        low=median(f.interval[0] / f.value for f in held if f.interval),
+        high=median(f.interval[1] / f.value for f in held if f.interval),
+    )
+
+
+@dataclass(frozen=True)
+class Exceedances:
+    """Samples above a threshold: how many of each unit's runs have one, and how many there are."""
+
+    runs: tuple[int, ...]  # by unit, those with at least one
+    of_runs: tuple[int, ...]  # by unit, all
+    samples: int | None  # None where the samples cannot be read
+    of_samples: int
+
+
+def exceedances(cell: CellRuns, threshold: float, units: Units) -> Exceedances:
+    """`threshold` in the side's unit. Only runs whose maximum is above it are read."""
+    hit, every, counted, total = [], [], 0, 0
+    readable = True
+    for runs in units.of(cell).values():
+        above = [run for run in runs if (run.row.max or 0) * run.source.scale > threshold]
+        hit.append(len(above))
+        every.append(len(runs))
+        total += sum(run.row.n or 0 for run in runs)
+        for run in above:
+            try:
+                limit = np.uint64(min(threshold / run.source.scale, 2.0**63))
+                counted += int(sum(np.count_nonzero(part > limit) for part in run.parts()))
+            except SessionError:
+                readable = False
+    return Exceedances(tuple(hit), tuple(every), counted if readable else None, total)
