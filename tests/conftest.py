@@ -78,7 +78,7 @@ class UnitTest(pytest.Item):
         output = self.parent.output()
         result = re.search(rf"^\[ +(OK|FAILED|SKIPPED) +\] {self.name}$", output, re.MULTILINE)
         if result is None:
-            raise UnitFailed(f"{self.name} is not in the table of its main(), or crashed\n{output}")
+            raise UnitFailed(f"{self.name} crashed, or did not run\n{output}")
         if result[1] == "SKIPPED":
             pytest.skip("this machine lacks what it needs")
         if result[1] == "FAILED":

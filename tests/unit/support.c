@@ -216,3 +216,36 @@ void assert_one_line(const char *text)
 	    length > 300)
 		fail_msg("not one clear line: '%s'", text);
 }
+
+static struct CMUnitTest tests[64];
+
+static int begin(void **state)
+{
+	(void)state;
+	if (set_up)
+		set_up();
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	if (tear_down)
+		tear_down();
+	return 0;
+}
+
+void test_register(const char *name, CMUnitTestFunction test)
+{
+	static size_t count;
+
+	if (count == KLAT_ARRAY_SIZE(tests))
+		abort();
+	tests[count++] = (struct CMUnitTest){ name, test, begin, end, NULL };
+}
+
+int main(void)
+{
+	/* cmocka passes over the entries without a name. */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

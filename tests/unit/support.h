@@ -11,7 +11,19 @@
 
 #include <cmocka.h>
 
-#define TEST(name) static void name(void **state __attribute__((unused)))
+/* A test that support.c's main() runs. A file may define set_up() and tear_down(), which run around
+ * each. */
+#define TEST(name)                                                                                 \
+	static void name(void **state);                                                            \
+	__attribute__((constructor)) static void register_##name(void)                             \
+	{                                                                                          \
+		test_register(#name, name);                                                        \
+	}                                                                                          \
+	static void name(void **state __attribute__((unused)))
+
+void test_register(const char *name, CMUnitTestFunction test);
+__attribute__((weak)) void set_up(void);
+__attribute__((weak)) void tear_down(void);
 
 /* The options struct of the benchmark below. */
 struct test_options {

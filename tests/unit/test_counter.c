@@ -201,22 +201,3 @@ TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
 	assert_int_equal(allowed(&cpu, 1), 1);
 	assert_true(klat_counter_narrow_offset(cpu, 8190, &fair, &offset) < 0);
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_floor_is_positive_and_in_whole_quanta),
-		cmocka_unit_test(stamps_do_not_run_backwards),
-		cmocka_unit_test(a_stamp_on_another_cpu_shows),
-		cmocka_unit_test(a_spin_less_its_excess_lasts_as_long_as_was_asked),
-		cmocka_unit_test(calibration_agrees_with_another_measure_within_50_ppm),
-		cmocka_unit_test(calibrations_repeat_within_50_ppm),
-		cmocka_unit_test(a_cpu_has_no_offset_to_itself),
-		cmocka_unit_test(an_offset_between_two_cpus_is_bounded),
-		cmocka_unit_test(an_offset_that_changed_leaves_none_possible),
-		cmocka_unit_test(the_bound_is_of_the_two_counters_that_are_farthest_apart),
-		cmocka_unit_test(the_offset_of_a_cpu_that_is_not_there_is_an_error),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

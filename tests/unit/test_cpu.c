@@ -74,11 +74,9 @@ int __wrap_numa_node_of_cpu(int cpu)
 	return machine ? machine->node(cpu) : __real_numa_node_of_cpu(cpu);
 }
 
-static int leave_machine(void **state)
+void tear_down(void)
 {
-	(void)state;
 	machine = NULL;
-	return 0;
 }
 
 static int one(int cpu)
@@ -363,28 +361,4 @@ TEST(pinning_reads_back_and_refuses_what_is_not_there)
 	assert_int_equal(klat_cpu_pin(-1), -EINVAL);
 	assert_int_equal(klat_cpu_pin(8192), -EINVAL);
 	assert_int_equal(sched_setaffinity(0, sizeof(before.bits), (const cpu_set_t *)&before), 0);
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, NULL, leave_machine)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(lists_keep_order_and_repetition),
-		unit(what_is_no_list_is_refused),
-		unit(cpus_that_cannot_exist_are_refused),
-		unit(the_longest_list_is_every_cpu),
-		unit(a_set_holds_what_was_put_into_it),
-		unit(one_role_avoids_cpu_0),
-		unit(two_roles_share_a_cache_but_no_core_and_not_cpu_0),
-		unit(cpu_0_is_used_when_there_is_no_choice),
-		unit(siblings_come_last),
-		unit(roles_stay_behind_one_cache_while_they_fit),
-		unit(only_allowed_cpus_are_chosen),
-		unit(a_sibling_alone_still_counts_as_a_cpu),
-		unit(relations_are_named_by_the_nearest_shared_thing),
-		unit(pinning_reads_back_and_refuses_what_is_not_there),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,16 @@
 
 static struct klat_run *run;
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	run->counter_khz = 2000000;
 	run->library->counter.invariant = true;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	test_run_free(run);
-	return 0;
 }
 
 static void assert_judged(enum klat_status status, const char *reason)
@@ -267,38 +263,4 @@ TEST(a_run_that_holds_no_halt_polling_says_nothing_of_it)
 	run->library->after.polls = run->library->after.halt_poll_ns = 1000;
 	assert_judged(KLAT_OK, "");
 	assert_int_equal(run->library->count_count, 0);
-}
-
-#define EVIDENCE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		EVIDENCE_TEST(a_run_with_nothing_against_it_is_ok),
-		EVIDENCE_TEST(a_thread_that_was_moved_and_put_back_is_seen),
-		EVIDENCE_TEST(an_unknown_number_of_migrations_is_none),
-		EVIDENCE_TEST(
-			a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed),
-		EVIDENCE_TEST(nor_do_equals_on_one_cpu_preempt_each_other),
-		EVIDENCE_TEST(a_worker_may_be_preempted_by_its_superior),
-		EVIDENCE_TEST(an_ordinary_thread_may_be_preempted),
-		EVIDENCE_TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long),
-		EVIDENCE_TEST(workers_of_one_cpu_wait_for_each_other),
-		EVIDENCE_TEST(a_worker_sleeps_for_99_iterations_of_a_hundred),
-		EVIDENCE_TEST(a_worker_that_slept_less_often_measured_another_event),
-		EVIDENCE_TEST(one_worker_does_not_sleep_for_another),
-		EVIDENCE_TEST(on_one_cpu_being_preempted_is_as_good_as_sleeping),
-		EVIDENCE_TEST(a_worker_sleeps_no_more_often_than_stated),
-		EVIDENCE_TEST(each_rule_ends_at_its_limit),
-		EVIDENCE_TEST(a_requirement_is_counted_and_judged),
-		EVIDENCE_TEST(interrupt_counters_may_wrap),
-		EVIDENCE_TEST(a_halt_polling_that_somebody_else_set_is_another_event),
-		EVIDENCE_TEST(a_halt_polling_that_was_not_there_at_the_start_is_seen),
-		EVIDENCE_TEST(idle_cpus_that_poll_though_they_must_not_are_seen),
-		EVIDENCE_TEST(idle_cpus_may_poll_where_they_are_told_to),
-		EVIDENCE_TEST(how_idle_cpus_idled_may_be_unknown),
-		EVIDENCE_TEST(a_run_that_holds_no_halt_polling_says_nothing_of_it),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,8 @@ int __wrap_mkdirat(int parent, const char *name, mode_t mode)
 	return result;
 }
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	unsetenv("SUDO_UID");
 	unsetenv("SUDO_GID");
 	base = test_directory();
@@ -41,17 +40,14 @@ static int set_up(void **state)
 	assert_int_equal(mkdir(path, 0755), 0);
 	directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(directory >= 0);
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	after_mkdir = NULL;
 	close(directory);
 	free(path);
 	test_directory_remove(base);
-	return 0;
 }
 
 static void write_below(const char *name, const char *text)
@@ -386,30 +382,4 @@ TEST(root_follows_no_link_that_another_user_can_have_made)
 	assert_int_equal(fchown(directory, CALLER, CALLER), 0);
 	assert_does_not_lead();
 	assert_int_equal(fstatat(directory, "place/new", &(struct stat){ 0 }, 0), -1);
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(no_link_is_followed_in_any_place),
-		unit(a_file_with_two_names_is_refused_before_it_is_truncated),
-		unit(what_is_no_regular_file_is_refused_at_once),
-		unit(a_lease_does_not_block),
-		unit(missing_directories_and_files_are_made),
-		unit(what_is_made_under_sudo_belongs_to_its_caller_and_what_was_there_does_not),
-		unit(variables_of_sudo_that_are_no_ids_give_nothing_away),
-		unit(a_link_put_in_place_of_a_new_directory_is_not_followed),
-		unit(a_directory_put_in_place_of_a_new_one_is_not_given_away),
-		unit(a_file_is_read_whole_or_refused_for_its_size),
-		unit(a_replaced_file_keeps_its_mode_and_leaves_no_draft),
-		unit(a_replaced_file_keeps_its_owner),
-		unit(a_replacement_that_fails_leaves_no_draft),
-		unit(a_lock_that_is_held_is_given_up_and_its_holder_named),
-		unit(a_path_leads_through_links_that_only_root_can_have_made),
-		unit(root_follows_no_link_that_another_user_can_have_made),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,18 +94,3 @@ TEST(ns_become_ticks_before_the_frequency_is_known)
 	assert_int_equal(klat_ns_to_ticks(run, 1000), 2500);
 	test_run_free(run);
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_oscillator_and_the_networks_time_are_independent),
-		cmocka_unit_test(what_the_kernel_made_its_clock_from_is_not),
-		cmocka_unit_test(cpuid_is_independent_of_a_kernel_that_measured),
-		cmocka_unit_test(a_pm_timer_that_goes_round_is_one_that_goes_on),
-		cmocka_unit_test(ntp_tells_by_how_much_the_kernel_is_off),
-		cmocka_unit_test(a_second_method_comes_with_its_name_and_difference),
-		cmocka_unit_test(ns_become_ticks_before_the_frequency_is_known),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -96,14 +96,3 @@ TEST(an_error_masks_a_skip)
 	assert_string_equal(run->outcome->reason, "it broke");
 	test_run_free(run);
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_setup_that_fails_without_a_reason_is_an_error),
-		cmocka_unit_test(a_skip_does_not_mask_an_error),
-		cmocka_unit_test(an_error_masks_a_skip),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

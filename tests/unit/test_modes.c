@@ -37,25 +37,21 @@ enum {
 	THIRD = 2
 };
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	run->counter_khz = 1000000;
 	run->one_cpu = true;
 	run->library->counter.invariant = true;
 	mode = "counted";
 	cpus_online = 1;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	if (run->library->samples)
 		munmap(run->library->samples, run->library->samples_size);
 	test_run_free(run);
-	return 0;
 }
 
 /* As after a measurement of a path length and of a metric that is none. */
@@ -336,27 +332,4 @@ TEST(in_an_emulator_the_rest_grows_with_what_went_by)
 {
 	mode = "emulated";
 	assert_true(rest_after(400) >= 60);
-}
-
-#define MODE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		MODE_TEST(a_path_length_is_measurable_where_one_cpu_is_all_there_is),
-		MODE_TEST(without_an_emulator_everything_is_measurable),
-		MODE_TEST(an_emulator_without_a_count_measures_nothing),
-		MODE_TEST(a_row_without_a_number_keeps_name_status_and_evidence),
-		MODE_TEST(a_count_that_is_a_figure_is_kept_only_where_it_means_something),
-		MODE_TEST(samples_of_what_is_not_measurable_are_not_written),
-		MODE_TEST(a_run_without_numbers_leaves_the_samples_as_they_are),
-		MODE_TEST(the_text_names_what_is_not_measurable_and_shows_no_time),
-		MODE_TEST(json_gives_what_is_not_measurable_as_null),
-		MODE_TEST(no_emulated_counter_has_to_be_invariant),
-		MODE_TEST(no_length_of_time_is_held_against_an_emulated_run),
-		MODE_TEST(throttling_is_looked_for_in_what_was_measured),
-		MODE_TEST(in_an_emulator_the_rest_grows_with_what_went_by),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

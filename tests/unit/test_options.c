@@ -14,20 +14,16 @@ static struct klat_run *run;
 static struct klat_common common;
 static char *said;
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	said = NULL;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	free(said);
 	test_run_free(run);
-	return 0;
 }
 
 static int parse_list(const char *const *arguments)
@@ -312,33 +308,4 @@ TEST(json_describes_every_option)
 	json_decref(json);
 	free(text);
 	free(help);
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(without_arguments_defaults_hold),
-		unit(each_type_is_taken),
-		unit(the_ends_of_a_range_are_in_it),
-		unit(a_range_error_names_option_value_and_range),
-		unit(what_is_no_number_is_refused),
-		unit(numbers_past_64_bits_are_out_of_range),
-		unit(a_word_must_be_one_of_the_choices_whole),
-		unit(the_last_of_duplicates_counts),
-		unit(an_abbreviation_must_fit_one_option_only),
-		unit(unknown_options_and_arguments_are_refused_by_name),
-		unit(a_missing_value_is_said),
-		unit(a_flag_takes_no_value),
-		unit(csv_and_json_exclude_each_other),
-		unit(only_faults_that_exist_are_planted),
-		unit(params_hold_all_that_shapes_the_measurement),
-		unit(params_that_do_not_fit_are_an_error),
-		unit(help_fits_79_columns),
-		unit(help_has_every_option_with_range_and_default),
-		unit(json_describes_every_option),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,25 +20,21 @@ static struct klat_run *run;
 static char *directory;
 static int session;
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	directory = test_directory();
 	session = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	run->library->common.record = directory;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	close(session);
 	test_directory_remove(directory);
 	if (run->library->samples)
 		munmap(run->library->samples, run->library->samples_size);
 	test_run_free(run);
-	return 0;
 }
 
 /* As after a measurement of two metrics, the second with three series. */
@@ -473,28 +469,4 @@ TEST(a_session_that_is_no_directory_is_an_error)
 	measure();
 	assert_true(klat_record_append(run, session) < 0);
 	assert_non_null(strstr(run->outcome->reason, directory));
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(a_measured_run_has_a_row_for_each_metric_used),
-		unit(workers_of_a_role_are_added_up_and_the_unknown_is_empty),
-		unit(interrupts_are_given_by_cpu_used_and_added_up_elsewhere),
-		unit(however_many_counts_there_are_all_are_in_the_evidence),
-		unit(a_skipped_run_is_one_row_of_the_same_width),
-		unit(a_failed_run_is_one_row_of_the_same_width),
-		unit(a_skip_before_placement_has_no_cpus),
-		unit(fields_are_quoted_where_they_must_be),
-		unit(appending_begins_with_the_header_and_continues_after_it),
-		unit(a_torn_tail_gets_a_line_of_its_own),
-		unit(part_of_a_sample_is_passed_over),
-		unit(a_disk_full_amid_samples_leaves_both_files_as_they_were),
-		unit(a_disk_full_amid_a_row_leaves_both_files_as_they_were),
-		unit(a_session_that_is_no_directory_is_an_error),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,20 +9,16 @@
 
 static struct klat_run *run;
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	if (run->library->samples)
 		munmap(run->library->samples, run->library->samples_size);
 	test_run_free(run);
-	return 0;
 }
 
 static void map(void)
@@ -104,20 +100,4 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	assert_int_equal(run->outcome->status, KLAT_ERROR);
 	assert_non_null(strstr(run->outcome->reason, "--iterations"));
 	run->library->samples = NULL;
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(series_warm_up_and_tail_do_not_overlap),
-		unit(the_buffer_holds_all_and_nothing_more),
-		unit(copies_are_series_after_series_without_warm_up_and_tail),
-		unit(a_metric_that_is_not_used_has_no_samples),
-		unit(using_a_metric_twice_counts_it_once),
-		unit(a_buffer_that_cannot_be_had_is_an_error_with_its_cure),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,20 +132,3 @@ TEST(an_ordinary_thread_needs_no_rest)
 	klat_rest(&worker);
 	assert_int_equal(worker.rests, 0);
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(only_a_sleep_that_switches_is_counted),
-		cmocka_unit_test(an_ordinary_thread_needs_no_rest),
-		cmocka_unit_test(policies_parse_with_and_without_priority),
-		cmocka_unit_test(what_is_no_policy_is_refused),
-		cmocka_unit_test(names_and_policies_agree),
-		cmocka_unit_test(trying_a_policy_leaves_the_thread_as_it_was),
-		cmocka_unit_test(an_ordinary_user_is_refused_by_trying_not_by_uid),
-		cmocka_unit_test(spinning_ends_at_the_value_or_times_out),
-		cmocka_unit_test(a_rest_is_counted_and_only_taken_when_due),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

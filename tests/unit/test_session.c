@@ -13,24 +13,20 @@
 static struct klat_run *run;
 static char *directory, *path;
 
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	directory = test_directory();
 	path = test_path(directory, "session.json");
 	run->library->common.record = directory;
 	run->library->common.seed = -1;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	free(path);
 	test_directory_remove(directory);
 	test_run_free(run);
-	return 0;
 }
 
 static void begin(void)
@@ -319,32 +315,4 @@ TEST(a_directory_that_cannot_be_made_is_refused)
 			fail_msg("'%s' was taken", names[i]);
 		assert_int_equal(run->outcome->status, KLAT_ERROR);
 	}
-}
-
-#define unit(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		unit(a_new_session_is_described_in_full),
-		unit(missing_directories_are_made),
-		unit(joining_takes_over_the_calibration),
-		unit(another_program_adds_its_hash_and_keeps_the_rest),
-		unit(another_boot_is_refused),
-		unit(a_session_without_a_boot_is_refused),
-		unit(another_schema_is_refused),
-		unit(a_session_without_calibration_is_refused),
-		unit(a_calibration_that_no_counter_can_have_is_refused),
-		unit(a_number_of_too_many_digits_is_refused),
-		unit(a_session_of_more_than_a_mebibyte_is_refused),
-		unit(another_build_is_refused),
-		unit(another_label_is_refused_and_the_same_is_not),
-		unit(what_is_no_json_is_refused),
-		unit(a_label_that_is_no_text_is_refused),
-		unit(a_label_that_changes_the_direction_of_text_is_refused),
-		unit(any_valid_text_is_a_label),
-		unit(a_directory_that_cannot_be_made_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,20 +324,3 @@ TEST(thousandths_print_with_three_decimals)
 	klat_milli_text((unsigned __int128)UINT64_MAX * 1000 + 7, text, sizeof(text));
 	assert_string_equal(text, "18446744073709551615.007");
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(statistics_equal_big_integers_for_any_samples),
-		cmocka_unit_test(statistics_equal_big_integers_where_samples_are_latencies),
-		cmocka_unit_test(one_sample_is_its_own_mean_and_has_no_spread),
-		cmocka_unit_test(equal_samples_have_no_spread),
-		cmocka_unit_test(a_spread_past_128_bits_is_not_given_rather_than_wrong),
-		cmocka_unit_test(a_spread_of_minutes_among_millions_is_given),
-		cmocka_unit_test(means_and_deviations_are_rounded_down),
-		cmocka_unit_test(a_quantile_needs_five_samples_beyond_it),
-		cmocka_unit_test(thousandths_print_with_three_decimals),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

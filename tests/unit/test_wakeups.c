@@ -7,9 +7,8 @@
 static struct klat_run *run;
 
 /* The reader alone on CPU 0, two writers on CPU 1, each woken once an iteration. */
-static int set_up(void **state)
+void set_up(void)
 {
-	(void)state;
 	run = test_run();
 	run->iterations = run->end = 90;
 	run->warmup = 10;
@@ -24,14 +23,11 @@ static int set_up(void **state)
 	run->library->after.irq[KLAT_IRQ_CAL][1] = 50;
 	run->library->after.irq[KLAT_IRQ_CAL][0] = 99;
 	run->library->after.irq[KLAT_IRQ_TLB][0] = 7;
-	return 0;
 }
 
-static int tear_down(void **state)
+void tear_down(void)
 {
-	(void)state;
 	test_run_free(run);
-	return 0;
 }
 
 static int64_t count_of(const char *name)
@@ -78,19 +74,4 @@ TEST(a_kernel_without_these_rows_has_no_state)
 	run->library->after.irq_present[KLAT_IRQ_CAL] = false;
 	klat_wakeups_count(run);
 	assert_int_equal(run->library->count_count, 0);
-}
-
-#define WAKEUP_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		WAKEUP_TEST(wakeups_of_all_and_interrupts_of_each_cpu_once),
-		WAKEUP_TEST(who_is_woken_by_nobody_is_not_counted),
-		WAKEUP_TEST(nobody_on_one_cpu_needs_an_interrupt),
-		WAKEUP_TEST(a_run_that_hardly_slept_has_no_state),
-		WAKEUP_TEST(a_kernel_without_these_rows_has_no_state),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }
