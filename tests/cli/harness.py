@@ -70,7 +70,12 @@ def combined(*axes: Sequence[Any]) -> list[Any]:
 
 
 def name_of(row: tuple[Any, ...]) -> str:
-    return "-".join(" ".join(map(str, v)) if isinstance(v, tuple) else str(v) for v in row)
+    def name(value: Any) -> str:
+        if isinstance(value, tuple):
+            return " ".join(filter(None, map(name, value)))
+        return getattr(value, "__name__", str(value))
+
+    return "-".join(map(name, row))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ OWN = (
     and read(SYS / PARAMETERS / "guest_halt_poll_shrink") != "1"
     and os.access(SYS / PARAMETERS / "guest_halt_poll_ns", os.W_OK)
 )
-MACHINES = ["made-up", "own"] if OWN else ["made-up"]
+MACHINES = [
+    "made-up",
+    *([pytest.param("own", marks=[pytest.mark.slow, pytest.mark.alone])] if OWN else []),
+]
 
 
 @dataclass(frozen=True)
@@ -131,19 +134,12 @@ def measured(running: Running) -> int:
     return min(harness.children(running.process.pid) - {guard(running)})
 
 
-def interrupted(running: Running) -> int:
-    os.killpg(running.process.pid, signal.SIGINT)
-    return -signal.SIGINT
+def sent(number: signal.Signals) -> Callable[[Running], int]:
+    def end(running: Running) -> int:
+        running.process.send_signal(number)
+        return -number
 
-
-def terminated(running: Running) -> int:
-    running.process.terminate()
-    return -signal.SIGTERM
-
-
-def hung_up(running: Running) -> int:
-    running.process.send_signal(signal.SIGHUP)
-    return -signal.SIGHUP
+    return end
 
 
 def everybody_terminated(running: Running) -> int:
@@ -162,12 +158,7 @@ def measured_killed(running: Running) -> int:
 def guard_killed(running: Running) -> int:
     os.kill(guard(running), signal.SIGKILL)
     time.sleep(0.05)
-    return interrupted(running)
-
-
-def killed(running: Running) -> int:
-    running.process.kill()
-    return -signal.SIGKILL
+    return sent(signal.SIGINT)(running)
 
 
 def group_killed(running: Running) -> int:
@@ -179,48 +170,32 @@ def group_killed(running: Running) -> int:
 def guard_terminated_and_program_killed(running: Running) -> int:
     os.kill(guard(running), signal.SIGTERM)
     time.sleep(0.05)
-    return killed(running)
+    return sent(signal.SIGKILL)(running)
 
 
-TOLD: list[Callable[[Running], int]] = [
-    interrupted,
-    terminated,
-    hung_up,
-    everybody_terminated,
-    measured_killed,
-    guard_killed,
-]
-UNTOLD: list[Callable[[Running], int]] = [
-    killed,
-    group_killed,
-    guard_terminated_and_program_killed,
-]
+# How the run ends, and whether the program itself puts the value back: after SIGKILL its guard does, somewhat later.
+ENDINGS = {
+    "interrupted": (sent(signal.SIGINT), True),
+    "terminated": (sent(signal.SIGTERM), True),
+    "everybody terminated": (everybody_terminated, True),
+    "measured process killed": (measured_killed, True),
+    "guard killed": (guard_killed, True),
+    "killed": (sent(signal.SIGKILL), False),
+    "group killed": (group_killed, False),
+    "guard terminated, program killed": (guard_terminated_and_program_killed, False),
+}
 
 
-@pytest.mark.parametrize("how", TOLD, ids=lambda how: how.__name__)
-def test_it_is_put_back_before_the_program_ends(
-    machine: Machine, how: Callable[[Running], int]
-) -> None:
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_it_is_put_back_however_the_run_ends(machine: Machine, ending: str) -> None:
+    end, by_program = ENDINGS[ending]
     before = machine.value
     with machine.running() as running:
         assert machine.value == HELD, "the test would see it"
-        status = how(running)
+        status = end(running)
         # Not communicate(): that would wait for the guard as well.
         assert running.process.wait(10) == status
-        assert machine.value == before
-        assert not gone(running.children)
-
-
-@pytest.mark.parametrize("how", UNTOLD, ids=lambda how: how.__name__)
-def test_it_is_put_back_though_the_program_was_killed(
-    machine: Machine, how: Callable[[Running], int]
-) -> None:
-    before = machine.value
-    with machine.running() as running:
-        assert machine.value == HELD
-        status = how(running)
-        assert running.process.wait(10) == status
-        assert machine.returns_to(before)
+        assert machine.value == before if by_program else machine.returns_to(before)
         assert not gone(running.children)
 
 
@@ -350,6 +325,7 @@ def test_an_ordinary_user_skips(
     assert "Permission denied; run as root, or without --guest-halt-poll" in done.err
 
 
+@pytest.mark.alone
 def test_this_machine_measures_or_says_what_it_lacks(program: str) -> None:
     before = read(SYS / PARAMETERS / "guest_halt_poll_ns")
     done = harness.run(program, "--iterations", "20", *HOLD, "--quiet")
@@ -392,6 +368,7 @@ def until_idle(attempt: Callable[[], list[dict[str, int]]], right: Callable[...,
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @needs_haltpoll
 def test_cpus_poll_as_long_as_they_are_told(two_cpus: None, real_time: None) -> None:
     # An idle CPU that polls is woken by a flag.
@@ -431,6 +408,7 @@ def let_limits_grow(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @needs_haltpoll
 def test_cpus_poll_no_longer_because_they_did_before(
     parameters: Path, tmp_path: Path, two_cpus: None, real_time: None

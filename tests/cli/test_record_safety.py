@@ -20,6 +20,7 @@ from harness import (
     Done,
     Session,
     assert_one_line,
+    combined,
     command,
     run,
     works,
@@ -99,58 +100,49 @@ def link(path: Path, target: Path) -> None:
     os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_link_in_place_of_a_file_is_refused(name: str, session: Path, secret: Path) -> None:
-    link(place(session, name), secret / "file")
-    assert_refused(session, name, "symbolic link")
+def hard_link(path: Path, target: Path) -> None:
+    path.hardlink_to(target)
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_link_to_nothing_makes_nothing(name: str, session: Path, secret: Path) -> None:
-    link(place(session, name), secret / "new")
-    assert_refused(session, name, "symbolic link")
+def fifo(path: Path, _: Path) -> None:
+    os.mkfifo(path, 0o666)
 
 
-@pytest.mark.parametrize("name", ["samples", "environment", "environment/proc"])
+def device(path: Path, _: Path) -> None:
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+
+
+def directory(path: Path, _: Path) -> None:
+    path.mkdir()
+
+
+# What is made in place of a file, its target in the directory of root, and the reason of the refusal.
+TRAPS = [
+    (link, "file", "symbolic link"),
+    (link, "new", "symbolic link"),
+    (hard_link, "file", "hard link"),
+    (fifo, "", ""),
+    (device, "", ""),
+    (directory, "", ""),
+]
+
+
+@pytest.mark.parametrize("name, trap", combined(WRITTEN, TRAPS))
+def test_what_is_no_regular_file_of_one_name_is_refused(
+    name: str, trap: tuple[Callable[[Path, Path], None], str, str], session: Path, secret: Path
+) -> None:
+    make, target, why = trap
+    make(place(session, name), secret / target)
+    assert_refused(session, name, why)
+
+
+@pytest.mark.parametrize("name", ["samples", "environment/proc"])
 def test_a_link_in_place_of_a_directory_is_refused(name: str, session: Path, secret: Path) -> None:
     link(place(session, name), secret)
     assert_refused(session, name, "symbolic link")
 
 
-def test_a_link_where_a_draft_could_be_is_left_alone(session: Path, secret: Path) -> None:
-    link(session / "session.json.new", secret / "file")
-    recorded(session)
-    assert (session / "session.json.new").is_symlink()
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_second_name_of_a_file_is_refused(name: str, session: Path, secret: Path) -> None:
-    place(session, name).hardlink_to(secret / "file")
-    assert_refused(session, name, "hard link")
-
-
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path, 0o666)
-
-
-def make_device(path: Path) -> None:
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
-
-
-def make_directory(path: Path) -> None:
-    path.mkdir()
-
-
-@pytest.mark.parametrize("make", [make_fifo, make_device, make_directory])
-@pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_no_regular_file_is_refused_at_once(
-    name: str, make: Callable[[Path], None], session: Path
-) -> None:
-    make(place(session, name))
-    assert_refused(session, name, "")
-
-
-@pytest.mark.parametrize("below", ["", "/", "/session"])
+@pytest.mark.parametrize("below", ["", "/session"])
 def test_a_link_in_place_of_the_record_directory_or_one_above_is_refused(
     below: str, session: Path, secret: Path
 ) -> None:
