@@ -59,59 +59,45 @@ static int configure(struct klat_run *run)
 }
 
 /* Shared, not FUTEX_PRIVATE_FLAG, for threads too. */
-static void wake(struct state *state)
+static void futex_call(struct state *state, int operation, uint32_t value)
 {
-	syscall(SYS_futex, &state->turn, FUTEX_WAKE, 1, NULL, NULL, 0);
+	syscall(SYS_futex, &state->turn, operation, value, NULL, NULL, 0);
 }
-
-static void wait_for_turn(struct state *state, uint32_t seen)
-{
-	syscall(SYS_futex, &state->turn, FUTEX_WAIT, seen, NULL, NULL, 0);
-}
-
-/* What leave() needs, looked up before the start stamp. */
-struct leaver {
-	struct klat_worker *worker;
-	struct state *state;
-	int futex;
-	bool alone;
-};
 
 /*
  * Leave the CPU until the turn differs from `own`; returns the first stamp after that. A yield can
  * return without a switch. If the first side rests, the second then sleeps as well. Otherwise the
  * other side may be asleep: wake it and yield again, every second time with a wait.
  */
-static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t i)
+static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t own, int64_t i)
 {
-	struct state *state = leaver->state;
+	struct state *state = worker->state;
 
 	for (int tries = 0;;) {
 		uint64_t end;
 
-		if (!leaver->futex) {
+		if (!futex) {
 			sched_yield();
 		} else {
-			wake(state);
-			wait_for_turn(state, leaver->alone ? own + 1 : own);
+			futex_call(state, FUTEX_WAKE, 1);
+			futex_call(state, FUTEX_WAIT, own);
 		}
-		end = klat_stamp_end(leaver->worker);
-		if (__atomic_load_n(&state->turn, __ATOMIC_ACQUIRE) != own || leaver->alone)
+		end = klat_stamp_end(worker);
+		if (__atomic_load_n(&state->turn, __ATOMIC_ACQUIRE) != own)
 			return end;
-		if (leaver->futex)
+		if (futex)
 			continue;
 		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
-			klat_rest_begins(leaver->worker);
-			wait_for_turn(state, own);
-			klat_rest_ends(leaver->worker);
+			klat_rest_begins(worker);
+			futex_call(state, FUTEX_WAIT, own);
+			klat_rest_ends(worker);
 			continue;
 		}
 		/* Both sides can be here. */
-		__atomic_fetch_add(&state->unanswered, i >= -leaver->worker->run->lead,
-				   __ATOMIC_RELAXED);
-		wake(state);
+		__atomic_fetch_add(&state->unanswered, i >= -worker->run->lead, __ATOMIC_RELAXED);
+		futex_call(state, FUTEX_WAKE, 1);
 		if (++tries % 2 == 0)
-			wait_for_turn(state, own);
+			futex_call(state, FUTEX_WAIT, own);
 	}
 }
 
@@ -119,78 +105,70 @@ static inline uint64_t leave(const struct leaver *leaver, uint32_t own, int64_t 
 static void call_back(const struct options *o, struct state *state)
 {
 	if (!o->futex) {
-		wake(state);
+		futex_call(state, FUTEX_WAKE, 1);
 		sched_yield();
 	}
 }
 
-static void rest(struct klat_worker *worker)
+/* Sleep: the thread that starts both sides may need this CPU to start the second. */
+static int await_second(struct klat_worker *worker)
 {
 	struct state *state = worker->state;
 
-	__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
-	if (klat_rest(worker))
-		call_back(worker->run->options, state);
-	__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
-}
-
-/* The first side begins the switches with an even number, the second side the others. Only the
- * first rests; the second then sleeps. */
-static int take_turns(struct klat_worker *worker, bool second)
-{
-	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const bool alone = klat_planted(run, "alone");
-	const struct leaver leaver = { worker, worker->state, o->futex, alone };
-	struct state *state = worker->state;
-	uint64_t *samples = klat_series(run, SWITCH, 0);
-
-	if (second) {
-		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
-		samples[-run->warmup] = leave(&leaver, 0, -run->warmup) - state->start;
-	}
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
-		uint32_t number = i + run->warmup;
-		uint64_t end;
-
-		klat_iteration(worker, i);
-		if (number % 2 != second && !alone)
-			continue;
-		if (!second)
-			rest(worker);
-		worker->expected_switches += i >= -run->lead && !leaver.futex;
-		state->start = klat_stamp_begin();
-		klat_inject(run, i);
-		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
-		end = leave(&leaver, number + 1, i);
-		if (alone)
-			samples[i] = end - state->start;
-		else if (i + 1 < klat_end(run))
-			samples[i + 1] = end - state->start;
-	}
-	/* The other side still waits after the last switch that it began. */
-	__atomic_store_n(&state->turn, klat_made(run) + 1, __ATOMIC_RELEASE);
-	wake(state);
-	return 0;
-}
-
-static int first(struct klat_worker *worker)
-{
-	struct state *state = worker->state;
-
-	/* Sleep: the thread that starts both sides may need this CPU to start the second. */
 	for (int tries = 0; !__atomic_load_n(&state->ready, __ATOMIC_ACQUIRE); tries++) {
 		if (tries == 20000)
 			return -ETIMEDOUT;
 		klat_sleep(worker, 100000);
 	}
 	call_back(worker->run->options, state);
-	return take_turns(worker, false);
+	return 0;
 }
 
-static int second(struct klat_worker *worker)
+/* The first side begins the switches with an even number, the second side the others. Only the
+ * first rests; the second then sleeps. */
+static int take_turns(struct klat_worker *worker)
 {
-	return take_turns(worker, true);
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	const bool futex = o->futex, alone = klat_planted(run, "alone");
+	struct state *state = worker->state;
+	uint64_t *samples = klat_series(run, SWITCH, 0);
+	const bool second = worker != run->workers;
+
+	if (!second && await_second(worker))
+		return -ETIMEDOUT;
+	if (second) {
+		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
+		samples[-run->warmup] = leave(worker, futex, 0, -run->warmup) - state->start;
+	}
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		const uint32_t number = i + run->warmup;
+		/* Alone, no side waits for the turn that begins. */
+		const uint32_t own = alone ? number : number + 1;
+		const int64_t next = alone ? i : i + 1;
+		uint64_t end;
+
+		klat_iteration(worker, i);
+		if (number % 2 != second && !alone)
+			continue;
+		if (!second) {
+			__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
+			if (klat_rest(worker))
+				call_back(o, state);
+			__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
+		}
+		worker->expected_switches += i >= -run->lead && !futex;
+		state->start = klat_stamp_begin();
+		klat_inject(run, i);
+		__atomic_store_n(&state->turn, number + 1, __ATOMIC_RELEASE);
+		end = leave(worker, futex, own, i);
+		if (next < klat_end(run))
+			samples[next] = end - state->start;
+	}
+	/* The other side still waits after the last switch that it began. */
+	__atomic_store_n(&state->turn, klat_made(run) + 1, __ATOMIC_RELEASE);
+	futex_call(state, FUTEX_WAKE, 1);
+	return 0;
 }
 
 static int setup(struct klat_run *run)
@@ -199,12 +177,11 @@ static int setup(struct klat_run *run)
 	struct state *state = run->state;
 	struct klat_worker *other;
 
-	klat_worker_add(run, "first", 0, KLAT_HIGH, first)->noun = "first side";
-	if (klat_planted(run, "alone")) {
-		state->ready = 1;
+	klat_worker_add(run, "first", 0, KLAT_HIGH, take_turns)->noun = "first side";
+	state->ready = klat_planted(run, "alone");
+	if (state->ready)
 		return 0;
-	}
-	other = klat_worker_add(run, "second", 0, KLAT_HIGH, second);
+	other = klat_worker_add(run, "second", 0, KLAT_HIGH, take_turns);
 	other->noun = "second side";
 	other->process = o->process;
 	return 0;
