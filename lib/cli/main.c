@@ -138,6 +138,7 @@ static bool inform(const struct klat_run *run)
 static int live(struct klat_run *run, int argc, char **argv)
 {
 	const char *check_for;
+	klat_cpu_set allowed;
 	int session = -1;
 
 	if (klat_options_parse(run, &run->library->common, argc, argv))
@@ -150,7 +151,7 @@ static int live(struct klat_run *run, int argc, char **argv)
 	if (prepare(run))
 		return EXIT_USAGE;
 	if (check_for) {
-		klat_place_possible(run);
+		klat_place_possible(run, &allowed);
 		warn_of_status(run);
 		return exit_status(run->outcome->status);
 	}

@@ -2,7 +2,6 @@
 /* The counter: floor, granularity, offsets between CPUs. */
 #include "machine/machine.h"
 
-#include <errno.h>
 #include <sched.h>
 
 int64_t klat_counter_quantum(void)

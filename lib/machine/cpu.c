@@ -292,9 +292,9 @@ const char *klat_cpus_relation(const int *cpus, int count)
 	return names[farthest];
 }
 
-void klat_cpus_allow(const klat_cpu_set *set)
+int klat_cpus_allow(const klat_cpu_set *set)
 {
-	syscall(SYS_sched_setaffinity, 0, sizeof(set->bits), set->bits);
+	return syscall(SYS_sched_setaffinity, 0, sizeof(set->bits), set->bits) < 0 ? -errno : 0;
 }
 
 int klat_cpu_pin(int cpu)
@@ -305,9 +305,7 @@ int klat_cpu_pin(int cpu)
 	if (cpu < 0 || cpu >= KLAT_MAX_CPU)
 		return -EINVAL;
 	klat_cpu_add(&set, cpu);
-	if (syscall(SYS_sched_setaffinity, 0, sizeof(set.bits), set.bits) < 0)
-		return -errno;
-	err = get_affinity(&obtained);
+	err = klat_cpus_allow(&set) ?: get_affinity(&obtained);
 	return !err && memcmp(&set, &obtained, sizeof(set)) ? -EIO : err;
 }
 

@@ -2,7 +2,6 @@
 /* Verbatim copies of the files that decide latency, each at its own path below environment/. */
 #include "machine/machine.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <sys/stat.h>

@@ -14,7 +14,6 @@
 #include <math.h>
 #include <string.h>
 #include <sys/timex.h>
-#include <time.h>
 
 /* The ACPI PM timer counts in 24 bits (ACPI specification, 4.8.2.1). */
 #define PM_KHZ 3579.545

@@ -49,7 +49,7 @@ int klat_cpu_pin(int cpu);
 /* Whether a cpuset forbids an online CPU to this process. An affinity mask forbids nothing. */
 bool klat_cpu_is_forbidden(int cpu);
 /* Set the affinity of the calling thread. */
-void klat_cpus_allow(const klat_cpu_set *set);
+int klat_cpus_allow(const klat_cpu_set *set);
 
 /* counter.c */
 struct klat_counter {

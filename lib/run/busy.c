@@ -8,37 +8,23 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-/* The sum of the `wanted` numbers (bit 0: the first) of a line "cpu3 0 25 …". */
-static int64_t sum_of(const char *line, unsigned int wanted)
-{
-	char *at = strchr(line, ' ');
-	int64_t sum = 0;
-
-	for (int i = 0; at && i < 16; i++) {
-		char *end;
-		int64_t number = strtoll(at, &end, 10);
-
-		if (end == at)
-			break;
-		sum += wanted >> i & 1 ? number : 0;
-		at = end;
-	}
-	return sum;
-}
-
+/* The sum of the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs.
+ */
 static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned int wanted)
 {
-	char *save;
+	char *line, *word;
 	int64_t sum = 0;
 
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+	while ((line = strsep(&text, "\n"))) {
 		int cpu;
 
-		if (sscanf(line, "cpu%d", &cpu) == 1 && klat_place_has(run, cpu))
-			sum += sum_of(line, wanted);
+		if (sscanf(line, "cpu%d", &cpu) != 1 || !klat_place_has(run, cpu))
+			continue;
+		strsep(&line, " ");
+		for (unsigned int bit = 1; (word = strsep(&line, " ")); bit <<= 1)
+			sum += wanted & bit ? strtoll(word, NULL, 10) : 0;
 	}
 	return sum;
 }

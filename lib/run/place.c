@@ -70,8 +70,7 @@ static bool shares_one_cpu(const struct klat_run *run)
 	return run->one_cpu && !run->cpus_given && !run->benchmark->distinct_cpus;
 }
 
-/* Whether there are enough CPUs. With --cpus the user has chosen them. */
-static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
+int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 {
 	int available, err = klat_cpus_allowed(allowed);
 
@@ -89,7 +88,7 @@ static int count_cpus(struct klat_run *run, klat_cpu_set *allowed)
 int klat_place(struct klat_run *run)
 {
 	klat_cpu_set allowed;
-	int err = count_cpus(run, &allowed);
+	int err = klat_place_possible(run, &allowed);
 
 	if (err)
 		return err;
@@ -106,11 +105,4 @@ int klat_place(struct klat_run *run)
 	run->one_cpu = are_one(run);
 	run->library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
 	return 0;
-}
-
-int klat_place_possible(struct klat_run *run)
-{
-	klat_cpu_set allowed;
-
-	return count_cpus(run, &allowed);
 }

@@ -127,7 +127,6 @@ struct klat_library {
 	struct klat_halt_poll halt_poll;
 
 	pthread_barrier_t barrier;
-	bool barrier_used;
 	int worker_capacity;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
@@ -157,8 +156,9 @@ int klat_place_given(struct klat_run *run, const char *list);
  * the machine has only one, as in counted mode.
  */
 bool klat_place_is_one_cpu(const struct klat_run *run);
-/* Whether the run may use enough CPUs: 0, or -errno after klat_skip() or klat_error(). */
-int klat_place_possible(struct klat_run *run);
+/* Whether the `allowed` CPUs, which it reads, are enough. 0, or -errno after klat_skip() or
+ * klat_error(). */
+int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed);
 /* Choose the CPUs of a run without --cpus. */
 int klat_place(struct klat_run *run);
 /* Whether the run uses this CPU. */

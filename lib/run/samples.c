@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <numa.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -196,9 +196,16 @@ static int priority_of(const struct klat_worker *worker)
 	return policy_of(worker) == SCHED_OTHER ? 0 : worker->priority;
 }
 
-static bool pins(const struct klat_worker *worker)
+/* The fault "unpinned" allows every CPU. */
+static klat_cpu_set affinity_of(const struct klat_worker *worker)
 {
-	return !(is_first(worker) && klat_planted(worker->run, "unpinned"));
+	klat_cpu_set set = { 0 };
+
+	if (is_first(worker) && klat_planted(worker->run, "unpinned"))
+		klat_cpus_online(&set);
+	else
+		klat_cpu_add(&set, worker->cpu);
+	return set;
 }
 
 static int start_failed(struct klat_worker *worker, int error)
@@ -218,7 +225,7 @@ static int start_failed(struct klat_worker *worker, int error)
 static int start_thread(struct klat_worker *worker)
 {
 	struct sched_param param = { .sched_priority = priority_of(worker) };
-	klat_cpu_set set = { 0 };
+	const klat_cpu_set set = affinity_of(worker);
 	pthread_attr_t attributes;
 	int err;
 
@@ -227,52 +234,45 @@ static int start_thread(struct klat_worker *worker)
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy_of(worker));
 	pthread_attr_setschedparam(&attributes, &param);
-	if (pins(worker))
-		klat_cpu_add(&set, worker->cpu);
-	else
-		klat_cpus_online(&set);
 	pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
 	err = pthread_create(&worker->thread, &attributes, worker_main, worker);
 	pthread_attr_destroy(&attributes);
 	return err ? start_failed(worker, err) : 0;
 }
 
-/* The body's process dies with the measured one, and a crash of it ends that one: see on_child().
- */
+static _Noreturn void run_process(struct klat_worker *worker, pid_t parent)
+{
+	const struct sched_param param = { .sched_priority = priority_of(worker) };
+	const klat_cpu_set set = affinity_of(worker);
+	int err;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	err = klat_cpus_allow(&set);
+	if (!err && sched_setscheduler(0, policy_of(worker), &param))
+		err = -errno;
+	if (err) {
+		start_failed(worker, -err);
+		_exit(1);
+	}
+	if (worker->run->library->memory_locked)
+		klat_memory_lock();
+	klat_samples_prefault(worker->run);
+	worker_main(worker);
+	_exit(0);
+}
+
+/* The process ends with the measured process. If it fails, it ends the measured process: see
+ * on_child(). */
 static int start_process(struct klat_worker *worker)
 {
 	pid_t parent = getpid(), pid = fork();
-	int err;
 
 	if (pid < 0)
 		return start_failed(worker, errno);
-	if (!pid) {
-		struct sched_param param = { .sched_priority = priority_of(worker) };
-
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			_exit(1);
-		if (pins(worker)) {
-			err = -klat_cpu_pin(worker->cpu);
-		} else {
-			klat_cpu_set online = { 0 };
-
-			/* The measured process is pinned. */
-			err = -klat_cpus_online(&online);
-			klat_cpus_allow(&online);
-		}
-		if (!err && sched_setscheduler(0, policy_of(worker), &param))
-			err = errno;
-		if (err) {
-			start_failed(worker, err);
-			_exit(1);
-		}
-		if (worker->run->library->memory_locked)
-			klat_memory_lock();
-		klat_samples_prefault(worker->run);
-		worker_main(worker);
-		_exit(0);
-	}
+	if (!pid)
+		run_process(worker, parent);
 	worker->tid = pid;
 	return 0;
 }

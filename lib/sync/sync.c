@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ipc.h>
 #include <sys/sem.h>
 #include <sys/syscall.h>
 #include <unistd.h>
