@@ -65,16 +65,18 @@ static const char *const signals[] = { "held", "released", NULL };
 static const struct options defaults = { .low_priority = 19 };
 
 static const struct klat_option options[] = {
-	{ .name = "primitive", .help = "what hands over", KLAT_CHOICE(primitive, primitive_names) },
+	{ .name = "primitive",
+	  .help = "the primitive of the hand-off",
+	  KLAT_CHOICE(primitive, primitive_names) },
 	{ .name = "contention",
 	  .help = "none: one thread locks and unlocks a mutex or pi-mutex",
 	  KLAT_CHOICE(uncontended, contentions) },
 	{ .name = "signal",
-	  .help = "cond: signal with the mutex held, which POSIX wants for predictable scheduling, "
-		  "or after the unlock",
+	  .help = "cond: signal while the mutex is held, as POSIX recommends for predictable "
+		  "scheduling, or after the unlock",
 	  KLAT_CHOICE(released, signals) },
 	{ .name = "low-priority",
-	  .help = "priority of L; H has that of --policy",
+	  .help = "priority of L; --policy sets H's",
 	  KLAT_INTEGER(low_priority, 1, 98) },
 };
 
@@ -318,17 +320,17 @@ static const struct klat_benchmark cv = {
 	.name = "cv",
 	.summary = "condition-variable hand-off between two threads",
 	.description =
-		"The low thread, L, signals the high one, H, and waits; H wakes, signals L and "
-		"waits again. By default they use two condition variables, each with a predicate "
-		"and a mutex. Each thread stamps its counter before it signals and after its own "
-		"wait. One hand-off is ((end1-start1)+(end2-start2))/2, where start1 and end2 "
-		"are L's stamps, end1 and start2 H's: an offset between the two counters "
-		"cancels. The time between H's two stamps is not part of it.\n\n"
-		"Mutexes are handed over in a rotation of three, so that every lock has to wait "
-		"for an unlock. Between two CPUs the waiter of a pi-mutex spins in the kernel "
-		"while the owner runs, and may not sleep: that is another event, and much "
-		"faster. With --contention none, one thread locks and unlocks a mutex that "
-		"nobody else wants.",
+		"Two threads signal each other: L, of low priority, and H, of high priority. L "
+		"signals H and waits; H wakes, signals L and waits again. By default they use two "
+		"condition variables, each with a predicate and a mutex. Each thread stamps its "
+		"counter before it signals and after its own wait. One hand-off is "
+		"((end1-start1)+(end2-start2))/2. L takes start1 and end2, H takes end1 and "
+		"start2, so an offset between the two counters cancels. The time between H's two "
+		"stamps is not part of the hand-off.\n\n"
+		"Three mutexes rotate, so that every lock waits for an unlock. Between two CPUs "
+		"the waiter of a pi-mutex spins in the kernel while the owner runs. A hand-off to "
+		"a waiter that did not sleep is another event, and much faster. With --contention "
+		"none, one thread locks and unlocks a mutex that no other thread uses.",
 	.examples = "cv\tcondition variables between two CPUs\n"
 		    "cv --primitive pi-mutex --cpus 1,1\tpriority-inheritance mutexes on one CPU\n"
 		    "cv --primitive mutex --contention none\tlock and unlock without contention",

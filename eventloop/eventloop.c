@@ -45,24 +45,24 @@ static const struct klat_option options[] = {
 	  .help = "how readable descriptors are found",
 	  KLAT_CHOICE(backend, backend_names) },
 	{ .name = "pairs",
-	  .help = "watched descriptors, each with one to write to; default: 1000, or 100 where "
-		  "instructions are counted",
+	  .help = "watched descriptors, each with a descriptor to write to; default: 1000, or 100 "
+		  "in counted mode",
 	  KLAT_INTEGER(pairs, 1, MOST_PAIRS) },
 	{ .name = "active",
 	  .help = "bytes under way at once; default: a fifth of the pairs",
 	  KLAT_INTEGER(active, 1, MOST_PAIRS) },
 	{ .name = "writes",
-	  .help = "bytes written in a round, including the first ones; default: 10000, or 1000 "
-		  "where instructions are counted",
+	  .help = "bytes written in a round, including the first ones; default: 10000, or 1000 in "
+		  "counted mode",
 	  KLAT_INTEGER(writes, 1, 10000000) },
 	{ .name = "timers",
 	  .help = "a timer for each pair, set again in each callback",
 	  KLAT_FLAG(timers) },
 	{ .name = "priorities",
-	  .help = "a random priority for each pair, of five",
+	  .help = "one of five priorities for each pair, at random",
 	  KLAT_FLAG(priorities) },
 	{ .name = "batch",
-	  .help = "handle at most this many events in a pass; 0 for the limit of the backend",
+	  .help = "handle at most this many events in a pass; 0: the backend's own limit",
 	  KLAT_INTEGER(batch, 0, MOST_PAIRS) },
 	{ .name = "descriptor", .help = "what a pair is", KLAT_CHOICE(descriptor, descriptors) },
 	{ .name = "fresh", .help = "make new descriptors for each round", KLAT_FLAG(fresh) },
@@ -76,10 +76,10 @@ static const struct klat_option options[] = {
 static const struct klat_metric metrics[] = {
 	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
 		    true },
-	[REGISTRATION] = { "registration", "every pair watched, and a pass that finds nothing",
+	[REGISTRATION] = { "registration", "registration of every pair, and a pass without events",
 			   true },
 	[LOOP] = { "loop", "first bytes written to last byte read", true },
-	[TEARDOWN] = { "teardown", "ending the watch of every pair", true },
+	[TEARDOWN] = { "teardown", "removal of every pair", true },
 };
 
 #define PUBLISHED_CASE(active, timers, priorities, batch)                                          \
@@ -246,25 +246,28 @@ static void verify(struct klat_run *run)
 
 static const struct klat_benchmark eventloop = {
 	.name = "eventloop",
-	.summary = "bytes that go round watched descriptors, by event loop",
+	.summary = "bytes passed around watched descriptors by an event loop",
 	.description =
-		"An event loop watches N pairs of descriptors. The first bytes are written at even "
-		"distances; each callback reads its byte and writes one to the next pair, until "
-		"all are written and read. A sample is one such round. Its registration, loop and "
-		"teardown are timed by themselves; total is the first two, as published.\n\n"
+		"An event loop watches N pairs of descriptors. The first bytes are written to "
+		"pairs at equal distances. Each callback reads its byte and writes one to the next "
+		"pair, until all bytes are written and read. A sample is one such round. Its "
+		"registration, loop and teardown are timed separately. total is registration and "
+		"loop, as in the published figures.\n\n"
 		"All backends make the same reads and writes. --backend none makes them without "
-		"asking which descriptor is readable, so the difference to it is the cost of an "
-		"event loop. No pass waits. libev registers in its first pass, so every "
-		"registration ends with a pass that finds nothing. libev also keeps its "
-		"registrations, so --fresh makes a difference to it.\n\n"
-		"Timers are set to 10 to 11 seconds and do not fire. Random numbers are drawn "
-		"before each round and are the same for every backend and run. Every byte is "
-		"checked, and each pair's count against the plan. A backend is skipped if its "
-		"library was missing when klat was built, or if it cannot do what is asked.",
-	.examples = "eventloop\tepoll, the published workload: 1,000 pairs, 200 bytes, 10,000 "
-		    "writes\n"
-		    "eventloop --backend libev --timers\tlibev, with a timer for each pair\n"
-		    "eventloop --backend io_uring-read --count-syscalls\thow few system calls do",
+		"asking which descriptor is readable, so the difference from it is the cost of an "
+		"event loop. No pass waits for events. libev registers descriptors in its first "
+		"pass, so the registration of every backend ends with a pass without events. libev "
+		"keeps registrations between rounds unless --fresh is given.\n\n"
+		"Timers are set to 10 to 11 seconds and do not expire. Random numbers are drawn "
+		"before each round; they are the same for every backend and run. klat checks every "
+		"byte, and the count of each pair against the plan. The run is skipped if the "
+		"backend's library was missing when klat was built, or if the backend does not "
+		"support the options.",
+	.examples =
+		"eventloop\tepoll, the published workload: 1,000 pairs, 200 bytes, 10,000 writes\n"
+		"eventloop --backend libev --timers\tlibev, with a timer for each pair\n"
+		"eventloop --backend io_uring-read --count-syscalls\tcounts the system calls of a "
+		"round",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),

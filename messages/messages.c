@@ -210,23 +210,24 @@ static void verify(struct klat_run *run)
 
 static const struct klat_benchmark messages = {
 	.name = "messages",
-	.summary = "messages to a queue whose owner handles them",
+	.summary = "messages to the queue of an event loop",
 	.description =
-		"A loop owns a queue to which any thread may push messages. In one thread "
+		"A loop owns a queue, and any thread may push messages to it. In one thread "
 		"(--mode call, pass-write, pass-epoll) the loop sends to itself and takes the "
 		"message in its next pass. Between threads the loop sleeps until a message wakes "
-		"it: a hub sends each thread a message, the thread answers, and the hub sends "
-		"the next. --mode threads is a star of one thread. A hop is timed: from before "
-		"the message is made to after it is handled. Between threads a hop is the mean "
-		"of both directions, so an offset between two CPUs' counters cancels.\n\n"
-		"In the evidence, message_ticks is the time of the run (in one thread, of its "
-		"hops) divided by the messages, each counted once, where it is handled. "
-		"messages_per_second is its inverse. cpu_ticks is the CPU time of all threads "
-		"per message. About every 40 ms all threads sleep for 6 ms, with no message "
-		"under way; no figure includes that.",
+		"it: a hub sends each thread a message, the thread answers, and the hub sends the "
+		"next. --mode threads is a star with one thread. A hop lasts from before the "
+		"message is made to after it is handled. Between threads a hop is the mean of both "
+		"directions, so an offset between two CPUs' counters cancels.\n\n"
+		"In the evidence, message_ticks is the time of the run divided by the number of "
+		"handled messages. In one thread it is the time of the hops instead of the run. "
+		"messages_per_second is its inverse. cpu_ticks is the CPU time of all threads per "
+		"message. About every 40 ms all threads sleep for 6 ms, with no message under way. "
+		"No figure includes these sleeps.",
 	.examples = "messages\ta message between two threads, each asleep in epoll\n"
-		    "messages --mode call\ta queue alone\n"
-		    "messages --mode pass-write --timer per-loop --alloc malloc\tas published\n"
+		    "messages --mode call\tone thread and its own queue, without a wakeup\n"
+		    "messages --mode pass-write --timer per-loop --alloc malloc\tthe published "
+		    "workload\n"
 		    "messages --mode star --threads 100\ta hub and 100 threads",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),

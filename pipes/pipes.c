@@ -71,7 +71,7 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(low_priority, 1, 98) },
 	{ .name = "gap",
 	  .argument = "US",
-	  .help = "one-way: sleep before each message; the reader falls asleep",
+	  .help = "one-way: sleep before each message, so that the reader falls asleep",
 	  KLAT_INTEGER(gap_us, 0, 1000000) },
 };
 
@@ -214,12 +214,12 @@ static const struct klat_benchmark pipes = {
 		"A writer sends a message through one pipe, a reader sends it back through "
 		"another. Each round trip is timed on the writer's CPU, from before write() to "
 		"after read() returns. With --mode one-way the stamps are before the write and "
-		"after the reader's read(). They come from the counters of two CPUs; the offset "
-		"between these is bounded before and after the run.\n\n"
+		"after the reader's read(). They come from the counters of two CPUs. klat bounds "
+		"the offset between the two counters before and after the run.\n\n"
 		"Between two CPUs a round trip contains two wakeups and, on an idle machine, two "
 		"exits from an idle state. On one CPU (--cpus 1,1) it contains two context "
-		"switches. Do not compare the two with each other, nor with half of a round "
-		"trip, which others print.",
+		"switches. Do not compare one with the other, or either with half of a round trip, "
+		"which other programs print.",
 	.examples =
 		"pipes\tthe round trip of one byte between two CPUs\n"
 		"pipes --cpus 1,1\tbetween two threads of one CPU\n"

@@ -52,8 +52,8 @@ static const struct klat_option options[] = {
 	  .help = "extra work of the producer for each item, during which the consumer is idle",
 	  KLAT_INTEGER(idle, 0, 10000000) },
 	{ .name = "items",
-	  .help = "items in a row with semaphores, followed by as many without; fewer if they take "
-		  "more than 40 ms",
+	  .help = "items in a group with semaphores, and in one without; fewer if they take more "
+		  "than 40 ms",
 	  KLAT_INTEGER(items, 1, 100000) },
 	{ .name = "spin-before-sleep",
 	  .argument = "NS",
@@ -67,7 +67,7 @@ static const struct klat_option options[] = {
 		  "evidence counts the sleeps, and with --spin-before-sleep wake is not measured",
 	  KLAT_CHOICE(sleeps, sleeps) },
 	{ .name = "low-priority",
-	  .help = "priority of the producer; the consumer has that of --policy",
+	  .help = "priority of the producer; --policy sets the consumer's",
 	  KLAT_INTEGER(low_priority, 1, 98) },
 };
 
@@ -276,19 +276,18 @@ static void verify(struct klat_run *run)
 static const struct klat_benchmark semaphore = {
 	.name = "semaphore",
 	.summary = "items from a producer to a consumer over semaphores",
-	.description =
-		"A producer works on an item and posts it. A consumer waits for the item and "
-		"works on it for a shorter time, so that it sleeps once for each item. One "
-		"semaphore counts items, one counts free slots, of which there are 16. Two "
-		"events are timed: the wakeup, from before the post to after the consumer's "
-		"wait, and each item as a whole on the producer's CPU. Stretches of --items "
-		"items with semaphores and without alternate. In the evidence, net_ticks is the "
-		"difference of their means: what the hand-over adds to an item; cpu_net_ticks is "
-		"the same for the CPU time of both threads.\n\n"
-		"The work is a fixed count of dependent multiplications, calibrated on each CPU, "
-		"so that interruptions lengthen it. With --cpus 1,1 both threads share a CPU and "
-		"the consumer preempts the producer; without semaphores one thread does the work "
-		"of both.",
+	.description = "A producer works on an item and posts it. A consumer waits for the item "
+		       "and works on it for a shorter time, so it sleeps once for each item. One "
+		       "semaphore counts items, another counts the free ones of 16 slots. Two "
+		       "events are timed: the wakeup, from before the post to after the consumer's "
+		       "wait, and the whole item, on the producer's CPU. Groups of --items items "
+		       "with semaphores alternate with groups without. In the evidence, net_ticks "
+		       "is the difference between the two means: the cost that semaphores add to "
+		       "an item. cpu_net_ticks is the same for the CPU time of both threads.\n\n"
+		       "The work is a fixed number of dependent multiplications, calibrated on "
+		       "each CPU, so an interruption lengthens it. With --cpus 1,1 both threads "
+		       "share a CPU, and the consumer preempts the producer. Without semaphores "
+		       "one thread does the work of both.",
 	.examples =
 		"semaphore\ta POSIX semaphore between two CPUs\n"
 		"semaphore --hog nice19\tthe same with CPUs that are never idle\n"

@@ -48,7 +48,7 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[SWITCH] = { "switch", "one side leaves until the other runs, on their one CPU", true },
+	[SWITCH] = { "switch", "from one side's call until the other side runs, on one CPU", true },
 };
 
 static int configure(struct klat_run *run)
@@ -218,20 +218,20 @@ static const struct klat_benchmark benchmark = {
 	.name = "switch",
 	.summary = "context switch between two threads, or processes, of one CPU",
 	.description =
-		"Two equal threads on one CPU take turns. Each sample is one switch: from before "
-		"one side calls sched_yield() to after the other side's call has returned. The "
-		"next switch goes the other way. With --by futex the side that leaves wakes the "
-		"other and waits, so a sample contains two more calls.\n\n"
+		"Two threads of the same priority take turns on one CPU. Each sample is one "
+		"switch: from before one side calls sched_yield() to after the other side's call "
+		"has returned. The next switch goes the other way. With --by futex the side that "
+		"leaves wakes the other and waits, so a sample contains two more calls.\n\n"
 		"With --peer process the second side has its own address space. The difference "
-		"to --peer thread is the cost of changing it, because nothing else differs: both "
-		"use the kind of futex that processes can share. The later cost, in caches and "
-		"TLB, shows only in programs that use much memory.\n\n"
+		"from --peer thread is the cost of the change: nothing else differs, because both "
+		"use the kind of futex that processes can share. Cold caches and TLBs cost more "
+		"later, but only in programs that use much memory.\n\n"
 		"Evidence: the kernel counted a switch for each sample, and no yield returned "
-		"without a switch. Only under a real-time policy do two yielding threads "
-		"alternate; under --policy other a yield is a request.",
+		"without a switch. Two yielding threads alternate only under a real-time policy. "
+		"Under --policy other a yield is a request.",
 	.examples = "switch\tbetween two threads, by sched_yield()\n"
 		    "switch --peer process\tbetween two processes\n"
-		    "switch --by futex --policy other\tas ordinary threads hand over",
+		    "switch --by futex --policy other\tbetween ordinary threads",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	.state_size = sizeof(struct state),

@@ -94,19 +94,18 @@ static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
 
 static const struct klat_option options[] = {
 	{ .name = "call",
-	  .help = "what is called; close-bad closes no descriptor, stat and open-close (two calls) "
-		  "are of /dev/null",
+	  .help = "the system call; close-bad closes an invalid descriptor; stat and open-close "
+		  "(two calls) use /dev/null",
 	  KLAT_CHOICE(call, calls) },
 	{ .name = "batch",
-	  .help = "time N calls and 2N; the difference is the time of N; 1 is one call a sample, "
-		  "with the floor in it",
+	  .help = "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
+		  "one call and includes the timer floor",
 	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
 	{ .name = "bytes",
-	  .help = "written by write-null and read by read-zero",
+	  .help = "bytes that write-null writes and read-zero reads",
 	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
 	{ .name = "caller",
-	  .help = "process: of one thread, for which the kernel need not count references to its "
-		  "files",
+	  .help = "process: with one thread, so the kernel need not count references to its files",
 	  KLAT_CHOICE(caller, callers) },
 };
 
@@ -418,26 +417,24 @@ static void verify(struct klat_run *run)
 static const struct klat_benchmark benchmark = {
 	.name = "syscall",
 	.summary = "a system call that does next to nothing",
-	.description =
-		"Times one system call from before the SYSCALL instruction to after it, on one "
-		"CPU, "
-		"without libc: the way into the kernel and out again, and the little that the call "
-		"does.\n\n"
-		"With --batch N, each iteration times N calls in a loop and 2N, in an order drawn "
-		"from "
-		"the plan's seed and the run's number. difference_ticks, in the evidence, is the "
-		"mean "
-		"of 2N less that of N, in which the two stamps and the loop's set-up cancel, and "
-		"call_ticks the same divided by N. Both are signed. The loop's own three or four "
-		"instructions a call do not cancel; they run beside the call.\n\n"
-		"Evidence: the result of every call is the one expected; what a call leaves behind "
-		"is there; the kernel's own count of reads and writes agrees; and the same code, "
-		"run again in another process under a seccomp filter that refuses the call, gets "
-		"the filter's error each time.",
-	.examples = "syscall\tgetppid, one call a sample\n"
-		    "syscall --batch 1000\twithout the floor, for the mean of a thousand\n"
-		    "syscall --call write-null --batch 1000 --published\tthe published 30 bytes\n"
-		    "syscall --call close-bad --caller process\tas lmbench and perf bench call",
+	.description = "Times one system call on one CPU, without libc, from before the "
+		       "instruction to after it: the way into the kernel and out again, and the "
+		       "little that the call does.\n\n"
+		       "With --batch N, each iteration times a loop of N calls and one of 2N, in "
+		       "an order drawn from the plan's seed and the run's number. In the evidence, "
+		       "difference_ticks is the mean of 2N calls minus that of N: the two stamps "
+		       "and the set-up of the loop cancel. call_ticks is difference_ticks divided "
+		       "by N. Both can be negative. The three or four instructions of the loop for "
+		       "each call do not cancel; the CPU runs them in parallel with the call.\n\n"
+		       "Evidence: every call returns the expected result and has the expected "
+		       "effect. The kernel's own count of reads and writes agrees. The same code "
+		       "runs again in another process, under a seccomp filter that refuses the "
+		       "call, and gets the filter's error each time.",
+	.examples =
+		"syscall\tgetppid, one call a sample\n"
+		"syscall --batch 1000\tthe mean of a thousand calls, without the floor\n"
+		"syscall --call write-null --batch 1000 --published\tbeside the published figure\n"
+		"syscall --call close-bad --caller process\tas lmbench and perf bench do",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),

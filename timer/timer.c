@@ -26,27 +26,29 @@ static const struct options defaults = { .period_us = 1000 };
 
 static const struct klat_option options[] = {
 	{ .name = "method",
-	  .help = "timer_create() or setitimer() with SIGALRM, a timer descriptor, "
-		  "clock_nanosleep() to a deadline, or timer_create() with the waiter under "
-		  "SCHED_OTHER, below the thread that sends signals under PREEMPT_RT",
+	  .help = "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: "
+		  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
+		  "signal, with the waiter under SCHED_OTHER, below the thread that sends signals "
+		  "under PREEMPT_RT",
 	  KLAT_CHOICE(method, methods) },
 	{ .name = "wait",
-	  .help = "how the thread waits: auto spins for signals, reads a timerfd, sleeps in "
-		  "nanosleep; read and epoll of a signal use a signalfd",
+	  .help = "how the thread waits; auto: spin for signals, read a timerfd, sleep in "
+		  "nanosleep; read and epoll take signals from a signalfd",
 	  KLAT_CHOICE(wait, waits) },
 	{ .name = "mode",
 	  .help = "set the timer for each sample, or let it run",
 	  KLAT_CHOICE(mode, modes) },
 	{ .name = "period",
 	  .argument = "US",
-	  .help = "time to the deadline, microseconds",
+	  .help = "time to the deadline",
 	  KLAT_INTEGER(period_us, 1, 10000000) },
 };
 
 static const struct klat_metric metrics[] = {
 	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true },
 	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait", true },
-	[RETURN] = { "return", "last spin stamp to the loop going on after the handler", true },
+	[RETURN] = { "return", "last spin stamp before the handler to the first one after it",
+		     true },
 };
 
 static const struct klat_published published[] = {
@@ -129,19 +131,19 @@ static void verify(struct klat_run *run)
 static const struct klat_benchmark timer = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
-	.description =
-		"One pinned thread waits for a timer. A spinning thread stamps its counter in each "
-		"turn. delivery is the time of the interrupt and the signal frame; return adds "
-		"sigreturn. lateness is the time since the deadline, on the kernel's clock, and "
-		"the only metric of a blocking wait. The deadline of setitimer() is relative: it "
-		"is computed from what getitimer() reports as left, to the microsecond.\n\n"
-		"A one-shot timer is set for each sample. A periodic timer runs on. A period that "
-		"passes unserved is counted as missed, and lateness is taken from the first "
-		"deadline not yet served, so one long delay is not hidden by the samples that it "
-		"prevented. A lateness below 0 is recorded as 0 and counted as premature: the "
-		"kernel lets no timer expire early, so such a sample is an error in reading a "
-		"clock. Under --policy other, timer slack (50 us by default) is part of the "
-		"lateness.",
+	.description = "One pinned thread waits for a timer. If it spins, it stamps its counter in "
+		       "each turn. delivery is the time of the interrupt and the signal frame; "
+		       "return adds sigreturn. lateness is the time since the deadline, on the "
+		       "kernel's clock. It is the only metric of a blocking wait. setitimer() "
+		       "takes a relative time: klat computes the deadline from the time that "
+		       "getitimer() reports, to the microsecond.\n\n"
+		       "A one-shot timer is set for each sample. A periodic timer keeps running. A "
+		       "period in which the thread does not run is counted as missed. Lateness "
+		       "then counts from the first deadline that the thread missed, so the samples "
+		       "that a long delay prevents do not hide it. A negative lateness is recorded "
+		       "as 0 and counted as premature: no timer of the kernel expires early, so it "
+		       "is an error in reading a clock. Under --policy other, lateness includes "
+		       "the timer slack (50 us by default).",
 	.examples =
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"

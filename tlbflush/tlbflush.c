@@ -29,32 +29,32 @@ static const struct options defaults = { .responders = -1, .pages = 1 };
 
 static const struct klat_option options[] = {
 	{ .name = "responders",
-	  .help = "CPUs besides the initiator's; by default every other one",
+	  .help = "CPUs besides the initiator's; default: all other CPUs",
 	  KLAT_INTEGER(responders, 0, MAX_RESPONDERS) },
 	{ .name = "initiators",
-	  .help = "this many threads at once, each with pages of its own, and no responders; by "
-		  "default one, with responders",
+	  .help = "threads that unmap pages of their own at once, without responders; default: one "
+		  "thread, with responders",
 	  KLAT_INTEGER(initiators, 1, MAX_RESPONDERS + 1) },
 	{ .name = "pages",
-	  .help = "pages in each operation; over 33 the kernel flushes whole TLBs",
+	  .help = "pages in each operation; above 33 the kernel flushes whole TLBs",
 	  KLAT_INTEGER(pages, 1, 65536) },
 	{ .name = "operation",
-	  .help = "what is done to the pages: removed, made read-only (the purest flush), or given "
-		  "back (MADV_DONTNEED)",
+	  .help = "munmap removes the pages; mprotect makes them read-only, with the least work "
+		  "besides the flush; madvise gives them back (MADV_DONTNEED)",
 	  KLAT_CHOICE(operation, operations) },
 	{ .name = "responder-state",
-	  .help = "sleeping: the negative control, to which nothing is delivered",
+	  .help = "sleeping: the negative control; sleeping responders get no interrupt",
 	  KLAT_CHOICE(responder_state, responder_states) },
 	{ .name = "page-table",
-	  .help = "freed: nothing else is mapped near, so that munmap frees the page table too",
+	  .help = "freed: no other mapping is near, so munmap frees the page table too",
 	  KLAT_CHOICE(page_table, page_tables) },
 };
 
 static const struct klat_metric metrics[] = {
 	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true },
-	[INTERRUPTION] = { "interruption", "longest gap in a responder's own counter meanwhile",
-			   false },
-	[TOGETHER] = { "together", "with --initiators: first one's begin to last one's end",
+	[INTERRUPTION] = { "interruption",
+			   "longest gap between two counter readings of a responder", false },
+	[TOGETHER] = { "together", "with --initiators: begin of the first call to end of the last",
 		       false },
 };
 
@@ -363,32 +363,30 @@ static void verify(struct klat_run *run)
 static const struct klat_benchmark tlbflush = {
 	.name = "tlbflush",
 	.summary = "munmap with a TLB shootdown of other CPUs",
-	.description = "An initiator maps pages, responders on other CPUs write to them and go on "
-		       "spinning in user mode, and the initiator "
-		       "unmaps them, which makes the kernel interrupt every responder and wait. "
-		       "Timed are the system call, and on each "
-		       "responder the longest gap between two readings of its counter.\n\n"
-		       "With --responders 0 the same call without a shootdown is timed: T(k) - "
-		       "T(0) is what k responders cost. Each count "
-		       "needs a process of its own, because the kernel remembers where an address "
-		       "space has run: ./klat run tlbflush "
-		       "--sweep tlbflush.responders=0..3 does that and ends in a table.\n\n"
-		       "With --initiators N, N threads unmap at once, each pages of its own, as in "
-		       "programs whose threads map and unmap memory: they contend for the address "
-		       "space's lock and interrupt each other. One sample an initiator and "
-		       "iteration is its call, together is the time from the first begin to the "
-		       "last end; N times the call of one would be no parallelism at all.\n\n"
-		       "Evidence is the TLB row of /proc/interrupts: an interrupt for at least 99 "
-		       "% of the operations on each responder's "
-		       "CPU (two with mprotect, which also makes the pages writable again), and "
-		       "about none elsewhere; with several initiators, each operation "
-		       "overlaps with another's.",
-	.examples = "tlbflush\tone page, every other CPU a responder\n"
+	.description =
+		"An initiator maps pages. Responders on other CPUs write to them and then spin in "
+		"user mode. The initiator unmaps the pages: the kernel interrupts every responder "
+		"and waits for all of them. The samples are the time of the system call and, on "
+		"each responder, the longest gap between two readings of its counter.\n\n"
+		"--responders 0 times the same call without a shootdown. T(k) - T(0) is the cost "
+		"of k responders. Each count needs a process of its own, because the kernel "
+		"remembers the CPUs on which an address space has run. klat run tlbflush --sweep "
+		"tlbflush.responders=0..3 does that and ends in a table.\n\n"
+		"With --initiators N, N threads unmap pages of their own at the same time, as in "
+		"programs whose threads map and unmap memory. They contend for the lock of the "
+		"address space and interrupt each other. Each call of an initiator is a sample. "
+		"together is the time from the first begin to the last end. Without any "
+		"parallelism it is N times the time of one call.\n\n"
+		"Evidence: the TLB row of /proc/interrupts shows an interrupt for at least 99 % of "
+		"the operations on each responder's CPU (two with mprotect, which also makes the "
+		"pages writable again), and almost none on other CPUs. With several initiators, "
+		"each operation overlaps with another initiator's.",
+	.examples = "tlbflush\tone page, all other CPUs are responders\n"
 		    "tlbflush --responders 0\tthe same without a shootdown\n"
 		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without "
 		    "freeing memory\n"
 		    "tlbflush --initiators 2\ttwo threads that unmap at once\n"
-		    "tlbflush --responder-state sleeping\tthe negative control: not delivered, "
+		    "tlbflush --responder-state sleeping\tthe negative control: no interrupt, exit "
 		    "status 3",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),

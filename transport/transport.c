@@ -67,19 +67,20 @@ static const struct klat_option options[] = {
 		  "--connect",
 	  KLAT_CHOICE(peer, peers) },
 	{ .name = "wait",
-	  .help = "how both sides wait: poll, or sleep in the kernel; auto sleeps if both are on "
-		  "one CPU",
+	  .help = "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if "
+		  "both are on one CPU, else it spins",
 	  KLAT_CHOICE(wait, waits) },
 	{ .name = "touch",
-	  .help = "what touches each block: nothing, its receiver, or also its sender, which "
-		  "writes all of it",
+	  .help = "who touches each block: nobody; the receiver, which reads it; or also the "
+		  "sender, which writes all of it",
 	  KLAT_CHOICE(touch, touches) },
 	{ .name = "rate",
-	  .help = "messages a second, sent when they are due; 0 sends each after the last answer",
+	  .help = "messages per second, each sent when it is due; 0: each is sent after the last "
+		  "answer",
 	  KLAT_INTEGER(rate, 0, 10000000) },
 	{ .name = "datagram",
-	  .help = "udp, multicast: bytes in a datagram; larger messages are cut into parts with a "
-		  "header of 16 bytes",
+	  .help = "udp, multicast: bytes in a datagram; a larger message is cut into parts with a "
+		  "header of 16 bytes each",
 	  KLAT_INTEGER(datagram, SMALLEST_DATAGRAM, LARGEST_DATAGRAM) },
 	{ .name = "drop-every",
 	  .help = "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
@@ -93,19 +94,19 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(duplicate_every, 0, 1000000) },
 	{ .name = "listen",
 	  .argument = "PORT",
-	  .help = "be the responder for a --connect from another machine; measures how long each "
-		  "answer takes here",
+	  .help = "answer the --connect of another machine at this port; measures the turnaround "
+		  "here",
 	  KLAT_INTEGER(listen, 1, 65535),
 	  .unrecorded = true },
 	{ .name = "connect",
 	  .argument = "ADDRESS:PORT",
-	  .help = "be the initiator for the --listen of another machine",
+	  .help = "send to the --listen of another machine",
 	  KLAT_TEXT(connect),
 	  .unrecorded = true },
 	{ .name = "wait-for",
 	  .argument = "SECONDS",
-	  .help = "how long --listen and --connect wait for the other machine, before the run and "
-		  "in it",
+	  .help = "how long --listen and --connect wait for the other machine, before and during "
+		  "the run",
 	  KLAT_INTEGER(wait_for, 1, 86400),
 	  .unrecorded = true },
 	{ .name = "interface",
@@ -116,12 +117,13 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[ROUND_TRIP] = { "round_trip", "message handed over to answer there, initiator's CPU",
-			 true },
-	[HALF] = { "half", "half of the round trip: one way, if both directions are alike", true },
+	[ROUND_TRIP] = { "round_trip",
+			 "send of the message to receipt of the answer, initiator's CPU", true },
+	[HALF] = { "half", "half of the round trip: one way, if both take the same time", true },
 	[RESPONSE] = { "response", "with --rate: from the due time of the message to the answer",
 		       false },
-	[TURNAROUND] = { "turnaround", "with --listen: message there to answer handed over", true },
+	[TURNAROUND] = { "turnaround",
+			 "with --listen: receipt of the message to send of the answer", true },
 };
 
 #define HMBDC "HMBDC, i7-4770K or E5-2670: "
@@ -377,24 +379,24 @@ static const struct klat_benchmark transport = {
 	.summary = "ping-pong of messages by size, through memory or the kernel",
 	.description =
 		"An initiator sends a message, and a responder answers with one of the same size. "
-		"Each round trip is timed on the initiator's CPU; half is half of it, as other "
-		"programs print it. thread-pointer and shm-zero-copy pass a descriptor and move "
-		"nothing of the block. With --touch none nobody reads the block, so its size "
-		"cannot matter; --touch read and write put the program's work on its data between "
-		"the stamps. Every message is checked: its number, and all of its bytes with "
-		"--touch read or write, else the bytes of the last message.\n\n"
+		"Each round trip is timed on the initiator's CPU. half is half of it, as other "
+		"programs print it. thread-pointer and shm-zero-copy pass only a descriptor of the "
+		"block. With --touch none neither side reads the block, so its size has no effect. "
+		"--touch read and write add the program's work on the data to the timed part. klat "
+		"checks the number of every message. With --touch read or write it also checks all "
+		"bytes of every message, else only those of the last message.\n\n"
 		"Spinning sides poll and never sleep; blocking sides sleep for every message. The "
 		"evidence shows both. With --rate, messages are due at fixed times, and response "
-		"counts from the due time. So a delay shows in all messages that it delays. A rate "
-		"that is not kept makes the run invalid.\n\n"
+		"counts from the due time, so a delay shows in all messages that it delays. The "
+		"run is invalid if it does not keep the rate.\n\n"
 		"Without --iterations, messages above 100,000 bytes are sent 200 times, those "
 		"above 1,000,000 bytes 50 times.",
 	.examples =
-		"transport\tan address from thread to thread\n"
+		"transport\ta pointer from thread to thread\n"
 		"transport --transport shm-zero-copy --bytes 10000000\ta descriptor between "
 		"processes\n"
 		"transport --transport pipe --bytes 10000 --touch write --wait block\twritten, "
-		"piped, read\n"
+		"sent through a pipe, read\n"
 		"transport --transport unix --wait block --rate 1000\tlatency under a fixed load",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
