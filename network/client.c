@@ -9,6 +9,8 @@
 #include "datagram.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
+#include <err.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -60,55 +62,32 @@ static const char usage[] =
 	"\n"
 	"Exit status: 0 sent (network reports what arrived); 1 failed; 2 usage.\n";
 
-static bool parse_number(const char *name, const char *text, int64_t minimum, int64_t maximum,
-			 int64_t *value)
+static int64_t number(const char *name, int64_t minimum, int64_t maximum)
 {
 	char *end;
+	int64_t value;
 
 	errno = 0;
-	*value = strtoll(text, &end, 10);
-	if (end == text || *end || text[0] == ' ' || text[0] == '+' || (errno && errno != ERANGE)) {
-		fprintf(stderr, "client: --%s takes a whole number, not '%s'\n", name, text);
-		return false;
-	}
-	if (errno == ERANGE || *value < minimum || *value > maximum) {
-		fprintf(stderr, "client: --%s %s is out of range: %lld to %lld\n", name, text,
-			(long long)minimum, (long long)maximum);
-		return false;
-	}
-	return true;
+	value = strtoll(optarg, &end, 10);
+	/* strtoll() skips white space and takes a plus sign. */
+	if (!isdigit((unsigned char)optarg[optarg[0] == '-']) || *end)
+		errx(EXIT_USAGE, "--%s takes a whole number, not '%s'", name, optarg);
+	if (errno == ERANGE || value < minimum || value > maximum)
+		errx(EXIT_USAGE, "--%s %s is out of range: %lld to %lld", name, optarg,
+		     (long long)minimum, (long long)maximum);
+	return value;
 }
 
-static bool parse_address(const char *name, const char *text, struct in_addr *address)
+static struct in_addr address(const char *name)
 {
-	if (inet_pton(AF_INET, text, address) == 1 && address->s_addr != htonl(INADDR_ANY))
-		return true;
-	fprintf(stderr, "client: --%s takes an IPv4 address, not '%s'\n", name, text);
-	return false;
+	struct in_addr value;
+
+	if (inet_pton(AF_INET, optarg, &value) != 1 || value.s_addr == htonl(INADDR_ANY))
+		errx(EXIT_USAGE, "--%s takes an IPv4 address, not '%s'", name, optarg);
+	return value;
 }
 
-/* The value of the option with this code. */
-static bool parse_value(int code, struct arguments *arguments)
-{
-	switch (code) {
-	case 't':
-		return parse_address("to", optarg, &arguments->to);
-	case 's':
-		return parse_address("source", optarg, &arguments->source);
-	case 'p':
-		return parse_number("port", optarg, 1, 65535, &arguments->port);
-	case 'c':
-		return parse_number("count", optarg, 1, 1000000000, &arguments->count);
-	case 'i':
-		return parse_number("interval", optarg, 0, 10000000, &arguments->interval_us);
-	default:
-		return parse_number("bytes", optarg, sizeof(struct datagram), DATAGRAM_LARGEST,
-				    &arguments->bytes);
-	}
-}
-
-/* Returns the exit status, or -1 to go on. */
-static int parse(int argc, char **argv, struct arguments *arguments)
+static void parse(int argc, char **argv, struct arguments *arguments)
 {
 	static const struct option table[] = {
 		{ "to", required_argument, NULL, 't' },
@@ -120,42 +99,42 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
+	int code;
 
-	*arguments = (struct arguments){
-		.port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64
-	};
-	opterr = 0;
-	for (;;) {
-		int at = optind, code = getopt_long(argc, argv, "+:", table, NULL);
-
+	/* As err() says it. */
+	argv[0] = program_invocation_short_name;
+	while ((code = getopt_long(argc, argv, "+", table, NULL)) != -1)
 		switch (code) {
-		case -1:
-			if (optind < argc) {
-				fprintf(stderr, "client: unexpected argument '%s'; see --help\n",
-					argv[optind]);
-				return EXIT_USAGE;
-			}
-			if (arguments->to.s_addr == htonl(INADDR_ANY)) {
-				fputs("client: --to is missing; see --help\n", stderr);
-				return EXIT_USAGE;
-			}
-			return -1;
+		case 't':
+			arguments->to = address("to");
+			break;
+		case 's':
+			arguments->source = address("source");
+			break;
+		case 'p':
+			arguments->port = number("port", 1, 65535);
+			break;
+		case 'c':
+			arguments->count = number("count", 1, 1000000000);
+			break;
+		case 'i':
+			arguments->interval_us = number("interval", 0, 10000000);
+			break;
+		case 'b':
+			arguments->bytes =
+				number("bytes", sizeof(struct datagram), DATAGRAM_LARGEST);
+			break;
 		case 'h':
 			fputs(usage, stdout);
-			return fflush(stdout) || ferror(stdout) ? EXIT_FAILED : EXIT_SENT;
-		case ':':
-			fprintf(stderr, "client: %s needs a value; see --help\n", argv[at]);
-			return EXIT_USAGE;
-		case '?':
-			fprintf(stderr,
-				"client: unknown, ambiguous or misused option '%s'; see --help\n",
-				argv[at]);
-			return EXIT_USAGE;
+			exit(fflush(stdout) ? EXIT_FAILED : EXIT_SENT);
 		default:
-			if (!parse_value(code, arguments))
-				return EXIT_USAGE;
+			/* getopt_long() has described it. */
+			exit(EXIT_USAGE);
 		}
-	}
+	if (optind < argc)
+		errx(EXIT_USAGE, "unexpected argument '%s'; see --help", argv[optind]);
+	if (arguments->to.s_addr == htonl(INADDR_ANY))
+		errx(EXIT_USAGE, "--to is missing; see --help");
 }
 
 /* A connected socket reports a missing route at once, and ICMP errors for its datagrams. */
@@ -167,26 +146,14 @@ static int open_socket(const struct arguments *arguments)
 				  .sin_addr = arguments->to };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0) {
-		fprintf(stderr, "client: cannot make a UDP socket: %s\n", strerror(errno));
-		return -1;
-	}
-	if (arguments->source.s_addr != htonl(INADDR_ANY) &&
-	    bind(fd, (struct sockaddr *)&source, sizeof(source))) {
-		fprintf(stderr, "client: cannot send from that --source: %s\n", strerror(errno));
-		goto fail;
-	}
-	if (connect(fd, (struct sockaddr *)&to, sizeof(to))) {
-		fprintf(stderr, "client: no route to that address: %s%s\n", strerror(errno),
-			errno == ENETUNREACH
-				? "; add a route through the machine that measures, see --help"
-				: "");
-		goto fail;
-	}
+	if (fd < 0)
+		err(EXIT_FAILED, "cannot make a UDP socket");
+	if (bind(fd, (struct sockaddr *)&source, sizeof(source)))
+		err(EXIT_FAILED, "cannot send from that --source");
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
+		err(EXIT_FAILED, "no route to that address through the machine that measures (see "
+				 "--help)");
 	return fd;
-fail:
-	close(fd);
-	return -1;
 }
 
 static void sleep_until(int64_t ns)
@@ -244,33 +211,26 @@ static int send_all(int fd, const struct arguments *arguments, struct result *re
 
 int main(int argc, char **argv)
 {
+	struct arguments arguments = {
+		.port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64
+	};
 	struct result result = { 0 };
-	struct arguments arguments;
 	char to[INET_ADDRSTRLEN];
-	int fd, err, status = parse(argc, argv, &arguments);
+	int error;
 
-	if (status >= 0)
-		return status;
-	fd = open_socket(&arguments);
-	if (fd < 0)
-		return EXIT_FAILED;
-	err = send_all(fd, &arguments, &result);
-	close(fd);
+	parse(argc, argv, &arguments);
+	error = -send_all(open_socket(&arguments), &arguments, &result);
 	inet_ntop(AF_INET, &arguments.to, to, sizeof(to));
 	printf("sent %lld datagrams of %lld bytes to %s:%lld in %.3f s, %lld of them late\n",
 	       (long long)result.sent, (long long)arguments.bytes, to, (long long)arguments.port,
 	       result.seconds, (long long)result.late);
+	if (fflush(stdout))
+		err(EXIT_FAILED, "cannot write the result");
 	if (result.refused)
-		fprintf(stderr,
-			"client: %lld datagrams were refused, the last one: %s; is network "
-			"--remote "
-			"running with this address and --port, and is its machine forwarding?\n",
-			(long long)result.refused, strerror(result.refusal));
-	if (err)
-		fprintf(stderr, "client: cannot send: %s\n", strerror(-err));
-	if (fflush(stdout)) {
-		fprintf(stderr, "client: cannot write the result: %s\n", strerror(errno));
-		return EXIT_FAILED;
-	}
-	return err ? EXIT_FAILED : EXIT_SENT;
+		warnx("%lld datagrams were refused, the last one: %s; is network --remote running "
+		      "with this address and --port, and is its machine forwarding?",
+		      (long long)result.refused, strerror(result.refusal));
+	if (error)
+		errx(EXIT_FAILED, "cannot send: %s", strerror(error));
+	return EXIT_SENT;
 }

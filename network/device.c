@@ -13,21 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Split "A.B.C.D/N" into the address and N. */
-static bool split_address(const char *text, struct in_addr *address, long *bits)
-{
-	const char *slash = strchr(text, '/');
-	char dotted[INET_ADDRSTRLEN], *end;
-
-	if (!slash || slash - text >= (ptrdiff_t)sizeof(dotted))
-		return false;
-	memcpy(dotted, text, slash - text);
-	dotted[slash - text] = 0;
-	*bits = strtol(slash + 1, &end, 10);
-	return inet_pton(AF_INET, dotted, address) == 1 && slash[1] >= '0' && slash[1] <= '9' &&
-	       !*end;
-}
-
 /*
  * The peer is the first address of the subnet that is not the device's own. The kernel routes a
  * packet to it to the device.
@@ -37,13 +22,16 @@ static int parse_address(struct klat_run *run)
 	const struct options *o = run->options;
 	struct state *state = run->state;
 	uint32_t address, mask;
-	long bits;
+	char dotted[INET_ADDRSTRLEN], digits[3], rest;
+	int bits;
 
-	if (!split_address(o->address, &state->address, &bits))
+	if (sscanf(o->address, "%15[0-9.]/%2[0-9]%c", dotted, digits, &rest) != 2 ||
+	    inet_pton(AF_INET, dotted, &state->address) != 1)
 		return klat_usage(run,
 				  "--address takes an IPv4 address with a prefix, for example %s, "
 				  "not '%s'",
 				  DEFAULT_ADDRESS, o->address);
+	bits = atoi(digits);
 	if (bits < 8 || bits > 30)
 		return klat_usage(run, "--address %s: the prefix is out of range: 8 to 30",
 				  o->address);

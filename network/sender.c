@@ -18,7 +18,7 @@
 #define SETTLE_RANDOM_NS 8000
 /* On one CPU, the sender's sleep, and the largest number of sleeps for one packet. */
 #define NAP_NS 50000
-#define NAP_RANDOM_BITS 14
+#define NAP_RANDOM_NS 16384
 #define MAX_NAPS 20000
 
 static bool is_read(const struct state *state, uint32_t generation, uint64_t lost_ticks)
@@ -50,22 +50,15 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 			  MAX_ATTEMPTS);
 }
 
-/* The multiplier and increment of Numerical Recipes; the upper bits are the random ones. */
-static uint32_t draw(uint32_t *random, int bits)
-{
-	*random = *random * 1664525 + 1013904223;
-	return *random >> (32 - bits);
-}
-
 /* Sleep until L spins for this generation. */
-static int nap_until_announced(struct state *state, uint32_t generation, uint32_t *random)
+static int nap_until_announced(struct state *state, uint32_t generation, uint64_t *seed)
 {
 	for (int nap = 0; nap < MAX_NAPS; nap++) {
 		bool announced =
 			__atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation &&
 			!__atomic_load_n(&state->resting, __ATOMIC_RELAXED);
 
-		klat_nap(NAP_NS + draw(random, NAP_RANDOM_BITS));
+		klat_nap(NAP_NS + klat_draw(seed) % NAP_RANDOM_NS);
 		/* L announced before this sleep, so it spun during the sleep. */
 		if (announced)
 			return 0;
@@ -79,7 +72,7 @@ int send_packets_between(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
 				     .stream = htonl(state->stream) };
-	uint32_t random = state->stream;
+	uint64_t seed = state->stream;
 	int err = 0;
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
@@ -87,7 +80,7 @@ int send_packets_between(struct klat_worker *worker)
 		uint64_t sent;
 
 		klat_iteration(worker, i);
-		err = nap_until_announced(state, generation, &random);
+		err = nap_until_announced(state, generation, &seed);
 		if (err)
 			break;
 		datagram.sequence = htonl(generation);
@@ -112,7 +105,7 @@ int send_packets(struct klat_worker *worker)
 	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
 		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
 		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
-	uint32_t random = state->stream;
+	uint64_t seed = state->stream;
 	int err = 0;
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
@@ -123,7 +116,7 @@ int send_packets(struct klat_worker *worker)
 		err = klat_spin_until(worker, &state->announced, generation);
 		if (err)
 			break;
-		klat_spin(settle + (settle_random * draw(&random, 16) >> 16));
+		klat_spin(settle + klat_draw(&seed) % settle_random);
 		err = send_until_read(worker, &datagram, generation, lost_ticks);
 		klat_stamp_end(worker); /* checks the CPU */
 	}
