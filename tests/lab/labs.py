@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,35 @@ def write_session(
     facts: dict[str, Any] = {"experiment": planned.facts(), "boot": number, "round": boot.round}
     (path / "run.json").write_text(json.dumps({"schema": 1, "lab": facts}))
     return session
+
+
+def header(state: str, data: bytes) -> bytes:
+    line = f"klat-lab 1 {state} {len(data)} {hashlib.sha256(data).hexdigest()}\n"
+    return line.encode().ljust(512, b"\0")
+
+
+def member(name: str, data: bytes = b"", **fields: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info
+
+
+def tar_of(*members: tuple[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in members:
+            archive.addfile(member(name, data), io.BytesIO(data))
+    return written.getvalue()
+
+
+def tar_of_directory(path: Path) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for member in sorted(path.iterdir()):
+            archive.add(member, member.name)
+    return written.getvalue()
 
 
 def hash_of(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from labs import experiment
+from labs import experiment, header, tar_of_directory
 from written_sessions import SyntheticSession
 
 from klat.record import lab_files, plan_csv
@@ -204,11 +203,7 @@ def delivered(directory: Path, planned: Experiment, log: str, **rows: str) -> gu
         record.run(metrics, run.benchmark, status=status, reason="r", **place)
     (record.path / "lab").mkdir()
     (record.path / "lab/programs.log").write_text(log)
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for path in sorted(record.path.iterdir()):
-            archive.add(path, path.name)
-    return guest.Delivery("complete", written.getvalue())
+    return guest.Delivery("complete", tar_of_directory(record.path))
 
 
 def orders(planned: Experiment, benchmark: str) -> list[int]:
@@ -290,11 +285,6 @@ def test_a_boot_is_not_stored_through_another_users_link(tmp_path: Path, theirs:
 
 
 # Results ------------------------------------------------------------------------------------------
-
-
-def header(state: str, data: bytes) -> bytes:
-    line = f"klat-lab 1 {state} {len(data)} {hashlib.sha256(data).hexdigest()}\n"
-    return line.encode().ljust(512, b"\0")
 
 
 def on_disk(path: Path, head: bytes, data: bytes) -> Path:

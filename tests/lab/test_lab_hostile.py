@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import planted
 import pytest
-from labs import Lab, experiment
+from labs import Lab, experiment, member, tar_of, tar_of_directory
 from written_sessions import SyntheticSession
 
 from klat.lab import collect, guest
@@ -22,22 +21,6 @@ from klat.lab.boot_failures import BootFailure, ResultsIncomplete
 from klat.record.session import read_session
 
 EVIDENCE = collect.Evidence({"console.log": b"said"}, {}, ["klat"])
-
-
-def member(name: str, data: bytes = b"", **fields: object) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    for key, value in fields.items():
-        setattr(info, key, value)
-    return info
-
-
-def tar_of(*members: tuple[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name, data in members:
-            archive.addfile(member(name, data), io.BytesIO(data))
-    return written.getvalue()
 
 
 def with_size(field: bytes) -> bytes:
@@ -81,6 +64,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a list": lambda: tar_of(("session.json", b"[]")),
     "a directory": lambda: tar_of(("session.json/x", b"")),
     "digits": lambda: tar_of(("session.json", b'{"schema": ' + b"9" * 5000 + b"}")),
+    "a file in place of the lab's directory": lambda: tar_of(("lab", b"")),
+    "the host's console": lambda: tar_of(("lab/console.log", b"")),
+    "a directory in place of the host's file": lambda: tar_of(("run.json/x", b"")),
     "random": lambda: hashlib.shake_256(b"x").digest(1 << 20),
 }
 
@@ -162,11 +148,7 @@ def a_record(directory: Path, boot: int) -> bytes:
     own = {"label": "planted", "mode": "counted", "unit": "instructions", "boot_id": f"boot-{boot}"}
     record = SyntheticSession(directory / f"record-{boot}", **own)
     record.run({"round_trip": [5] * 10}, order=1, run=1)
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for path in sorted(record.path.iterdir()):
-            archive.add(path, path.name)
-    return written.getvalue()
+    return tar_of_directory(record.path)
 
 
 def delivering(lab: Lab, directory: Path, *tars: bytes) -> tuple[list[str], dict[str, str]]:
