@@ -70,47 +70,41 @@ static bool first_of_role(const struct klat_run *run, int index)
 	return true;
 }
 
-/* "writer=1;reader=2": the sums, over the workers of each role, of the int64_t at `offset` in
- * struct klat_worker. Empty if any of them is unknown (-1). */
+static int64_t value_of(const struct klat_worker *worker, size_t offset)
+{
+	return *(const int64_t *)((const char *)worker + offset);
+}
+
+/* "writer=1;reader=2": for each role the sum of the int64_t at `offset` in struct klat_worker.
+ * Empty if any of them is unknown (-1). */
 static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 {
-	char text[1024] = "";
-	size_t length = 0;
+	const struct klat_worker *workers = run->workers;
 
+	fputc(',', out);
+	for (int i = 0; i < run->worker_count; i++)
+		if (value_of(&workers[i], offset) < 0)
+			return;
 	for (int i = 0; i < run->worker_count; i++) {
 		int64_t sum = 0;
 
 		if (!first_of_role(run, i))
 			continue;
-		for (int j = i; j < run->worker_count; j++) {
-			int64_t value = *(const int64_t *)((const char *)&run->workers[j] + offset);
-
-			if (strcmp(run->workers[j].role, run->workers[i].role))
-				continue;
-			if (value < 0) {
-				fputc(',', out);
-				return;
-			}
-			sum += value;
-		}
-		length += snprintf(text + length, sizeof(text) - length, "%s%s=%lld",
-				   length ? ";" : "", run->workers[i].role, (long long)sum);
+		for (int j = i; j < run->worker_count; j++)
+			if (!strcmp(workers[j].role, workers[i].role))
+				sum += value_of(&workers[j], offset);
+		fprintf(out, "%s%s=%lld", i ? ";" : "", workers[i].role, (long long)sum);
 	}
-	field(out, text);
 }
 
 static void policy_field(FILE *out, const struct klat_run *run)
 {
-	char text[1024] = "";
-	size_t length = 0;
-
+	fputc(',', out);
 	for (int i = 0; i < run->worker_count; i++)
 		if (first_of_role(run, i))
-			length += snprintf(text + length, sizeof(text) - length, "%s%s=%s:%d",
-					   length ? ";" : "", run->workers[i].role,
-					   klat_policy_name(run->workers[i].policy_obtained),
-					   run->workers[i].priority_obtained);
-	field(out, text);
+			fprintf(out, "%s%s=%s:%d", i ? ";" : "", run->workers[i].role,
+				klat_policy_name(run->workers[i].policy_obtained),
+				run->workers[i].priority_obtained);
 }
 
 static void irq_field(FILE *out, const struct klat_run *run, const char *row)

@@ -131,7 +131,8 @@ static void describe_hang(struct klat_run *run)
 			slowest = &run->workers[i];
 	if (run->worker_count)
 		klat_error(run, ETIMEDOUT,
-			   "no progress for %d s: the %s on CPU %d is at iteration %lld",
+			   "no progress for %d s: the %s on CPU %d is at iteration %lld; is "
+			   "another real-time task on this CPU?",
 			   run->patience, slowest->noun, slowest->cpu,
 			   (long long)slowest->iteration);
 	else
