@@ -6,13 +6,15 @@
  *     H: wait for L, end1, start2, signal L
  *
  * One hand-off is ((end1-start1)+(end2-start2))/2: a constant offset between the two CPUs' counters
- * cancels. Not timed: what H does between end1 and start2. H stores the number of the turn with its
- * stamps, so that L never pairs stamps of different turns.
+ * cancels.
+ * Not timed: what H does between end1 and start2.
  *
- * The traps: a wait without a predicate loses a signal that comes first, and a lock that its owner
- * can take again at once is not handed over. So mutexes are handed over in a rotation of three: L
- * starts with locks 0 and 2, H with lock 1. In each turn a thread unlocks the lock that the other
- * waits for, and then waits for the lock that the other holds.
+ * Traps:
+ * - L must not pair stamps of different turns. So H stores the number of the turn with its stamps.
+ * - A wait without a predicate loses a signal that comes first.
+ * - A lock that its owner can take again at once is not handed over. So three mutexes rotate: L
+ *   starts with locks 0 and 2, H with lock 1. In each turn a thread unlocks the lock that the other
+ *   waits for, and then waits for the lock that the other holds.
  */
 #include "klat.h"
 #include "sync/sync.h"
@@ -188,7 +190,7 @@ static int low(struct klat_worker *worker)
 		uint64_t start1, end1, start2, end2;
 
 		klat_iteration(worker, i);
-		/* Two threads that only wait for each other leave their one CPU no idle time. */
+		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
 		if (locks &&

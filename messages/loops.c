@@ -10,10 +10,11 @@
  * One hop is ((taken-sent)+(got-answered))/2: a constant offset between the two CPUs' counters
  * cancels. Not timed: what the spoke does between taken and answered.
  *
- * The traps: the owner of a queue that is never empty never sleeps, so "with a wakeup" then means
- * only the cost of the system call. The evidence counts the waits. And the timer that every pass of
- * a loop arms, the lock around it, and the memory of each message cost more than the queue, so each
- * of them is an option.
+ * Traps:
+ * - The owner of a queue that is never empty never sleeps. "With a wakeup" then means only the cost
+ *   of the system call. So the evidence counts the waits.
+ * - A pass of a loop arms a timer, takes its lock and allocates memory for each message. These cost
+ *   more than the queue. So each is an option.
  */
 #include "messages.h"
 
@@ -21,7 +22,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* See klat_rest(), which cannot be used: the hub has to hold the messages first. */
+/* As in klat_rest(), which does not fit: the hub must hold the messages first. */
 #define REST_EVERY_MS 40
 #define REST_NS 6000000
 

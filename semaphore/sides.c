@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A producer hands items to a consumer over two semaphores, free slots and items. It burns CPU for
- * longer than the consumer does, so that the consumer sleeps once for each item. Timed: from before
- * the post to after the consumer's wait (wake), and on the producer's CPU from the end of one item
- * to the end of the next, with semaphores (item) and without (bare). Both run the same code with
- * the same stamps and shared stores; without semaphores the calls do nothing. The difference is
- * what the semaphores cost. Not timed: the time between two stretches.
+ * A producer hands items to a consumer over two semaphores: free slots and items. It works longer
+ * for an item than the consumer, so the consumer sleeps once for each item.
  *
- * The traps: a burn that spins until a point in time hides interruptions, so the burn is a fixed,
- * calibrated amount of work. And the same work takes longer at another time, so stretches with and
- * without semaphores alternate within the run.
+ * Timed:
+ * - wake: from before the post until the consumer's wait returns.
+ * - item and bare: on the producer's CPU, from the end of one item to the end of the next, with
+ *   semaphores and without. Both run the same code with the same stamps and shared stores; in bare
+ *   the calls do nothing. The difference is the cost of the semaphores.
+ * Not timed: the time between two stretches.
+ *
+ * Traps:
+ * - Work that spins until a point in time hides interruptions. So it is a fixed, calibrated amount.
+ * - The same work takes longer at another time. So stretches with and without semaphores alternate.
  */
 #include "semaphore.h"
 

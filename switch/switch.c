@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two threads, or two processes, that take turns on one CPU. Timed in every iteration: one switch,
- * from a stamp of the side that leaves the CPU to the first stamp of the side that runs next. With
- * --by yield a side calls sched_yield(), after which the equal of a real-time class runs. With --by
- * futex it wakes the other side and waits. The next switch goes the other way. Not timed: the time
- * between two switches.
+ * Two threads, or two processes, that take turns on one CPU. With --by yield a side calls
+ * sched_yield(), and the other side of the same real-time priority runs. With --by futex a side
+ * wakes the other one and waits.
  *
- * The traps: half of a round trip hides a difference between its two directions, and a yield that
- * returns without switching looks like a fast switch. So the kernel must have counted a switch for
- * each sample. And the kernel looks up a private futex on another path than a shared one, so
- * threads use the shared one too: the two peers differ in the address space alone.
+ * Timed: one switch, from a stamp of the side that leaves the CPU to the first stamp of the side
+ * that runs next. The next switch goes the other way.
+ * Not timed: the time between two switches.
+ *
+ * Traps:
+ * - Half of a round trip hides a difference between its directions. So each switch has its stamps.
+ * - A yield that returns without switching looks like a fast switch. So the kernel must have
+ * counted a switch for each sample.
+ * - The kernel looks up private and shared futexes on different paths. So threads use a shared one,
+ *   too, and the two peers differ only in the address space.
  */
 #include "klat.h"
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several initiators of one process, each with pages of its own, at work in the same moment: what a
- * program meets whose threads map and unmap memory. Each call is timed, and the time from the first
- * one's begin to the last one's end. The trap: threads that start one after the other meet nobody,
- * so they gather spinning, and each operation must be seen to overlap with another's.
+ * Several initiators in one process, each with its own pages, unmap at the same time, as in a
+ * program whose threads map and unmap memory.
+ *
+ * Timed: each call, and the time from the begin of the first call to the end of the last.
+ *
+ * Trap: threads that start one after the other do not compete. So they wait for each other in a
+ * spin, and each operation must overlap with another one.
  */
 #include "tlbflush.h"
 
@@ -18,8 +21,8 @@ enum {
 };
 
 /*
- * The count of arrivals at which all are at this meeting point. A contender may rest, sleeping,
- * while it waits for those that still prepare; at STARTING all are awake again.
+ * The count of arrivals when all contenders have reached this meeting point. At PREPARED a
+ * contender may sleep while it waits for the others. At STARTING all are awake.
  */
 static uint32_t all_at(const struct klat_run *run, int64_t i, int point)
 {
@@ -47,7 +50,6 @@ static bool met_another(const struct options *o, const struct state *state, int 
 	return false;
 }
 
-/* From the first begin to the last end. */
 static uint64_t time_together(const struct options *o, const struct state *state)
 {
 	uint64_t begin = state->contenders[0].begin, end = state->contenders[0].end;
@@ -83,7 +85,7 @@ int contender(struct klat_worker *worker)
 		err = meet(worker, i, PREPARED);
 		if (!err)
 			err = meet(worker, i, STARTING);
-		/* One after the other, as they finish. */
+		/* The fault "apart": each waits until the one before has finished. */
 		if (!err && apart)
 			err = klat_spin_until(worker, &state->arrived,
 					      all_at(run, i, STARTING) + worker->index);
@@ -130,7 +132,7 @@ void verify_contention(struct klat_run *run)
 		  .reason = "operations of two initiators overlapped in only {got} of {wanted} "
 			    "iterations",
 		  .unless = alone },
-		/* An initiator that sleeps for the address space's lock gets no shootdown. */
+		/* An initiator that sleeps on the lock of the address space gets no shootdown. */
 		{ "least_delivered", .got = least, .unless = alone },
 		{ "most_delivered", most, KLAT_AT_MOST, most_flushes(o, expected),
 		  .reason = "shootdowns of other processes reached an initiator", .disturbs = true,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The pages of one initiator: where they lie, and what is done to them. */
+/* The pages of one initiator. */
 #include "tlbflush.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 
 /*
- * Where the pages go. Kept: the second page of an inaccessible reservation whose first page and
- * rest share page tables with them. Freed: the beginning of an empty stretch of whole tables.
+ * With --page-table kept, an inaccessible reservation surrounds the pages and shares their page
+ * tables. With freed, nothing else is mapped in these page tables.
  */
 char *find_place(const struct options *o)
 {
@@ -35,15 +35,15 @@ int map_pages(const struct options *o, char *place)
 	return mapped == MAP_FAILED ? -errno : 0;
 }
 
-/* Writing, for reading would map the shared page of zeros. */
+/* A read would map the shared zero page. */
 void touch_pages(const struct options *o, char *pages)
 {
 	for (int64_t page = 0; page < o->pages; page++)
 		*(volatile char *)(pages + page * PAGE) = 1;
 }
 
-/* How many faults first touches take is the kernel's affair; any other fault of the initiator is
- * not expected. */
+/* The evidence allows the initiator these faults and no others. The kernel may map several pages in
+ * one fault. */
 int64_t touch_counting_faults(const struct options *o, char *pages)
 {
 	struct rusage before, after;
@@ -80,7 +80,7 @@ int64_t flushes_of(const struct options *o)
 
 int64_t most_flushes(const struct options *o, int64_t expected)
 {
-	/* A large munmap frees, and flushes, in batches. */
+	/* A large munmap frees in batches, with a flush for each. */
 	return o->operation == MPROTECT || o->pages <= 256 ? expected * 21 / 20 : INT64_MAX;
 }
 

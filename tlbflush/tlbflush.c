@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An initiator removes pages that responders on other CPUs have in their TLBs. Timed: the system
- * call on the initiator's CPU, and on each responder the longest gap between two readings of its
- * counter while that call runs, which is its interruption. Not timed: mapping and touching. The
- * trap: the kernel interrupts only CPUs that run a thread of the address space just then, so
- * responders that sleep at a barrier are not part of any shootdown (unless page tables are freed);
- * so they spin in user mode, and /proc/interrupts has to show one interrupt for each of them and
- * iteration. Generations, not addresses, tell the responders of new pages, for an address comes
- * back. In an emulator a gap may be one that its host made, so there the responder tells by a mark
- * that only an interrupt takes away. Several initiators are another measurement, of contention.c.
+ * An initiator removes pages that responders on other CPUs have in their TLBs.
+ *
+ * Timed: the system call on the initiator's CPU. On each responder, its interruption: the longest
+ * gap between two readings of its counter while the call runs.
+ * Not timed: mapping and touching the pages.
+ *
+ * Traps:
+ * - The kernel interrupts only CPUs that run a thread of the address space at that moment (except
+ *   to free page tables). Responders that sleep get no shootdown. So they spin in user mode, and
+ *   /proc/interrupts must show an interrupt for each responder and iteration.
+ * - New pages have the address of the old ones. So a generation announces them to the responders.
+ * - In an emulator the host also makes gaps. There the responder uses a mark that only an interrupt
+ *   clears.
+ *
+ * Several initiators are another measurement: contention.c.
  */
 #include "tlbflush.h"
 
@@ -22,7 +28,7 @@ static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL 
 static const char *const responder_states[] = { "running", "sleeping", NULL };
 static const char *const page_tables[] = { "kept", "freed", NULL };
 
-/* The initiator's wait before it begins. Responders need about 10 ns to start watching. */
+/* The initiator waits this long. Responders need about 10 ns to start watching. */
 #define SETTLE_NS 1000
 
 static const struct options defaults = { .responders = -1, .pages = 1 };
@@ -63,7 +69,6 @@ static const struct klat_published published[] = {
 	  "2 CPUs, munmap, mean of 500 runs, sd 12548.6; Linux, 2013, responders asleep" },
 };
 
-/* Initiators alone: the CPUs and metrics are other ones. */
 static int configure_contention(struct klat_run *run)
 {
 	struct options *o = run->options;
@@ -90,9 +95,8 @@ static int configure_responders(struct klat_run *run)
 
 		if (available < 0)
 			return klat_usage(run, "cannot count the CPUs: give --responders");
-		/* A machine with a single CPU has no shootdown, and the teardown is measured by
-		 * itself. Where only one of several may be used, the run is skipped with that
-		 * reason. */
+		/* A machine of one CPU has no shootdowns: measure the teardown of page tables. If
+		 * only one CPU of several may be used, the run is skipped. */
 		o->responders = available > 1 ? available - 1 : !run->one_cpu;
 	}
 	if (o->responder_state == SLEEPING && o->responders == 0)
@@ -110,10 +114,10 @@ static int configure(struct klat_run *run)
 
 	if (o->page_table == FREED && o->operation != MUNMAP)
 		return klat_usage(run, "--page-table freed goes with --operation munmap");
-	/* A table in the middle would hold nothing but pages of the operation. */
+	/* More pages would fill a whole page table, which munmap then frees. */
 	if (o->page_table == KEPT && o->operation == MUNMAP && o->pages > 1022)
 		return klat_usage(run, "--pages above 1022 need --page-table freed");
-	/* A fault of several: they take turns. */
+	/* The fault "apart" makes several initiators take turns. */
 	if (klat_planted(run, "apart") && !o->initiators)
 		o->initiators = 2;
 	return o->initiators ? configure_contention(run) : configure_responders(run);
@@ -161,7 +165,7 @@ static int initiator(struct klat_worker *worker)
 		err = await_touched(worker, o->responders, generation);
 		if (err)
 			break;
-		/* Sleeping takes responders longer. */
+		/* Responders need more time to fall asleep. */
 		if (sleeping)
 			klat_sleep(worker, 100000);
 		else
@@ -170,8 +174,8 @@ static int initiator(struct klat_worker *worker)
 		klat_inject(run, i);
 		err = operate(o, pages);
 		samples[i] = klat_stamp_end(worker) - begin;
-		/* Restoring may flush as well: sleepers must not be awake for it, watchers must not
-		 * have it in their gap. */
+		/* restore() may flush, too. Sleepers must still sleep then, and watchers must not
+		 * count it as a gap. */
 		if (sleeping && !err)
 			err = restore(o, pages);
 		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
@@ -189,8 +193,8 @@ static bool is_finished(struct state *state, uint32_t generation)
 	return (int32_t)(__atomic_load_n(&state->finished, __ATOMIC_ACQUIRE) - generation) >= 0;
 }
 
-/* The longest gap between consecutive counter readings until the operation is over, and once more
- * for one that ends with it. */
+/* The longest gap between two counter readings until the operation is over. One more reading
+ * catches a gap that ends with the operation. */
 static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t generation)
 {
 	uint64_t last = klat_stamp_end(worker), longest = 0;
@@ -208,15 +212,13 @@ static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t 
 	return longest;
 }
 
-/*
- * Where the counter tells no time it is not read: in an emulator all CPUs' readings take one lock,
- * whose holder the host may have stopped.
- */
+/* For emulators. Without counter readings: they take a lock of all CPUs, and the host may have
+ * stopped the CPU that holds it. */
 static bool watch_mark(struct klat_worker *worker, struct state *state, uint32_t generation)
 {
 	while (!is_finished(state, generation))
 		;
-	klat_stamp_end(worker); /* for its proof of the CPU */
+	klat_stamp_end(worker); /* checks the CPU */
 	return klat_arch_mark_lost();
 }
 
@@ -263,9 +265,9 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	/* A huge page counts as one, and has no page table. */
+	/* A huge page has no page table. */
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
-		return klat_error(run, errno, "cannot do without huge pages: %m");
+		return klat_error(run, errno, "cannot disable transparent huge pages: %m");
 	for (int64_t c = 0; c < o->initiators; c++)
 		klat_worker_add(run, "initiator", c, KLAT_HIGH, contender);
 	if (o->initiators)
@@ -277,10 +279,8 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-/*
- * Iterations in which the responder saw itself interrupted: where the counter tells time, those
- * whose gap was not just the loop but at least ten empty brackets.
- */
+/* Iterations in which the responder saw an interruption: a gap of at least ten empty brackets. In
+ * an emulator: a cleared mark. */
 static int64_t count_interrupted(const struct klat_run *run, const struct klat_worker *worker)
 {
 	const uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
@@ -309,7 +309,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
 		gaps = seen < gaps ? seen : gaps;
-		/* A responder may rest, and get none, while restore() goes on. */
+		/* A responder that rests during restore() gets no interrupt. */
 		if (delivered > 0 && o->operation == MPROTECT)
 			delivered += worker->rests;
 		reached += klat_is_met(KLAT_MOSTLY, delivered, expected);
@@ -334,7 +334,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 	klat_require(run, evidence);
 }
 
-/* The limit for shootdowns elsewhere: less than one in `share` iterations, or 10. */
+/* The most shootdowns on other CPUs: fewer than one in `share` iterations, or 10. */
 static int64_t most_elsewhere(const struct klat_run *run, int share)
 {
 	const int64_t most = (klat_made(run) - 1) / share;

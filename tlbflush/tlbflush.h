@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of tlbflush share: one initiator and its responders, or several initiators. */
+/* One initiator with its responders, or several initiators. */
 #ifndef TLBFLUSH_H
 #define TLBFLUSH_H
 
@@ -36,7 +36,7 @@ struct options {
 struct contender {
 	uint64_t begin, end; /* of its operation in this iteration */
 	int64_t operations;  /* done, warm-up included */
-	int64_t met;         /* timed ones during which another contender's went on */
+	int64_t met;         /* timed operations that overlapped with another contender's */
 } KLAT_ALIGNED;
 
 struct state {
@@ -45,22 +45,22 @@ struct state {
 	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
 	struct {
 		uint32_t touched;    /* generation whose pages this responder has written to */
-		int64_t interrupted; /* iterations in which its mark was taken away */
+		int64_t interrupted; /* iterations that cleared its mark */
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
-	uint32_t arrived KLAT_ALIGNED; /* contenders at their meeting points, all added up */
+	uint32_t arrived KLAT_ALIGNED; /* arrivals at meeting points, of all contenders */
 	struct contender contenders[MAX_RESPONDERS + 1];
 };
 
-/* pages.c: NULL where there is no memory. */
+/* pages.c */
+/* NULL without memory. */
 char *find_place(const struct options *o);
 int map_pages(const struct options *o, char *place);
 void touch_pages(const struct options *o, char *pages);
 int64_t touch_counting_faults(const struct options *o, char *pages);
 int operate(const struct options *o, char *pages);
-/* Shootdowns that one iteration sends to each CPU: by operate(), and by restore() where pages are
- * there. */
+/* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
 int64_t flushes_of(const struct options *o);
-/* More shootdowns than this, where `expected` are sent, come from other processes too. */
+/* If `expected` are sent, more shootdowns than this show those of other processes. */
 int64_t most_flushes(const struct options *o, int64_t expected);
 int restore(const struct options *o, char *pages);
 
