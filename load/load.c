@@ -262,11 +262,10 @@ static void help(void)
 {
 	puts("Usage: load NAME [--cpu N]\n"
 	     "       load --list\n\n"
-	     "Keeps the kernel busy with one kind of work, under SCHED_OTHER, until it is killed "
-	     "or\n"
-	     "its parent ends. --cpu holds it to one CPU. Leaves nothing behind.\n");
+	     "Keeps the kernel busy with one kind of work, under SCHED_OTHER, until it is\n"
+	     "killed or its parent ends. --cpu runs it on one CPU. It leaves nothing behind.\n");
 	list(stdout);
-	puts("\nExit status: 1 the work failed; 2 usage.");
+	puts("\nExit status: 1 the work failed; 2 wrong command line.");
 }
 
 static int usage(const char *format, const char *word)

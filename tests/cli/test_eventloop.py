@@ -389,7 +389,7 @@ def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path: Path) -> No
     words = ["make", "-n", "-C", str(ROOT), f"DASYNQ={tmp_path}", f"OUT={tmp_path}/out"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"DASYNQ={tmp_path}: there is no dasynq.h" in done.stderr
+    assert f"DASYNQ={tmp_path} has no dasynq.h" in done.stderr
 
 
 def with_dasynq(headers: str | Path, out: Path) -> Path:
