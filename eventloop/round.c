@@ -132,7 +132,7 @@ static void add_tally(struct tally *sum, const struct tally *tally)
 /* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
 static void rest(struct klat_worker *worker, int64_t round_ns)
 {
-	if (round_ns < 40000000)
+	if (round_ns < KLAT_SPIN_NS)
 		klat_rest(worker);
 	else
 		klat_sleep(worker, round_ns / 8);

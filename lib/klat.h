@@ -281,11 +281,17 @@ int klat_sleep_until(struct klat_worker *worker, int64_t ns);
 void klat_rest_begins(struct klat_worker *worker);
 void klat_rest_ends(struct klat_worker *worker);
 
+/* How long a real-time thread may spin, and how long it then sleeps. It spins for 87 % of the time.
+ * The kernel stops it at 95 %. */
+#define KLAT_SPIN_NS 40000000
+#define KLAT_REST_NS 6000000
+
 /*
- * Between iterations: sleep 6 ms if the worker has not slept here for 40 ms. True if it slept.
- * Without this, a spinning real-time thread uses up the runtime of its class (sched_rt_runtime_us,
- * 95 % of a second), and the kernel stops it for 50 ms. In an emulator the sleep grows with the
- * time since the last one. A worker without a real-time priority never sleeps here.
+ * Between iterations: sleep KLAT_REST_NS if the worker has not slept here for KLAT_SPIN_NS. True if
+ * it slept. Without this, a spinning real-time thread uses up the runtime of its class
+ * (sched_rt_runtime_us, 95 % of a second), and the kernel stops it for 50 ms. In an emulator the
+ * sleep grows with the time since the last one. A worker without a real-time priority never sleeps
+ * here.
  */
 bool klat_rest(struct klat_worker *worker);
 
@@ -301,7 +307,7 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
  * Convert `ns` to ticks, for limits and spins. Call it before the first iteration. The result is
  * within 1 % if the frequency is not known yet.
  */
-uint64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
+int64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
 
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)
@@ -483,6 +489,9 @@ void klat_bound_offset(struct klat_run *run, int metric);
 
 /* For configure(): how many CPUs the run may use without --cpus, or -errno. */
 int klat_available_cpus(void);
+
+/* Start a thread that is not a worker, under SCHED_OTHER. 0 or -errno. */
+int klat_thread_start(pthread_t *thread, int cpu, void *(*body)(void *), void *argument);
 
 /* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and
  * -`error`. In the format of klat_error(), %m stands for the text of `error`. */

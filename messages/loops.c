@@ -22,10 +22,6 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* As in klat_rest(), which does not fit: the hub must hold the messages first. */
-#define REST_EVERY_MS 40
-#define REST_NS 6000000
-
 static bool timer_is_armed(const struct owner *owner)
 {
 	struct itimerspec left;
@@ -101,7 +97,7 @@ static int rest_and_release(struct klat_worker *worker)
 	int err = 0;
 
 	state->hub.rested = __atomic_add_fetch(&state->costs.resting, 1, __ATOMIC_RELAXED);
-	klat_sleep(worker, REST_NS);
+	klat_sleep(worker, KLAT_REST_NS);
 	for (int64_t t = 0; t < o->threads && !err; t++)
 		if (spokes[t].held) {
 			spokes[t].held = false;
@@ -139,7 +135,7 @@ int hub(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
-	const uint64_t rest_every = REST_EVERY_MS * run->counter_khz;
+	const uint64_t rest_every = klat_ns_to_ticks(run, KLAT_SPIN_NS);
 	/* Stamps of the last answers of the warm-up, of the timed part and of the tail. */
 	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
 	const int64_t timed = run->iterations * o->threads;

@@ -8,16 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A real-time thread should not run for longer without a rest, see klat_rest(). */
-#define STRETCH_NS 40000000
 /*
  * Items without a sample at the beginning of each half of a stretch, at most a quarter of a short
  * one: the consumer slept during the other half, and its caches are cold.
  */
 #define EARLY 4
-
-/* Of a hog. */
-#define STACK_SIZE (64 << 10)
 
 enum {
 	EACH,
@@ -159,24 +154,12 @@ static void *hog_main(void *argument)
 /* Start a hog on `cpu`. It ends with hog_end() or with the process. */
 static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 {
-	pthread_attr_t attributes;
-	/* A cpu_set_t holds only 1024 CPUs. */
-	unsigned long set[8192 / 64] = { 0 };
 	int err;
 
-	set[cpu / 64] |= 1UL << cpu % 64;
 	hog->kind = kind;
-	hog->cpu = cpu;
-	pthread_attr_init(&attributes);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	pthread_attr_setstacksize(&attributes, STACK_SIZE);
-#endif
-	err = pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)set);
-	if (!err)
-		err = pthread_create(&hog->thread, &attributes, hog_main, hog);
-	pthread_attr_destroy(&attributes);
+	err = klat_thread_start(&hog->thread, cpu, hog_main, hog);
 	if (err)
-		return klat_cannot_start(run, err, "a hog");
+		return klat_cannot_start(run, -err, "a hog");
 	hog->started = true;
 	return 0;
 }
@@ -199,10 +182,11 @@ static int setup(struct klat_run *run)
 
 	if (err)
 		return err;
-	state->spin = klat_planted(run, "awake") ? UINT64_MAX : o->spin * run->counter_khz / 1e6;
+	state->spin =
+		klat_planted(run, "awake") ? UINT64_MAX : (uint64_t)klat_ns_to_ticks(run, o->spin);
 	state->stretch = o->items;
-	if (state->stretch > STRETCH_NS / period)
-		state->stretch = STRETCH_NS / period ? STRETCH_NS / period : 1;
+	if (state->stretch > KLAT_SPIN_NS / period)
+		state->stretch = KLAT_SPIN_NS / period ? KLAT_SPIN_NS / period : 1;
 	state->early = state->stretch < 4 * EARLY ? state->stretch / 4 : EARLY;
 	state->items = run->iterations +
 		       (run->iterations + state->stretch - 1) / state->stretch * state->early;
@@ -239,7 +223,7 @@ static void count_figures(struct klat_run *run)
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
 	klat_count(run, "net_ticks", net / run->iterations);
-	klat_count(run, "cpu_net_ticks", cpu * run->counter_khz / 1e6 / state->items);
+	klat_count(run, "cpu_net_ticks", klat_ns_to_ticks(run, cpu) / state->items);
 	klat_count(run, "sleeps_per_1000_items",
 		   consumer->voluntary * 1000 / (klat_observed(run) + consumer->unsampled));
 	if (reschedules >= 0)

@@ -33,7 +33,7 @@ struct options {
 /* A busy thread of the lowest priority that keeps its CPU out of idle states. */
 struct hog {
 	pthread_t thread;
-	int kind, cpu;
+	int kind;
 	bool started;
 	uint32_t stop;
 	int error;

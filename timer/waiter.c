@@ -53,16 +53,6 @@ static struct handler *the_handler;
 /* SIGALRM. Between two waits for a running timer it must not interrupt but stay pending. */
 static sigset_t alarm_set;
 
-static int64_t ns_to_ticks(const struct klat_run *run, int64_t ns)
-{
-	return ns * run->counter_khz / 1e6;
-}
-
-static int64_t ticks_to_ns(const struct klat_run *run, int64_t ticks)
-{
-	return ticks * 1e6 / run->counter_khz;
-}
-
 /* True after a sleep. A running timer then starts anew, or the sleep would count as lateness. */
 static bool rested(struct clockwork *work)
 {
@@ -191,14 +181,14 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 	int err;
 
 	if (work->miscounts)
-		klat_spin(2 * ns_to_ticks(work->worker->run, work->period));
+		klat_spin(2 * klat_ns_to_ticks(work->worker->run, work->period));
 	work->counted = klat_now_ns();
 	if (work->miscounts)
 		missed = 0;
 	else if (o->method == ITIMER)
 		missed = passed_over(work, work->counted);
 	else if (o->method == NANOSLEEP)
-		missed = late / ns_to_ticks(work->worker->run, work->period);
+		missed = late / klat_ns_to_ticks(work->worker->run, work->period);
 	work->state->missed += missed;
 	work->next += (1 + missed) * work->period;
 	handler->last_spin = 0;
@@ -263,12 +253,12 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 	int64_t ns = klat_now_ns(), late;
 	uint64_t after = klat_stamp_begin(), since = before + (after - before) / 2 - at;
 
-	if (work->options->method == ITIMER && work->options->mode == PERIODIC &&
-	    ns - ticks_to_ns(run, since) < work->next) {
+	late = klat_ns_to_ticks(run, ns - work->next) - since;
+	if (late < 0 && work->options->method == ITIMER && work->options->mode == PERIODIC) {
 		work->next -= work->period;
+		late += klat_ns_to_ticks(run, work->period);
 		work->state->missed--;
 	}
-	late = ns_to_ticks(run, ns - work->next) - since;
 	work->state->premature += late < 0;
 	return late < 0 ? 0 : late;
 }

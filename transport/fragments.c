@@ -33,15 +33,11 @@ static size_t part_at(const struct options *o, uint32_t index, size_t *length)
 
 /*
  * One in `every`, at random. A fixed rhythm could fall in step with the repair and spoil the same
- * part for ever. The multiplier and increment are those of Numerical Recipes; the upper bits are
- * the random ones.
+ * part for ever.
  */
 static bool comes_up(struct side *side, int64_t every)
 {
-	if (!every)
-		return false;
-	side->random = side->random * 1664525 + 1013904223;
-	return !((side->random >> 8) % every);
+	return every && !(klat_draw(&side->random) % every);
 }
 
 int fragment_send_failed(struct side *side, uint64_t *since)
@@ -250,7 +246,7 @@ bool falls_silent(struct side *side, struct patience *patience)
 		patience->since = patience->spun = now;
 	if (spins && now - patience->spun >= side->turn) {
 		side->tally.pauses += !side->lingers;
-		pause_ms(side->worker, PAUSE_MS);
+		klat_sleep(side->worker, KLAT_REST_NS);
 		patience->spun = klat_ticks();
 		return false;
 	}

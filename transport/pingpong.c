@@ -52,11 +52,6 @@ static void begin_iteration(struct side *side, int64_t i)
 		side->tally = (struct tally){ 0 };
 }
 
-void pause_ms(struct klat_worker *worker, int ms)
-{
-	klat_sleep(worker, ms * INT64_C(1000000));
-}
-
 static uint64_t base_of(const struct side *side, uint64_t number, int sender)
 {
 	return pattern_base(side->options->touch == WRITE ? number : 0, sender);
@@ -137,7 +132,7 @@ static void rest(struct side *side, struct schedule *schedule, bool agreed)
 	if (blocks ? !klat_rest(side->worker) : !agreed)
 		return;
 	if (!blocks)
-		pause_ms(side->worker, PAUSE_MS + 1);
+		klat_sleep(side->worker, KLAT_REST_NS + 1000000);
 	side->spun_since = klat_ticks();
 	/* The pause is the program's own and makes no message late. */
 	schedule->due += schedule->due ? side->spun_since - before : 0;
@@ -233,7 +228,7 @@ int pong(struct klat_worker *worker)
 		if (turnaround)
 			turnaround[i] = klat_stamp_end(worker) - begin;
 		if (!err && message.word & WORD_REST)
-			pause_ms(worker, PAUSE_MS);
+			klat_sleep(worker, KLAT_REST_NS);
 	}
 	if (!err)
 		check_last(side, &message, RESPONDER);

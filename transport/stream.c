@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 				return say_silent(side, "byte");
 			if (is_over(side->turn, &spun_turns, &spun_since)) {
 				side->tally.pauses++;
-				pause_ms(side->worker, PAUSE_MS);
+				klat_sleep(side->worker, KLAT_REST_NS);
 				spun_since = 0;
 			}
 		} else if (errno != EINTR) {

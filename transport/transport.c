@@ -161,11 +161,6 @@ const struct transport *transport_of(const struct klat_run *run)
 	return transports[((const struct options *)run->options)->transport];
 }
 
-static uint64_t ms_to_ticks(const struct klat_run *run, int64_t ms)
-{
-	return ms * run->counter_khz;
-}
-
 /* A default run takes a second at most on a current machine. */
 static void choose_iterations(struct klat_run *run)
 {
@@ -346,8 +341,8 @@ static int setup(struct klat_run *run)
 		side->name = names[i];
 		side->in = side->out = state->namespaces[i] = -1;
 		side->limit_ms = o->peer == REMOTE ? o->wait_for * 1000 : SILENCE_MS;
-		side->limit = ms_to_ticks(run, side->limit_ms);
-		side->turn = ms_to_ticks(run, SPIN_MS);
+		side->limit = klat_ns_to_ticks(run, side->limit_ms * 1000000);
+		side->turn = klat_ns_to_ticks(run, KLAT_SPIN_NS);
 		fragments_prepare(side);
 	}
 	state->control = -1;

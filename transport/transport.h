@@ -20,10 +20,6 @@
 #define SMALLEST 32
 #define LARGEST (16 << 20)
 
-/* A spinner spins and pauses in turn. It runs for 87 % of the time; the kernel's limit is 95 %. */
-#define SPIN_MS 40
-#define PAUSE_MS 6
-
 enum {
 	ROUND_TRIP,
 	HALF,
@@ -101,7 +97,7 @@ static_assert(sizeof(struct fragment) == HEADER_BYTES, "a block's header is a fr
 struct tally {
 	int64_t sent, received, damaged;
 	int64_t bytes_sent, bytes_received;
-	int64_t pauses; /* of a spinner that found nothing for SPIN_MS */
+	int64_t pauses; /* of a spinner that found nothing for KLAT_SPIN_NS */
 	/* Datagrams. */
 	int64_t lost;     /* messages that were sent again */
 	int64_t repaired; /* parts that arrived by a repair */
@@ -127,7 +123,7 @@ struct side {
 	int in, out;      /* descriptors, or -1 */
 	int64_t limit_ms; /* how long it waits for the other side */
 	uint64_t limit;   /* the same in ticks */
-	uint64_t turn;    /* SPIN_MS in ticks */
+	uint64_t turn;    /* KLAT_SPIN_NS in ticks */
 	uint64_t spun_since;
 	bool spoils;        /* for --plant corrupt, the last byte of what it sends */
 	struct tally tally; /* of the timed part */
@@ -145,7 +141,7 @@ struct side {
 	bool beats;
 	timer_t beat;
 	/* Self-tests. */
-	uint32_t random;
+	uint64_t random;
 	struct fragment held;
 	bool holds;
 } KLAT_ALIGNED;
@@ -216,8 +212,6 @@ const struct transport *transport_of(const struct klat_run *run);
 /* pingpong.c: the bodies of the initiator and the responder. */
 int ping(struct klat_worker *worker);
 int pong(struct klat_worker *worker);
-void pause_ms(struct klat_worker *worker, int ms);
-
 /* klat_error() for a message that did not arrive: returns -ETIMEDOUT. */
 int say_silent(struct side *side, const char *awaited);
 /* klat_error() for the end of the other side: returns -EPIPE. */

@@ -122,30 +122,25 @@ static void *ping(void *argument)
 int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
 			       struct klat_offset *offset)
 {
-	const struct sched_param param = { .sched_priority = policy->priority };
 	struct ping_pong shared = { .ping_cpu = cpu_a, .pong_cpu = cpu_b, .offset = offset };
 	pthread_t ping_thread, pong_thread;
-	pthread_attr_t attributes;
 	int err;
 
 	if (cpu_a == cpu_b) {
 		*offset = (struct klat_offset){ 0, 0 };
 		return 0;
 	}
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
-	/* Under load, two ordinary threads may never run at the same time. Each round then
-	 * contains a context switch. */
-	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-	pthread_attr_setschedpolicy(&attributes, policy->policy);
-	pthread_attr_setschedparam(&attributes, &param);
 	/* Both threads start on the caller's CPUs. If that is one CPU, a thread that spins there
 	 * keeps the other from starting. */
 	pthread_barrier_init(&shared.both_there, NULL, 2);
-	err = pthread_create(&pong_thread, &attributes, pong, &shared);
+	/* Under load, two ordinary threads may never run at the same time. Each round then
+	 * contains a context switch. */
+	err = klat_thread_create(&pong_thread, NULL, policy->policy, policy->priority, pong,
+				 &shared);
 	if (err)
 		goto out;
-	err = pthread_create(&ping_thread, &attributes, ping, &shared);
+	err = klat_thread_create(&ping_thread, NULL, policy->policy, policy->priority, ping,
+				 &shared);
 	if (err)
 		pthread_barrier_wait(&shared.both_there);
 	else
@@ -153,8 +148,7 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 	pthread_join(pong_thread, NULL);
 out:
 	pthread_barrier_destroy(&shared.both_there);
-	pthread_attr_destroy(&attributes);
-	return err ? -err : shared.ping_result ?: shared.pong_result;
+	return err ?: shared.ping_result ?: shared.pong_result;
 }
 
 uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count)

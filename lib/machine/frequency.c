@@ -61,7 +61,7 @@ static double rough_khz(void)
 	return 1e6 * (last.tsc - first.tsc) / (last.clock - first.clock);
 }
 
-uint64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns)
+int64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns)
 {
 	return ns * (run->counter_khz ? run->counter_khz : rough_khz()) / 1e6;
 }

@@ -128,6 +128,9 @@ int klat_policy_parse(const char *text, struct klat_policy *policy);
 const char *klat_policy_name(int policy);
 /* Try the policy on the calling thread and undo it. */
 int klat_policy_try(int policy, int priority);
+/* Start a thread with a small stack. With NULL it has the caller's CPUs. 0 or -errno. */
+int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, int priority,
+		       void *(*body)(void *), void *argument);
 /* Lock the present mappings, not later ones. -errno if refused. */
 int klat_memory_lock(void);
 /* Keep CPU exit latency at most `us` until the returned descriptor is closed. */

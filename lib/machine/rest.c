@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <sys/resource.h>
 
-#define SPIN_NS 40000000
-#define REST_NS 6000000
 #define TIMEOUT_NS (2 * KLAT_NS_PER_S)
 #define EMULATED_TIMEOUT_NS (120 * KLAT_NS_PER_S)
 
@@ -57,7 +55,7 @@ void klat_sleep(struct klat_worker *worker, int64_t ns)
 
 bool klat_rest(struct klat_worker *worker)
 {
-	int64_t now, spun, rest = REST_NS;
+	int64_t now, spun, rest = KLAT_REST_NS;
 
 	/* worker->priority_obtained is read after the body. */
 	if (!worker->priority)
@@ -66,10 +64,10 @@ bool klat_rest(struct klat_worker *worker)
 	if (!worker->spin_began)
 		worker->spin_began = now;
 	spun = now - worker->spin_began;
-	if (spun < SPIN_NS)
+	if (spun < KLAT_SPIN_NS)
 		return false;
 	if (klat_emulated())
-		rest = (spun < KLAT_NS_PER_S ? spun : KLAT_NS_PER_S) * REST_NS / SPIN_NS;
+		rest = (spun < KLAT_NS_PER_S ? spun : KLAT_NS_PER_S) * KLAT_REST_NS / KLAT_SPIN_NS;
 	klat_sleep(worker, rest);
 	worker->spin_began = coarse_ns();
 	return true;
@@ -87,8 +85,8 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 			continue;
 		if (worker)
 			klat_rest(worker);
-		else if (begun && coarse_ns() - begun > SPIN_NS)
-			klat_nap(REST_NS);
+		else if (begun && coarse_ns() - begun > KLAT_SPIN_NS)
+			klat_nap(KLAT_REST_NS);
 		if (!begun)
 			begun = coarse_ns();
 		else if (coarse_ns() - begun > (klat_emulated() ? EMULATED_TIMEOUT_NS : TIMEOUT_NS))

@@ -72,6 +72,34 @@ int klat_policy_try(int policy, int priority)
 	return sched_setscheduler(0, policy_before, &before) ? -errno : 0;
 }
 
+int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, int priority,
+		       void *(*body)(void *), void *argument)
+{
+	const struct sched_param param = { .sched_priority = priority };
+	pthread_attr_t attributes;
+	int err;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, policy);
+	pthread_attr_setschedparam(&attributes, &param);
+	/* A cpu_set_t holds only 1024 CPUs. */
+	if (cpus)
+		pthread_attr_setaffinity_np(&attributes, sizeof(*cpus), (const cpu_set_t *)cpus);
+	err = pthread_create(thread, &attributes, body, argument);
+	pthread_attr_destroy(&attributes);
+	return -err;
+}
+
+int klat_thread_start(pthread_t *thread, int cpu, void *(*body)(void *), void *argument)
+{
+	klat_cpu_set set = { 0 };
+
+	klat_cpu_add(&set, cpu);
+	return klat_thread_create(thread, &set, SCHED_OTHER, 0, body, argument);
+}
+
 int klat_memory_lock(void)
 {
 	return mlockall(MCL_CURRENT) ? -errno : 0;

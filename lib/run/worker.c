@@ -224,20 +224,11 @@ static int start_failed(struct klat_worker *worker, int error)
 
 static int start_thread(struct klat_worker *worker)
 {
-	struct sched_param param = { .sched_priority = priority_of(worker) };
 	const klat_cpu_set set = affinity_of(worker);
-	pthread_attr_t attributes;
-	int err;
+	int err = klat_thread_create(&worker->thread, &set, policy_of(worker), priority_of(worker),
+				     worker_main, worker);
 
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
-	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-	pthread_attr_setschedpolicy(&attributes, policy_of(worker));
-	pthread_attr_setschedparam(&attributes, &param);
-	pthread_attr_setaffinity_np(&attributes, sizeof(set), (const cpu_set_t *)&set);
-	err = pthread_create(&worker->thread, &attributes, worker_main, worker);
-	pthread_attr_destroy(&attributes);
-	return err ? start_failed(worker, err) : 0;
+	return err ? start_failed(worker, -err) : 0;
 }
 
 static _Noreturn void run_process(struct klat_worker *worker, pid_t parent)
