@@ -72,16 +72,13 @@ int contender(struct klat_worker *worker)
 	uint64_t *samples = klat_series(run, INITIATOR, worker->index),
 		 *together = worker->index ? NULL : klat_series(run, TOGETHER, 0);
 	bool apart = klat_planted(run, "apart");
-	char *pages = find_place(o);
-	int err = pages ? map_pages(o, pages) : -ENOMEM;
+	char *pages;
+	int err = make_pages(o, &pages);
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
-		int64_t faults;
-
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		faults = touch_counting_faults(o, pages);
-		worker->expected_faults += i >= -run->lead ? faults : 0;
+		touch_first(worker, i, pages);
 		err = meet(worker, i, PREPARED);
 		if (!err)
 			err = meet(worker, i, STARTING);

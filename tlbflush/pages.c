@@ -10,7 +10,7 @@
  * With --page-table kept, an inaccessible reservation surrounds the pages and shares their page
  * tables. With freed, nothing else is mapped in these page tables.
  */
-char *find_place(const struct options *o)
+static char *find_place(const struct options *o)
 {
 	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
 	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -20,19 +20,25 @@ char *find_place(const struct options *o)
 	if (reservation == MAP_FAILED)
 		return NULL;
 	aligned = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
-	if (o->page_table == FREED) {
+	if (o->freed) {
 		munmap(reservation, size);
 		return aligned;
 	}
 	return aligned + PAGE;
 }
 
-int map_pages(const struct options *o, char *place)
+static int map_pages(const struct options *o, char *place)
 {
 	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
 	return mapped == MAP_FAILED ? -errno : 0;
+}
+
+int make_pages(const struct options *o, char **pages)
+{
+	*pages = find_place(o);
+	return *pages ? map_pages(o, *pages) : -ENOMEM;
 }
 
 /* A read would map the shared zero page. */
@@ -44,14 +50,15 @@ void touch_pages(const struct options *o, char *pages)
 
 /* The evidence allows the initiator these faults and no others. The kernel may map several pages in
  * one fault. */
-int64_t touch_counting_faults(const struct options *o, char *pages)
+void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 {
 	struct rusage before, after;
 
 	getrusage(RUSAGE_THREAD, &before);
-	touch_pages(o, pages);
+	touch_pages(worker->run->options, pages);
 	getrusage(RUSAGE_THREAD, &after);
-	return after.ru_minflt - before.ru_minflt;
+	if (i >= -worker->run->lead)
+		worker->expected_faults += after.ru_minflt - before.ru_minflt;
 }
 
 int operate(const struct options *o, char *pages)

@@ -50,10 +50,10 @@ static const struct klat_option options[] = {
 	  KLAT_CHOICE(operation, operations) },
 	{ .name = "responder-state",
 	  .help = "sleeping: the negative control; sleeping responders get no interrupt",
-	  KLAT_CHOICE(responder_state, responder_states) },
+	  KLAT_CHOICE(sleeping, responder_states) },
 	{ .name = "page-table",
 	  .help = "freed: no other mapping is near, so munmap frees the page table too",
-	  KLAT_CHOICE(page_table, page_tables) },
+	  KLAT_CHOICE(freed, page_tables) },
 };
 
 static const struct klat_metric metrics[] = {
@@ -73,7 +73,7 @@ static int configure_contention(struct klat_run *run)
 {
 	struct options *o = run->options;
 
-	if (o->responders > 0 || o->responder_state == SLEEPING)
+	if (o->responders > 0 || o->sleeping)
 		return klat_usage(run,
 				  "--initiators goes without --responders and --responder-state");
 	o->responders = 0;
@@ -99,11 +99,11 @@ static int configure_responders(struct klat_run *run)
 		 * only one CPU of several may be used, the run is skipped. */
 		o->responders = available > 1 ? available - 1 : !run->one_cpu;
 	}
-	if (o->responder_state == SLEEPING && o->responders == 0)
+	if (o->sleeping && o->responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");
 	run->cpu_count = o->responders + 1;
 	klat_use_metric(run, INITIATOR, 1);
-	if (o->responder_state == RUNNING)
+	if (!o->sleeping)
 		klat_use_metric(run, INTERRUPTION, o->responders);
 	return 0;
 }
@@ -112,10 +112,10 @@ static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
 
-	if (o->page_table == FREED && o->operation != MUNMAP)
+	if (o->freed && o->operation != MUNMAP)
 		return klat_usage(run, "--page-table freed goes with --operation munmap");
 	/* More pages would fill a whole page table, which munmap then frees. */
-	if (o->page_table == KEPT && o->operation == MUNMAP && o->pages > 1022)
+	if (!o->freed && o->operation == MUNMAP && o->pages > 1022)
 		return klat_usage(run, "--pages above 1022 need --page-table freed");
 	/* The fault "apart" makes several initiators take turns. */
 	if (klat_planted(run, "apart") && !o->initiators)
@@ -127,7 +127,7 @@ static bool responders_sleep(const struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	return o->responder_state == SLEEPING || klat_planted(run, "sleep");
+	return o->sleeping || klat_planted(run, "sleep");
 }
 
 static int await_touched(struct klat_worker *worker, int64_t responders, uint32_t generation)
@@ -148,19 +148,17 @@ static int initiator(struct klat_worker *worker)
 	uint64_t *samples = klat_series(run, INITIATOR, 0);
 	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS);
 	bool sleeping = responders_sleep(run);
-	char *pages = find_place(o);
-	int err = pages ? map_pages(o, pages) : -ENOMEM;
+	char *pages;
+	int err = make_pages(o, &pages);
 
 	state->pages = pages;
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		uint32_t generation = i + run->warmup + 1;
-		int64_t faults;
 		uint64_t begin;
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		faults = touch_counting_faults(o, pages);
-		worker->expected_faults += i >= -run->lead ? faults : 0;
+		touch_first(worker, i, pages);
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
 		err = await_touched(worker, o->responders, generation);
 		if (err)
@@ -275,7 +273,7 @@ static int setup(struct klat_run *run)
 	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
 	for (int64_t r = 0; r < o->responders; r++)
 		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder)->sleeps =
-			o->responder_state == SLEEPING ? KLAT_MOSTLY : KLAT_COUNTED;
+			o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED;
 	return 0;
 }
 
@@ -326,7 +324,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		{ klat_timed() ? "least_gaps" : "least_interrupted", gaps, KLAT_MOSTLY,
 		  run->iterations,
 		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
-		  .unless = o->responder_state == SLEEPING || !sees },
+		  .unless = o->sleeping || !sees },
 		{ NULL, most, KLAT_AT_MOST, most_flushes(o, expected),
 		  .reason = "shootdowns of other processes reached a responder", .disturbs = true },
 	};

@@ -19,18 +19,10 @@ enum {
 	MPROTECT,
 	MADVISE
 };
-enum {
-	RUNNING,
-	SLEEPING
-};
-enum {
-	KEPT,
-	FREED
-};
 
 struct options {
 	int64_t responders, initiators, pages; /* with initiators there are no responders */
-	int operation, responder_state, page_table;
+	int operation, sleeping, freed;
 };
 
 struct contender {
@@ -51,12 +43,11 @@ struct state {
 	struct contender contenders[MAX_RESPONDERS + 1];
 };
 
-/* pages.c */
-/* NULL without memory. */
-char *find_place(const struct options *o);
-int map_pages(const struct options *o, char *place);
+/* pages.c: 0 or -errno. */
+int make_pages(const struct options *o, char **pages);
 void touch_pages(const struct options *o, char *pages);
-int64_t touch_counting_faults(const struct options *o, char *pages);
+/* The initiator's touches in iteration `i`. */
+void touch_first(struct klat_worker *worker, int64_t i, char *pages);
 int operate(const struct options *o, char *pages);
 /* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
 int64_t flushes_of(const struct options *o);
