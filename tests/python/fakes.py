@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KLAT = ROOT / "klat"
 CORE = ("pipes", "cv", "tlbflush", "timer", "network")
+SLOW = ("--option", "all.ms=30")  # keeps a session at work while a test looks at it
 PATIENCE = 60  # seconds until a test gives up; nothing is judged by it
 
 
@@ -81,7 +86,7 @@ class Klat:
 def wait_for(condition: Callable[[], object], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
+        assert time.monotonic() < end, f"timed out waiting for {what}"
         time.sleep(0.005)
 
 
@@ -92,3 +97,62 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def recorded_orders(session: Path) -> Counter[int]:
+    """How often each run is in runs.csv whole, told without klat's own reader."""
+    try:
+        text = (session / "runs.csv").read_text()
+    except FileNotFoundError:
+        return Counter()
+    rows: Counter[tuple[int, str, int]] = Counter()
+    lines = text.splitlines(keepends=True)
+    names = next(csv.reader(lines[:1]), [])
+    for line in lines[1:]:
+        body, _, check = line.rpartition(",")
+        if hashlib.sha256(body.encode()).hexdigest()[:16] + "\n" != check:
+            continue
+        row = dict(zip(names, next(csv.reader([line]))))
+        rows[int(row["order"]), row["start_ns"], int(row["rows"])] += 1
+    return Counter(order for (order, _, expected), n in rows.items() if n == expected)
+
+
+def each_once(count: int) -> Counter[int]:
+    return Counter(range(1, count + 1))
+
+
+def processes_of(klat: Klat) -> list[int]:
+    """Running processes that were started with a path below the test's directory."""
+    mark = os.fsencode(klat.programs)
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "cmdline").read_bytes() and is_running(int(entry.name)):
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def kill_children(runner: subprocess.Popen[str], too: bool) -> None:
+    """SIGKILL the runner, and what it runs `too`."""
+    victims = children(runner.pid) if too else []
+    runner.kill()
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def stop_within(klat: Klat, number: int, *words: str) -> tuple[subprocess.Popen[str], str, str]:
+    """Start a session and signal klat when the third program has been started."""
+    started = klat.start("run", *words)
+    wait_for(lambda: len(klat.starts()) >= 3, "the third run")
+    started.send_signal(number)
+    out, err = started.communicate(timeout=PATIENCE)
+    return started, out, err

@@ -15,14 +15,21 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import Klat, is_running, wait_for
-from test_runner import each_once, kill_children, processes_of, recorded_orders
+from fakes import (
+    SLOW,
+    Klat,
+    each_once,
+    is_running,
+    kill_children,
+    processes_of,
+    recorded_orders,
+    wait_for,
+)
 
 from klat.record import plan_csv
 from klat.record.session import read_session
 
 TWO = ("ab", "--a", "left", "--b", "right")
-SLOW = ("--option", "all.ms=30")
 # With this seed A has the first turn of the first block, and of all blocks where a turn is one run.
 A_FIRST = ("--seed", "5")
 
@@ -77,18 +84,18 @@ def test_either_setting_begins_about_half_of_the_blocks() -> None:
 
 
 def test_each_turn_holds_every_parameter_set_alike_in_an_order_of_its_own(klat: Klat) -> None:
-    words = ("--blocks", "4", "--runs-per-block", "3", "--seed", "5")
+    words = ("--blocks", "2", "--runs-per-block", "3", "--seed", "5")
     klat(*TWO, "tlbflush", "pipes", *words, "--sweep", "tlbflush.responders=0,1")
     runs = [(name, "".join(w for w in rest if "resp" in w)) for name, *rest in klat.starts()]
     turns = [tuple(runs[i : i + 9]) for i in range(0, len(runs), 9)]
-    assert len(turns) == 16 and all(set(Counter(turn).values()) == {3} for turn in turns)
-    assert len(set(turns)) > 12
+    assert len(turns) == 8 and all(set(Counter(turn).values()) == {3} for turn in turns)
+    assert len(set(turns)) > 5
 
 
 def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
     plans = []
     for seed in ("1", "1", "2"):
-        klat(*TWO, "pipes", "cv", "--blocks", "1", "--seed", seed)
+        klat(*TWO, "pipes", "cv", "--blocks", "1", "--runs-per-block", "4", "--seed", seed)
         plans.append([(s / "plan.csv").read_bytes() for s in sessions(klat)])
         shutil.rmtree(klat.directory / "results")
     assert plans[0] == plans[1] != plans[2]
@@ -136,25 +143,6 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
     assert done.returncode == 4 and "prefix" in done.stdout
 
 
-def test_both_paths_are_standard_output_and_nothing_else(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "--blocks", "1")
-    told = [str(s.relative_to(klat.directory)) for s in sessions(klat)]
-    assert done.stdout.splitlines() == told
-
-
-def test_the_shared_options_reach_the_programs_of_both(klat: Klat) -> None:
-    klat(
-        *TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--iterations", "7",
-        "--cpus", "0,0", "--policy", "rr:5", "--option", "pipes.bytes=64", "--output", "out",
-        "--load", "sleep 60",
-    )  # fmt: skip
-    assert len(klat.starts()) == 4
-    for words in klat.starts():
-        assert {"--iterations=7", "--cpus=0,0", "--policy=rr:5", "--bytes=64"} <= set(words)
-    found = list((klat.directory / "out").glob("*/*/run.json"))
-    assert [json.loads(f.read_text())["load"] for f in found] == ["sleep 60"] * 2
-
-
 # Usage --------------------------------------------------------------------------------------------
 
 
@@ -195,7 +183,7 @@ def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> No
 
 @pytest.mark.parametrize(
     ("behaviour", "status"),
-    [("ok", 0), ("disturbed", 0), ("invalid", 3), ("error", 1), ("skipped", 0), ("crash", 1)],
+    [("invalid", 3), ("skipped", 0), ("crash", 1)],
 )
 def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -> None:
     option = ("--option", f"cv.behave={behaviour}")
@@ -271,16 +259,13 @@ def test_a_restore_that_fails_is_told_and_no_success(klat: Klat) -> None:
     assert "the machine may not be as it was" in done.stderr and "9: read-only" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_session_restores_and_its_own_advice_completes_it(
-    klat: Klat, number: int
-) -> None:
+def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat: Klat) -> None:
     words = ("--blocks", "2", "--runs-per-block", "3", "--restore", log_to("restored", "R"), *SLOW)
     started = klat.start(*TWO, "pipes", "cv", *words)
     wait_for(lambda: len(klat.starts()) >= 9, "the second turn")
-    started.send_signal(number)
+    started.send_signal(signal.SIGTERM)
     _, err = started.communicate(timeout=fakes.PATIENCE)
-    assert started.returncode == 128 + number
+    assert started.returncode == 128 + signal.SIGTERM
     assert not processes_of(klat)
     assert (klat.directory / "restored").read_text() == "R"
     kept = [(s / "runs.csv").read_bytes() for s in sessions(klat)]
@@ -380,18 +365,12 @@ def test_resuming_without_the_partner_is_refused(klat: Klat) -> None:
     assert "took turns with" in done.stderr
 
 
-def test_resuming_takes_no_other_settings(klat: Klat) -> None:
-    klat(*TWO, "pipes", "--blocks", "1")
-    done = klat("ab", "--resume", str(sessions(klat)[0]), "--blocks", "2")
-    assert done.returncode == 2 and "--blocks" in done.stderr
-
-
 def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
     draw = random.Random(3)
-    words = [*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "4", "--option", "all.ms=2"]
+    words = [*TWO, "pipes", "cv", "--blocks", "3", "--runs-per-block", "4", "--option", "all.ms=2"]
     words += ["--restore", "true", "--a-setup", "true"]
     known: Counter[tuple[str, int]] = Counter()
-    for _ in range(15):
+    for _ in range(8):
         started = klat.start(*words)
         try:
             started.wait(draw.uniform(0.05, 0.6))
@@ -409,7 +388,7 @@ def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
         known = now
     done = klat(*words)
     assert done.returncode == 0, done.stderr
-    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(96)] * 2
+    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(48)] * 2
 
 
 # The real programs --------------------------------------------------------------------------------
@@ -439,18 +418,8 @@ def compared(klat: Klat, *words: str) -> tuple[subprocess.CompletedProcess[str],
 
 def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
     words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
-    done = klat(
-        *TWO,
-        "pipes",
-        "cv",
-        "--blocks",
-        "6",
-        "--runs-per-block",
-        "1",
-        "--option",
-        "all.ms=1",
-        *words,
-    )
+    words += ("--blocks", "6", "--runs-per-block", "1", "--option", "all.ms=1")
+    done = klat(*TWO, "pipes", "cv", *words)
     assert done.returncode == 0, done.stderr
     for session, told in zip(sessions(klat), ("pipes.bytes=1", "pipes.bytes=64")):
         assert facts(session)["options"] == [told]

@@ -1,0 +1,92 @@
+"""The background load of `klat run`."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import fakes
+import pytest
+from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for
+
+
+@pytest.fixture
+def klat(tmp_path: Path) -> Klat:
+    return Klat(tmp_path)
+
+
+# A grandchild as well: ending the shell alone would leave it.
+LOAD = "echo $$ > load.pid; sleep 3600 & echo $! > load.child; wait"
+
+
+def load_pids(klat: Klat) -> list[int]:
+    wait_for(lambda: read_number(klat.directory / "load.child"), "the load")
+    return [read_number(klat.directory / name) for name in ("load.pid", "load.child")]
+
+
+def read_number(path: Path) -> int:
+    try:
+        return int(path.read_text() or "0")
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_load_runs_beside_the_session_and_ends_with_it(klat: Klat) -> None:
+    started = klat.start("run", "pipes", "--runs", "10", "--load", LOAD, *SLOW)
+    pids = load_pids(klat)
+    wait_for(klat.starts, "the first run")
+    assert all(map(is_running, pids))
+    started.communicate(timeout=fakes.PATIENCE)
+    assert started.returncode == 0
+    assert not any(map(is_running, pids))
+    assert json.loads((klat.session() / "run.json").read_text())["load"] == LOAD
+
+
+def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(
+    klat: Klat,
+) -> None:
+    stop_within(klat, signal.SIGINT, "pipes", "--runs", "10", "--load", LOAD, *SLOW)
+    first = load_pids(klat)
+    assert not any(map(is_running, first))
+    done = klat("run", "--resume", str(klat.session()))
+    assert done.returncode == 0, done.stderr
+    second = load_pids(klat)
+    assert set(second).isdisjoint(first)
+    assert not any(map(is_running, second))
+
+
+def test_a_load_does_not_outlive_a_killed_runner(klat: Klat) -> None:
+    started = klat.start("run", "pipes", "--runs", "100", "--load", LOAD, *SLOW)
+    pids = load_pids(klat)
+    wait_for(klat.starts, "the first run")
+    started.kill()
+    started.communicate(timeout=fakes.PATIENCE)
+    wait_for(lambda: not any(map(is_running, pids)), "the load to end")
+
+
+def test_a_load_that_ends_early_is_told_and_stops_the_session(klat: Klat) -> None:
+    load = "while ! test -e go; do sleep 0.02; done; echo out of memory >&2; exit 7"
+    started = klat.start("run", "pipes", "--runs", "200", "--load", load, *SLOW)
+    wait_for(lambda: len(klat.starts()) >= 2, "the second run")
+    (klat.directory / "go").touch()
+    _, err = started.communicate(timeout=fakes.PATIENCE)
+    assert started.returncode == 1
+    assert "ended by itself with status 7: out of memory" in err
+    assert "--resume" in err
+    assert 2 <= len(recorded_orders(klat.session())) < 200
+
+
+def test_a_load_log_of_any_size_is_read_at_its_end(klat: Klat) -> None:
+    load = "truncate -s 1T /proc/self/fd/2; echo >&2; echo out of memory >&2; exit 7"
+    done = klat("run", "pipes", "--load", load)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ended by itself with status 7: out of memory\n")
+
+
+def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat: Klat) -> None:
+    done = klat("run", "pipes", "--load", "/no/such/load")
+    assert done.returncode == 1
+    assert "/no/such/load" in done.stderr
+    assert not klat.starts()
+    assert list((klat.directory / "results").iterdir()) == []
