@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -92,10 +91,6 @@ def test_bad_input_is_refused_with_status_2_in_one_line(klat: Klat, words: list[
     assert done.stderr.startswith("klat")
     assert not klat.starts()
     assert not (klat.directory / "results").exists()
-
-
-def test_an_argument_too_many_is_told_by_its_command(klat: Klat) -> None:
-    assert klat("doctor", "extra").stderr.startswith("klat doctor: ")
 
 
 def test_a_slip_of_the_finger_is_met_with_a_suggestion(klat: Klat) -> None:
@@ -229,16 +224,6 @@ def test_what_a_user_can_mend_is_one_line_and_a_status(
     assert capsys.readouterr().err == f"{line}\n"
 
 
-def test_an_unreadable_session_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from klat.record.session import SessionError
-
-    command_that(monkeypatch, SessionError("x: has no session.json"))
-    assert cli.main(["summary"]) == 2
-    assert capsys.readouterr().err == "klat summary: x: has no session.json\n"
-
-
 @pytest.mark.parametrize("module", ["numpy", "scipy"])
 def test_a_missing_library_is_told_with_its_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str
@@ -268,23 +253,6 @@ def test_a_full_standard_output_is_one_line(klat: Klat) -> None:
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.endswith("No space left on device\n")
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(klat: Klat) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, fakes.KLAT, "--help"],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        env=klat.environment(),
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
-    os.close(writer)
-    assert done.returncode == 141
-    assert done.stderr == ""
 
 
 def test_a_name_that_is_a_path_is_no_program() -> None:

@@ -393,14 +393,6 @@ def test_verdicts_are_held_to_the_rules_that_compare_takes(
     assert [result for result, _ in ktap(out)] == ["not ok", "not ok"]
 
 
-def test_kernels_that_share_a_label_are_told_of(new_session: NewSession, klat: Klat) -> None:
-    write_label(new_session, boots=1)
-    session = new_session("stock/9", boot_id="another", **RT)
-    session.run({"round_trip": samples(5000)})
-    _, err = export(klat, "gobench", session.path.parent)
-    assert "label stock: its sessions are of 2 kinds that klat compare does not combine" in err
-
-
 def test_completion_and_documentation_know_every_format() -> None:
     formats = [*RUNS, *VERDICTS]
     assert f'"{" ".join(formats)}"' in (ROOT / "scripts/completion.bash").read_text()

@@ -184,46 +184,9 @@ print(json.dumps([
     assert labels == {"sim", "emulated", ODD.replace("\u2028", r"\u2028").replace("\x1b", r"\x1b")}
 
 
-def test_junitparser_counts_what_is_slower_as_failed(
-    python: str, export: Export, new_session: NewSession
-) -> None:
-    paths = [
-        write_label(new_session),
-        write_label(new_session, ODD, 1.2, **RT),
-        write_label(new_session, "like", **RT),
-        write_label(new_session, "one", boots=1, **RT),
-    ]
-    program = """
-import json, sys
-from junitparser import JUnitXml
-print(json.dumps([
-    [suite.tests, suite.failures, suite.errors, suite.skipped,
-     [[case.is_passed, case.is_skipped, case.is_failure] for case in suite]]
-    for suite in JUnitXml.fromfile(sys.argv[1])
-]))
-"""
-    assert asked(python, program, export("junit", *paths, *MEDIAN)) == [
-        [1, 1, 0, 0, [[False, False, True]]],
-        [1, 0, 0, 0, [[True, False, False]]],
-        [1, 0, 0, 1, [[False, True, False]]],
-    ]
-
-
 def verdicts(export: Export, new_session: NewSession) -> Path:
     paths = [write_label(new_session), write_label(new_session, ODD, 1.2, **RT)]
     return export("ktap", *paths, write_label(new_session, "x # TODO", boots=1, **RT), *MEDIAN)
-
-
-def test_tap_parsers_take_ktap(python: str, export: Export, new_session: NewSession) -> None:
-    program = """
-import json, sys
-from tap.parser import Parser
-lines = [line for line in Parser().parse_file(sys.argv[1])]
-print(json.dumps([[line.ok, line.skip, line.todo] for line in lines if line.category == "test"]
-                 + [line.expected_tests for line in lines if line.category == "plan"]))
-"""
-    file = verdicts(export, new_session)
-    assert asked(python, program, file) == [[False, False, False], [True, True, False], 2]
 
 
 def test_perls_harness_takes_ktap(export: Export, new_session: NewSession) -> None:

@@ -21,7 +21,7 @@ from klat.report.plot.reduction import (
 from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.distribution import distribution
-from klat.report.plot.gnuplot import Figure, quoted
+from klat.report.plot.gnuplot import Figure
 from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
 from klat.stats.histogram import CountedValues
@@ -65,14 +65,6 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
         assert np.mean(ordered >= value) == pytest.approx(10**-nines)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 40])
-def test_few_samples_are_all_in_the_distribution(n: int) -> None:
-    ordered = np.arange(1, n + 1, dtype=np.uint64)
-    curve = cumulative(CountedValues.of([ordered]))
-    assert curve.values.tolist() == ordered.tolist()
-    assert curve.nines[0] == 0
-
-
 def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> None:
     values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
     values[7] += 1  # one sample off the grid must not hide it
@@ -97,15 +89,6 @@ def test_instructions_one_apart_are_in_bins_of_their_own(new_session: NewSession
     assert drawn
     outline = blocks(drawn)[0]
     assert sorted(set(outline[:, 1])) == [0, 50]
-
-
-def test_constants_have_bins_and_a_distribution() -> None:
-    ordered = np.full(100, 520, dtype=np.uint64)
-    bounds = edges(520, 520, 26, False)
-    assert shares(CountedValues.of([ordered]), bounds, False).max() == 1
-    assert cumulative(CountedValues.of([ordered])).values.tolist() == [520.0] * len(
-        cumulative(CountedValues.of([ordered])).values
-    )
 
 
 def test_thinning_keeps_the_lowest_and_the_highest_run() -> None:
@@ -138,10 +121,6 @@ def test_counts_have_whole_tics() -> None:
     for most in (1, 9, 20, 500, 12_345):
         places = re.findall(r"' ([0-9.]+)", whole_tics(0.5, most + 0.5))
         assert places and all(float(place).is_integer() for place in places)
-
-
-def test_text_reaches_gnuplot_as_it_is() -> None:
-    assert quoted("it's $x `y` \\n\n") == "'it''s $x `y` \\n\\n'"
 
 
 # What the figures hold
@@ -185,27 +164,13 @@ def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(new_session: 
     assert blocks(series)[0][:, 2].tolist() == pytest.approx([3.5, 2.0, 2.1])
 
 
-def test_without_a_usable_run_there_is_a_series_and_no_distribution(
-    new_session: NewSession,
-) -> None:
-    writer = new_session()
-    writer.run({"round_trip": stepped(5_000)}, status="invalid", reason="moved")
-    spread, series = figures(writer.path)
-    assert spread is None and series is not None
-
-
-def test_labels_are_laid_over_each_other(new_session: NewSession) -> None:
-    one = fill(new_session("stock/1"))
+def test_labels_and_sessions_are_laid_over_each_other(new_session: NewSession) -> None:
+    one = fill(new_session("stock/monday"))
     two = fill(new_session("rt/1", label="rt"), median=60_000)
-    spread, series = figures(one.path, two.path)
-    assert spread is not None and series is not None
-    for figure in (spread, series):
+    for figure in figures(one.path, two.path):
+        assert figure is not None
         text = "\n".join(figure.commands)
         assert "'stock: Linux" in text and "'rt: Linux" in text
-
-
-def test_sessions_of_one_label_are_laid_over_each_other(new_session: NewSession) -> None:
-    one = fill(new_session("stock/monday"))
     fill(new_session("stock/tuesday", boot_id="another"))
     spread, _ = figures(one.path.parent)
     assert spread is not None
@@ -262,7 +227,7 @@ def test_files_have_predictable_names_and_both_kinds(
 @needs_gnuplot
 @pytest.mark.parametrize(
     "label",
-    ["", "it's", 'a"b', "%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
+    ["", "it's \"%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
 )
 def test_odd_labels_are_drawn_as_they_are(
     new_session: NewSession, klat: Klat, tmp_path: Path, label: str
@@ -320,30 +285,25 @@ def test_without_gnuplot_one_line_says_how_to_get_it(
     assert re.fullmatch(r"klat plot: .*apt install gnuplot-nox\n", err)
 
 
-def test_a_gnuplot_that_fails_is_told_with_its_words(
-    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("echo 'line 7: unknown terminal' >&2; exit 1", "unknown terminal"),
+        ("exit 0", "wrote nothing"),
+    ],
+)
+def test_a_gnuplot_that_draws_nothing_is_one_line(
+    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    does: str, said: str,
+) -> None:  # fmt: skip
     writer = fill(new_session())
     fake = tmp_path / "bin" / "gnuplot"
     fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\necho 'line 7: unknown terminal' >&2\nexit 1\n")
+    fake.write_text(f"#!/bin/sh\n{does}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
-    assert status == 2 and "unknown terminal" in err and err.count("\n") == 1
-
-
-def test_a_gnuplot_that_writes_nothing_is_noticed(
-    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = fill(new_session())
-    fake = tmp_path / "bin" / "gnuplot"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\nexit 0\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
-    assert status == 2 and "wrote nothing" in err
+    assert status == 2 and said in err and err.count("\n") == 1
 
 
 def test_an_output_that_is_no_directory_is_one_line(new_session: NewSession, klat: Klat) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import CPU, Klat, NewSession, SyntheticSession, again, words
+from written_sessions import CPU, Klat, NewSession, SyntheticSession, words
 
 from klat.compare.dataset import read_datasets
 from klat.record.session import read_session
@@ -210,11 +210,6 @@ def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, sto
     session.run({"round_trip": samples(9_000)}, run=20, evidence=woken(0))
     (label,), _ = read_datasets([stock])
     assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
-
-
-def test_a_label_woken_in_one_way_does_not_speak_of_it(boot: Boot, stock: Path, klat: Klat) -> None:
-    boot(1, row={"evidence": woken(102)})
-    assert "woken" not in klat("summary", stock)[1]
 
 
 # Boots and order ----------------------------------------------------------------------------------
@@ -446,17 +441,6 @@ def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
     out = words(klat("plan", stock)[1])
     assert "pilot stock: 2 to 4 boots, by metric;" in out
     assert "left out: 1 of 9 runs of pipes, which are of another kind (woken: polling)" in out
-
-
-def test_compare_counts_boots_by_metric(boot: Boot, stock: Path, klat: Klat) -> None:
-    paths = labels_woken(boot, [100, 100], [100, 100])
-    session = again(Path(paths[0]) / "1")
-    session.run({"handoff": samples(9_000)}, benchmark="cv", params="a=b", run=1, order=9)
-    out = words(klat("compare", *paths)[1])
-    assert (
-        "stock: Linux 6.1.0-test, preemption voluntary; mode virtual; 1 to 5 boots, by metric"
-        in out
-    )
 
 
 def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(

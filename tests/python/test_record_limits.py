@@ -93,14 +93,18 @@ def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
         '{"schema": 1, "a": ' + "[" * 100 + "]" * 100 + "}",
         '{"schema": ' + "9" * 5000 + "}",
         '{"schema": 1, "a": "' + "x" * (1 << 20) + '"}',
+        "",
+        "[]",
+        "[" * 100_000,
+        "\udcff",
     ],
-    ids=["deep", "long number", "large"],
+    ids=["deep", "long number", "large", "empty", "list", "open", "no text"],
 )
 def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
     new_session: NewSession, text: str
 ) -> None:
     writer = new_session()
-    (writer.path / "session.json").write_text(text)
+    (writer.path / "session.json").write_bytes(os.fsencode(text))
     with pytest.raises(SessionError, match="session.json"):
         read_session(writer.path)
 
@@ -180,6 +184,12 @@ def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
         ("first_sample", 2**64 - 1, "first_sample is 18446744073709551615, which is more than"),
         ("first_sample", 2**60, "first_sample is"),
         ("n", 2**32, "n is 4294967296"),
+        ("n", "", "without a metric or samples"),
+        ("mean", "nan", "mean is 'nan'"),
+        ("order", "-1", "order is"),
+        ("order", "1e3", "order is"),
+        ("order", "\u0661", "order is"),
+        ("order", "", "order is"),
         ("order", 2**63, "order is"),
         ("run", 2**63, "run is"),
         ("start_ns", 2**63, "start_ns is"),

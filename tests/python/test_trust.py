@@ -51,8 +51,7 @@ def test_a_session_of_roots_is_completed(klat: Klat, session: Path) -> None:
     assert resume(klat, session) == ""
 
 
-@pytest.mark.parametrize("name", ["", "run.json"])
-@pytest.mark.parametrize("bits", [0o777, 0o775, None])
+@pytest.mark.parametrize(("name", "bits"), [("", 0o777), ("run.json", 0o775), ("run.json", None)])
 def test_what_another_user_owns_or_can_write_is_refused(
     klat: Klat, session: Path, name: str, bits: int | None
 ) -> None:

@@ -9,7 +9,7 @@ from validation import simulation
 from validation.__main__ import markdown, states_markdown
 from validation.kernels import SHAPES, Size
 
-from validation.simulation import Judged, Plan, Rate, estimates, judged, looks, quick, read, row, validate  # fmt: skip
+from validation.simulation import Judged, Plan, estimates, judged, looks, quick, read, row, validate
 from validation.states import outcomes, states
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -141,8 +141,3 @@ def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(line.startswith("| lognormal") for line in text) == 2
     both = [states(4, pairs, RULES) for pairs in (False, True)]
     assert len(list(states_markdown(both, 10))) == 5
-
-
-def test_a_rate_has_the_interval_of_its_simulation() -> None:
-    low, high = Rate(100, 2_000).interval
-    assert low < 0.05 < high and Rules().alpha == 0.05

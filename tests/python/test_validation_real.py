@@ -126,13 +126,6 @@ def test_time_that_is_over_too_early_is_told(new_session: NewSession) -> None:
     assert ["after 2 of 3 comparisons with itself" in told[0], len(told)] == [True, 1]
 
 
-def test_quick_is_quick() -> None:
-    plan = quick(Plan())
-    assert plan.seconds < 60 and Plan().itself >= 200
-    # Fewer pairs are not tested at all.
-    assert min(plan.itself_blocks, plan.delayed_blocks, plan.idle_blocks) >= 6
-
-
 # With klat ab -------------------------------------------------------------------------------------
 
 
