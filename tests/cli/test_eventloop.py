@@ -348,22 +348,6 @@ def test_published_figures_stand_beside_the_published_workload() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
-def test_every_backend_is_clean_under_address_sanitizer(backend: str) -> None:
-    words = [harness.path_of("eventloop", "asan"), "--backend", backend, *SMALL]
-    environment = os.environ | {"UBSAN_OPTIONS": "halt_on_error=1"}
-    for options in (
-        ["--timers", "--fresh"],
-        ["--count-syscalls", "--descriptor", "eventfd"],
-        ["--priorities", "--timers"],
-        ["--batch", "4"],
-    ):
-        done = command([*words, *options], env=environment, limit=60)
-        assert done.status in (harness.MEASURED, UNTRUSTED, SKIPPED), str(done)
-        assert "Sanitizer" not in done.err and "runtime error" not in done.err, str(done)
-
-
-@pytest.mark.slow
 def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
     """A compiler that finds none of libev's files."""
     compiler = tmp_path / "cc"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, Session, assert_one_line, command, path_of, run, traits, works
+from harness import FAILED, MEASURED, Session, assert_one_line, command, path_of, run, works
 
 STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 

@@ -41,12 +41,22 @@ def test_runs_are_clean_under_address_sanitizer(program: str, tmp_path: Path) ->
         assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
 
 
-def test_every_choice_is_clean_under_address_sanitizer(program: str) -> None:
+def choices(program: str) -> list[list[str]]:
+    """Every flag, and every word of every option that has words."""
+    found = []
     for name, rest in harness.help_options(program).items():
-        words = rest.split(" ")[0].split("|")
-        for word in words if len(words) > 1 else []:
-            done = sanitized("asan", program, *QUICK, *traits(program).short, f"--{name}", word)
-            assert done.status != FAILED, str(done)
+        argument = rest.split(" ")[0]
+        if "|" in argument:
+            found += [[f"--{name}", word] for word in argument.split("|")]
+        elif argument.islower() and name not in ("help", "version"):
+            found.append([f"--{name}"])
+    return found
+
+
+def test_every_choice_is_clean_under_address_sanitizer(program: str) -> None:
+    for words in choices(program):
+        done = sanitized("asan", program, *QUICK, *traits(program).short, *words)
+        assert done.status != FAILED, str(done)
 
 
 def test_refusals_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
@@ -78,10 +88,7 @@ def test_runs_are_clean_under_thread_sanitizer(program: str) -> None:
 
 
 def test_every_choice_is_clean_under_thread_sanitizer(program: str) -> None:
-    for name, rest in harness.help_options(program).items():
-        words = rest.split(" ")[0].split("|")
-        for word in words if len(words) > 1 else []:
-            # Signals reach a spinning thread some 40 ms late here.
-            quick = ("--iterations", "20", "--warmup", "2")
-            done = sanitized("tsan", program, *quick, f"--{name}", word)
-            assert done.status != FAILED, str(done)
+    # Signals reach a spinning thread some 40 ms late here.
+    for words in choices(program):
+        done = sanitized("tsan", program, "--iterations", "20", "--warmup", "2", *words)
+        assert done.status != FAILED, str(done)

@@ -14,10 +14,8 @@ from harness import (
     Running,
     Session,
     assert_one_line,
-    command,
     json_of,
     measured,
-    path_of,
     run,
     until,
     works,
@@ -185,14 +183,3 @@ def test_no_time_to_sleep_is_a_contradiction() -> None:
     done = run("semaphore", "--idle", "0")
     assert_one_line(done, "semaphore", USAGE)
     assert "--sleeps any" in done.err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("primitive", PRIMITIVES)
-def test_each_primitive_is_clean_under_thread_sanitizer(primitive: str, two_cpus: None) -> None:
-    words = ["setarch", "--addr-no-randomize", path_of("semaphore", "tsan")]
-    for spin in ("0", "20000"):
-        options = ["--primitive", primitive, "--sleeps", "any", "--spin-before-sleep", spin]
-        done = command([*words, *options, "--iterations", "100"], limit=60)
-        assert "Sanitizer" not in done.err, str(done)
-        assert done.status in (harness.MEASURED, UNTRUSTED), str(done)

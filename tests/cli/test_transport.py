@@ -389,26 +389,6 @@ def test_multicast_repairs_what_is_dropped(peer: str, shape: tuple[str, ...]) ->
         until(lambda: attempt(wait))
 
 
-SHAPES = [("--bytes", "100"), ("--bytes", "100000", "--datagram", "1472")]
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("shape, wait", combined(SHAPES, ["spin", "block"]))
-def test_what_is_only_overtaken_or_doubled_is_no_loss(shape: tuple[str, ...], wait: str) -> None:
-    """A part that is missed is asked for, and then comes by itself: the repair finds it there."""
-    options = ("--transport", "multicast", *shape, "--wait", wait, "--touch", "write")
-    options = (*options, "--reorder-every", "5", "--duplicate-every", "5", "--iterations", "50")
-
-    def attempt() -> str:
-        counted = counts(*options)
-        assert (counted["received"], counted["damaged"]) == (2 * counted["observed"], 0)
-        assert min(counted["reordered"], counted["duplicated"], counted["resent"]) > 0
-        assert counted["repeated"] + counted["outdated"] > 0
-        return "" if (counted["lost"], counted["repaired"]) == (0, 0) else str(counted)
-
-    until(attempt)
-
-
 @pytest.mark.alone
 def test_nothing_is_repaired_where_nothing_is_lost() -> None:
     def attempt() -> str:

@@ -316,16 +316,3 @@ def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
     (facts,) = (tmp_path / "results").glob("mine/.failed/*/run.json")
     assert json.loads(facts.read_text())["lab"]["failure"] == "module"
     assert [path.name for path in (tmp_path / "results/mine").iterdir()] == [".failed"]
-
-
-def test_modules_of_another_kernel_are_refused_before_booting(
-    twice: list[Path], tmp_path: Path
-) -> None:
-    (stock, release), (rt, _) = package("stock"), package("rt")
-    modules = next(path for path in (rt / "usr/lib/modules", rt / "lib/modules") if path.is_dir())
-    (only,) = modules.iterdir()
-    spec = f"mine={stock}/boot/vmlinuz-{release},modules={only}"
-    done = klat("lab", "run", "--kernel", spec, *SHORT, "pipes", cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"and the kernel to boot is {release}" in done.stderr
-    assert not (tmp_path / "results").exists()
