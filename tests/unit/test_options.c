@@ -266,18 +266,10 @@ TEST(help_fits_79_columns)
 	free(help);
 }
 
-static const char *const shown[] = { "--count",          "--choice",     "--text",   "--flag",
-				     "--cpus",           "--iterations", "--warmup", "--policy",
-				     "--dma-latency",    "--record",     "--csv",    "--json",
-				     "--guest-halt-poll" };
-
-TEST(help_has_every_option_with_range_and_default)
+TEST(help_has_ranges_defaults_and_words)
 {
 	char *help = printed(klat_help);
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(shown); i++)
-		if (!strstr(help, shown[i]))
-			fail_msg("%s is not in the help", shown[i]);
 	assert_non_null(strstr(help, "(-5 to 1000; default 7)"));
 	assert_non_null(strstr(help, "(default green)"));
 	assert_non_null(strstr(help, "(default fifo:50)"));
@@ -286,7 +278,7 @@ TEST(help_has_every_option_with_range_and_default)
 	free(help);
 }
 
-TEST(json_describes_every_option)
+TEST(json_describes_the_options_that_help_shows)
 {
 	char *text, *help = printed(klat_help);
 	size_t size;
@@ -303,8 +295,16 @@ TEST(json_describes_every_option)
 	assert_string_equal(json_string_value(json_object_get(option, "argument")),
 			    "red|green|blue");
 	assert_string_equal(json_string_value(json_object_get(option, "default")), "green");
-	json_array_foreach(json_object_get(json, "common_options"), i, option)
-		assert_non_null(strstr(help, json_string_value(json_object_get(option, "name"))));
+	json_array_extend(json_object_get(json, "options"),
+			  json_object_get(json, "common_options"));
+	json_array_foreach(json_object_get(json, "options"), i, option)
+	{
+		char name[64];
+
+		snprintf(name, sizeof(name), "\n  --%s",
+			 json_string_value(json_object_get(option, "name")));
+		assert_non_null(strstr(help, name));
+	}
 	json_decref(json);
 	free(text);
 	free(help);
