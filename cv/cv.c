@@ -318,7 +318,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark cv = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "cv",
 	.summary = "condition-variable hand-off between two threads",
 	.description =
@@ -347,8 +347,3 @@ static const struct klat_benchmark cv = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&cv, argc, argv);
-}

@@ -244,7 +244,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark eventloop = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "eventloop",
 	.summary = "bytes passed around watched descriptors by an event loop",
 	.description =
@@ -279,8 +279,3 @@ static const struct klat_benchmark eventloop = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&eventloop, argc, argv);
-}

@@ -2,9 +2,9 @@
 /*
  * klat.h - everything a benchmark needs from libklat.
  *
- * A benchmark fills in one struct klat_benchmark and calls klat_main(). The library does the rest:
- * options and help, placement, pinning, priorities, calibration, sample buffers, evidence,
- * statistics, output and the record.
+ * A benchmark defines one struct, klat_benchmark. The library has main() and does the rest: options
+ * and help, placement, pinning, priorities, calibration, sample buffers, evidence, statistics,
+ * output and the record.
  *
  * Life of a run. The supervising process parses the options, calls configure(), places the CPUs,
  * maps the shared memory and forks the measured process. The measured process calls setup(), runs
@@ -409,7 +409,8 @@ struct klat_benchmark {
 			})
 #define KLAT_PUBLISHED(table) .published = (table), .published_count = KLAT_ARRAY_SIZE(table)
 
-int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
+/* Each program defines its own. */
+extern const struct klat_benchmark klat_benchmark;
 
 /*
  * --inject: a known spin inside the timed path, in half of the iterations. The difference between

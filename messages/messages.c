@@ -208,7 +208,7 @@ static void verify(struct klat_run *run)
 		klat_count(run, "sleeps_per_1000_messages", slept(run) * 1000 / handled);
 }
 
-static const struct klat_benchmark messages = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "messages",
 	.summary = "messages to the queue of an event loop",
 	.description =
@@ -240,8 +240,3 @@ static const struct klat_benchmark messages = {
 	.verify = verify,
 	.teardown = teardown,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&messages, argc, argv);
-}

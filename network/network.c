@@ -163,7 +163,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark network = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "network",
 	.summary = "wakeup of a reader by a packet through a tun device",
 	.description =
@@ -216,8 +216,3 @@ static const struct klat_benchmark network = {
 	.verify = verify,
 	.teardown = teardown,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&network, argc, argv);
-}

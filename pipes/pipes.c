@@ -207,7 +207,7 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-static const struct klat_benchmark pipes = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "pipes",
 	.summary = "round trip over a pair of pipes between two CPUs",
 	.description =
@@ -231,8 +231,3 @@ static const struct klat_benchmark pipes = {
 	.configure = configure,
 	.setup = setup,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&pipes, argc, argv);
-}

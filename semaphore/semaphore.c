@@ -257,7 +257,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark semaphore = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "semaphore",
 	.summary = "items from a producer to a consumer over semaphores",
 	.description = "A producer works on an item and posts it. A consumer waits for the item "
@@ -288,8 +288,3 @@ static const struct klat_benchmark semaphore = {
 	.verify = verify,
 	.teardown = teardown,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&semaphore, argc, argv);
-}

@@ -217,7 +217,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark benchmark = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "switch",
 	.summary = "context switch between two threads, or processes, of one CPU",
 	.description =
@@ -243,8 +243,3 @@ static const struct klat_benchmark benchmark = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&benchmark, argc, argv);
-}

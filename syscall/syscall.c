@@ -414,7 +414,7 @@ static void verify(struct klat_run *run)
 		count_difference(run);
 }
 
-static const struct klat_benchmark benchmark = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "syscall",
 	.summary = "a system call that does next to nothing",
 	.description = "Times one system call on one CPU, without libc, from before the "
@@ -444,8 +444,3 @@ static const struct klat_benchmark benchmark = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&benchmark, argc, argv);
-}

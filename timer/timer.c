@@ -128,7 +128,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark timer = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
 	.description = "One pinned thread waits for a timer. If it spins, it stamps its counter in "
@@ -159,8 +159,3 @@ static const struct klat_benchmark timer = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&timer, argc, argv);
-}

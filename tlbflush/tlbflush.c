@@ -358,7 +358,7 @@ static void verify(struct klat_run *run)
 		verify_delivery(run, klat_made(run) * flushes_of(o));
 }
 
-static const struct klat_benchmark tlbflush = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "tlbflush",
 	.summary = "munmap with a TLB shootdown of other CPUs",
 	.description =
@@ -396,8 +396,3 @@ static const struct klat_benchmark tlbflush = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&tlbflush, argc, argv);
-}

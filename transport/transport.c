@@ -369,7 +369,7 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-static const struct klat_benchmark transport = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "transport",
 	.summary = "ping-pong of messages by size, through memory or the kernel",
 	.description =
@@ -403,8 +403,3 @@ static const struct klat_benchmark transport = {
 	.setup = setup,
 	.verify = verify_messages,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&transport, argc, argv);
-}

@@ -24,6 +24,9 @@ static inline struct klat_policy klat_options_policy(const struct klat_benchmark
 				     benchmark->high_priority ?: 50, false };
 }
 
+/* main.c: a run of the benchmark; its exit status. */
+int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
+
 /* options.c */
 /* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);

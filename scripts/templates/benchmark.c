@@ -89,7 +89,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 }
 
-static const struct klat_benchmark benchmark = {
+const struct klat_benchmark klat_benchmark = {
 	.name = "NAME",
 	.summary = "a system call that does next to nothing",
 	.description = "Times getppid(): the way into the kernel and out of it.",
@@ -102,8 +102,3 @@ static const struct klat_benchmark benchmark = {
 	.setup = setup,
 	.verify = verify,
 };
-
-int main(int argc, char **argv)
-{
-	return klat_main(&benchmark, argc, argv);
-}
