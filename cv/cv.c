@@ -61,22 +61,20 @@ struct state {
 
 static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
 					       "pi-mutex", "semaphore", NULL };
-static const char *const contentions[] = { "contended", "none", NULL };
-static const char *const signals[] = { "held", "released", NULL };
 
 static const struct options defaults = { .low_priority = 19 };
 
 static const struct klat_option options[] = {
 	{ .name = "primitive",
 	  .help = "the primitive of the hand-off",
-	  KLAT_CHOICE(primitive, primitive_names) },
+	  KLAT_CHOICE_OF(primitive, primitive_names) },
 	{ .name = "contention",
 	  .help = "none: one thread locks and unlocks a mutex or pi-mutex",
-	  KLAT_CHOICE(uncontended, contentions) },
+	  KLAT_CHOICE(uncontended, "contended", "none") },
 	{ .name = "signal",
 	  .help = "cond: signal while the mutex is held, as POSIX recommends for predictable "
 		  "scheduling, or after the unlock",
-	  KLAT_CHOICE(released, signals) },
+	  KLAT_CHOICE(released, "held", "released") },
 	{ .name = "low-priority",
 	  .help = "priority of L; --policy sets H's",
 	  KLAT_INTEGER(low_priority, 1, 98) },

@@ -36,14 +36,13 @@ static const struct backend *const backends[] = {
 	&backend_select,        &backend_libev,         &backend_libevent,   &backend_libuv,
 	&backend_io_uring_poll, &backend_io_uring_read, &backend_dasynq,     &backend_none
 };
-static const char *const descriptors[] = { "socketpair", "pipe", "eventfd", NULL };
 
 static const struct options defaults;
 
 static const struct klat_option options[] = {
 	{ .name = "backend",
 	  .help = "how readable descriptors are found",
-	  KLAT_CHOICE(backend, backend_names) },
+	  KLAT_CHOICE_OF(backend, backend_names) },
 	{ .name = "pairs",
 	  .help = "watched descriptors, each with a descriptor to write to; default: 1000, or 100 "
 		  "in counted mode",
@@ -64,7 +63,9 @@ static const struct klat_option options[] = {
 	{ .name = "batch",
 	  .help = "handle at most this many events in a pass; 0: the backend's own limit",
 	  KLAT_INTEGER(batch, 0, MOST_PAIRS) },
-	{ .name = "descriptor", .help = "what a pair is", KLAT_CHOICE(descriptor, descriptors) },
+	{ .name = "descriptor",
+	  .help = "what a pair is",
+	  KLAT_CHOICE(descriptor, "socketpair", "pipe", "eventfd") },
 	{ .name = "fresh", .help = "make new descriptors for each round", KLAT_FLAG(fresh) },
 	{ .name = "count-syscalls",
 	  .help = "count the system calls of one more round, in a traced child process, before the "

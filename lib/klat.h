@@ -77,7 +77,9 @@ struct klat_option {
 #define KLAT_INTEGER(name, least, most)                                                            \
 	.type = KLAT_OPTION_INTEGER, .integer = &defaults.name, .minimum = (least),                \
 	.maximum = (most)
-#define KLAT_CHOICE(name, words)                                                                   \
+/* The words are the choices in the order of their values, or KLAT_CHOICE_OF's array of them. */
+#define KLAT_CHOICE(name, ...) KLAT_CHOICE_OF(name, ((const char *const[]){ __VA_ARGS__, NULL }))
+#define KLAT_CHOICE_OF(name, words)                                                                \
 	.type = KLAT_OPTION_CHOICE, .choice = &defaults.name, .choices = (words)
 #define KLAT_TEXT(name) .type = KLAT_OPTION_TEXT, .text = &defaults.name
 #define KLAT_FLAG(name) .type = KLAT_OPTION_FLAG, .flag = &defaults.name

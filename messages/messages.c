@@ -15,10 +15,6 @@
 
 struct spoke *spokes;
 
-static const char *const modes[] = { "call", "pass-write", "pass-epoll", "threads", "star", NULL };
-static const char *const timers[] = { "none", "per-loop", NULL };
-static const char *const allocs[] = { "none", "malloc", NULL };
-
 static const struct options defaults = { .threads = 1, .mode = THREADS };
 
 static const struct klat_option options[] = {
@@ -27,19 +23,19 @@ static const struct klat_option options[] = {
 		  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
 		  "waits for that eventfd; threads: two threads and one message; star: a hub, "
 		  "--threads others, and a message for each of them",
-	  KLAT_CHOICE(mode, modes) },
+	  KLAT_CHOICE(mode, "call", "pass-write", "pass-epoll", "threads", "star") },
 	{ .name = "threads",
 	  .help = "star: threads besides the hub",
 	  KLAT_INTEGER(threads, 1, MAX_THREADS) },
 	{ .name = "wake",
 	  .help = "threads, star: how an owner waits and is woken",
-	  KLAT_CHOICE(wake, wake_names) },
+	  KLAT_CHOICE_OF(wake, wake_names) },
 	{ .name = "timer",
 	  .help = "per-loop: each pass of a loop arms a timer, under one lock for all threads",
-	  KLAT_CHOICE(timer, timers) },
+	  KLAT_CHOICE(timer, "none", "per-loop") },
 	{ .name = "alloc",
 	  .help = "malloc: the sender allocates each message, the receiver frees it",
-	  KLAT_CHOICE(alloc, allocs) },
+	  KLAT_CHOICE(alloc, "none", "malloc") },
 };
 
 static const struct klat_metric metrics[] = {

@@ -51,21 +51,16 @@ struct state {
 	char bytes[2][MAX_BYTES];
 };
 
-static const char *const peers[] = { "thread", "process", NULL };
-static const char *const waits[] = { "read", "epoll", NULL };
-static const char *const modes[] = { "round-trip", "one-way", NULL };
-static const char *const sides[] = { "none", "reader", "writer", NULL };
-
 static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
 static const struct klat_option options[] = {
 	{ .name = "bytes", .help = "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
-	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(peer, peers) },
-	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(wait, waits) },
-	{ .name = "mode", .help = "what is timed", KLAT_CHOICE(mode, modes) },
+	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(peer, "thread", "process") },
+	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(wait, "read", "epoll") },
+	{ .name = "mode", .help = "what is timed", KLAT_CHOICE(mode, "round-trip", "one-way") },
 	{ .name = "higher",
 	  .help = "one-way: the side with the higher priority",
-	  KLAT_CHOICE(higher, sides) },
+	  KLAT_CHOICE(higher, "none", "reader", "writer") },
 	{ .name = "low-priority",
 	  .help = "one-way: priority of the other side",
 	  KLAT_INTEGER(low_priority, 1, 98) },

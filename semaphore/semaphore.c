@@ -19,9 +19,6 @@ enum {
 	ANY
 };
 
-static const char *const hogs[] = { "none", "idle", "nice19", NULL };
-static const char *const sleeps[] = { "each", "any", NULL };
-
 static const char *const primitive_names[] = { [SYNC_POSIX] = "posix",
 					       [SYNC_SYSV] = "sysv",
 					       [SYNC_FUTEX] = "futex",
@@ -37,7 +34,7 @@ static const struct options defaults = {
 static const struct klat_option options[] = {
 	{ .name = "primitive",
 	  .help = "the primitive behind the semaphores",
-	  KLAT_CHOICE(primitive, primitive_names) },
+	  KLAT_CHOICE_OF(primitive, primitive_names) },
 	{ .name = "consumer-burn",
 	  .argument = "NS",
 	  .help = "the consumer's work for each item",
@@ -56,11 +53,11 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(spin, 0, 20000000) },
 	{ .name = "hog",
 	  .help = "keep each CPU busy with a thread of SCHED_IDLE, or of SCHED_OTHER at nice 19",
-	  KLAT_CHOICE(hog, hogs) },
+	  KLAT_CHOICE(hog, "none", "idle", "nice19") },
 	{ .name = "sleeps",
 	  .help = "each: the run is invalid unless the consumer slept for each item; any: the "
 		  "evidence counts the sleeps, and with --spin-before-sleep wake is not measured",
-	  KLAT_CHOICE(sleeps, sleeps) },
+	  KLAT_CHOICE(sleeps, "each", "any") },
 	{ .name = "low-priority",
 	  .help = "priority of the producer; --policy sets the consumer's",
 	  KLAT_INTEGER(low_priority, 1, 98) },

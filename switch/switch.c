@@ -39,16 +39,15 @@ struct state {
 	int64_t unanswered;         /* timed yields that returned without a switch */
 } KLAT_ALIGNED;
 
-static const char *const peers[] = { "thread", "process", NULL };
-static const char *const ways[] = { "yield", "futex", NULL };
-
 static const struct options defaults = { 0 };
 
 static const struct klat_option options[] = {
-	{ .name = "peer", .help = "what the other side is", KLAT_CHOICE(process, peers) },
+	{ .name = "peer",
+	  .help = "what the other side is",
+	  KLAT_CHOICE(process, "thread", "process") },
 	{ .name = "by",
 	  .help = "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT",
-	  KLAT_CHOICE(futex, ways) },
+	  KLAT_CHOICE(futex, "yield", "futex") },
 };
 
 static const struct klat_metric metrics[] = {

@@ -71,11 +71,6 @@ struct state {
 	bool effective;      /* the calls had their effects */
 };
 
-static const char *const calls[] = {
-	"getppid",   "gettid",          "sched_yield",           "close-bad", "write-null",
-	"read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",      "open-close",
-	NULL
-};
 static const int numbers[] = {
 	[GETPPID] = SYS_getppid,
 	[GETTID] = SYS_gettid,
@@ -88,7 +83,6 @@ static const int numbers[] = {
 	[STAT] = SYS_stat,
 	[OPEN_CLOSE] = SYS_open,
 };
-static const char *const callers[] = { "thread", "process", NULL };
 
 static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
 
@@ -96,7 +90,9 @@ static const struct klat_option options[] = {
 	{ .name = "call",
 	  .help = "the system call; close-bad closes an invalid descriptor; stat and open-close "
 		  "(two calls) use /dev/null",
-	  KLAT_CHOICE(call, calls) },
+	  KLAT_CHOICE(call, "getppid", "gettid", "sched_yield", "close-bad", "write-null",
+		      "read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",
+		      "open-close") },
 	{ .name = "batch",
 	  .help = "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
 		  "one call and includes the timer floor",
@@ -106,7 +102,7 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
 	{ .name = "caller",
 	  .help = "process: with one thread, so the kernel need not count references to its files",
-	  KLAT_CHOICE(caller, callers) },
+	  KLAT_CHOICE(caller, "thread", "process") },
 };
 
 static const struct klat_metric metrics[] = {

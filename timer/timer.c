@@ -20,7 +20,6 @@
 static const char *const methods[] = { "signal",    "itimer",       "timerfd",
 				       "nanosleep", "signal-below", NULL };
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
-static const char *const modes[] = { "one-shot", "periodic", NULL };
 
 static const struct options defaults = { .period_us = 1000 };
 
@@ -30,14 +29,14 @@ static const struct klat_option options[] = {
 		  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
 		  "signal, with the waiter under SCHED_OTHER, below the thread that sends signals "
 		  "under PREEMPT_RT",
-	  KLAT_CHOICE(method, methods) },
+	  KLAT_CHOICE_OF(method, methods) },
 	{ .name = "wait",
 	  .help = "how the thread waits; auto: spin for signals, read a timerfd, sleep in "
 		  "nanosleep; read and epoll take signals from a signalfd",
-	  KLAT_CHOICE(wait, waits) },
+	  KLAT_CHOICE_OF(wait, waits) },
 	{ .name = "mode",
 	  .help = "set the timer for each sample, or let it run",
-	  KLAT_CHOICE(mode, modes) },
+	  KLAT_CHOICE(mode, "one-shot", "periodic") },
 	{ .name = "period",
 	  .argument = "US",
 	  .help = "time to the deadline",

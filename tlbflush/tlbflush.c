@@ -24,10 +24,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const char *const operations[] = { "munmap", "mprotect", "madvise", NULL };
-static const char *const responder_states[] = { "running", "sleeping", NULL };
-static const char *const page_tables[] = { "kept", "freed", NULL };
-
 /* The initiator waits this long. Responders need about 10 ns to start watching. */
 #define SETTLE_NS 1000
 
@@ -47,13 +43,13 @@ static const struct klat_option options[] = {
 	{ .name = "operation",
 	  .help = "munmap removes the pages; mprotect makes them read-only, with the least work "
 		  "besides the flush; madvise gives them back (MADV_DONTNEED)",
-	  KLAT_CHOICE(operation, operations) },
+	  KLAT_CHOICE(operation, "munmap", "mprotect", "madvise") },
 	{ .name = "responder-state",
 	  .help = "sleeping: the negative control; sleeping responders get no interrupt",
-	  KLAT_CHOICE(sleeping, responder_states) },
+	  KLAT_CHOICE(sleeping, "running", "sleeping") },
 	{ .name = "page-table",
 	  .help = "freed: no other mapping is near, so munmap frees the page table too",
-	  KLAT_CHOICE(freed, page_tables) },
+	  KLAT_CHOICE(freed, "kept", "freed") },
 };
 
 static const struct klat_metric metrics[] = {

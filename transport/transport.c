@@ -37,18 +37,7 @@ static const struct transport *const transports[] = {
 	&thread_pointer, &shm_zero_copy, &shm_copy, &pipe_transport,
 	&unix_transport, &tcp,           &udp,      &multicast,
 };
-static const char *const transport_names[] = { "thread-pointer",
-					       "shm-zero-copy",
-					       "shm-copy",
-					       "pipe",
-					       "unix",
-					       "tcp",
-					       "udp",
-					       "multicast",
-					       NULL };
 static const char *const peers[] = { "auto", "thread", "process", "netns", "remote", NULL };
-static const char *const waits[] = { "auto", "spin", "block", NULL };
-static const char *const touches[] = { "none", "read", "write", NULL };
 
 static const struct options defaults = { .bytes = 100,
 					 .datagram = LARGEST_DATAGRAM,
@@ -60,20 +49,21 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
 	{ .name = "transport",
 	  .help = "how a message reaches the other side",
-	  KLAT_CHOICE(transport, transport_names) },
+	  KLAT_CHOICE(transport, "thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix",
+		      "tcp", "udp", "multicast") },
 	{ .name = "peer",
 	  .help = "what the other side is: auto is a thread for thread-pointer, else a process; "
 		  "netns is a process in another network namespace; remote needs --listen or "
 		  "--connect",
-	  KLAT_CHOICE(peer, peers) },
+	  KLAT_CHOICE_OF(peer, peers) },
 	{ .name = "wait",
 	  .help = "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if "
 		  "both are on one CPU, else it spins",
-	  KLAT_CHOICE(wait, waits) },
+	  KLAT_CHOICE(wait, "auto", "spin", "block") },
 	{ .name = "touch",
 	  .help = "who touches each block: nobody; the receiver, which reads it; or also the "
 		  "sender, which writes all of it",
-	  KLAT_CHOICE(touch, touches) },
+	  KLAT_CHOICE(touch, "none", "read", "write") },
 	{ .name = "rate",
 	  .help = "messages per second, each sent when it is due; 0: each is sent after the last "
 		  "answer",

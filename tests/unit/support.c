@@ -11,15 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const choices[] = { "red", "green", "blue", NULL };
-
 static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
 
 static const struct klat_option options[] = {
 	{ .name = "count",
 	  .help = "a number with a range",
 	  KLAT_INTEGER(count, TEST_COUNT_MIN, TEST_COUNT_MAX) },
-	{ .name = "choice", .help = "one of several words", KLAT_CHOICE(choice, choices) },
+	{ .name = "choice",
+	  .help = "one of several words",
+	  KLAT_CHOICE(choice, "red", "green", "blue") },
 	{ .name = "text",
 	  .argument = "TEXT",
 	  .help = "anything",
