@@ -215,12 +215,9 @@ struct klat_worker {
 	int priority;
 	bool process; /* a forked process instead of a thread */
 	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
-	/*
-	 * setup() states how often the body sleeps: KLAT_MOSTLY (in each iteration), KLAT_RARELY or
-	 * KLAT_NEVER. Sleeps are counted without klat_sleep() and klat_rest(). On one CPU, a worker
-	 * that wakes another is preempted and need not sleep, so with KLAT_MOSTLY all its switches
-	 * count there.
-	 */
+	/* setup() states how often the body sleeps, apart from klat_sleep() and klat_rest().
+	 * KLAT_MOSTLY: in each iteration. On one CPU, preemptions count as well, because the wakee
+	 * can preempt the waker. */
 	enum klat_rule sleeps : 8;
 	int (*body)(struct klat_worker *worker);
 
@@ -283,18 +280,13 @@ int klat_sleep_until(struct klat_worker *worker, int64_t ns);
 void klat_rest_begins(struct klat_worker *worker);
 void klat_rest_ends(struct klat_worker *worker);
 
-/* How long a real-time thread may spin, and how long it then sleeps. It spins for 87 % of the time.
- * The kernel stops it at 95 %. */
+/* A spinning real-time thread that never rests uses up the runtime of its class
+ * (sched_rt_runtime_us, 95 % of a second), and the kernel stops it for 50 ms. */
 #define KLAT_SPIN_NS 40000000
 #define KLAT_REST_NS 6000000
 
-/*
- * Between iterations: sleep KLAT_REST_NS if the worker has not slept here for KLAT_SPIN_NS. True if
- * it slept. Without this, a spinning real-time thread uses up the runtime of its class
- * (sched_rt_runtime_us, 95 % of a second), and the kernel stops it for 50 ms. In an emulator the
- * sleep grows with the time since the last one. A worker without a real-time priority never sleeps
- * here.
- */
+/* Between iterations: sleep KLAT_REST_NS if the worker has not slept here for KLAT_SPIN_NS, longer
+ * in an emulator. True if it slept. A worker without a real-time priority never sleeps here. */
 bool klat_rest(struct klat_worker *worker);
 
 /*
@@ -305,10 +297,7 @@ bool klat_rest(struct klat_worker *worker);
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
-/*
- * Convert `ns` to ticks, for limits and spins. Call it before the first iteration. The result is
- * within 1 % if the frequency is not known yet.
- */
+/* The result is within 1 % if the frequency is not known yet. Not for use between two stamps. */
 int64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
 
 /* Spin for this many ticks. */
@@ -473,14 +462,11 @@ bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 
-/* Increase of a row of /proc/interrupts on a CPU over all klat_made() iterations, or -1 if there is
- * no such row. */
+/* Increase of a row of /proc/interrupts over all klat_made() iterations, on a CPU and on every CPU
+ * that the run did not use. -1 if there is no such row. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
-/* The same over every CPU that the run did not use. */
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
-
-/* The same for the interrupts that wake sleepers on this CPU from other CPUs. -1 if the kernel does
- * not count them. */
+/* The same for all interrupts that wake sleepers on this CPU. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 
 /*
