@@ -254,10 +254,8 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 
 int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 {
-	int err = check_governor(run);
+	int err = check_governor(run) ?: check_adaptive(run);
 
-	if (!err)
-		err = check_adaptive(run);
 	if (err)
 		return err;
 	hold->file = open(VALUE, O_RDWR | O_CLOEXEC);

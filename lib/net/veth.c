@@ -110,8 +110,6 @@ int klat_net_make_veth(struct klat_run *run, const struct klat_net_device device
 				 strerror(-err));
 	if (err)
 		return klat_error(run, -err, "cannot make a pair of virtual interfaces: %m");
-	err = klat_net_bring_up(run, &devices[1]);
-	if (!err)
-		err = klat_net_enter(run, namespaces[0]);
-	return err ? err : klat_net_bring_up(run, &devices[0]);
+	return klat_net_bring_up(run, &devices[1]) ?: klat_net_enter(run, namespaces[0])
+					?: klat_net_bring_up(run, &devices[0]);
 }

@@ -260,9 +260,7 @@ static int join_locked(struct klat_run *run, int session)
 		if (!json)
 			return klat_error(run, EINVAL, "the label is not valid UTF-8");
 	} else {
-		err = check_same(run, json);
-		if (!err)
-			err = read_tsc(run, json);
+		err = check_same(run, json) ?: read_tsc(run, json);
 	}
 	if (!err)
 		err = join_programs(run, session, json, missing);

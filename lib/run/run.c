@@ -22,23 +22,27 @@ static size_t round_up(size_t size)
 
 struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
 {
-	size_t run_size = round_up(sizeof(struct klat_run)),
-	       library_size = round_up(sizeof(struct klat_library));
-	size_t options_size = round_up(benchmark->options_size);
-	char *memory = map_shared(run_size + library_size + options_size +
-				  round_up(benchmark->state_size));
-	struct klat_run *run = (struct klat_run *)memory;
+	struct {
+		struct klat_run run;
+		struct klat_library library;
+	} * both;
+	size_t options_at = round_up(sizeof(*both)),
+	       state_at = options_at + round_up(benchmark->options_size);
+	char *memory = map_shared(state_at + benchmark->state_size);
+	struct klat_run *run;
 
 	if (!memory) {
 		fprintf(stderr, "%s: cannot map shared memory: %s\n", benchmark->name,
 			strerror(errno));
 		return NULL;
 	}
+	both = (void *)memory;
+	run = &both->run;
 	run->benchmark = benchmark;
-	run->library = (struct klat_library *)(memory + run_size);
-	run->options = memory + run_size + library_size;
-	run->outcome = &run->library->outcome;
-	run->state = memory + run_size + library_size + options_size;
+	run->library = &both->library;
+	run->outcome = &both->library.outcome;
+	run->options = memory + options_at;
+	run->state = memory + state_at;
 	run->patience = klat_emulated() ? 300 : 30;
 	if (benchmark->options_size)
 		memcpy(run->options, benchmark->defaults, benchmark->options_size);
@@ -133,28 +137,13 @@ int klat_run_perform(struct klat_run *run)
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (klat_arch_missing())
 		return klat_skip(run, "this CPU has no %s", klat_arch_missing());
-	err = klat_place(run);
-	if (err)
-		return err;
-	err = map_workers(run);
-	if (err)
-		return err;
-	err = take_policy(run);
-	if (err)
-		return err;
-	err = klat_samples_map(run);
+	err = klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_samples_map(run);
 	if (err)
 		return err;
 	if (library->common.inject_ns || run->benchmark->needs_frequency)
 		calibrate(run);
 	run->inject = spin_of(run, library->common.inject_ns);
-	err = klat_offsets_narrow(run);
-	if (err)
-		return err;
-	err = klat_supervise(run);
-	if (err)
-		return err;
-	err = klat_offsets_narrow(run);
+	err = klat_offsets_narrow(run) ?: klat_supervise(run) ?: klat_offsets_narrow(run);
 	if (err)
 		return err;
 	calibrate(run);
