@@ -88,10 +88,9 @@ def test_a_program_deaf_to_ctrl_c_ends_when_the_user_insists(klat: Klat) -> None
     wait_for(klat.starts, "the first run")
     pid = int(klat.starts()[0][2])
     wait_for(lambda: ignores_sigint(pid), "the program to be deaf")
-    started.send_signal(signal.SIGINT)
-    while started.poll() is None:
-        time.sleep(0.1)
+    while is_running(pid):
         started.send_signal(signal.SIGINT)
+        time.sleep(0.1)
     assert started.wait(fakes.PATIENCE) == 130
     assert not is_running(pid)
 
