@@ -59,9 +59,6 @@ def label_of(words: list[str]) -> str:
     return next(w for w in words if w.startswith("--label=")).removeprefix("--label=")
 
 
-# Turns --------------------------------------------------------------------------------------------
-
-
 def test_each_block_is_abba_or_baab_and_the_plan_is_what_is_run(klat: Klat) -> None:
     done = klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1")
     assert done.returncode == 0, done.stderr
@@ -143,9 +140,6 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
     assert done.returncode == 4 and "prefix" in done.stdout
 
 
-# Usage --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -167,9 +161,6 @@ def test_what_cannot_be_meant_is_refused_in_one_line(
     assert done.returncode == 2
     assert told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert not klat.starts() and not (klat.directory / "results").exists()
-
-
-# Prefixes -----------------------------------------------------------------------------------------
 
 
 def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> None:
@@ -207,9 +198,6 @@ def test_a_prefix_that_fails_is_told_with_its_message(klat: Klat) -> None:
     assert done.returncode == 1
     assert "3 runs in succession failed alike: no such cgroup" in done.stderr
     assert recorded_orders(sessions(klat)[0])
-
-
-# Set-up and restore -------------------------------------------------------------------------------
 
 
 def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
@@ -315,9 +303,6 @@ def read(path: Path) -> bytes:
         return b""
 
 
-# Resuming -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_either_session_resumes_both_in_their_turns(klat: Klat, which: int) -> None:
     words = ("--blocks", "3", "--runs-per-block", "2", "--a-setup", log_to("log", "A"))
@@ -391,9 +376,6 @@ def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
     assert [recorded_orders(s) for s in sessions(klat)] == [each_once(48)] * 2
 
 
-# The real programs --------------------------------------------------------------------------------
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
 @pytest.mark.skipif(not (fakes.ROOT / "pipes/pipes").is_file(), reason="pipes is not built")
 def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat: Klat) -> None:
@@ -405,9 +387,6 @@ def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat: Klat) 
     done = klat("compare", *(str(s) for s in sessions(klat)))
     assert done.returncode in (0, 1, 3), done.stderr
     assert "Student over pairs of blocks, 1.0 degrees" in " ".join(done.stdout.split())
-
-
-# Options of one setting alone ---------------------------------------------------------------------
 
 
 def compared(klat: Klat, *words: str) -> tuple[subprocess.CompletedProcess[str], str]:

@@ -177,9 +177,6 @@ def test_a_module_in_the_package_is_a_command(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("hello\n", 5), done.stderr
 
 
-# What goes wrong ----------------------------------------------------------------------------------
-
-
 def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """`klat summary` raises `error`."""
     module = ModuleType("klat.commands.summary")

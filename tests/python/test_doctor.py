@@ -286,9 +286,6 @@ def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int
     assert machine_state.cpu_list(text) == cpus
 
 
-# What is printed ----------------------------------------------------------------------------------
-
-
 def test_the_text_fits_80_columns(tmp_path: Path) -> None:
     text = to_text(everything(tmp_path))
     assert max(map(len, text.splitlines())) <= 80
@@ -333,9 +330,6 @@ def test_the_exit_status_tells_whether_something_spoils(
     monkeypatch.setattr(probes, "probe", lambda results, cpus: tried)
     found, out, _ = klat("doctor", "--format", form)
     assert found == status and out
-
-
-# Trying -------------------------------------------------------------------------------------------
 
 
 def scheduling() -> tuple[object, ...]:

@@ -28,9 +28,6 @@ def export(klat: Klat, form: str, *words: object, status: int = 0) -> tuple[str,
     return out, err
 
 
-# Each format
-
-
 def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
     new_session: NewSession, klat: Klat
 ) -> None:
@@ -257,9 +254,6 @@ def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
         ("# SKIP inconclusive", "only in BASE: not measured in NEW"),
         ("# SKIP only in NEW", "BASE: not measured"),
     ]
-
-
-# What holds for all of them
 
 
 @pytest.mark.parametrize("form", TEXT)

@@ -81,9 +81,6 @@ def put_out(path: Path) -> None:
 WRITERS = [whole, appended, put_out]
 
 
-# What is there instead of the file ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_link_is_refused_with_its_target(
     theirs: Path, secret: Path, write: Callable[[Path], None]
@@ -185,9 +182,6 @@ def plant(path: Path, kind: str) -> None:
             bound.bind(str(path))
 
 
-# Who owns it --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_new_file_belongs_to_the_caller_of_sudo(
     theirs: Path, write: Callable[[Path], None]
@@ -280,9 +274,6 @@ def test_the_caller_of_an_earlier_sudo_is_another_user(
 ) -> None:
     monkeypatch.delenv("SUDO_UID")
     assert owners.doubt(theirs.stat())
-
-
-# What the user names ------------------------------------------------------------------------------
 
 
 def test_a_link_that_only_root_can_have_made_is_followed(secret: Path) -> None:
@@ -417,9 +408,6 @@ def test_a_private_directory_that_was_exchanged_is_refused(
     with pytest.raises(KlatError, match="replaced by another user"):
         with files.private_directory():
             pass
-
-
-# Locks --------------------------------------------------------------------------------------------
 
 
 def test_the_holder_of_a_lock_is_known_by_name(theirs: Path) -> None:

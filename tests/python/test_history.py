@@ -49,9 +49,6 @@ def klat_history(klat: Klat, *args: object) -> tuple[int, str, str]:
     return status, out, err
 
 
-# The method
-
-
 def test_a_planted_shift_is_found_where_it_is() -> None:
     series = np.random.default_rng(1).normal(0, 1, 40) + 4 * (np.arange(40) >= 17)
     (found,) = changes(series.tolist(), 0.05, 1)
@@ -111,9 +108,6 @@ def test_a_line_is_told_from_steps() -> None:
     noise = np.random.default_rng(6).normal(0, 1, 40)
     assert is_line((noise + 0.5 * np.arange(40)).tolist(), [13, 27])
     assert not is_line((noise + 10 * (np.arange(40) >= 20)).tolist(), [20])
-
-
-# The command
 
 
 def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(

@@ -430,9 +430,6 @@ def test_a_bad_argument_is_one_line_and_status_2(program: Path, arguments: tuple
     assert_one_line(command(program, *arguments), USAGE, program.name)
 
 
-# The client ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:

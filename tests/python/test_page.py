@@ -227,9 +227,6 @@ def test_without_its_template_library_it_says_what_to_install(
     assert "apt install python3-jinja2" in err
 
 
-# In a browser
-
-
 def browser() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:

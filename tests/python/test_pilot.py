@@ -240,9 +240,6 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(
         assert (status, out) == (2, "") and why in err and err.count("\n") == 1
 
 
-# Two settings that took turns
-
-
 def taken_in_turns(
     writer: NewSession,
     blocks: int = 8,

@@ -50,9 +50,6 @@ def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
     return distribution(overlay, axis), run_series(overlay, axis)
 
 
-# Reduction of data
-
-
 def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
     ordered = np.sort(np.random.default_rng(1).integers(1_000, 9_000, 300_000).astype(np.uint64))
     ordered[-1] = 10**12
@@ -123,9 +120,6 @@ def test_counts_have_whole_tics() -> None:
         assert places and all(float(place).is_integer() for place in places)
 
 
-# What the figures hold
-
-
 def test_a_distribution_shows_the_longest_sample_of_all_runs(new_session: NewSession) -> None:
     writer = fill(new_session())
     writer.run({"round_trip": [*stepped(52_000), 26_000_000]}, status="disturbed", reason="steal")
@@ -184,9 +178,6 @@ def test_emulated_ticks_are_drawn_as_ticks(new_session: NewSession) -> None:
     assert spread is not None
     text = "\n".join(spread.commands)
     assert "latency (ticks)" in text and "us" not in re.findall(r"\((\w+)\)", text)
-
-
-# The command
 
 
 @needs_gnuplot

@@ -171,9 +171,6 @@ def test_no_export_gives_two_pools_one_name(
     assert "stock (load: populate) on Linux" in err
 
 
-# How sleepers were woken ---------------------------------------------------------------------------
-
-
 def woken(interrupts: int) -> str:
     return f"slept=100;wakeups=100;wake_interrupts={interrupts}"
 
@@ -210,9 +207,6 @@ def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, sto
     session.run({"round_trip": samples(9_000)}, run=20, evidence=woken(0))
     (label,), _ = read_datasets([stock])
     assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
-
-
-# Boots and order ----------------------------------------------------------------------------------
 
 
 def test_boots_are_those_in_which_the_metric_was_measured(
@@ -259,9 +253,6 @@ def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
     (setting,) = label.settings
     boots = [run.row.boot for run in setting.measurements["round_trip"].all_runs]
     assert boots == ["earlier", *["boot-1"] * 3, *["boot-2"] * 3, *["boot-10"] * 3]
-
-
-# Comparing like with like -------------------------------------------------------------------------
 
 
 def labels_woken(
@@ -390,9 +381,6 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
     assert ratios(against) == pytest.approx([1.0], abs=0.001)
     text = " ".join(against["cautions"])
     assert "8 of 64 runs of BASE are left out: in another turn of their block" in text
-
-
-# History and plan ---------------------------------------------------------------------------------
 
 
 def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(

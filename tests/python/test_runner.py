@@ -28,9 +28,6 @@ def klat(tmp_path: Path) -> Klat:
     return Klat(tmp_path)
 
 
-# A session
-
-
 def test_every_planned_run_is_recorded_once_in_its_place(klat: Klat) -> None:
     done = klat("run", "--runs", "4", "--label", "stock", "--seed", "9")
     assert done.returncode == 0, done.stderr
@@ -135,9 +132,6 @@ def test_programs_start_with_signals_as_usual(tmp_path: Path) -> None:
     assert not (blocked | ignored) & sum(1 << (number - 1) for number in ours)
 
 
-# What became of the runs
-
-
 @pytest.mark.parametrize(
     ("pipes", "cv", "status"),
     [
@@ -231,9 +225,6 @@ def test_a_run_without_an_end_is_ended_with_all_it_started_and_counted_as_failed
     assert done.returncode == 1
     assert "ended after 1 s without a result" in done.stderr
     assert not processes_of(klat)
-
-
-# Where a session goes
 
 
 @pytest.mark.parametrize("label", ["a,b;c", "it's", "größe 内核", "-v", "$HOME `id`"])

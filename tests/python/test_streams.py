@@ -138,9 +138,6 @@ def test_the_status_is_that_of_the_measurement(klat: Klat, status: int, behaviou
         assert done.returncode == status
 
 
-# Commands whose product is what they print --------------------------------------------------------
-
-
 @pytest.fixture
 def printing(new_session: NewSession, tmp_path: Path) -> dict[str, tuple[str, ...]]:
     for label in ("stock", "rt"):

@@ -44,9 +44,6 @@ def values(sweep: Sweep) -> dict[str, dict[float, float]]:
     return {line.name: {p.x: p.value for p in line.points} for line in sweep.lines}
 
 
-# What is a sweep
-
-
 def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
     new_session: NewSession,
 ) -> None:
@@ -145,9 +142,6 @@ def test_labels_are_laid_over_each_other(new_session: NewSession) -> None:
     assert values(sweep) == {"stock": {1: 1_000, 2: 2_000}, "rt": {1: 3_000, 2: 6_000}}
 
 
-# Crossings
-
-
 def crossing_session(writer: SyntheticSession, noise: int) -> None:
     """spin=1 costs what idle does; spin=0 always 5,200."""
     for idle in (1_000, 3_000, 10_000, 30_000):
@@ -201,9 +195,6 @@ def test_metrics_are_not_held_against_each_other(new_session: NewSession) -> Non
     assert crossings(sweep) == []
 
 
-# The table
-
-
 def summary(klat: Klat, *args: object) -> str:
     status, out, err = klat("summary", *args)
     assert (status, err) == (0, "")
@@ -245,9 +236,6 @@ def test_many_lines_are_folded_into_80_columns(new_session: NewSession, klat: Kl
     out = summary(klat, writer.path)
     assert max(map(len, out.splitlines())) <= 80
     assert all(re.search(rf" {kind}\b", out[out.index("queue item by") :]) for kind in kinds)
-
-
-# Published figures
 
 
 FIGURE = Published("item", "size=10;kind=a", 16_000, "ns", "another machine")
@@ -293,9 +281,6 @@ def test_published_figures_come_from_the_program(
     assert published.published("queue") == ()
     assert published.published("absent") == ()
     published.published.cache_clear()
-
-
-# The figure
 
 
 def figures(*paths: Path) -> list[Figure]:

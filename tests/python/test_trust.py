@@ -121,9 +121,6 @@ def test_a_session_made_by_klat_itself_is_trusted_whatever_the_mask(klat: Klat) 
     assert done.returncode == 0, done.stderr
 
 
-# What lies in the directory of results ------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["plan.csv", "run.json", "load.log"])
 def test_a_link_in_a_session_is_not_written_through(klat: Klat, session: Path, name: str) -> None:
     secret = klat.directory / "secret"

@@ -126,9 +126,6 @@ def test_time_that_is_over_too_early_is_told(new_session: NewSession) -> None:
     assert ["after 2 of 3 comparisons with itself" in told[0], len(told)] == [True, 1]
 
 
-# With klat ab -------------------------------------------------------------------------------------
-
-
 def test_an_experiment_is_taken_by_klat_ab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
     monkeypatch.chdir(tmp_path)
@@ -148,9 +145,6 @@ def test_an_experiment_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     failing = Experiment(Setting("a", "/no/such"), Setting("b"), ("pipes",), 1)
     with pytest.raises(KlatError, match="status 2: .*there is no command '/no/such'"):
         failing.take(1, 1, tmp_path / "out")
-
-
-# The helper ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +194,6 @@ def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
         assert delayed(helper, count, *copy).returncode == 0
         times[count] = sum(os.times()[2:4]) - sum(before[2:4])
     assert times["4095"] > 2 * times["1"], times
-
-
-# For real -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
