@@ -7,9 +7,11 @@ imported where it is used.
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor", "lab")
 
@@ -22,3 +24,19 @@ def names() -> list[str]:
 
 def load(name: str) -> ModuleType:
     return import_module(f"klat.commands.{name}")
+
+
+def add_command(
+    subparsers: Any, name: str, summary: str, description: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """A parser for one command. `summary` is its line in the help of the parser above; description and
+    epilog are printed as they are."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser

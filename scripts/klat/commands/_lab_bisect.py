@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from klat.commands import _session_options
+from klat.commands import _session_options, add_command
 from klat.base.errors import KlatError
 
 _ABORT = 255  # ends `git bisect run`
@@ -50,13 +50,12 @@ class _Parser(argparse.ArgumentParser):
 
 def add_parser(actions: Any) -> None:
     actions._parser_class, usual = _Parser, actions._parser_class
-    parser = actions.add_parser(
+    parser = add_command(
+        actions,
         "bisect-check",
-        help="say whether a kernel is like the good or the bad one",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "say whether a kernel is like the good or the bad one",
+        _DESCRIPTION,
+        _EPILOG,
     )
     actions._parser_class = usual
     add = parser.add_argument
@@ -77,7 +76,7 @@ def add_parser(actions: Any) -> None:
         help="default: arch/x86/boot/bzImage",
     )
     add("--modules", type=Path, metavar="DIR", help="of that kernel")
-    add("--boots", type=_session_options.number(1, 10_000, "number"), default=1, help="default: 1")
+    add("--boots", type=_session_options.number(1, 10_000), default=1, help="default: 1")
     add("--time-limit", type=_session_options.number(1, 86_400, "number of seconds"), metavar="S")
     parser.set_defaults(func=_bisect_check)
 

@@ -15,16 +15,22 @@ from klat.base.errors import KlatError
 from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
 
 
-def number(minimum: int, maximum: int, what: str) -> Any:
+def number(minimum: int, maximum: int, what: str = "number") -> Any:
+    """Converts the text of an option to a whole number in a range."""
+
     def convert(text: str) -> int:
         if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
-            raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {minimum} to {maximum}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} must be a {what} from {minimum} to {maximum}"
+            )
         return int(text)
 
     return convert
 
 
 def checked(convert: Any) -> Any:
+    """`convert` for argparse, which shows the message of this error alone."""
+
     def wrapper(text: str) -> Any:
         try:
             return convert(text)
@@ -67,7 +73,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--seed",
-        type=number(0, 2**63 - 1, "number"),
+        type=number(0, 2**63 - 1),
         metavar="N",
         help="of the order (default: drawn, printed and recorded)",
     )
@@ -90,11 +96,20 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--iterations",
-        type=number(1, 10**9, "number"),
+        type=number(1, 10**9),
         metavar="N",
         help="samples of a run (default: the program's)",
     )
     add("--policy", metavar="POLICY", help="fifo, rr or other, with :PRIORITY, for every program")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where sessions go (default: results, in the current directory)",
+    )
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -107,12 +122,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         help="run beside the whole session; recorded, ended with it; the names are those of"
         " load/load --list",
     )
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where sessions go (default: results, in the current directory)",
-    )
+    add_output(parser)
     add(
         "--pause",
         type=number(0, MOST_PAUSE_MS, "number of milliseconds"),

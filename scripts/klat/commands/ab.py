@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import _session_options
+from klat.commands import _session_options, add_command
 from klat.record import plan_csv
 from klat.base.errors import KlatError
 
@@ -40,7 +40,7 @@ It runs the commands in run.json of both sessions. So it refuses a session that
 another user owns or can write. Root, you and the caller of sudo are trusted.
 --trust overrides this.
 
-Exit status: 0 every run measured, but for skipped ones; 1 a run, a set-up
+Exit status: 0 every run measured or skipped; 1 a run, a set-up
 command or --restore failed, or the load ended; 2 usage, input or output, disk
 full; 3 some runs are invalid; 4 every run was skipped; 130, 143, 129 stopped by
 SIGINT, SIGTERM, SIGHUP. A closed or full standard stream does not
@@ -60,13 +60,12 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "ab",
-        help="alternate two settings within one boot, to compare them",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "alternate two settings within one boot, to compare them",
+        _DESCRIPTION,
+        _EPILOG,
     )
     _session_options.add_benchmarks(parser)
     add = parser.add_argument
@@ -90,13 +89,13 @@ def add_parser(subparsers: Any) -> None:
         )
     add(
         "--blocks",
-        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS),
         metavar="N",
         help="of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
     )
     add(
         "--runs-per-block",
-        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS),
         metavar="N",
         help="of each parameter set in each turn (default: 5)",
     )

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands import add_command
+
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW
 have in common. NEW is faster, slower, or the same within the margin; or the
@@ -46,14 +48,13 @@ delivered: as 0, but NEW did not deliver what BASE delivered.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
         "compare",
-        help="say whether a kernel is faster or slower than another",
-        description=_DESCRIPTION,
-        epilog=_EPILOG.format(keys=_keys()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "say whether a kernel is faster or slower than another",
+        _DESCRIPTION,
+        _EPILOG.format(keys=_keys()),
     )
     add = parser.add_argument
     add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")

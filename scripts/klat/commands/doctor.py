@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands import add_command
+
 _DESCRIPTION = """\
 Lists what on this machine would spoil a session, in order of harm, each with
 its cure. Changes nothing. Watches the machine for about a second. Run it as the
@@ -29,13 +31,12 @@ output.
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "doctor",
-        help="list what on this machine would spoil a session",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "list what on this machine would spoil a session",
+        _DESCRIPTION,
+        _EPILOG,
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument(

@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 from typing import TYPE_CHECKING
 
 from klat.base import files
-from klat.commands import compare
+from klat.commands import add_command, compare
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
@@ -40,18 +41,17 @@ read, written or said in that format.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Any) -> None:
     listed = [
         "\n".join(f"  {name:12} {holds}" for name, holds in formats.items())
         for formats in (RUNS, VERDICTS)
     ]
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "export",
-        help="write what was measured in another program's format",
-        description=_DESCRIPTION,
-        epilog=_EPILOG.format(runs=listed[0], verdicts=listed[1]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "write what was measured in another program's format",
+        _DESCRIPTION,
+        _EPILOG.format(runs=listed[0], verdicts=listed[1]),
     )
     add = parser.add_argument
     add("paths", metavar="PATH", nargs="+", type=Path, help="see below")

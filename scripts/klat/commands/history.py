@@ -6,8 +6,11 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from klat.commands.compare import share
+
+from klat.commands import add_command
 
 _TOO_FEW = 3
 
@@ -28,14 +31,13 @@ boots to tell anything.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers,
         "history",
-        help="say where a label's metrics changed over time",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "say where a label's metrics changed over time",
+        _DESCRIPTION,
+        _EPILOG,
     )
     add = parser.add_argument
     add("path", metavar="DIR", type=Path, help="a label with its sessions")

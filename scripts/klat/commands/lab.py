@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import _session_options
+from klat.commands import _session_options, add_command
 from klat.record import plan_csv
 from klat.commands import _lab_bisect
 from klat.base.errors import KlatError, did_you_mean
@@ -18,37 +18,37 @@ each boot, as `klat run` would on a machine with that kernel. Needs no root.
 """
 
 _RUN_DESCRIPTION = """\
-Boots each kernel --boots times, in rounds, every round in the reverse order of
-the one before, and in each boot runs every benchmark --runs times in random
-order. Records into OUTPUT/LABEL, a session a boot; prints the labels' paths.
+Boots each kernel --boots times, in rounds. Each round has the reverse order of
+the one before. In each boot, runs every benchmark --runs times in random order.
+Records a session for each boot in OUTPUT/LABEL, and prints the labels' paths.
 """
 
 _RUN_EPILOG = """\
 kernels:
-  debian:stock, debian:rt, debian:6.12-rt, ... of Debian's archive: klat lab
-      kernels lists them. Fetched by apt into a cache, and not installed. The
-      label is lab-stock, lab-rt, lab-6.12-rt
+  debian:stock, debian:rt, debian:6.12-rt, ...
+      from Debian's archive; klat lab kernels lists them. apt fetches them into
+      a cache and installs nothing. The label is lab-stock, lab-rt, lab-6.12-rt
   NAME=path/to/bzImage[,modules=DIR]
       your own; NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
   NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
-      WORDS, up to the end, go to this kernel's command line alone: two settings
-      of one kernel take turns, and compare takes the words as under test
+      WORDS go to the command line of this kernel alone, so that two settings of
+      one kernel take turns. compare takes the words as under test
 
 modes:
   counted   the emulator counts instructions, on one CPU: the path length of
-            what is measured, the same on every machine, and the same bytes for
-            the same --seed and --clock. It tells nothing of caches and of
-            waiting for hardware. Boots run side by side
+            the event. It is the same on every machine, byte for byte with the
+            same --seed and --clock. It includes no cache miss and no wait for
+            hardware. Boots run in parallel
   kvm       real time, of a virtual machine
-  emulated  many CPUs on few, where only counts of events mean something
-  auto      kvm where a guest really boots by it, else counted (default)
+  emulated  many CPUs on few; only counts of events mean something
+  auto      kvm if a guest boots with it, else counted (default)
 
-A boot of which the results are not whole is kept in OUTPUT/LABEL/.failed, with
-its console, and is no session. --resume, with any session of the experiment,
-repeats it and those that are missing, and no other.
+A boot with incomplete results is kept in OUTPUT/LABEL/.failed, with its
+console, and is no session. --resume with any session of the experiment repeats
+such boots and those that are missing.
 
-Exit status: 0 every run measured, but for skipped ones; 1 a boot or a run
+Exit status: 0 every run measured or skipped; 1 a boot or a run
 failed; 2 usage, input or output; 3 some runs are invalid; 4 every run was
 skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
 standard stream does not affect the status.
@@ -65,30 +65,26 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "lab",
-        help="boot kernels in QEMU and measure them there",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "lab", "boot kernels in QEMU and measure them there", _DESCRIPTION
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions)
     _add_shootdown(actions)
     _lab_bisect.add_parser(actions)
-    listed = actions.add_parser(
+    listed = add_command(
+        actions,
         "kernels",
-        help="list the kernels of Debian's archive",
-        description="Lists the kernels that --kernel debian:NAME can have.",
-        allow_abbrev=False,
+        "list the kernels of Debian's archive",
+        "Lists the kernels that --kernel debian:NAME can have.",
     )
     listed.add_argument("--update", action="store_true", help="fetch the package lists anew")
     listed.set_defaults(func=_kernels)
-    cleared = actions.add_parser(
+    cleared = add_command(
+        actions,
         "clear",
-        help="remove the cache of kernels",
-        description="Removes everything that the lab keeps: packages, kernels, package lists.",
-        allow_abbrev=False,
+        "remove the cache of kernels",
+        "Removes everything that the lab keeps: packages, kernels, package lists.",
     )
     cleared.set_defaults(func=_clear)
 
@@ -106,13 +102,8 @@ def _clock(text: str) -> str:
 
 
 def _add_run(actions: Any) -> None:
-    parser = actions.add_parser(
-        "run",
-        help="boot kernels and measure each",
-        description=_RUN_DESCRIPTION,
-        epilog=_RUN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        actions, "run", "boot kernels and measure each", _RUN_DESCRIPTION, _RUN_EPILOG
     )
     add = parser.add_argument
     number = _session_options.number
@@ -122,39 +113,38 @@ def _add_run(actions: Any) -> None:
         metavar="benchmark",
         help="any of klat's programs (default: on one CPU those that can measure there)",
     )
-    add(
-        "--kernel",
-        action="append",
-        default=[],
-        type=_session_options.checked(_kernel),
-        metavar="SPEC",
-        help="debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; may be repeated",
-    )
+    _add_guest(parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1)
     add(
         "--boots",
-        type=number(1, 10_000, "number"),
+        type=number(1, 10_000),
         metavar="N",
-        help="of each kernel under each load (default: 20)",
+        help="boots of each kernel under each load (default: 20)",
     )
     add(
         "--runs",
-        type=number(1, plan_csv.MAX_RUNS, "number"),
+        type=number(1, plan_csv.MAX_RUNS),
         metavar="N",
-        help="of each parameter set in each boot (default: 25)",
+        help="runs of each parameter set in each boot (default: 25)",
     )
-    _add_guest(parser)
+    add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
+    add("--append", metavar="WORDS", help="words for the command line of every kernel")
+    add(
+        "--clock",
+        type=_session_options.checked(_clock),
+        metavar="TIME",
+        help="UTC time that the first guest shows (default: now)",
+    )
     add(
         "--load",
         action="append",
         default=[],
         metavar="NAME",
-        help="of klat's loads, or 'none'; may be repeated, for a label each (LABEL-NAME)",
+        help="one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)",
     )
     _session_options.add_plan(parser)
-    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
         "--jobs",
-        type=number(1, 64, "number"),
+        type=number(1, 64),
         metavar="N",
         help="guests at once, in counted mode (default: as many as this machine has CPUs)",
     )
@@ -162,32 +152,41 @@ def _add_run(actions: Any) -> None:
     parser.set_defaults(func=_run)
 
 
-def _add_guest(parser: argparse.ArgumentParser) -> None:
-    """Options of every guest."""
+def _add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: int) -> None:
+    """The options of `run` and `shootdown`. `kernels` is the help of --kernel; `cpus` and `nodes` are
+    the defaults."""
     add = parser.add_argument
     number = _session_options.number
-    add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
-    add("--cpus", type=number(1, 4096, "number"), metavar="N", help="of a guest (default: 1)")
-    add("--numa", type=number(1, 128, "number"), metavar="N", help="nodes of it (default: 1)")
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        type=_session_options.checked(_kernel),
+        metavar="SPEC",
+        help=kernels,
+    )
+    add(
+        "--cpus",
+        type=number(2 if cpus > 1 else 1, 4096),
+        metavar="N",
+        help=f"CPUs of a guest (default: {cpus})",
+    )
+    add(
+        "--numa", type=number(1, 128), metavar="N", help=f"NUMA nodes of a guest (default: {nodes})"
+    )
     add(
         "--memory",
         type=number(128, 1 << 20, "number of megabytes"),
         metavar="MB",
-        help="of it (default: 512, and 16 for each further CPU)",
+        help="memory of a guest (default: 512, and 16 for each further CPU)",
     )
-    add("--append", metavar="WORDS", help="added to the command line of every kernel")
     add(
         "--time-limit",
         type=number(1, 86_400, "number of seconds"),
         metavar="S",
-        help="after which a boot is ended and counted as failed (default: 3600)",
+        help="time after which a boot is ended and counted as failed (default: 3600)",
     )
-    add(
-        "--clock",
-        type=_session_options.checked(_clock),
-        metavar="TIME",
-        help="that the first guest shows, UTC (default: now)",
-    )
+    _session_options.add_output(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -255,7 +254,7 @@ def _sets(
 _SHOOTDOWN_DESCRIPTION = """\
 Boots each kernel once with many emulated CPUs, and shows that a munmap of pages
 that all of them have in their TLBs interrupts every one: by the TLB row of
-/proc/interrupts, and by what each responder sees itself. A time it is not.
+/proc/interrupts, and by what each responder sees. It measures no time.
 """
 
 _SHOOTDOWN_EPILOG = """\
@@ -266,36 +265,28 @@ SIGINT, SIGTERM, SIGHUP.
 
 
 def _add_shootdown(actions: Any) -> None:
-    parser = actions.add_parser(
+    parser = add_command(
+        actions,
         "shootdown",
-        help="show that a shootdown reaches all of many CPUs",
-        description=_SHOOTDOWN_DESCRIPTION,
-        epilog=_SHOOTDOWN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "show that a shootdown reaches all of many CPUs",
+        _SHOOTDOWN_DESCRIPTION,
+        _SHOOTDOWN_EPILOG,
     )
     add = parser.add_argument
     number = _session_options.number
+    _add_guest(parser, "as for run (default: debian:stock and debian:rt)", 80, 2)
     add(
-        "--kernel",
-        action="append",
-        default=[],
-        type=_session_options.checked(_kernel),
-        metavar="SPEC",
-        help="as for run (default: debian:stock and debian:rt)",
+        "--iterations",
+        type=number(10, 10**6),
+        default=50,
+        metavar="N",
+        help="shootdowns (default: 50)",
     )
-    add("--cpus", type=number(2, 4096, "number"), default=80, metavar="N", help="default: 80")
-    add("--numa", type=number(1, 128, "number"), default=2, metavar="N", help="default: 2")
-    add("--memory", type=number(128, 1 << 20, "number of megabytes"), metavar="MB")
-    add("--iterations", type=number(10, 10**6, "number"), default=50, metavar="N")
-    add("--seed", type=number(0, 2**63 - 1, "number"), metavar="N")
-    add("--output", type=Path, metavar="DIR", help="where sessions go (default: results)")
     add(
-        "--time-limit",
-        type=number(1, 86_400, "number of seconds"),
-        default=3600,
-        metavar="S",
-        help="of a boot (default: 3600)",
+        "--seed",
+        type=number(0, 2**63 - 1),
+        metavar="N",
+        help="seed of the guest (default: drawn)",
     )
     parser.set_defaults(func=_shootdown)
 
@@ -306,11 +297,11 @@ def _shootdown(arguments: argparse.Namespace) -> int:
 
     suite.use_static_programs([shootdown.PROGRAM])
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in ("stock", "rt")]
-    cpus = arguments.cpus
+    cpus = arguments.cpus or 80
     request = Request(
         specs=shootdown.labelled(specs, cpus),
         mode="emulated",
-        shape=_shape(cpus, arguments.numa, arguments.memory),
+        shape=_shape(cpus, arguments.numa or 2, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations)],
         loads=[experiment.IDLE],
         append=shootdown.command_line(cpus),
@@ -318,7 +309,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         runs=1,
         seed=_session_options.seed(arguments),
         clock=experiment.now(),
-        time_limit_s=arguments.time_limit,
+        time_limit_s=arguments.time_limit or 3600,
     )
     attempt = Attempt(sys.argv, resumable=False)
     status = attempt.begin(request, _session_options.output(arguments), None)

@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from klat.commands import add_command
 from klat.commands.compare import margin, share
 
 _DESCRIPTION = """\
@@ -32,14 +34,9 @@ not show how many boots are needed, or no number is enough.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "plan",
-        help="compute how many boots and runs find a change",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "plan", "compute how many boots and runs find a change", _DESCRIPTION, _EPILOG
     )
     add = parser.add_argument
     add("path", metavar="PATH", type=Path, help="the pilot: a session (also of ab) or a label")

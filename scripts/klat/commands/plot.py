@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
+
+from klat.commands import add_command
 
 _UNREADABLE = 2
 
@@ -22,14 +25,9 @@ BENCHMARK[-METRIC]-by-OPTION, each .svg and .png
 Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "plot",
-        help="draw what some sessions measured",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "plot", "draw what some sessions measured", _DESCRIPTION, _EPILOG
     )
     parser.add_argument(
         "paths",

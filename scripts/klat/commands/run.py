@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import _session_options
+from klat.commands import _session_options, add_command
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 
@@ -31,7 +31,7 @@ The order: the runs of all parameter sets are put in one list, shuffled by
 Fisher and Yates's method over Python's random.Random(SEED).random(). The same
 seed and options give the same plan.csv, byte for byte.
 
-Exit status: 0 every run measured, but for skipped ones; 1 a run failed, or the
+Exit status: 0 every run measured or skipped; 1 a run failed, or the
 load ended; 2 usage, input or output, disk full; 3 some runs are invalid: the
 evidence says that they did not time what they should; 4 every run was skipped;
 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
@@ -56,13 +56,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "run",
-        help="run each benchmark many times into a session",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "run", "run each benchmark many times into a session", _DESCRIPTION, _EPILOG
     )
     _session_options.add_benchmarks(parser)
     add = parser.add_argument
@@ -74,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add(
         "--runs",
-        type=_session_options.number(1, plan_csv.MAX_RUNS, "number"),
+        type=_session_options.number(1, plan_csv.MAX_RUNS),
         metavar="N",
         help="runs of each parameter set (default: 500)",
     )

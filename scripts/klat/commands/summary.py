@@ -6,6 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from klat.commands import add_command
 
 _MISMATCH = 1
 _UNREADABLE = 2
@@ -26,14 +29,9 @@ Exit status: 0 done; 1 --verify found a bad row (see --verify);
 2 usage, or something could not be read."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "summary",
-        help="print what some sessions measured",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "summary", "print what some sessions measured", _DESCRIPTION, _EPILOG
     )
     parser.add_argument(
         "paths",
