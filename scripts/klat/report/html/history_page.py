@@ -21,52 +21,29 @@ _SYMBOLS = {
 
 
 @dataclass(frozen=True)
-class SeriesLine:
+class SeriesSection:
     anchor: str
-    metric: str
-    setting: str
+    series: HistorySeries
     badge: Badge
-    total: str
-    reach: tuple[str, str, str]  # first, last, range
-    why: tuple[str, ...]
     drawing: page.Drawing | None
-
-
-def _reach(series: HistorySeries) -> tuple[str, str, str]:
-    if not series.points:
-        return "", "", ""
-    values = [point.value for point in series.points]
-    first, last, low, high = (
-        wording.figure(value) for value in (values[0], values[-1], min(values), max(values))
-    )
-    return f"{first} {series.unit}", f"{last} {series.unit}", f"{low} to {high}"
 
 
 def history_page(environment: Any, history: History) -> str:
     shown = [series_figure(f"s{i}", s, history, False) for i, s in enumerate(history.series)]
     drawn = iter(page.drawings([one for one in shown if one is not None]))
-    lines = []
+    sections = []
     for number, (series, figure) in enumerate(zip(history.series, shown), 1):
         symbol, kind = _SYMBOLS[series.shape]
         if series.overall is not None and series.overall < 1:
             symbol, kind = {"▲": ("▼", "faster"), "↗": ("↘", "open")}[symbol]
-        lines.append(
-            SeriesLine(
-                f"s{number}",
-                series.key[3],
-                history_text.setting(series, history),
-                Badge(symbol, series.shape.value, kind),
-                history_text.total(series),
-                _reach(series),
-                tuple(history_text.sentences(series, history)),
-                next(drawn) if figure else None,
-            )
-        )
+        badge = Badge(symbol, series.shape.value, kind)
+        drawing = next(drawn) if figure else None
+        sections.append(SeriesSection(f"s{number}", series, badge, drawing))
     return page.render(
         environment,
         "history.html",
         history=history,
-        heading=history_text.heading(history),
-        lines=lines,
-        terms=list(history_text.terms(history)),
+        sections=sections,
+        words=history_text,
+        figure=wording.figure,
     )

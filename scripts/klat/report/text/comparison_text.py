@@ -134,7 +134,8 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
         for row in table:
             texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
             yield from ("    " + "  ".join(texts)).rstrip().splitlines()
-        yield from _below(cell, against, comparison)
+        for note in wording.notes(cell, against, comparison):
+            yield from wrapped(note, "    ", "      ")
         yield ""
 
 
@@ -175,32 +176,3 @@ def _row(result: Result) -> list[str]:
     j = result.judgement
     figures = [wording.figure(j.base.value), wording.figure(j.new.value)]
     return [result.estimand, *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]
-
-
-def _below(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
-    if not cell.results:
-        return
-    first = cell.results[0].judgement
-    base, new = cell.base_worst, cell.new_worst
-    yield from wrapped(f"max of {base.samples:,} and {new.samples:,} samples", "    ", "      ")
-    threshold = comparison.options.threshold
-    if threshold is not None:
-        for name, found in (("BASE", base), ("NEW", new)):
-            text = f"above {wording.figure(threshold)} {cell.unit}, {name}: "
-            yield from wrapped(text + wording.exceedance(found), "    ", "      ")
-    if first.base.units and first.new.units:
-        for line in wording.spreads(first, against.unit_noun):
-            yield from wrapped(line, "    ", "      ")
-    for result in cell.results:
-        if result.tested and (text := wording.method(result.judgement, against.unit_noun)):
-            yield from wrapped(f"{result.estimand}: {text}", "    ", "      ")
-        if result.base_within or result.new_within:
-            told = [wording.within(found) for found in (result.base_within, result.new_within)]
-            text = f"{result.estimand} of a single run, 95 %: BASE {told[0]}; NEW {told[1]}"
-            yield from wrapped(text, "    ", "      ")
-    for condition in cell.accepted:
-        text = f"allowed, though it differs: {condition.sentence()}"
-        yield from wrapped(text, "    ", "      ")
-    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
-        if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
-            yield from wrapped(f"runs of {name}: {runs}", "    ", "      ")

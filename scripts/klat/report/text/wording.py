@@ -288,6 +288,44 @@ def method(j: Judgement, noun: str) -> str:
     return f"{j.method.value.replace('unit', noun)}, {j.freedom:.1f} degrees of freedom"
 
 
+def about_sides(against: Against) -> Iterator[tuple[str, str, str]]:
+    """What a report says of each side: (name, of BASE, of NEW)."""
+    base, new = against.base, against.new
+    yield "kernel", base.kernel, new.kernel
+    yield "preemption", base.preemption, new.preemption
+    yield "CPU", base.cpu_model, new.cpu_model
+    yield "mode", how_measured(base), how_measured(new)
+    yield "measured in", boots_of(base), boots_of(new)
+    yield "runs", base.runs, new.runs
+
+
+def notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+    """What a report says below the figures of a cell."""
+    if not cell.results:
+        return
+    base, new = cell.base_worst, cell.new_worst
+    yield f"max of {base.samples:,} and {new.samples:,} samples"
+    threshold = comparison.options.threshold
+    if threshold is not None:
+        for name, found in (("BASE", base), ("NEW", new)):
+            yield f"above {figure(threshold)} {cell.unit}, {name}: {exceedance(found)}"
+    first = cell.results[0].judgement
+    if first.base.units and first.new.units:
+        yield from spreads(first, against.unit_noun)
+    for result in cell.results:
+        if result.tested and (text := method(result.judgement, against.unit_noun)):
+            yield f"{result.estimand}: {text}"
+        if result.base_within or result.new_within:
+            sides = [within(found) for found in (result.base_within, result.new_within)]
+            yield f"{result.estimand} of a single run, 95 %: BASE {sides[0]}; NEW {sides[1]}"
+    for condition in cell.accepted:
+        if condition not in against.accepted:
+            yield f"allowed, though it differs: {condition.sentence()}"
+    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
+        if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
+            yield f"runs of {name}: {runs}"
+
+
 def within(found: Within | None) -> str:
     """How well single runs of a side resolve the quantile."""
     if found is None:
@@ -296,10 +334,6 @@ def within(found: Within | None) -> str:
         f"{100 * (found.low - 1):+.2f} to {100 * (found.high - 1):+.2f} %,"
         f" {found.effective:,.0f} effective of {plural(round(found.samples), 'sample')}"
     )
-
-
-def worst(found: Worst) -> str:
-    return f"{figure(found.maximum)} of {plural(found.samples, 'sample')}"
 
 
 def exceedance(found: Worst) -> str:
