@@ -21,9 +21,10 @@ wrote, it computes the number of blocks.
 
 _EPILOG = """\
 The change is found in every metric at alpha, with the strictest step of Holm's
-correction. The time of a run comes from the record, that of a boot from
---boot-seconds. A pilot of one boot does not show how much boots vary. The plan
-then lists the boots for several variations; choose the one that applies.
+correction. The time of a run comes from the record. The time of a boot comes
+from the record too if klat lab made the pilot, else from --boot-seconds. A
+pilot of one boot does not show how much boots vary. The plan then lists the
+boots for several variations; choose the one that applies.
 
 Fix the number of boots or blocks before you measure. If you look after each
 boot from 4 to 20 and stop at the first verdict, the chance of a false one is
@@ -48,7 +49,8 @@ def add_parser(subparsers: Any) -> None:
         "--boot-seconds",
         type=_seconds,
         metavar="S",
-        help="from the end of a boot's runs to the start of the next's (default: 60)",
+        help="from the end of a boot's runs to the start of the next's (default: as recorded by"
+        " klat lab, or 60)",
     )
     add("--quantile", metavar="Q", help="as of compare (default: median, and p99 where supported)")
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
@@ -85,6 +87,19 @@ def _took_turns(path: Path) -> list[Path]:
     return both(turns[0], trust=True) if turns else []
 
 
+def _boot_seconds(args: argparse.Namespace) -> tuple[float, str]:
+    """The time that a boot takes besides its runs, and where it comes from."""
+    from klat.record.lab_files import boot_seconds
+    from klat.record.session import find_sessions
+
+    if args.boot_seconds is not None:
+        return args.boot_seconds, f"a boot takes {args.boot_seconds:g} s (--boot-seconds)"
+    recorded = boot_seconds(find_sessions(args.path))
+    if recorded is not None:
+        return recorded, f"a boot took {recorded:.3g} s until its first run"
+    return 60.0, "a boot is assumed to take 60 s (--boot-seconds)"
+
+
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.estimands import parse
@@ -95,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         estimands = (parse(args.quantile),) if args.quantile else ()
     except ValueError as error:
         raise KlatError(f"--quantile: {error}") from None
-    boot_seconds = 60.0 if args.boot_seconds is None else args.boot_seconds
+    boot_seconds, boot_time = _boot_seconds(args)
     metrics = tuple(dict.fromkeys(args.metric))
     change = args.change or 2 * args.margin or 0.02
     if change <= args.margin:
@@ -118,10 +133,9 @@ def run(args: argparse.Namespace) -> int:
         json.dump(plain(found), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        from klat.report.text.plan_text import planning, planning_turns
+        from klat.report.text.plan_text import planning
 
-        lines = planning(found) if isinstance(found, Pilot) else planning_turns(found)
-        for line in lines:
+        for line in planning(found, boot_time):
             print(line)
     sys.stdout.flush()
     return 0 if found.effort else 3

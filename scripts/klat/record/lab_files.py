@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from klat.record.json_files import read_machine_json, read_run_json
 from klat.record.session import printable
@@ -47,6 +48,13 @@ def emulator(session: Path) -> str:
     """`QEMU 7.2.22`; empty where no emulator is recorded."""
     text = read_machine_json(session).get("qemu")
     return printable(f"QEMU {text.partition(' ')[0]}") if text else ""
+
+
+def boot_seconds(sessions: Iterable[Path]) -> float | None:
+    """The median time from the start of a guest to its first run; None outside the lab."""
+    found = [read_machine_json(session).get("seconds_until_ready") for session in sessions]
+    known = [seconds for seconds in found if seconds is not None]
+    return median(known) if known else None
 
 
 def unrecorded(session: Path) -> list[Unrecorded]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from klat.compare.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.compare.pilot_blocks import BlockEffort, BlockMetric, TurnsPilot
-from klat.compare.dataset import Key
 from klat.report.text.columns import aligned, column_widths
 from klat.report.text.numbers import MISSING, boots, plural
 from klat.report.text.parameters import HIDDEN
@@ -15,65 +14,37 @@ from klat.report.text.comparison_text import wrapped
 from klat.report.text.wording import FIXED_BEFOREHAND, percent, setting
 
 
-def planning(pilot: Pilot) -> Iterator[str]:
-    """The lines."""
-    target = pilot.target
-    yield from wrapped(
-        f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; one run of every benchmark took"
-        f" {duration(pilot.round_seconds)}; a reboot is assumed to take"
-        f" {duration(target.boot_seconds)} (--boot-seconds)",
-        "",
-        "  ",
-    )
+def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
+    """The lines. `boot_time` says where the time of a boot comes from, for a pilot of whole boots."""
+    noun = "boot" if isinstance(pilot, Pilot) else "block"
+    yield from wrapped(_heading(pilot, boot_time), "", "  ")
     yield from wrapped(_aim(pilot), "", "  ")
     if pilot.effort:
         yield f"  {effort(pilot.effort)}"
-        yield from _cautious(effort(pilot.cautious) if pilot.cautious else "", "boot")
-        told = [effort(e) if e else "" for e in (pilot.same, pilot.cautious_same)]
-        yield from _same(pilot, told, "boot")
-    for deviation, found in pilot.assumed:
+        yield from _cautious(pilot.cautious, noun)
+        yield from _same(pilot, noun)
+    assumed = pilot.assumed if isinstance(pilot, Pilot) else ()
+    for deviation, found in assumed:
         needed = effort(found) if found else "no number of boots up to 1,000"
         text = f"if the variation between boots is {percent(deviation)}: {needed}"
         yield from wrapped(text, "  ", "    ")
-    if not pilot.effort and not pilot.assumed:
-        yield from _none(pilot, "boot")
+    if not pilot.effort and not assumed:
+        yield from _none(pilot, noun)
     yield ""
-    yield from _table(
-        "boot", [(metric.key, metric.estimand, _boot_cells(metric)) for metric in pilot.metrics]
-    )
+    yield from _table(noun, pilot.metrics)
     yield ""
-    for line in (*_reasons(pilot), *pilot.cannot_know):
-        yield from wrapped(f"note: {line}", "", "  ")
-    for line in (FIXED_BEFOREHAND, HIDDEN):
+    for line in (*_reasons(pilot), *pilot.cannot_know, FIXED_BEFOREHAND, HIDDEN):
         yield from wrapped(f"note: {line}", "", "  ")
 
 
-def planning_turns(pilot: TurnsPilot) -> Iterator[str]:
-    """The same for two settings that take turns."""
-    yield from wrapped(
-        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; one run of"
-        f" every benchmark took {duration(pilot.round_seconds)}, the set-up of a turn"
-        f" {duration(pilot.turn_seconds)}",
-        "",
-        "  ",
+def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
+    run = f"one run of every benchmark took {duration(pilot.round_seconds)}"
+    if isinstance(pilot, Pilot):
+        return f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; {run}; {boot_time}"
+    return (
+        f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; {run}, the"
+        f" set-up of a turn {duration(pilot.turn_seconds)}"
     )
-    yield from wrapped(_aim(pilot), "", "  ")
-    if pilot.effort:
-        yield f"  {block_effort(pilot.effort)}"
-        yield from _cautious(block_effort(pilot.cautious) if pilot.cautious else "", "block")
-        told = [block_effort(e) if e else "" for e in (pilot.same, pilot.cautious_same)]
-        yield from _same(pilot, told, "block")
-    else:
-        yield from _none(pilot, "block")
-    yield ""
-    yield from _table(
-        "block", [(metric.key, metric.estimand, _block_cells(metric)) for metric in pilot.metrics]
-    )
-    yield ""
-    for line in (*_reasons(pilot), *pilot.cannot_know):
-        yield from wrapped(f"note: {line}", "", "  ")
-    for line in (FIXED_BEFOREHAND, HIDDEN):
-        yield from wrapped(f"note: {line}", "", "  ")
 
 
 def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
@@ -85,20 +56,14 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
             yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
-def block_effort(found: BlockEffort) -> str:
-    return (
-        f"{plural(found.blocks, 'block')} of {plural(found.runs, 'run')} a turn,"
-        f" {duration(found.seconds)}: --blocks {found.blocks} --runs-per-block {found.runs}"
-    )
-
-
-def _cautious(told: str, noun: str) -> list[str]:
+def _cautious(found: Effort | BlockEffort | None, noun: str) -> list[str]:
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
-    return wrapped(f"cautious: {told or f'none up to 1,000 {noun}s'} ({bound})", "  ", "    ")
+    needed = effort(found) if found else f"none up to 1,000 {noun}s"
+    return wrapped(f"cautious: {needed} ({bound})", "  ", "    ")
 
 
-def _same(pilot: Pilot | TurnsPilot, told: Sequence[str], noun: str) -> Iterator[str]:
-    """What exit status 0 takes where nothing has changed."""
+def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
+    """What exit status 0 takes if nothing has changed."""
     target = pilot.target
     if not target.margin:
         yield "exit status 0 cannot be had with a margin of 0: nothing is shown to be the same"
@@ -108,8 +73,8 @@ def _same(pilot: Pilot | TurnsPilot, told: Sequence[str], noun: str) -> Iterator
         f" status 0), with a chance of {percent(target.power)}:"
     )
     yield from wrapped(aim, "", "  ")
-    yield f"  {told[0] or f'no number of {noun}s up to 1,000 would do'}"
-    yield from _cautious(told[1], noun)
+    yield f"  {effort(pilot.same) if pilot.same else f'no number of {noun}s up to 1,000 would do'}"
+    yield from _cautious(pilot.cautious_same, noun)
 
 
 def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
@@ -142,11 +107,16 @@ def _seen(variance: float) -> str:
     return percent(math.sqrt(variance)) if variance > 0 else "none"
 
 
-def effort(found: Effort) -> str:
-    """One sentence."""
+def effort(found: Effort | BlockEffort) -> str:
+    """`5 boots of 5 runs for each kernel, 6 min a kernel`, or the options of klat ab."""
+    if isinstance(found, Effort):
+        return (
+            f"{plural(found.boots, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
+            f" {duration(found.seconds)} a kernel"
+        )
     return (
-        f"{plural(found.boots, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
-        f" {duration(found.seconds)} a kernel"
+        f"{plural(found.blocks, 'block')} of {plural(found.runs, 'run')} a turn,"
+        f" {duration(found.seconds)}: --blocks {found.blocks} --runs-per-block {found.runs}"
     )
 
 
@@ -159,14 +129,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _table(noun: str, figures: Sequence[tuple[Key, str, Sequence[str]]]) -> Iterator[str]:
+def _table(noun: str, metrics: Sequence[Metric] | Sequence[BlockMetric]) -> Iterator[str]:
     """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
     heads = ["", "between runs", f"between {noun}s", f"{noun}s for it alone"]
-    rows = [[f"  {key[3]}, {estimand}", *cells] for key, estimand, cells in figures]
+    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m)] for m in metrics]
     widths = column_widths([heads, *rows])
     yield "variation, and what each figure needs by itself:"
     yield aligned(heads, widths, left=1)
-    keys = [key for key, _, _ in figures]
+    keys = [metric.key for metric in metrics]
     last = ""
     for key, row in zip(keys, rows):
         if (title := setting(key, keys)) != last:
@@ -175,29 +145,22 @@ def _table(noun: str, figures: Sequence[tuple[Key, str, Sequence[str]]]) -> Iter
         yield aligned(row, widths, left=1)
 
 
-def _boot_cells(metric: Metric) -> list[str]:
-    alone = metric.alone
-    needed = f"{alone.boots:,} of {plural(alone.runs, 'run')}" if alone else "over 1,000"
-    return [
-        _deviation(metric.run, metric),
-        _deviation(metric.boot, metric),
-        metric.reason.partition(":")[0] or needed,
-    ]
-
-
-def _block_cells(metric: BlockMetric) -> list[str]:
-    alone = metric.alone
-    needed = f"{alone.blocks:,} of {plural(alone.runs, 'run')} a turn" if alone else "over 1,000"
-    return [
-        MISSING if metric.run is None else percent(math.sqrt(metric.run / 2)),
-        MISSING if metric.block is None else _seen(metric.block),
-        metric.reason.partition(":")[0] or needed,
-    ]
+def _cells(metric: Metric | BlockMetric) -> list[str]:
+    found = metric.alone
+    if isinstance(metric, Metric):
+        within, between = _deviation(metric.run, metric), _deviation(metric.boot, metric)
+    else:
+        within = MISSING if metric.run is None else percent(math.sqrt(metric.run / 2))
+        between = MISSING if metric.block is None else _seen(metric.block)
+    needed = "over 1,000"
+    if isinstance(found, Effort):
+        needed = f"{found.boots:,} of {plural(found.runs, 'run')}"
+    elif found:
+        needed = f"{found.blocks:,} of {plural(found.runs, 'run')} a turn"
+    return [within, between, metric.reason.partition(":")[0] or needed]
 
 
 def _deviation(variance: float | None, metric: Metric) -> str:
-    if variance is None:
-        return MISSING
-    if variance == 0 and metric.runs == metric.boots:
+    if variance is None or (variance == 0 and metric.runs == metric.boots):
         return MISSING
     return _seen(variance)
