@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The queue, the owner that handles its messages and is woken for them, and what the threads share.
- */
+/* The queue, its owner, and what the threads share. */
 #ifndef MESSAGES_MESSAGES_H
 #define MESSAGES_MESSAGES_H
 

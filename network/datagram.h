@@ -9,8 +9,7 @@
 #define DATAGRAM_PORT 7717
 #define DATAGRAM_LARGEST 1472 /* one Ethernet frame: 1500 less the IPv4 and UDP headers */
 
-/* The start of every datagram. Network byte order, except for `start`, which stays on one machine.
- */
+/* The start of every datagram, in network byte order except for `start`. */
 struct datagram {
 	uint32_t magic;
 	uint32_t stream; /* identifies the numbering of a sender */

@@ -119,8 +119,7 @@ bool falls_silent(struct side *side, struct patience *patience);
 /* The time that it has waited, by the clock. */
 int64_t silent_for_ms(const struct side *side, const struct patience *patience);
 
-/* Whether the other side has ended: the other machine, or the initiator of a lingering responder.
- */
+/* Whether the other machine, or the initiator of a lingering responder, has ended. */
 bool has_left(const struct side *side);
 
 #endif

@@ -18,8 +18,7 @@ const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);
 
-/* The counter's frequency as the CPU, the hypervisor or the kernel reports it.
- */
+/* The counter's frequency by the CPU, the hypervisor or the kernel. */
 struct klat_arch_frequency {
 	const char *source;
 	double khz; /* 0 where this source says nothing */

@@ -132,8 +132,7 @@ int klat_directory_make(int directory, const char *name)
 	return fd;
 }
 
-/* Open `path` below `directory`, without following a link. `enter` opens each directory on the way.
- */
+/* Open `path` below `directory`, without following a link. `enter` opens each directory. */
 static int open_below(int directory, const char *path,
 		      int (*enter)(int directory, const char *name), int flags, mode_t mode)
 {

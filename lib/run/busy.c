@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The sum of the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs.
- */
+/* Sum the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs. */
 static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned int wanted)
 {
 	char *line, *word;

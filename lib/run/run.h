@@ -62,8 +62,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 int64_t klat_stolen(const struct klat_run *run);
 /* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
-/* The checks of every benchmark: pinning, policy, faults, strayed stamps, steal, throttling, SMIs.
- */
+/* The checks of every benchmark, from pinning to SMIs. */
 void klat_evidence_judge(struct klat_run *run);
 
 /* busy.c */
@@ -171,8 +170,7 @@ int klat_offsets_narrow(struct klat_run *run);
 void klat_offsets_judge(struct klat_run *run);
 
 /* supervise.c */
-/* Run the measurement in a process of its own. If a signal ends the program, this does not return.
- */
+/* Run the measurement in a child process. Does not return if a signal ends the program. */
 int klat_supervise(struct klat_run *run);
 
 /* judge.c */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics of one run in exact integer arithmetic, so that any reader of the samples arrives at
- * the same digits. */
+/* Statistics of one run in exact integers, so that any reader of the samples gets the same digits.
+ */
 #include "run/run.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef unsigned __int128 u128;
@@ -14,28 +15,22 @@ static int compare_samples(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* floor(sqrt(value)), bit by bit. */
+/* floor(sqrt(value)). sqrtl() alone rounds. */
 static u128 integer_sqrt(u128 value)
 {
-	u128 root = 0, bit = (u128)1 << 126;
+	u128 root = sqrtl(value);
 
-	while (bit > value)
-		bit >>= 2;
-	for (; bit; bit >>= 2) {
-		if (value >= root + bit) {
-			value -= root + bit;
-			root = (root >> 1) + bit;
-		} else {
-			root >>= 1;
-		}
-	}
+	while (root > UINT64_MAX || root * root > value)
+		root--;
+	while (root < UINT64_MAX && (root + 1) * (root + 1) <= value)
+		root++;
 	return root;
 }
 
 /*
- * isqrt(floor(10^6 A / B)) with A = nQ - S^2 and B = n (n - 1), by quotient and remainder, for 10^6
- * A may pass 128 bits. A does not change when all samples shift, so they are taken from the
- * minimum.
+ * isqrt(floor(10^6 A / B)) with A = nQ - S^2 and B = n (n - 1). 10^6 A may exceed 128 bits, so the
+ * quotient and the remainder of A / B are multiplied separately. A is the same if all samples are
+ * shifted, so the minimum is subtracted from them. False if A exceeds 128 bits.
  */
 static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
 {

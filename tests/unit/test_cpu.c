@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* CPU lists, and placement on simulated machines: the linker wraps the reads of sysfs and libnuma.
- */
+/* CPU lists, and placement on simulated machines: the linker wraps reads of sysfs and libnuma. */
 #include "support.h"
 
 #include <errno.h>

@@ -21,8 +21,7 @@ static inline uint64_t klat_ticks(void)
 	return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
 }
 
-/* The fences order the memory accesses of the measured event. They do not hold other instructions.
- */
+/* The fences order only the memory accesses of the measured event. */
 static inline uint64_t klat_stamp_begin(void)
 {
 	uint64_t now;
