@@ -21,8 +21,6 @@ static int prepare(struct klat_run *run)
 	struct klat_common *common = &library->common;
 	int err, given;
 
-	run->iterations = common->iterations;
-	run->warmup = common->warmup;
 	library->policy = klat_options_policy(run->benchmark);
 	if (common->policy) {
 		library->policy.asked = true;
@@ -135,7 +133,7 @@ static bool inform(const struct klat_run *run)
 	return true;
 }
 
-static int live(struct klat_run *run, int argc, char **argv)
+static int run_command(struct klat_run *run, int argc, char **argv)
 {
 	const char *check_for;
 	klat_cpu_set allowed;
@@ -181,7 +179,7 @@ int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
 
 	if (!run)
 		return EXIT_FAILED;
-	status = live(run, argc, argv);
+	status = run_command(run, argc, argv);
 	klat_run_free(run);
 	return status;
 }

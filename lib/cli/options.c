@@ -209,7 +209,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	const struct klat_benchmark *benchmark = run->benchmark;
 	int count = benchmark->option_count + COMMON_COUNT;
 	struct option *table = calloc(count + 1, sizeof(*table));
-	int index, code, err = -EINVAL;
+	int at, code, index, err = -EINVAL;
 
 	if (!table) {
 		klat_warn(run, "out of memory");
@@ -224,27 +224,18 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	*common = defaults;
 	opterr = 0;
 	optind = 1;
-	for (;;) {
-		int at = optind;
-
-		index = -1;
-		code = getopt_long(argc, argv, "+:h", table, &index);
-		if (code == -1)
-			break;
-		if (code == ':') {
-			klat_warn(run, "%s needs a value; see --help", argv[at]);
-			goto out;
-		}
-		if (code == '?') {
-			klat_warn(run, "unknown, ambiguous or misused option '%s'; see --help",
+	while (at = optind, (code = getopt_long(argc, argv, "+:h", table, &index)) != -1) {
+		if (code == ':' || code == '?') {
+			klat_warn(run,
+				  code == ':' ? "%s needs a value; see --help"
+					      : "unknown, ambiguous or misused option '%s'; see "
+						"--help",
 				  argv[at]);
 			goto out;
 		}
-		if (code == 'h') {
+		if (code == 'h')
 			common->help = true;
-			continue;
-		}
-		if (set_option(run, common, index, optarg))
+		else if (set_option(run, common, index, optarg))
 			goto out;
 	}
 	if (optind < argc) {
@@ -252,11 +243,10 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 		goto out;
 	}
 	run->iterations_given = common->iterations >= 0;
-	if (!run->iterations_given)
-		common->iterations = klat_options_iterations(benchmark);
+	run->iterations =
+		run->iterations_given ? common->iterations : klat_options_iterations(benchmark);
 	run->warmup_given = common->warmup >= 0;
-	if (!run->warmup_given)
-		common->warmup = klat_options_warmup(benchmark);
+	run->warmup = run->warmup_given ? common->warmup : klat_options_warmup(benchmark);
 	err = check_common(run, common);
 out:
 	free(table);

@@ -70,8 +70,8 @@ TEST(without_arguments_defaults_hold)
 	assert_int_equal(options()->choice, 1);
 	assert_null(options()->text);
 	assert_false(options()->flag);
-	assert_int_equal(common.iterations, 500);
-	assert_int_equal(common.warmup, 50);
+	assert_int_equal(run->iterations, 500);
+	assert_int_equal(run->warmup, 50);
 	assert_int_equal(common.dma_latency, -1);
 	assert_int_equal(common.guest_halt_poll, -1);
 	assert_int_equal(common.seed, -1);
@@ -155,7 +155,7 @@ TEST(an_abbreviation_must_fit_one_option_only)
 	assert_taken("--cou", "3");
 	assert_int_equal(options()->count, 3);
 	assert_taken("--iter", "9");
-	assert_int_equal(common.iterations, 9);
+	assert_int_equal(run->iterations, 9);
 	assert_refused("--c", "3");  /* count, choice, cpus, csv */
 	assert_refused("--re");      /* record, without its value */
 	assert_refused("--p", "rr"); /* policy, plant */
@@ -214,8 +214,6 @@ static char *params(void)
 {
 	static char text[1024];
 
-	run->iterations = common.iterations;
-	run->warmup = common.warmup;
 	assert_int_equal(klat_options_params(run, &common, text, sizeof(text)), 0);
 	return text;
 }
