@@ -206,7 +206,7 @@ test-slow-build: test-slow-deps test-build
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
 	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
 # What the tests of the lab run in a guest.
-STATIC_TESTED := pipes/pipes tlbflush/tlbflush transport/transport
+STATIC_TESTED := pipes/pipes tlbflush/tlbflush
 test: test-build
 	$(call lane,not slow and not long)
 test-slow: test-slow-build

@@ -440,17 +440,3 @@ def test_dasynq_is_found_out_where_a_byte_is_lost_or_gone_astray(dasynq: Path, f
     done = command([dasynq, "--backend", "dasynq", *SMALL, "--plant", fault, "--json"])
     assert done.status == UNTRUSTED, str(done)
     assert "another number of bytes than planned" in json_of(done)["reason"]
-
-
-@pytest.mark.parametrize("options", [[], ["--timers", "--fresh"]], ids=["defaults", "timers"])
-def test_what_dasynq_allocates_is_there_before_the_timed_part(
-    dasynq: Path, options: list[str], real_time: None
-) -> None:
-    """A round at the default size, which takes more memory than the small ones of the other tests."""
-
-    def attempt() -> str:
-        done = command([dasynq, "--backend", "dasynq", *options, "--json"])
-        assert "page faults" not in json_of(done)["reason"], str(done)
-        return "" if done.status == harness.MEASURED else str(done)
-
-    harness.until(attempt)

@@ -91,15 +91,6 @@ def test_more_metrics_than_a_program_may_have_do_not_compile(tmp_path: Path) -> 
     assert "more than KLAT_MAX_METRICS" in done.err
 
 
-def test_lines_are_short_unless_asked(tree: Path) -> None:
-    source = tree / "pipes" / "pipes.c"
-    source.touch()
-    done = make(tree)
-    assert done.out == "  CC      pipes/pipes\n", str(done)
-    source.touch()
-    assert " -c -o build/pipes/pipes.o pipes/pipes.c" in make(tree, "V=1").out
-
-
 def rebuilt(tree: Path, changed: str) -> str:
     """What make would do. Without these two files, which it always makes again, it would do everything."""
     made = ("--old-file=build/flags", "--old-file=build/commit")
@@ -167,37 +158,35 @@ def test_deps_does_nothing_where_nothing_is_missing(tree: Path, root: None) -> N
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
 
 
-def tools(path: Path, *names: str) -> str:
-    """A PATH with these commands alone."""
+NEEDED = ("sh", "tr", "id", "mktemp", "rm", "cat", "grep", "ls", "gnuplot", "dirname", "touch")
+DEPS = ROOT / "scripts" / "deps"
+
+
+def with_commands(tmp_path: Path, compiler: Path, **scripts: str) -> dict[str, str]:
+    """An environment in which only these commands are found, besides those that deps needs."""
+    path = tmp_path / "bin"
     path.mkdir()
-    for name in names:
+    for name in NEEDED:
         found = shutil.which(name)
         assert found, name
         (path / name).symlink_to(found)
-    return str(path)
-
-
-NEEDED = ("sh", "tr", "id", "mktemp", "rm", "cat", "grep", "ls", "gnuplot", "dirname", "touch")
+    for name, script in scripts.items():
+        (path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (path / name).chmod(0o755)
+    compiler.write_text(compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}"))
+    return ENVIRONMENT | {"CC": str(compiler), "PATH": str(path)}
 
 
 def test_deps_says_what_is_missing_and_installs_it(
     tmp_path: Path, picky_compiler: Path, root: None
 ) -> None:
-    path = tools(tmp_path / "bin", *NEEDED)
-    for name, text in {
-        "apt-get": f'echo "$*" >>"{tmp_path}/log"\ncase "$*" in *" install "*) touch "{tmp_path}/installed" ;; esac',
-        "apt-cache": "echo Package: $2",
-    }.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": path}
-    picky_compiler.write_text(
-        picky_compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}")
-    )
-    done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
+    log, installed = tmp_path / "log", tmp_path / "installed"
+    apt_get = f'echo "$*" >>{log}\ncase "$*" in *" install "*) touch {installed} ;; esac'
+    scripts = {"apt-get": apt_get, "apt-cache": "echo Package: $2"}
+    done = command([DEPS, "build", "run"], env=with_commands(tmp_path, picky_compiler, **scripts))
     assert done.status == 0, str(done)
     assert done.err == "klat: missing: libnuma-dev; installing\n"
-    update, install = (tmp_path / "log").read_text().splitlines()
+    update, install = log.read_text().splitlines()
     assert update.endswith(" update")
     assert install.endswith(" install -y --no-install-recommends libnuma-dev")
 
@@ -205,24 +194,15 @@ def test_deps_says_what_is_missing_and_installs_it(
 def test_deps_that_cannot_install_says_why(
     tmp_path: Path, picky_compiler: Path, root: None
 ) -> None:
-    path = tools(tmp_path / "bin", *NEEDED)
-    (tmp_path / "bin" / "apt-cache").write_text("#!/bin/sh\n")
-    (tmp_path / "bin" / "apt-get").write_text('#!/bin/sh\necho "E: no such thing"; exit 100\n')
-    for name in ("apt-get", "apt-cache"):
-        (tmp_path / "bin" / name).chmod(0o755)
-    environment = ENVIRONMENT | {"CC": str(picky_compiler), "PATH": path}
-    done = command([ROOT / "scripts" / "deps", "build"], env=environment)
+    scripts = {"apt-get": 'echo "E: no such thing"; exit 100', "apt-cache": ""}
+    done = command([DEPS, "build"], env=with_commands(tmp_path, picky_compiler, **scripts))
     assert done.status == 1
     assert "E: no such thing" in done.err
     assert done.err.splitlines()[-1] == "klat: could not install: libnuma-dev"
 
 
 def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Path) -> None:
-    environment = ENVIRONMENT | {
-        "CC": str(picky_compiler),
-        "PATH": tools(tmp_path / "bin", *NEEDED),
-    }
-    done = command([ROOT / "scripts" / "deps", "build", "run"], env=environment)
+    done = command([DEPS, "build", "run"], env=with_commands(tmp_path, picky_compiler))
     assert done.status == 1
     (line,) = done.err.splitlines()
     assert line.startswith("klat: missing: libnuma-dev (names of Debian packages)")
@@ -231,7 +211,7 @@ def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Pat
 def test_deps_as_an_ordinary_user_says_so(
     open_directory: Path, picky_compiler: Path, as_nobody: list[str | Path]
 ) -> None:
-    for source in (picky_compiler, ROOT / "scripts" / "deps"):
+    for source in (picky_compiler, DEPS):
         shutil.copy(source, open_directory / source.name)
         (open_directory / source.name).chmod(0o755)
     environment = ENVIRONMENT | {"CC": str(open_directory / "cc")}

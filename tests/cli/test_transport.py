@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import platform
@@ -11,6 +12,7 @@ import socket
 import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -485,29 +487,86 @@ def test_two_programs_measure_between_them(transport: str, wait: str, port: int)
     options = ("--transport", transport, "--wait", wait, "--touch", "write", "--bytes", "100000")
     with listening(port, *options, "--json") as process:
         words = ("--connect", f"127.0.0.1:{port}", "--cpus", "1", *options)
-        here = json_of(works("transport", *words, "--json"))
-        done = done_of(process)
-    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
-    there = json_of(done)
-    assert [metric["name"] for metric in there["metrics"]] == ["turnaround"]
-    assert [metric["name"] for metric in here["metrics"]] == ["round_trip", "half"]
-    for side in (here, there):
+        here = works("transport", *words, "--json")
+        assert_both_measured(done_of(process), here)
+
+
+def assert_both_measured(listener: harness.Done, connector: harness.Done) -> None:
+    for done, metrics in ((listener, ["turnaround"]), (connector, ["round_trip", "half"])):
+        assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
+        side = json_of(done)
+        assert [metric["name"] for metric in side["metrics"]] == metrics
+        assert "peer=remote" in side["parameters"]
         found = side["evidence"]["counts"]
         messages = found["observed"]
         assert (found["sent"], found["received"], found["damaged"]) == (messages, messages, 0)
-        assert "peer=remote" in side["parameters"]
+        assert found["bytes_received"] == found["bytes_sent"]
 
 
-@pytest.mark.parametrize("transport", ["udp", "multicast"])
-def test_a_loss_between_two_programs_is_made_good_to_the_last(transport: str, port: int) -> None:
-    options = ("--transport", transport, "--drop-every", "10", "--iterations", "50")
-    with listening(port, *options, "--json") as process:
-        words = ("--connect", f"127.0.0.1:{port}", "--cpus", "1", *options)
-        here = json_of(works("transport", *words, "--json"))
-        done = done_of(process)
-    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
-    counted = here["evidence"]["counts"]
-    assert counted["received"] == counted["observed"]
+@pytest.fixture
+def two_networks(root: None) -> Iterator[list[list[str]]]:
+    """Words that put a command into each of two network namespaces, which a virtual cable joins."""
+    hold = ["unshare", "--net", "sh", "-c", "echo && exec sleep 1000"]
+    with contextlib.ExitStack() as stack:
+        holders = []
+        for _ in range(2):
+            holder = stack.enter_context(subprocess.Popen(hold, stdout=subprocess.PIPE))
+            stack.callback(holder.kill)
+            if not holder.stdout or not holder.stdout.readline():
+                harness.lacking("no network namespace can be made here")
+            holders.append(holder.pid)
+        enter = [["nsenter", f"--net=/proc/{pid}/ns/net"] for pid in holders]
+        peer = ["peer", "name", "cable", "netns", str(holders[1])]
+        script = ["ip", "link", "add", "cable", "type", "veth", *peer]
+        assert command([*enter[0], *script]).status == 0
+        for number, words in enumerate(enter, start=1):
+            for script in (
+                f"address add 10.168.79.{number}/24 dev cable",
+                "link set lo up",
+                "link set cable up",
+            ):
+                assert command([*words, "ip", *script.split()]).status == 0
+        yield enter
+
+
+def started(enter: list[str], cpu: str, *options: str) -> subprocess.Popen[bytes]:
+    words = [*enter, str(path_of("transport")), "--cpus", cpu, *options]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+TO_LISTENER = ("--connect", "10.168.79.1:7718")
+
+
+@pytest.mark.parametrize("transport, wait", combined(INTERNET, ["block", "spin"]))
+def test_messages_cross_a_network_once_and_whole_whatever_it_drops(
+    transport: str, wait: str, two_networks: list[list[str]]
+) -> None:
+    options = ["--transport", transport, "--wait", wait, "--bytes", "20000", "--touch", "write"]
+    options += [] if transport == "tcp" else ["--drop-every", "20"]
+    options += ["--iterations", "60", "--json"]
+    with started(two_networks[0], "0", "--listen", "7718", *options) as listener:
+        with started(two_networks[1], "1", *TO_LISTENER, *options) as connector:
+            sides = done_of(listener), done_of(connector)
+    assert_both_measured(*sides)
+    if transport != "tcp":
+        assert all(json_of(done)["evidence"]["counts"]["dropped"] > 0 for done in sides)
+
+
+@pytest.mark.parametrize("transport", INTERNET)
+def test_a_machine_that_loses_its_network_is_given_up_after_the_time_given(
+    transport: str, two_networks: list[list[str]]
+) -> None:
+    options = ["--transport", transport, "--wait", "block", "--iterations", "1000000"]
+    options += ["--wait-for", "1"]
+    with started(two_networks[0], "0", "--listen", "7718", *options) as listener:
+        with started(two_networks[1], "1", *TO_LISTENER, *options) as connector:
+            time.sleep(0.7)
+            assert listener.poll() is None and connector.poll() is None
+            assert command([*two_networks[1], "ip", "link", "set", "cable", "down"]).status == 0
+            sides = done_of(listener), done_of(connector)
+    for done in sides:
+        assert_one_line(done, "transport", harness.FAILED)
+    assert re.search(r"\b1 s\b", sides[0].err), str(sides[0])
 
 
 @pytest.mark.parametrize(
