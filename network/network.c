@@ -100,7 +100,6 @@ static int setup(struct klat_run *run)
 	struct klat_worker *reader, *sender;
 	int err;
 
-	state->tun_fd = state->socket_fd = -1;
 	state->stream = getpid();
 	err = device_open(run);
 	if (err)
@@ -113,8 +112,7 @@ static int setup(struct klat_run *run)
 	reader->sleeps = KLAT_MOSTLY;
 	if (o->remote)
 		return 0;
-	sender = klat_worker_add(run, "client", 1, KLAT_HIGH,
-				 run->one_cpu ? send_packets_between : send_packets);
+	sender = klat_worker_add(run, "client", 1, KLAT_HIGH, send_packets);
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */
 	if (run->one_cpu && reader->priority) {
 		sender->priority = run->low_priority + 1;
@@ -125,17 +123,6 @@ static int setup(struct klat_run *run)
 					  run->low_priority, reader->priority);
 	}
 	return 0;
-}
-
-/* The device disappears with its descriptor, the private network with its last one. */
-static void teardown(struct klat_run *run)
-{
-	const struct state *state = run->state;
-
-	if (state->socket_fd >= 0)
-		close(state->socket_fd);
-	if (state->tun_fd >= 0)
-		close(state->tun_fd);
 }
 
 static void verify(struct klat_run *run)
@@ -214,5 +201,4 @@ const struct klat_benchmark klat_benchmark = {
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,
-	.teardown = teardown,
 };

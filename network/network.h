@@ -64,7 +64,5 @@ int device_open(struct klat_run *run);
 int read_packets(struct klat_worker *worker);
 int spin_for_packets(struct klat_worker *worker);
 int send_packets(struct klat_worker *worker);
-/* The same if all workers share one CPU: the sender then sleeps instead of spinning. */
-int send_packets_between(struct klat_worker *worker);
 
 #endif

@@ -31,9 +31,12 @@ static bool is_read(const struct state *state, uint32_t generation, uint64_t los
 	return true;
 }
 
-/* Each repetition carries its own stamp, so H may read any of them. */
+/*
+ * Each repetition carries its own stamp, so H may read any of them. On one CPU, H reads before
+ * send() returns; *sent is the stamp after it.
+ */
 static int send_until_read(struct klat_worker *worker, struct datagram *datagram,
-			   uint32_t generation, uint64_t lost_ticks)
+			   uint32_t generation, uint64_t lost_ticks, uint64_t *sent)
 {
 	struct state *state = worker->state;
 
@@ -42,7 +45,8 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 		datagram->start = klat_stamp_begin();
 		if (send(state->socket_fd, datagram, sizeof(*datagram), 0) < 0 && errno != ENOBUFS)
 			return -errno;
-		if (is_read(state, generation, lost_ticks))
+		*sent = klat_stamp_end(worker);
+		if (worker->run->one_cpu || is_read(state, generation, lost_ticks))
 			return 0;
 		state->lost++;
 	}
@@ -66,36 +70,7 @@ static int nap_until_announced(struct state *state, uint32_t generation, uint64_
 	return -ETIMEDOUT;
 }
 
-int send_packets_between(struct klat_worker *worker)
-{
-	const struct klat_run *run = worker->run;
-	struct state *state = worker->state;
-	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
-				     .stream = htonl(state->stream) };
-	uint64_t seed = state->stream;
-	int err = 0;
-
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
-		const uint32_t generation = generation_of(run, i);
-		uint64_t sent;
-
-		klat_iteration(worker, i);
-		err = nap_until_announced(state, generation, &seed);
-		if (err)
-			break;
-		datagram.sequence = htonl(generation);
-		datagram.start = klat_stamp_begin();
-		if (send(state->socket_fd, &datagram, sizeof(datagram), 0) < 0)
-			return -errno;
-		sent = klat_stamp_end(worker);
-		if (klat_is_sample(run, i) &&
-		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
-		    datagram.start < state->end && state->end < sent)
-			state->overtaken++;
-	}
-	return err;
-}
-
+/* On one CPU the sender sleeps until L spins. On a CPU of its own it spins too. */
 int send_packets(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -105,20 +80,26 @@ int send_packets(struct klat_worker *worker)
 	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
 		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
 		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
-	uint64_t seed = state->stream;
+	uint64_t seed = state->stream, sent = 0;
 	int err = 0;
 
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		const uint32_t generation = generation_of(run, i);
 
 		klat_iteration(worker, i);
-		klat_rest(worker);
-		err = klat_spin_until(worker, &state->announced, generation);
-		if (err)
-			break;
-		klat_spin(settle + klat_draw(&seed) % settle_random);
-		err = send_until_read(worker, &datagram, generation, lost_ticks);
-		klat_stamp_end(worker); /* checks the CPU */
+		if (run->one_cpu) {
+			err = nap_until_announced(state, generation, &seed);
+		} else {
+			klat_rest(worker);
+			err = klat_spin_until(worker, &state->announced, generation);
+			klat_spin(settle + klat_draw(&seed) % settle_random);
+		}
+		if (!err)
+			err = send_until_read(worker, &datagram, generation, lost_ticks, &sent);
+		if (run->one_cpu && klat_is_sample(run, i) && !err &&
+		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
+		    datagram.start < state->end && state->end < sent)
+			state->overtaken++;
 	}
 	return err;
 }
