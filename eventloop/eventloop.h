@@ -36,8 +36,8 @@ struct pair {
 	int32_t first;    /* bytes written to it at the start of a round */
 	int32_t forwards; /* bytes that it still has to pass on in this round */
 	int32_t reads;    /* bytes that it has read in this round */
-	int32_t planned;  /* bytes to read in this round, */
-	int32_t kept;     /* of which it passes on all but these */
+	int32_t planned;  /* bytes to read in this round */
+	int32_t kept;     /* of these, the bytes that it does not pass on */
 	int32_t taken;    /* bytes that the backend has read by itself */
 	int32_t entry;    /* of its timer: see timers.h */
 	int64_t deadline;
@@ -66,7 +66,7 @@ struct loop {
 	int count, batch; /* pairs; most events handled in a pass, 0 for no limit */
 	enum descriptor descriptor;
 	bool has_timers, has_priorities;
-	bool takes_all; /* a read takes what there is, else one byte */
+	bool takes_all; /* a read takes all bytes, else one */
 
 	const uint32_t *draws; /* nanoseconds below a second, drawn before the round */
 	uint32_t draw, draw_mask;

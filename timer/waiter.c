@@ -53,7 +53,7 @@ static struct handler *the_handler;
 /* SIGALRM. Between two waits for a running timer it must not interrupt but stay pending. */
 static sigset_t alarm_set;
 
-/* True after a sleep. A running timer then starts anew, or the sleep would count as lateness. */
+/* True after a sleep. A running timer then starts again: otherwise the sleep counts as lateness. */
 static bool rested(struct clockwork *work)
 {
 	return work->options->wait == SPIN && klat_rest(work->worker);
@@ -150,7 +150,7 @@ static int begin_stretch(struct clockwork *work)
 /*
  * How many deadlines of an interval timer the kernel skipped when it delivered the last one. The
  * kernel then waits for the first deadline in the future. The clock alone could count one too many,
- * because that deadline may have come meanwhile. So the remaining time tells which one the kernel
+ * because that deadline may have passed since. The remaining time shows which one the kernel
  * waits for: it is 0 if the timer has fired and is pending, and a microsecond if it is overdue.
  */
 static int64_t passed_over(const struct clockwork *work, int64_t now)

@@ -2,8 +2,8 @@
 /*
  * --listen and --connect: one side of the run on each of two machines. Over a TCP connection, each
  * sends one line with the settings that must be equal on both. A difference ends both runs. tcp
- * then uses that connection. The other transports exchange ports; the end of the connection tells
- * them that the other side has left. A side gives up on a silent machine after --wait-for.
+ * then uses that connection. The other transports exchange ports by it, and its end means that the
+ * other side has left. A side gives up on a silent machine after --wait-for.
  */
 #include "inet.h"
 

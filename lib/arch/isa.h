@@ -13,7 +13,7 @@
 
 /* The counter */
 
-/* What this CPU lacks for the stamps of arch.h; NULL where nothing is missing. */
+/* What this CPU lacks for the stamps of arch.h, or NULL. */
 const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);
@@ -21,7 +21,7 @@ bool klat_arch_counter_invariant(void);
 /* The counter's frequency by the CPU, the hypervisor or the kernel. */
 struct klat_arch_frequency {
 	const char *source;
-	double khz; /* 0 where this source says nothing */
+	double khz; /* 0: not known */
 };
 
 enum {

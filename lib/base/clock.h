@@ -22,7 +22,7 @@ static inline struct timespec klat_from_ns(int64_t ns)
 	return time;
 }
 
-/* CLOCK_MONOTONIC, which nobody can set. */
+/* CLOCK_MONOTONIC: no program can set it. */
 static inline int64_t klat_now_ns(void)
 {
 	struct timespec now;

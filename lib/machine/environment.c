@@ -72,7 +72,7 @@ static const char *const patterns[] = {
 	"/sys/module/rcutree/parameters/use_softirq",
 };
 
-/* What cannot be read is left out: its absence is itself what the machine told. */
+/* A file that cannot be read is left out. */
 static int copy(struct klat_run *run, int session, const char *session_name, const char *path)
 {
 	char buffer[16384], name[512];

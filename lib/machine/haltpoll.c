@@ -5,10 +5,9 @@
  * hypervisor.
  *
  * The kernel does not restore this value when its writer exits. Therefore a guard process does. It
- * waits for the end of a pipe of which only the supervisor has the writing end. It exists before
- * the value changes, it has its own process group, and it blocks all signals, so that a signal to
- * the program does not end it. The value is not restored only if both are killed at once, for
- * example by cgroup.kill.
+ * reads from a pipe until the supervisor, the only writer, ends. It starts before the value
+ * changes, has its own process group, and blocks all signals, so a signal to the program does not
+ * end it. If both are killed at once, for example by cgroup.kill, the value stays.
  *
  * In drivers/cpuidle/governors/haltpoll.c the value is only an upper bound. Each CPU has its own
  * polling limit. A halt longer than the limit makes the limit grow, up to the bound; a halt longer

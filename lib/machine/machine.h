@@ -148,7 +148,8 @@ struct klat_halt_poll {
 /*
  * Hold the guest's halt polling at `ns`, beginning on CPUs that do not poll. The previous value is
  * restored by release(), or when the caller ends for any reason. A forked process calls leave(), so
- * that it does not restore the value. The evidence shows whether another process set it meanwhile.
+ * that it does not restore the value. The evidence shows whether another process set it during the
+ * run.
  */
 int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns);
 int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold);

@@ -92,7 +92,7 @@ static int fail_tun(struct klat_run *run, const char *name)
 
 int klat_net_open_tun(struct klat_run *run, const char *name, bool persist)
 {
-	/* Exclusive: an existing device of this name belongs to somebody else. */
+	/* Exclusive: fail if a device of this name exists. */
 	struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_TUN_EXCL };
 	int err, fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 

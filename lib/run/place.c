@@ -14,7 +14,8 @@ int klat_place_given(struct klat_run *run, const char *list)
 		return klat_usage(run, "cannot read which CPUs are online");
 	run->cpu_count = klat_cpus_parse(list, &run->cpus);
 	if (run->cpu_count < 0)
-		return klat_usage(run, "--cpus takes a list such as 2,3 or 4-7, not '%s'", list);
+		return klat_usage(run, "--cpus takes a list, for example 2,3 or 4-7, not '%s'",
+				  list);
 	for (int i = 0; i < run->cpu_count; i++) {
 		if (!klat_cpu_in(&online, run->cpus[i]))
 			return klat_usage(run,

@@ -78,7 +78,7 @@ void klat_run_set_edges(struct klat_run *run)
 	if (!run->warmup)
 		run->warmup = 1;
 	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
-	/* A lone worker disturbs nobody after its last sample. */
+	/* After the last sample of a lone worker there is no other worker to disturb. */
 	run->end = run->iterations + (planted || run->most_workers == 1 ? 0 : KLAT_TAIL);
 }
 

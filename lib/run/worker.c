@@ -167,7 +167,7 @@ static void *worker_main(void *argument)
 		fail(worker);
 	/* Before the barrier: its sleep does not belong to the body. */
 	observed_part_ends(worker);
-	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
+	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	if (worker->migrations >= 0 && migrations >= 0)
 		worker->migrations -= migrations;
@@ -345,7 +345,7 @@ int klat_workers_run(struct klat_run *run)
 	klat_snapshot_take(&library->before, run);
 	klat_busy_take(&library->busy_before, run);
 	pthread_barrier_wait(&library->barrier);
-	pthread_barrier_wait(&library->barrier); /* nobody takes stamps any more */
+	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
 	pthread_barrier_wait(&library->barrier); /* done */

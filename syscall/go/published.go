@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 
-// Published is the two loops in Go of which the Jiny kernel's notes give figures, for `make
-// selfbench` to run beside klat's own:
+// Published repeats the two loops in Go for which the Jiny kernel's notes give figures. `make
+// selfbench` runs it beside klat's programs:
 //
-//	published write COUNT                 30 bytes to /dev/null, as often
-//	published channels ROUNDS ADDITIONS   a request and an answer, with 50 goroutines in each round
+//	published write COUNT                 COUNT writes of 30 bytes to /dev/null
+//	published channels ROUNDS ADDITIONS   requests and answers, with 50 goroutines in each round
 //
-// It prints nanoseconds per write or request. The published requests hold 1,000 additions each; 0
-// leaves the channels alone.
+// It prints nanoseconds per write or request. A published request makes 1,000 additions. With 0
+// additions only the channels remain.
 package main
 
 import (

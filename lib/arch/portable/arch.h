@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Any ISA: the counter is the kernel's CLOCK_MONOTONIC_RAW, of which one tick is 1 ns. */
+/* Any ISA: the counter is the kernel's CLOCK_MONOTONIC_RAW. A tick is 1 ns. */
 #ifndef KLAT_ARCH_H
 #define KLAT_ARCH_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Any ISA: what the kernel tells every program. */
+/* Any ISA: from files of the kernel. */
 #include "arch/isa.h"
 
 #include <stdio.h>
