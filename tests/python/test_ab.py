@@ -192,14 +192,6 @@ def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat
     assert not klat.starts() and not list((klat.directory / "results").iterdir())
 
 
-def test_a_prefix_that_fails_is_told_with_its_message(klat: Klat) -> None:
-    prefix = "sh -c 'echo no such cgroup >&2; exit 125'"
-    done = klat(*TWO, "pipes", "--blocks", "100", "--b-prefix", prefix, *A_FIRST)
-    assert done.returncode == 1
-    assert "3 runs in succession failed alike: no such cgroup" in done.stderr
-    assert recorded_orders(sessions(klat)[0])
-
-
 def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
     done = klat(
         *TWO, *A_FIRST, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",

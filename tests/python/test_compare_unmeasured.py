@@ -192,8 +192,7 @@ def test_a_failure_of_both_in_another_placement_is_inconclusive(
 
 def test_a_placement_that_new_did_not_measure_is_inconclusive(both: SideWriter, klat: Klat) -> None:
     sides = both.root / "stock", both.root / "rt"
-    for boot in range(5):
-        again(sides[0] / str(boot)).run({"round_trip": samples(20_000 + boot)}, placement="one-cpu")
+    both.add("stock", "round_trip", 20_000, placement="one-cpu")
     again(sides[1] / "0").run(status="error", reason="in the other", placement="same-llc")
     status, out, _ = klat("compare", *sides, "--quantile", "median")
     assert status == 3 and "1 same, 1 inconclusive" in out

@@ -208,13 +208,6 @@ def test_invalid_runs_are_counted_and_not_judged(
     assert status == 0 and "runs of NEW: 20 ok, 1 invalid" in out
 
 
-def test_a_side_of_invalid_runs_is_inconclusive(side: SideWriter, klat: Klat) -> None:
-    stock, rt = side("stock"), side("rt", run={"status": "invalid", "reason": "moved"}, **RT)
-    status, out, _ = klat("compare", stock, rt)
-    assert status == 3
-    assert "no run of NEW counts: 20 invalid (moved)" in words(out)
-
-
 def test_a_run_of_zero_ticks_has_no_ratio(side: SideWriter, klat: Klat) -> None:
     status, out, _ = klat("compare", side("stock"), side("rt", 0.0, **RT))
     assert status == 3 and "is 0, of which there is no ratio" in words(out)

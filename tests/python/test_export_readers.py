@@ -108,16 +108,6 @@ print(json.dumps([bench.get_nrun(), bench.get_nvalue(), bench.mean(), bench.get_
     assert "1.20x slower" in told
 
 
-def test_pyperf_shows_instructions_as_a_number(
-    python: str, export: Export, new_session: NewSession
-) -> None:
-    session = new_session(label="sim", mode="counted", unit="instructions")
-    for run in range(1, 4):
-        session.run({"round_trip": samples(5000 + run)}, run=run)
-    told = checked([python, "-m", "pyperf", "show", str(export("pyperf", session.path))])
-    assert told.startswith("Mean +- std dev: 515") and "us" not in told
-
-
 def test_hgrm_agrees_with_hdrhistogram_line_by_line(
     python: str, export: Export, new_session: NewSession
 ) -> None:
@@ -187,19 +177,6 @@ print(json.dumps([
 def verdicts(export: Export, new_session: NewSession) -> Path:
     paths = [write_label(new_session), write_label(new_session, ODD, 1.2, **RT)]
     return export("ktap", *paths, write_label(new_session, "x # TODO", boots=1, **RT), *MEDIAN)
-
-
-def test_perls_harness_takes_ktap(export: Export, new_session: NewSession) -> None:
-    prove = shutil.which("prove")
-    if not prove:
-        pytest.skip("no prove, which comes with perl")
-    file = verdicts(export, new_session)
-    done = subprocess.run(
-        [prove, "--exec", "cat", str(file)], capture_output=True, text=True, check=False
-    )
-    assert "Failed 1/2 subtests" in done.stdout, done.stdout
-    assert "less 1 skipped subtest" in done.stdout, done.stdout
-    assert "Parse errors" not in done.stdout
 
 
 def test_the_kernels_own_parser_takes_ktap(

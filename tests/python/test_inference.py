@@ -213,13 +213,6 @@ def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom: int, margin
         assert said >= 0.8 * alpha  # and gives little of it away
 
 
-def test_the_critical_value_lies_between_the_two_sided_and_the_one_sided_one() -> None:
-    found = [power.critical_t(10, reach, 0.05) for reach in (0.0, 0.2, 1.0, 10.0)]
-    assert found == sorted(found, reverse=True)
-    assert found[0] == EXACT(stats.t.ppf(0.975, 10), abs=1e-4)
-    assert found[-1] == EXACT(stats.t.ppf(0.95, 10), abs=1e-4)
-
-
 def test_the_fewest_units_that_chance_does_not_line_up() -> None:
     assert (enough_units.fewest(0.05), enough_units.fewest(0.05, pairs=True)) == (4, 6)
     assert (

@@ -41,11 +41,6 @@ def prefix(tmp_path: Path) -> Path:
     return prefix
 
 
-def test_it_is_the_distributions_interpreter_that_runs_klat() -> None:
-    assert fakes.KLAT.read_text().startswith("#!/usr/bin/python3\n")
-    assert os.access(fakes.KLAT, os.X_OK)
-
-
 def test_it_runs_by_path_from_any_directory(tmp_path: Path) -> None:
     assert call([fakes.KLAT, "--version"], tmp_path).stdout.startswith("klat ")
     assert call(["./klat", "--version"], fakes.ROOT).stdout.startswith("klat ")

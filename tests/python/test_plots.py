@@ -297,13 +297,6 @@ def test_a_gnuplot_that_draws_nothing_is_one_line(
     assert status == 2 and said in err and err.count("\n") == 1
 
 
-def test_an_output_that_is_no_directory_is_one_line(new_session: NewSession, klat: Klat) -> None:
-    writer = fill(new_session())
-    status, _, err = klat("plot", writer.path, "-o", writer.runs_csv)
-    assert status == 2
-    assert re.fullmatch(r"klat plot: cannot make the directory .+\n", err)
-
-
 def test_labels_that_share_no_axis_are_refused_by_name(
     new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:

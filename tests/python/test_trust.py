@@ -47,10 +47,6 @@ def resume(klat: Klat, session: Path, *words: str, caller: int | None = None) ->
     return done.stderr
 
 
-def test_a_session_of_roots_is_completed(klat: Klat, session: Path) -> None:
-    assert resume(klat, session) == ""
-
-
 @pytest.mark.parametrize(("name", "bits"), [("", 0o777), ("run.json", 0o775), ("run.json", None)])
 def test_what_another_user_owns_or_can_write_is_refused(
     klat: Klat, session: Path, name: str, bits: int | None

@@ -264,6 +264,12 @@ class SideWriter:
         self._writer = writer
         self.root = root
 
+    def add(self, label: str, metric: str, median: int, boots: int = 5, **run: Any) -> Path:
+        """Adds a run of `metric` to each boot of `label`."""
+        for boot in range(boots):
+            again(self.root / label / str(boot)).run({metric: samples(median + boot)}, **run)
+        return self.root / label
+
     def __call__(
         self,
         label: str,
