@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import NewSession, SyntheticSession, Klat, stepped
+from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
+from written_sessions import NewSession, Klat
 
 from klat.compare import sweeps
-from klat.compare.dataset import read_datasets
 from klat.compare.published import Published
-from klat.report.plot.axis import common_axis
-from klat.report.plot.gnuplot import Figure
-from klat.report.plot.series import curve_names
-from klat.report.plot.sweep_figures import sweep_figures
 from klat.stats.descriptive import mean_interval
-from klat.compare.sweeps import Sweep
 
-needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
-
-
-@pytest.fixture(autouse=True)
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "published", lambda benchmark: ())
-
-
-def point(writer: SyntheticSession, params: str, *medians: int, **more: str) -> None:
-    for median in medians:
-        writer.run({"item": stepped(median)}, benchmark="queue", params=params, **more)
-
-
-def found(*paths: Path) -> list[Sweep]:
-    labels, _ = read_datasets(paths)
-    return sweeps.sweeps(labels, curve_names(labels))
-
-
-def summary(klat: Klat, *words: str | Path) -> str:
-    status, out, _ = klat("summary", *words)
-    assert status == 0
-    return out
+pytestmark = pytest.mark.usefixtures("nothing_published")
 
 
 def test_choices_stand_from_the_lowest_figure_to_the_highest(new_session: NewSession) -> None:
@@ -153,19 +126,13 @@ def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None
     assert both.lines[0].interval(both.lines[0].points[0]) is None
 
 
-def figures(*paths: Path) -> list[Figure]:
-    labels, _ = read_datasets(paths)
-    return sweep_figures(labels, common_axis(labels))
-
-
 def test_the_figure_has_each_run_the_mean_and_its_interval(new_session: NewSession) -> None:
     writer = new_session()
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind}", median, median + 520, median + 260)
     (figure,) = figures(writer.path)
     text = "\n".join(figure.commands)
-    held = re.findall(r"^\$block\d+ << EOD\n(.*?)\nEOD$", text, re.M | re.S)
-    runs, means = ([[float(x) for x in row.split()] for row in b.splitlines()] for b in held)
+    runs, means = (block.tolist() for block in blocks(figure))
     assert sorted(x for x, _ in runs) == [1, 1.1, 1.2, 2, 2.1, 2.2]
     assert [(round(x, 6), y) for x, y, _, _ in means] == [(1.1, 0), (2.1, -1)]
     assert all(low < x < high for x, _, low, high in means)

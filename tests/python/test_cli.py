@@ -146,37 +146,6 @@ def test_only_the_command_asked_for_is_loaded(fake: fakes.Klat) -> None:
     assert done.stdout.splitlines()[-1] == "['klat.commands.doctor']"
 
 
-def test_a_module_in_the_package_is_a_command(tmp_path: Path) -> None:
-    package = tmp_path / "klat"
-    package.symlink_to(fakes.ROOT / "scripts/klat")
-    copy = tmp_path / "copy/klat"
-    copy.mkdir(parents=True)
-    for entry in (fakes.ROOT / "scripts/klat").iterdir():
-        if entry.name != "commands" and entry.name != "__pycache__":
-            (copy / entry.name).symlink_to(entry)
-    (copy / "commands").mkdir()
-    (copy / "commands/__init__.py").write_text(
-        (fakes.ROOT / "scripts/klat/commands/__init__.py").read_text()
-    )
-    (copy / "commands/greet.py").write_text(
-        "def add_parser(subparsers):\n"
-        "    parser = subparsers.add_parser('greet', help='say hello')\n"
-        "    parser.set_defaults(func=lambda arguments: print('hello') or 5)\n"
-    )
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1]);"
-        "from klat.cli import main; sys.exit(main(['greet']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, copy.parent],
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
-    assert (done.stdout, done.returncode) == ("hello\n", 5), done.stderr
-
-
 def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """`klat summary` raises `error`."""
     module = ModuleType("klat.commands.summary")

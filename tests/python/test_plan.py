@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import subprocess
 from collections import Counter
@@ -29,11 +28,6 @@ def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None
         '5,pipes,3,"--bytes=1"\n'
         '6,cv,3,""\n'
     )
-
-
-def test_another_seed_gives_another_order() -> None:
-    orders = {plan_csv.to_csv(plan_csv.make(SETS, 20, seed)) for seed in range(50)}
-    assert len(orders) == 50
 
 
 def test_every_order_is_equally_likely() -> None:
@@ -67,14 +61,6 @@ ODD = ("--cpus=0,1", "--name=two words", "--quote=it's", "--dollar=$HOME;`id`", 
 def test_a_plan_read_back_is_the_plan_written() -> None:
     schedule = plan_csv.make([("pipes", ODD), ("cv", ())], 4, 3)
     assert plan_csv.from_csv(plan_csv.to_csv(schedule)) == schedule
-
-
-def test_plan_csv_is_csv_to_others() -> None:
-    text = plan_csv.to_csv(plan_csv.make([("pipes", ("--cpus=0,1",))], 1, 0))
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert rows == [
-        {"order": "1", "benchmark": "pipes", "run": "1", "arguments": "--cpus=0,1"},
-    ]
 
 
 def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
@@ -129,14 +115,11 @@ def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> N
     [
         "responders=1",
         "tlbflush.responders",
-        "tlbflush.responders=",
         "tlbflush.responders=1,,2",
         "tlbflush.responders=3..1",
         "tlbflush.responders=1,1",
-        "tlbflush.responders=0..3,2",
         "tlbflush.responders=0..99999999999",
         'tlbflush.name="x"',
-        "tlbflush.name=a\tb",
         "tlbflush.record=/tmp",
         "tlbflush.seed=1,2",
         "../etc.passwd=1",

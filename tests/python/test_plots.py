@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sweep_figures import blocks, needs_gnuplot
 from written_sessions import NewSession, SyntheticSession, Klat, stepped
 
 from klat.report.plot.reduction import (
@@ -26,7 +26,6 @@ from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
 from klat.stats.histogram import CountedValues
 
-needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 FLUSH = "responders={};pages=1"
 
 
@@ -34,13 +33,6 @@ def fill(writer: SyntheticSession, runs: int = 12, median: int = 52_000) -> Synt
     for run in range(1, runs + 1):
         writer.run({"round_trip": stepped(median + 26 * run)}, run=run)
     return writer
-
-
-def blocks(figure: Figure) -> list[np.ndarray]:
-    """The data of a figure, block by block."""
-    text = "\n".join(figure.commands)
-    found = re.findall(r"^\$block\d+ << EOD\n(.*?)\nEOD$", text, re.M | re.S)
-    return [np.array([[float(x) for x in row.split()] for row in b.splitlines()]) for b in found]
 
 
 def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:

@@ -167,15 +167,6 @@ def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
     assert [s.statuses.total() for s in label.settings] == [6]
 
 
-def test_only_params_that_differ_are_repeated(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
-    for size in (1, 10, 9):
-        writer.run({"round_trip": stepped(5_000)}, params=f"bytes={size};peer=process;wait=read")
-    _, out, _ = klat("summary", writer.path)
-    assert out.count("peer=process") == 1 and "wait=" not in out
-    assert re.findall(r"bytes=\d+", out) == ["bytes=1", "bytes=9", "bytes=10"]
-
-
 def test_sessions_of_a_label_are_pooled_and_their_boots_told(
     new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:

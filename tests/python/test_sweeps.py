@@ -2,42 +2,17 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
+from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
 from written_sessions import PIPES, NewSession, SyntheticSession, Klat, stepped
 
 from klat.compare import published, sweeps
-from klat.compare.dataset import read_datasets
 from klat.compare.published import Published
-from klat.report.plot.axis import common_axis
-from klat.report.plot.gnuplot import Figure
-from klat.report.plot.series import curve_names
-from klat.report.plot.sweep_figures import sweep_figures
 from klat.compare.sweeps import Sweep, crossings
 
-needs_gnuplot = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
-
-
-@pytest.fixture(autouse=True)
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a benchmark of this tree has published is not what these tests are about."""
-    monkeypatch.setattr(sweeps, "published", lambda benchmark: ())
-
-
-def point(
-    writer: SyntheticSession, params: str, *medians: int, metric: str = "item", **more: str
-) -> None:
-    """A setting of two runs or more, each with this median."""
-    for median in medians:
-        writer.run({metric: stepped(median)}, benchmark="queue", params=params, **more)
-
-
-def found(*paths: Path) -> list[Sweep]:
-    labels, _ = read_datasets(paths)
-    return sweeps.sweeps(labels, curve_names(labels))
+pytestmark = pytest.mark.usefixtures("nothing_published")
 
 
 def values(sweep: Sweep) -> dict[str, dict[float, float]]:
@@ -195,12 +170,6 @@ def test_metrics_are_not_held_against_each_other(new_session: NewSession) -> Non
     assert crossings(sweep) == []
 
 
-def summary(klat: Klat, *args: object) -> str:
-    status, out, err = klat("summary", *args)
-    assert (status, err) == (0, "")
-    return out
-
-
 def test_the_table_has_a_row_for_each_value(new_session: NewSession, klat: Klat) -> None:
     writer = new_session()
     crossing_session(writer, 26)
@@ -281,17 +250,6 @@ def test_published_figures_come_from_the_program(
     assert published.published("queue") == ()
     assert published.published("absent") == ()
     published.published.cache_clear()
-
-
-def figures(*paths: Path) -> list[Figure]:
-    labels, _ = read_datasets(paths)
-    return sweep_figures(labels, common_axis(labels))
-
-
-def blocks(figure: Figure) -> list[np.ndarray]:
-    text = "\n".join(figure.commands)
-    held = re.findall(r"^\$block\d+ << EOD\n(.*?)\nEOD$", text, re.M | re.S)
-    return [np.array([[float(x) for x in row.split()] for row in b.splitlines()]) for b in held]
 
 
 def test_an_axis_over_decades_is_logarithmic_and_another_is_not(new_session: NewSession) -> None:
