@@ -7,16 +7,16 @@ declare -gA _klat_words   # that an option of a program takes, by "PROGRAM --OPT
 
 _klat()
 {
-	local word="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD - 1]}" name="${COMP_WORDS[1]}" words
+	local word="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD - 1]}" name="${COMP_WORDS[1]}" words=
 
 	if ((COMP_CWORD == 1)); then
 		words="$_klat_commands $_klat_programs --help --version"
 	elif [[ $name == export && $previous == --format ]]; then
 		words="gobench googlebench pyperf hgrm parquet openmetrics junit ktap"
-	elif [[ -n ${_klat_words["$name $previous"]} ]]; then
+	elif [[ -n ${_klat_words["$name $previous"]-} ]]; then
 		words=${_klat_words["$name $previous"]}
 	elif [[ $word == -* || " $_klat_programs " == *" $name "* ]]; then
-		words=${_klat_options[$name]}
+		words=${_klat_options[$name]-}
 	elif [[ ($name == run || $name == ab) && $previous != --* ]]; then
 		words="all $_klat_programs"
 	fi

@@ -102,7 +102,7 @@ def klat_page(programs: Iterable[Mapping[str, Any]], command_help: Mapping[str, 
 def completion(programs: Iterable[Mapping[str, Any]], command_help: Mapping[str, str]) -> list[str]:
     """scripts/completion.bash, and the options and their words that it looks up."""
     listed = {
-        name: sorted(set(re.findall(r"--[a-z][a-z-]*", text)))
+        name: re.findall(r"^  (?:-\w(?: \w+)?, )?(--[a-z-]+)", text, re.MULTILINE)
         for name, text in command_help.items()
     }
     words = {}
