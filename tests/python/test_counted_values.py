@@ -23,7 +23,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_tally_answers_as_the_sorted_samples_do(name: str) -> None:
+def test_counted_values_answer_as_the_sorted_samples_do(name: str) -> None:
     parts = [np.asarray(part).astype(np.uint64) for part in PARTS[name]]
     ordered = np.sort(np.concatenate(parts))
     counted = CountedValues.of(parts)

@@ -83,10 +83,14 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     if args.output:
         from klat.report.plot.gnuplot import draw
-        from klat.report.plot.history_figures import file_name, series_figure
+        from klat.base.file_names import unique_file_name
+        from klat.report.plot.history_figures import series_figure
 
         taken: set[str] = set()
-        shown = [series_figure(file_name(s, taken), s, found, True) for s in found.series]
+        names = [
+            unique_file_name(f"{s.key[0]}-{s.key[3]}", taken, "-history") for s in found.series
+        ]
+        shown = [series_figure(n, s, found, True) for n, s in zip(names, found.series)]
         draw([one.figure for one in shown if one], args.output)
     if environment:
         from klat.report.html.history_page import history_page

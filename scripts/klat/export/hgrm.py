@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
+from klat.base.file_names import unique_file_name
 from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.report.text.numbers import plural
-from klat.report.plot.series import file_name
 from klat.record.session import printable
 from klat.stats.histogram import CountedValues
 
@@ -38,12 +38,8 @@ def files(exported: ExportedRuns) -> Iterator[tuple[str, bytes]]:
     """Name and content of one file for each distribution."""
     taken: set[str] = set()
     for series in exported.series:
-        name = stem = file_name("-".join(_parts(series, exported)))
-        number = 2
-        while name in taken:
-            name, number = f"{stem}-{number}", number + 1
-        taken.add(name)
-        yield f"{name}.hgrm", _distribution(series)
+        name = unique_file_name("-".join(_parts(series, exported)), taken, ".hgrm")
+        yield name, _distribution(series)
 
 
 def _parts(series: MetricRuns, exported: ExportedRuns) -> list[str]:

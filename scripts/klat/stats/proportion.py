@@ -21,18 +21,6 @@ def clopper_pearson(x: float, n: float, confidence: float) -> Interval:
     return low, high
 
 
-def wilson(x: float, n: float, confidence: float) -> Interval:
-    """Of x in n independent trials: covers about as often as it says (Wilson, J. American
-    Statistical Association 22, 1927)."""
-    from scipy.special import ndtri
-
-    z = float(ndtri((1 + confidence) / 2))
-    p = x / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, centre - reach), min(1.0, centre + reach)
-
-
 def clustered(counts: Sequence[int], sizes: Sequence[int], confidence: float) -> Interval:
     """Of sum(counts) in sum(sizes) trials that came in clusters, whose members are alike.
 

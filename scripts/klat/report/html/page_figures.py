@@ -23,6 +23,7 @@ from klat.report.plot.gnuplot import (
     VERMILLION,
     Figure,
     line,
+    point_size,
     points,
     quoted,
     tics,
@@ -281,8 +282,7 @@ def _series(figure: Figure, values: Values, number: int) -> list[str]:
     colour, shape, _ = _SIDES[number]
     band = thinned(Band(np.arange(1.0, len(values) + 1), values, values, values), 600)
     block = figure.data(band.position, band.middle)
-    size = 0.8 if len(values) <= 60 else 0.45 if len(values) <= 300 else 0.25
-    plot = [f"{block} using 1:2 with points {points(shape, size, colour)}"]
+    plot = [f"{block} using 1:2 with points {points(shape, point_size(len(values)), colour)}"]
     if len(band.position) < len(values):  # a point stands for several, the line for their range
         block = figure.data(band.position, band.low, band.high)
         plot.append(f"{block} using 1:2:(0):($3-$2) with vectors nohead {line(colour, 1)}")

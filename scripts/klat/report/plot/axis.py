@@ -11,6 +11,9 @@ from klat.compare.dataset import Dataset
 from klat.report.plot.gnuplot import tics
 
 
+_RATES = {"mb_per_s": "throughput (MB/s)"}
+
+
 @dataclass(frozen=True)
 class Axis:
     """Microseconds where time means something, else the counter's unit."""
@@ -20,6 +23,10 @@ class Axis:
     def scale(self, label: Dataset) -> float:
         """What a value of the label is multiplied by."""
         return 1e3 / label.khz if label.khz else 1.0
+
+    def figure_title(self, name: str, is_time: bool) -> str:
+        """The title of an axis of a metric, or of a count that is a figure."""
+        return self.title(name or "time") if is_time else _RATES.get(name, name)
 
     def title(self, what: str) -> str:
         return f"{what} ({self.unit})"

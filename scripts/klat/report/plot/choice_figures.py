@@ -10,7 +10,7 @@ from klat.report.plot.reduction import spread_out
 from klat.report.plot.axis import Axis, linear_tics
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
-from klat.report.plot.gnuplot import COLOURS, Figure, line, points, tics
+from klat.report.plot.gnuplot import COLOURS, SHAPES, faint, Figure, line, points, tics
 from klat.report.plot.layout import EDGE, LINE, RIGHT, caption, head
 from klat.report.plot.series import shortened
 from klat.report.text.sweep_table import title
@@ -18,7 +18,6 @@ from klat.record.session import printable
 from klat.compare.sweeps import SweepLine, Sweep
 from klat.stats.descriptive import Values
 
-_SHAPES = (7, 5, 9, 13, 11, 15, 6, 4)
 _LEFT = 190
 _NAME_LENGTH = 20
 _MARKS = 30
@@ -41,8 +40,7 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
     for name, together in panels:
         top += 36
         note = "small: medians of runs; large: their mean, with its 95 % interval"
-        what = axis.title(name) if sweep.is_time else name
-        caption(figure, top, what, note if sweep.is_time else "")
+        caption(figure, top, axis.figure_title(name, sweep.is_time), note if sweep.is_time else "")
         plot, highest = _plot(figure, sweep, together, shown, axis)
         names = (
             (float(-i), shortened(printable(sweep.text(x)), _NAME_LENGTH))
@@ -72,8 +70,8 @@ def _plot(
         there = [(-rank - beside, point) for rank, x in enumerate(shown) if (point := held.at(x))]
         runs = [spread_out(point.runs, _MARKS) * scale for _, point in there]
         rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, there)])
-        faint = points(7, 0.35, f"#B0{colour[1:]}")
-        plot.append(f"{figure.data(np.concatenate(runs), rows)} using 1:2 with points {faint}")
+        block = figure.data(np.concatenate(runs), rows)
+        plot.append(f"{block} using 1:2 with points {faint(colour)}")
         y = np.array([y for y, _ in there])
         mean = np.array([point.value for _, point in there]) * scale
         ends = [held.interval(point) or (point.value, point.value) for _, point in there]
@@ -94,4 +92,4 @@ def _colour(i: int) -> str:
 
 
 def _shape(i: int) -> int:
-    return _SHAPES[(i + i // len(COLOURS)) % len(_SHAPES)]
+    return SHAPES[(i + i // len(COLOURS)) % len(SHAPES)]

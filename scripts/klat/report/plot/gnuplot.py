@@ -51,6 +51,20 @@ _TERMINALS = {
 KINDS = tuple(_TERMINALS)
 
 
+# Of points, in the order of COLOURS.
+SHAPES = (7, 5, 9, 13, 11, 15, 6, 4)
+
+
+def point_size(count: int) -> float:
+    """The size for so many points in a row."""
+    return 0.8 if count <= 60 else 0.45 if count <= 300 else 0.25
+
+
+def faint(colour: str) -> str:
+    """The style of the points of single runs, behind their mean."""
+    return points(7, 0.35, f"#B0{colour[1:]}")
+
+
 def points(shape: int, size: float, colour: str) -> str:
     return f"pointtype {shape} pointsize {size:g}*P linecolor rgb '{colour}'"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
@@ -95,14 +94,3 @@ def _dates(series: HistorySeries, history: History, most: int) -> str:
     step = max(1, math.ceil(count / most))
     places = range(0, count, step)
     return tics((i + 1.0, history.boots[series.points[i].boot].date[:10]) for i in places)
-
-
-def file_name(series: HistorySeries, taken: set[str]) -> str:
-    """Of its own, from benchmark and metric."""
-    base = re.sub(r"[^A-Za-z0-9_.+=-]+", "_", f"{series.key[0]}-{series.key[3]}").lstrip(".-")
-    base = base[:180] or "plot"
-    name, number = f"{base}-history", 2
-    while name in taken:
-        name, number = f"{base}-{number}-history", number + 1
-    taken.add(name)
-    return name

@@ -9,7 +9,7 @@ import numpy as np
 from klat.report.plot.reduction import spread_out
 from klat.compare.dataset import Dataset
 from klat.report.plot.axis import Axis, whole_tics
-from klat.report.plot.gnuplot import COLOURS, DASHES, Figure, line, points
+from klat.report.plot.gnuplot import COLOURS, DASHES, SHAPES, faint, Figure, line, points
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
@@ -18,7 +18,6 @@ from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
 from klat.stats.descriptive import Values
 
 _MARKS_A_COUNT = 60
-_SHAPES = (7, 5, 9, 13, 11, 15)
 
 
 def scaling(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
@@ -51,7 +50,7 @@ def _draw(
     plot = []
     furthest = max(sweep.points[-1].responders for _, _, sweep in sweeps)
     for i, (name, label, sweep) in enumerate(sweeps):
-        colour, shape = COLOURS[i % len(COLOURS)], _SHAPES[i % len(_SHAPES)]
+        colour, shape = COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]
         scale = axis.scale(label)
         figure.swatch(EDGE, top, line(colour, 2, DASHES[i % len(DASHES)]))
         figure.mark(EDGE + 14, top, points(shape, 1, colour))
@@ -59,8 +58,7 @@ def _draw(
         figure.text(about, EDGE + 38, top)
         top += LINE
         x, y = _runs(sweep, furthest)
-        faint = points(7, 0.35, f"#B0{colour[1:]}")
-        plot.append(f"{figure.data(x, y * scale)} using 1:2 with points {faint}")
+        plot.append(f"{figure.data(x, y * scale)} using 1:2 with points {faint(colour)}")
         if sweep.fit:
             ends = np.array([float(sweep.points[0].responders), float(sweep.points[-1].responders)])
             fitted = (sweep.fit.intercept + sweep.fit.slope * ends) * scale

@@ -10,7 +10,7 @@ import numpy as np
 
 from klat.report.plot.reduction import Band, thinned
 from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.gnuplot import BLUE, INK, ORANGE, VERMILLION, Figure, line, points
+from klat.report.plot.gnuplot import BLUE, INK, ORANGE, VERMILLION, Figure, line, point_size, points
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import Curve, Overlay, describe
 from klat.record.session import USABLE, Row
@@ -162,7 +162,7 @@ def _draw(figure: Figure, track: _Track, top: float, bottom: float) -> None:
         else:  # a single run has no area
             plot.append(f"{block} using 1:2:(0):($4-$2) with vectors nohead {line(_BAND, 10)}")
         plot.append(f"{block} using 1:3 with lines {line(BLUE, 1)}")
-        size = 0.8 if len(band.position) <= 60 else 0.45 if len(band.position) <= 300 else 0.25
+        size = point_size(len(band.position))
         plot.append(f"{block} using 1:3 with points {points(7, size, BLUE)}")
     for (number, middle), style in ((track.disturbed, _DISTURBED), (track.invalid, _INVALID)):
         if len(number):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from klat.base.file_names import unique_file_name
 from klat.compare.dataset import Dataset
 from klat.report.text.numbers import plural
 from klat.report.text.columns import params_text
@@ -113,17 +113,5 @@ def _slugs(
             s.placement for s in alike if tuple(s.params.items()) == params and s.measurements
         }
         parts = [benchmark, metric, *own, *([placement] if len(places) > 1 else [])]
-        slug = file_name("-".join(part for part in parts if part))
-        number = 2
-        unique = slug
-        while unique in taken:
-            unique = f"{slug}-{number}"
-            number += 1
-        taken.add(unique)
-        found[key] = unique
+        found[key] = unique_file_name("-".join(part for part in parts if part), taken)
     return found
-
-
-def file_name(text: str) -> str:
-    # Room is left for the kind of figure and the extension in the 255 bytes a name may have.
-    return re.sub(r"[^A-Za-z0-9_.+=-]+", "_", text).lstrip(".-")[:200] or "plot"

@@ -9,20 +9,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from klat.base.file_names import unique_file_name
 from klat.report.plot.reduction import spread_out
 from klat.compare.dataset import Dataset
 from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.choice_figures import draw_choices
-from klat.report.plot.gnuplot import COLOURS, DASHES, INK, Figure, line, points, quoted
+from klat.report.plot.gnuplot import (
+    COLOURS,
+    DASHES,
+    SHAPES,
+    faint,
+    INK,
+    Figure,
+    line,
+    points,
+    quoted,
+)
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
-from klat.report.plot.series import curve_names, file_name, shortened
+from klat.report.plot.series import curve_names, shortened
 from klat.report.text.sweep_table import crossing_sentences, runs_text, title
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
 from klat.compare.sweeps import SweepLine, Sweep, sweeps
 from klat.stats.descriptive import Values
 
-_SHAPES = (7, 5, 9, 13, 11, 15, 6, 4)
 _MARKS_A_POINT = 30
 _MOST_LINES = len(COLOURS)
 _MOST_SENTENCES = 3
@@ -52,19 +62,14 @@ def sweep_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
             continue  # a figure of equal dots shows nothing that the summary does not say
         parts = [sweep.lines[i : i + _MOST_LINES] for i in range(0, len(sweep.lines), _MOST_LINES)]
         for lines in parts:
-            figure = Figure(_free_name(sweep, taken))
+            figure = Figure(unique_file_name(_stem(sweep), taken))
             (draw_choices if sweep.choices else _draw)(figure, sweep, lines, axis)
             figures.append(figure)
     return figures
 
 
-def _free_name(sweep: Sweep, taken: set[str]) -> str:
-    name = file_name("-".join(p for p in (sweep.benchmark, sweep.name, "by", sweep.option) if p))
-    unique, number = name, 2
-    while unique in taken:
-        unique, number = f"{name}-{number}", number + 1
-    taken.add(unique)
-    return unique
+def _stem(sweep: Sweep) -> str:
+    return "-".join(p for p in (sweep.benchmark, sweep.name, "by", sweep.option) if p)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class _Style:
     @classmethod
     def of(cls, i: int) -> _Style:
         colour = COLOURS[i % len(COLOURS)]
-        dash, shape = DASHES[i % len(DASHES)], _SHAPES[i % len(_SHAPES)]
+        dash, shape = DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)]
         return cls(colour, line(colour, 2, dash), points(shape, 1, colour))
 
 
@@ -155,9 +160,8 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
         x, y = _runs(held)
         kept = y > 0 if y_scale.logarithmic else np.full(len(y), True)
         if kept.any():
-            faint = points(7, 0.35, f"#B0{style.colour[1:]}")
             block = figure.data(x_scale.place(x[kept]), y[kept] * by)
-            plot.append(f"{block} using 1:2 with points {faint}")
+            plot.append(f"{block} using 1:2 with points {faint(style.colour)}")
         at = x_scale.place(np.array([point.x for point in held.points]))
         values = y_scale.place(np.array([point.value for point in held.points]) * by)
         block = figure.data(at, values)
@@ -169,9 +173,8 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
             plot.append(f"{block} using 1:2 with points {points(4, 1.3, style.colour)}")
     top = _crossings(figure, sweep, top)
     top += 36
-    what = axis.title(sweep.name or "time") if sweep.is_time else sweep.name
     note = "small points: medians of runs; large points: their mean" if sweep.is_time else ""
-    caption(figure, top, what, note)
+    caption(figure, top, axis.figure_title(sweep.name, sweep.is_time), note)
     _axes(figure, sweep, x_scale, y_scale)
     figure.panel(LEFT, RIGHT, top, top + 400, plot)
     figure.height = round(top + 460)

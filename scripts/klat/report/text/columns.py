@@ -12,12 +12,13 @@ WIDTH = 80
 Table = list[list[str]]
 
 
-def wrapped(text: str, first: str, rest: str) -> list[str]:
+def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
+    """Lines of at most 80 columns. The later ones begin with `rest`, or are indented as the first."""
     return textwrap.wrap(
-        text,
+        printable(text),
         WIDTH,
         initial_indent=first,
-        subsequent_indent=rest,
+        subsequent_indent=" " * len(first) if rest is None else rest,
         break_on_hyphens=False,
         break_long_words=False,
     )

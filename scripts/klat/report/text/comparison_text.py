@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
-from klat.report.text.columns import WIDTH
+from klat.report.text.columns import wrapped
 from klat.report.text.uncompared import uncompared
 from klat.record.session import printable
 from klat.compare.verdicts import Verdict
@@ -35,18 +34,6 @@ def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
 
 def _paint(text: str, verdict: Verdict, colour: bool) -> str:
     return f"\033[1;{_COLOURS[verdict]}m{text}\033[0m" if colour else text
-
-
-def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
-    """Lines of at most 80 columns, the later ones indented as the first unless said."""
-    rest = " " * len(first) if rest is None else rest
-    return textwrap.wrap(
-        printable(text),
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-    )
 
 
 def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:

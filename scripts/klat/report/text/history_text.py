@@ -10,7 +10,7 @@ from klat.compare.label_history import History, HistorySeries, TrendKind
 from klat.report.text import wording
 from klat.report.text.numbers import plural
 from klat.report.text.parameters import HIDDEN
-from klat.report.text.comparison_text import wrapped
+from klat.report.text.columns import wrapped
 
 _COLOURS = {TrendKind.CHANGED: "35", TrendKind.DRIFTS: "33", TrendKind.STEADY: "36"}
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from klat.compare.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
 from klat.compare.pilot_blocks import BlockEffort, BlockMetric, TurnsPilot
-from klat.report.text.columns import aligned, column_widths
+from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import MISSING, boots, plural
 from klat.report.text.parameters import HIDDEN
-from klat.report.text.comparison_text import wrapped
 from klat.report.text.wording import FIXED_BEFOREHAND, percent, setting
 
 

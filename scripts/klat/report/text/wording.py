@@ -94,14 +94,16 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def ratio(judgement: Judgement) -> tuple[str, str]:
-    """Ratio and interval."""
+    """Ratio and interval. An interval whose ends have the same digits is `within 0.0001` of the ratio."""
     if judgement.ratio is None:
         return MISSING, ""
     if not judgement.interval:
         return f"{judgement.ratio:.3f}", "no interval"
     low, high = judgement.interval
     digits = ratio_digits(low, high)
-    return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+    ends = [f"{end:.{digits}f}" for end in (low, high)]
+    interval = " to ".join(ends) if ends[0] != ends[1] else f"within {10**-digits:g}"
+    return f"{judgement.ratio:.{digits}f}", interval
 
 
 def p_value(p: float | None) -> str:
@@ -351,7 +353,7 @@ def exceedance(found: Worst) -> str:
     )
 
 
-def tally(comparison: Comparison) -> str:
+def verdict_counts(comparison: Comparison) -> str:
     """`2 slower, 1 same`."""
     found = comparison.verdicts
     return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v]) or "nothing compared"
@@ -359,7 +361,7 @@ def tally(comparison: Comparison) -> str:
 
 def conclusion(comparison: Comparison) -> str:
     """`2 slower, 1 same: regression`; `10 inconclusive`, which says the same as its meaning."""
-    counted, meaning = tally(comparison), MEANINGS[comparison.status]
+    counted, meaning = verdict_counts(comparison), MEANINGS[comparison.status]
     return (
         counted
         if counted.endswith(f" {meaning}") and "," not in counted
