@@ -28,6 +28,7 @@
 #include <sys/types.h>
 
 #include "arch.h"
+#include "evidence.h"
 
 #define KLAT_CACHE_LINE 64
 #define KLAT_MAX_METRICS 8
@@ -182,17 +183,6 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 /* Workers */
 
-/* How the count of an event compares to `wanted`. */
-enum klat_rule {
-	KLAT_COUNTED, /* nothing is required */
-	KLAT_EXACTLY,
-	KLAT_AT_LEAST,
-	KLAT_AT_MOST,
-	KLAT_NEVER,  /* it is 0 */
-	KLAT_MOSTLY, /* at least 99 % of `wanted`; below, too many samples show another event */
-	KLAT_RARELY, /* at most 1 % of `wanted` */
-};
-
 enum klat_priority {
 	KLAT_HIGH, /* the priority of --policy */
 	KLAT_LOW,  /* the lower priority of a program with two roles */
@@ -290,15 +280,19 @@ void klat_rest_ends(struct klat_worker *worker);
 bool klat_rest(struct klat_worker *worker);
 
 /*
- * Spin until *word is at least `value` (wrap-safe). Returns -ETIMEDOUT after about two seconds, or
- * two minutes in an emulator, where CPUs take turns. The worker rests meanwhile as in klat_rest():
- * otherwise two runs on the same CPUs could wait for each other's spinners for ever. `worker` is
- * NULL if the caller is not a worker.
+ * Spin until *word is at least `value` (wrap-safe). The worker rests meanwhile as in klat_rest(),
+ * so that two runs on the same CPUs do not block each other. NULL: the caller is not a worker.
+ * Returns -ETIMEDOUT after two seconds, or two minutes in an emulator, where CPUs take turns.
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
 /* The result is within 1 % if the frequency is not known yet. Not for use between two stamps. */
 int64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
+
+static inline double klat_ticks_to_ns(const struct klat_run *run, double ticks)
+{
+	return ticks * 1e6 / run->counter_khz;
+}
 
 /* Spin for this many ticks. */
 static inline void klat_spin(uint64_t ticks)
@@ -433,54 +427,14 @@ static inline uint64_t klat_draw(uint64_t *seed)
 /* Whether --plant asked for this fault. The evidence must refute a run with a planted fault. */
 bool klat_planted(const struct klat_run *run, const char *fault);
 
-/* Evidence, for verify() */
-
-/*
- * A requirement of the evidence. verify() states a table of them, and the library judges. A run
- * that does not meet a requirement is invalid.
- */
-struct klat_requirement {
-	const char *name; /* the count is recorded under this name; NULL: it is not recorded */
-	int64_t got;
-	enum klat_rule rule;
-	int64_t wanted;
-	const char *reason; /* if not met: a sentence. It may contain {got} and {wanted}. */
-	bool disturbs;      /* if not met, the run is disturbed instead */
-	bool unless;        /* this run does not have this row */
-};
-
-#define klat_require(run, table) klat_require_all(run, table, KLAT_ARRAY_SIZE(table))
-void klat_require_all(struct klat_run *run, const struct klat_requirement *table, size_t count);
-
-/* For verdicts that are counted themselves. */
-bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
-
-/*
- * A count for the record's evidence column that nothing is required of. `name` must be a literal. A
- * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
- * show it, and modes in which it has no meaning leave it out.
- */
-void klat_count(struct klat_run *run, const char *name, int64_t value);
-
-/* Increase of a row of /proc/interrupts over all klat_made() iterations, on a CPU and on every CPU
- * that the run did not use. -1 if there is no such row. */
-int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
-int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
-/* The same for all interrupts that wake sleepers on this CPU. */
-int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
-
-/*
- * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset
- * between the counters of the run's CPUs, before and after the run. The run is invalid if the bound
- * exceeds 10 % of the metric's median.
- */
-void klat_bound_offset(struct klat_run *run, int metric);
-
 /* For configure(): how many CPUs the run may use without --cpus, or -errno. */
 int klat_available_cpus(void);
 
 /* Start a thread that is not a worker, under SCHED_OTHER. 0 or -errno. */
 int klat_thread_start(pthread_t *thread, int cpu, void *(*body)(void *), void *argument);
+
+/* The start of a file of /proc or /sys, by one read(). Its size, or -1. */
+ssize_t klat_read_small(const char *path, char *text, size_t size);
 
 /* Describe a failure: what was tried, on what, and what to do. Return -EINVAL, -ENOTSUP, and
  * -`error`. In the format of klat_error(), %m stands for the text of `error`. */

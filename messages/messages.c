@@ -198,7 +198,7 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
-		   state->ticks ? timed * run->counter_khz * 1e3 / state->ticks : 0);
+		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
 	klat_count(run, "cpu_ticks", klat_ns_to_ticks(run, state->cpu_ns) / handled);
 	if (!alone)
 		klat_count(run, "sleeps_per_1000_messages", slept(run) * 1000 / handled);

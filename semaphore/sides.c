@@ -45,7 +45,7 @@ static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
 			slower = 0;
 		}
 	}
-	return ns * worker->run->counter_khz / 1e6 * rounds / quickest;
+	return klat_ns_to_ticks(worker->run, ns) * rounds / quickest;
 }
 
 static int64_t end_of_stretch(const struct klat_run *run, const struct state *state, int64_t i)

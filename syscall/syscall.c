@@ -286,17 +286,10 @@ static int64_t count_by_kernel(const struct options *o)
 {
 	const char *row = o->call == READ_ZERO ? "syscr: " : "syscw: ", *at;
 	char text[512];
-	ssize_t size;
-	int fd;
 
-	if (o->call != READ_ZERO && o->call != WRITE_NULL)
+	if ((o->call != READ_ZERO && o->call != WRITE_NULL) ||
+	    klat_read_small("/proc/thread-self/io", text, sizeof(text)) < 0)
 		return -1;
-	fd = open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	size = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[size > 0 ? size : 0] = 0;
 	at = strstr(text, row);
 	return at ? strtoll(at + strlen(row), NULL, 10) : -1;
 }

@@ -17,7 +17,7 @@ static int64_t megabytes_a_second(const struct klat_run *run)
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		ticks += round_trip[i];
-	return 2.0 * o->bytes * run->iterations / 1e6 / (ticks / run->counter_khz / 1e3);
+	return 2e3 * o->bytes * run->iterations / klat_ticks_to_ns(run, ticks);
 }
 
 static struct tally add_up(const struct state *state)

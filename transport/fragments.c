@@ -260,7 +260,7 @@ bool falls_silent(struct side *side, struct patience *patience)
 
 int64_t silent_for_ms(const struct side *side, const struct patience *patience)
 {
-	return (klat_ticks() - patience->quiet) / side->run->counter_khz;
+	return klat_ticks_to_ns(side->run, klat_ticks() - patience->quiet) / 1e6;
 }
 
 bool has_left(const struct side *side)

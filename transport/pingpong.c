@@ -106,12 +106,13 @@ struct schedule {
 
 static void await_due(struct side *side, struct schedule *schedule)
 {
-	const double ns = 1e6 / side->run->counter_khz, wake_early_ns = 100000;
+	const double wake_early_ns = 100000;
 	double left_ns;
 
 	if (!schedule->due)
 		schedule->due = klat_ticks();
-	while ((left_ns = (schedule->due - klat_ticks()) * ns) > 2 * wake_early_ns) {
+	while ((left_ns = klat_ticks_to_ns(side->run, schedule->due - klat_ticks())) >
+	       2 * wake_early_ns) {
 		klat_sleep(side->worker, left_ns - wake_early_ns);
 		/* This was a rest. Another one would lower the rate. */
 		side->worker->spin_began = 0;

@@ -36,8 +36,6 @@ void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(
 /* proc.c */
 /* A whole file of /proc or /sys, malloc'ed; NULL if it cannot be read. */
 char *klat_read_file(const char *path);
-/* The beginning of a file, without stdio: a worker's stack is small. The size, or -1. */
-ssize_t klat_read_small(const char *path, char *text, size_t size);
 /* The first line of a file, without newline. False, with an empty line, if it cannot be read. */
 bool klat_read_line(const char *path, char *line, size_t size);
 

@@ -60,11 +60,6 @@ void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
  * 0, or -EINVAL after a line on stderr. */
 int klat_check_for(const struct klat_run *run, const char *machine);
 
-static inline double klat_ns(const struct klat_run *run, double ticks)
-{
-	return ticks * 1e6 / run->counter_khz;
-}
-
 /* text.c */
 void klat_text(struct klat_run *run, FILE *out);
 

@@ -24,7 +24,7 @@ static json_t *statistic(const struct klat_run *run, json_t *object, const char 
 	if (klat_timed()) {
 		snprintf(ns, sizeof(ns), "%s_ns", name);
 		json_object_set_new(object, ns,
-				    known ? json_real(klat_ns(run, value)) : json_null());
+				    known ? json_real(klat_ticks_to_ns(run, value)) : json_null());
 	}
 	return object;
 }

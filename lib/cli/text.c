@@ -82,7 +82,7 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 		records, "average", "stdev", "min", "p50", "p99", "max");
 	print_statistics(out, klat_unit(), summary, 1, 1);
 	if (klat_timed())
-		print_statistics(out, "ns", summary, klat_ns(run, 1), 0);
+		print_statistics(out, "ns", summary, klat_ticks_to_ns(run, 1), 0);
 }
 
 /* Prints a word after the separator, or on a new line if it would pass column 79. Returns the
@@ -137,7 +137,7 @@ static void print_evidence(const struct klat_run *run, FILE *out)
 
 		if (is_time(count->name) && klat_timed())
 			snprintf(text + length, sizeof(text) - length, " (%.0f ns)",
-				 klat_ns(run, count->value));
+				 klat_ticks_to_ns(run, count->value));
 		column = print_word(out, column, "; ", text, strlen(text), 2);
 	}
 	fputc('\n', out);
@@ -206,8 +206,8 @@ static void print_published(const struct klat_run *run, FILE *out)
 		fprintf(out, "%.*s %.0f %s", length, published->metric, published->value,
 			published->unit);
 		if (!isnan(value) && (!ns || klat_timed()))
-			fprintf(out, ", here %.0f %s on average", ns ? klat_ns(run, value) : value,
-				ns ? "ns" : klat_unit());
+			fprintf(out, ", here %.0f %s on average",
+				ns ? klat_ticks_to_ns(run, value) : value, ns ? "ns" : klat_unit());
 		fputc('\n', out);
 		klat_print_wrapped(out, published->about, 2, 0);
 	}
@@ -222,7 +222,8 @@ static void print_floor(const struct klat_run *run, FILE *out)
 	if (klat_timed())
 		fprintf(out,
 			"\ntimer floor %" PRIu64 " ticks (%.0f ns); 1 tick = %.4f ns (%.3f MHz)\n",
-			floor, klat_ns(run, floor), klat_ns(run, 1), run->counter_khz / 1e3);
+			floor, klat_ticks_to_ns(run, floor), klat_ticks_to_ns(run, 1),
+			run->counter_khz / 1e3);
 	else if (klat_counted())
 		fprintf(out,
 			"\ntimer floor %" PRIu64 " instructions; counted mode: path lengths on one "

@@ -244,7 +244,6 @@ static void judge_throttling(struct klat_run *run)
 	int64_t period = sysctl_us("sched_rt_period_us"),
 		runtime = sysctl_us("sched_rt_runtime_us");
 	uint64_t longest = 0;
-	double us;
 
 	/* There is no throttling if the runtime is the whole period, or -1. */
 	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
@@ -256,8 +255,7 @@ static void judge_throttling(struct klat_run *run)
 		if (klat_samples_kept(run, m) && summary->max - summary->min > longest)
 			longest = summary->max - summary->min;
 	}
-	us = longest * 1e3 / run->counter_khz;
-	if (us > 0.8 * (period - runtime))
+	if (klat_ticks_to_ns(run, longest) > 800 * (period - runtime))
 		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
 }
 

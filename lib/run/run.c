@@ -123,7 +123,7 @@ static void calibrate(struct klat_run *run)
 /* The argument of klat_spin() for a spin of `ns`. 0: no spin. */
 static uint64_t spin_of(const struct klat_run *run, int64_t ns)
 {
-	uint64_t ticks = ns * run->counter_khz / 1e6, excess = ns ? klat_spin_excess() : 0;
+	uint64_t ticks = klat_ns_to_ticks(run, ns), excess = ns ? klat_spin_excess() : 0;
 
 	return ns && ticks <= excess ? 1 : ticks - excess;
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* Part of klat.h: did the kernel do what was timed? verify() states, and the library judges. */
+#ifndef KLAT_EVIDENCE_H
+#define KLAT_EVIDENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct klat_run;
+
+/* How the count of an event compares to `wanted`. */
+enum klat_rule {
+	KLAT_COUNTED, /* nothing is required */
+	KLAT_EXACTLY,
+	KLAT_AT_LEAST,
+	KLAT_AT_MOST,
+	KLAT_NEVER,  /* it is 0 */
+	KLAT_MOSTLY, /* at least 99 % of `wanted`; below, too many samples show another event */
+	KLAT_RARELY, /* at most 1 % of `wanted` */
+};
+
+/*
+ * A requirement of the evidence. verify() states a table of them, and the library judges. A run
+ * that does not meet a requirement is invalid.
+ */
+struct klat_requirement {
+	const char *name; /* the count is recorded under this name; NULL: it is not recorded */
+	int64_t got;
+	enum klat_rule rule;
+	int64_t wanted;
+	const char *reason; /* if not met: a sentence. It may contain {got} and {wanted}. */
+	bool disturbs;      /* if not met, the run is disturbed instead */
+	bool unless;        /* this run does not have this row */
+};
+
+#define klat_require(run, table) klat_require_all(run, table, KLAT_ARRAY_SIZE(table))
+void klat_require_all(struct klat_run *run, const struct klat_requirement *table, size_t count);
+
+/* For verdicts that are counted themselves. */
+bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
+
+/*
+ * A count for the record's evidence column that nothing is required of. `name` must be a literal. A
+ * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
+ * show it, and modes in which it has no meaning leave it out.
+ */
+void klat_count(struct klat_run *run, const char *name, int64_t value);
+
+/* Increase of a row of /proc/interrupts over all klat_made() iterations, on a CPU and on every CPU
+ * that the run did not use. -1 if there is no such row. */
+int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
+int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
+/* The same for all interrupts that wake sleepers on this CPU. */
+int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
+
+/*
+ * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset
+ * between the counters of the run's CPUs, before and after the run. The run is invalid if the bound
+ * exceeds 10 % of the metric's median.
+ */
+void klat_bound_offset(struct klat_run *run, int metric);
+
+#endif
