@@ -449,4 +449,11 @@ int klat_cannot_start(struct klat_run *run, int error, const char *what);
 /* For setup(): raise the soft limit on open files. Skips the run if the hard limit is lower. */
 int klat_allow_files(struct klat_run *run, int64_t files);
 
+/*
+ * Make a namespace, as in "a network namespace", and enter it; `flag` is of clone(2). Root needs no
+ * user namespace for this. Any other user becomes root in a new user namespace, if the system
+ * allows one; otherwise the run is skipped.
+ */
+int klat_enter_namespace(struct klat_run *run, int flag, const char *what);
+
 #endif

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -86,7 +87,7 @@ static int open_here(struct klat_run *run)
 
 static int open_private(struct klat_run *run)
 {
-	int err = klat_net_enter_new(run);
+	int err = klat_enter_namespace(run, CLONE_NEWNET, "a network namespace");
 
 	return err ? err : open_here(run);
 }

@@ -98,26 +98,16 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-/*
- * System V semaphores outlive the process that made them, unless it has an IPC namespace of its
- * own. An ordinary user can have one together with a user namespace, if the system allows those.
- */
-static int isolate_ipc(struct klat_run *run)
-{
-	if (!unshare(CLONE_NEWIPC) || !unshare(CLONE_NEWUSER | CLONE_NEWIPC))
-		return 0;
-	return klat_skip(run,
-			 "cannot make an IPC namespace for System V semaphores: %s; run as root",
-			 strerror(errno));
-}
-
 static int init_semaphores(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
 	int kind = klat_planted(run, "free") ? SYNC_NONE : o->primitive;
-	int err = o->primitive == SYNC_SYSV ? isolate_ipc(run) : 0;
+	int err = 0;
 
+	/* System V semaphores would outlive the run, but not a namespace. */
+	if (o->primitive == SYNC_SYSV)
+		err = klat_enter_namespace(run, CLONE_NEWIPC, "an IPC namespace");
 	for (int i = 0; i < 2 && !err; i++) {
 		sync_init(&state->nothing[i], SYNC_NONE, 0);
 		err = sync_init(&state->semaphores[i], kind, i == SLOTS ? SLOT_COUNT : 0);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/resource.h>
 
 const char *klat_status_name(enum klat_status status)
 {
@@ -95,23 +94,6 @@ int klat_cannot_start(struct klat_run *run, int error, const char *what)
 				 "kernel.threads-max) or memory is exhausted",
 				 what);
 	return klat_error(run, error, "cannot start %s: %m", what);
-}
-
-int klat_allow_files(struct klat_run *run, int64_t files)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= (rlim_t)files)
-		return 0;
-	if (limit.rlim_max < (rlim_t)files)
-		return klat_skip(run,
-				 "needs %lld open files, and the hard limit is %lld: raise it "
-				 "(ulimit -Hn)",
-				 (long long)files, (long long)limit.rlim_max);
-	limit.rlim_cur = files;
-	return setrlimit(RLIMIT_NOFILE, &limit)
-		       ? klat_error(run, errno, "cannot raise the limit on open files: %m")
-		       : 0;
 }
 
 int klat_usage(struct klat_run *run, const char *format, ...)

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,21 +25,6 @@ int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run))
 		return klat_error(run, EIO, "signal %d killed the process that makes the network",
 				  WTERMSIG(status));
 	return WEXITSTATUS(status) ? -EIO : 0;
-}
-
-int klat_net_enter_new(struct klat_run *run)
-{
-	int err;
-
-	if (!unshare(CLONE_NEWNET))
-		return 0;
-	err = errno;
-	if (err == EPERM && !unshare(CLONE_NEWUSER | CLONE_NEWNET))
-		return 0;
-	return klat_skip(run,
-			 "cannot make a network namespace (%s): run as root, or allow user "
-			 "namespaces",
-			 strerror(err));
 }
 
 int klat_net_enter(struct klat_run *run, int namespace)

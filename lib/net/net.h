@@ -25,12 +25,6 @@ struct klat_net_device {
  */
 int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run));
 
-/*
- * Make a network namespace and enter it. Root needs no user namespace for this. Any other user
- * becomes root in a new user namespace, if the system allows one.
- */
-int klat_net_enter_new(struct klat_run *run);
-
 /* Enter a namespace by its descriptor. */
 int klat_net_enter(struct klat_run *run, int namespace);
 

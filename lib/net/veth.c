@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -95,7 +96,7 @@ int klat_net_make_veth(struct klat_run *run, const struct klat_net_device device
 	int err = 0;
 
 	for (int i = 0; i < 2; i++) {
-		err = klat_net_enter_new(run);
+		err = klat_enter_namespace(run, CLONE_NEWNET, "a network namespace");
 		if (err)
 			return err;
 		namespaces[i] = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
