@@ -54,7 +54,7 @@ enum klat_option_type {
  *     { .name = "gap", .argument = "US", .help = "sleep before each message",
  *       KLAT_INTEGER(gap_us, 0, 1000000) },
  *
- * One of the four macros below says what the option takes, and names the field of the program's
+ * One of the macros below says what the option takes, and names the field of the program's
  * options struct that holds the value. The struct starts as a copy of the file's `defaults`.
  */
 struct klat_option {

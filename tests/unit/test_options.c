@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One option table: what it accepts, what it refuses with one line, and what is made of it. */
+/* The option table: parsing, the params of the record, help and JSON. */
 #include "support.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #define MAX_ARGUMENTS 8
 
-/* Parses "test" and the given arguments into a fresh run; what was said on stderr is in `said`. */
+/* parse() fills `run` and `common`. `said` is its output on stderr. */
 static struct klat_run *run;
 static struct klat_common common;
 static char *said;
@@ -178,7 +178,7 @@ TEST(unknown_options_and_arguments_are_refused_by_name)
 	assert_taken("--");
 }
 
-TEST(a_missing_value_is_said)
+TEST(a_missing_value_is_an_error_that_names_the_option)
 {
 	assert_refused("--count");
 	assert_non_null(strstr(said, "--count"));
