@@ -305,8 +305,9 @@ static void verify(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_requirement evidence[] = {
-		{ "mismatches", state->mismatches, KLAT_NEVER,
-		  .reason = "in {got} iterations the two stamps belonged to different hand-offs",
+		{ "mismatches", state->mismatches, KLAT_NEVER, klat_made(run),
+		  .reason = "in {got} of {wanted} iterations the two stamps belonged to different "
+			    "hand-offs",
 		  .unless = o->uncontended },
 		{ "contended", state->contended, KLAT_MOSTLY, run->iterations,
 		  .reason = "a thread waited for the lock in only {got} of {wanted} iterations",

@@ -135,7 +135,7 @@ static void verify(struct klat_run *run)
 			    "{wanted} packets" },
 		{ NULL, klat_worker_find(run, "low", 0)->involuntary, KLAT_AT_LEAST,
 		  klat_observed(run),
-		  .reason = "the low-priority thread was preempted {got} times by {wanted} "
+		  .reason = "the low-priority thread was preempted by {got} of {wanted} "
 			    "packets" },
 		{ "lost", state->lost, o->remote ? KLAT_COUNTED : KLAT_NEVER,
 		  .reason = "datagrams were lost and sent again", .disturbs = true },

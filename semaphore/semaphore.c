@@ -236,7 +236,7 @@ static void verify(struct klat_run *run)
 	}
 	const struct klat_requirement evidence[] = {
 		{ "hog_ms", .got = hog_ns / 1000000, .unless = o->hog == HOG_NONE },
-		{ NULL, refused, KLAT_NEVER, .reason = "{got} hogs did not get their priority" },
+		{ NULL, refused, KLAT_NEVER, .reason = "a hog did not get its priority" },
 		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" },
 	};
 

@@ -110,8 +110,8 @@ static void verify(struct klat_run *run)
 	const struct klat_requirement evidence[] = {
 		{ "early", state->early, KLAT_RARELY, run->iterations,
 		  .reason = "the timer fired before the wait began: --period is too short" },
-		{ NULL, state->early, KLAT_NEVER,
-		  .reason = "in {got} iterations the timer fired before the wait began",
+		{ NULL, state->early, KLAT_NEVER, run->iterations,
+		  .reason = "in {got} of {wanted} iterations the timer fired before the wait began",
 		  .disturbs = true },
 		{ "premature", state->premature, KLAT_RARELY, klat_observed(run),
 		  .reason = "in {got} of {wanted} iterations the timer seems to have expired "
@@ -119,7 +119,7 @@ static void verify(struct klat_run *run)
 		{ "missed", .got = state->missed, .unless = o->mode == ONE_SHOT },
 		{ "periods", .got = state->periods, .unless = o->mode == ONE_SHOT },
 		{ NULL, state->unaccounted, KLAT_RARELY, klat_observed(run),
-		  .reason = "{got} periods are unaccounted for" },
+		  .reason = "{got} periods in {wanted} iterations are unaccounted for" },
 		{ NULL, worker->involuntary, KLAT_NEVER, .reason = "the waiter was preempted",
 		  .disturbs = true, .unless = o->wait != SPIN || o->method == SIGNAL_BELOW },
 	};

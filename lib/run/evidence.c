@@ -163,9 +163,9 @@ static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)
 		judge_sleepers(run, worker);
 	else if (worker->sleeps != KLAT_MOSTLY &&
 		 !klat_is_met(worker->sleeps, worker->voluntary, klat_observed(run)))
-		klat_invalid(run, "the %s must not sleep and slept in %lld of %lld iterations",
-			     worker->noun, (long long)worker->voluntary,
-			     (long long)klat_observed(run));
+		klat_invalid(
+			run, "the %s slept although it must not (sleeps: %lld, iterations: %lld)",
+			worker->noun, (long long)worker->voluntary, (long long)klat_observed(run));
 }
 
 /* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,

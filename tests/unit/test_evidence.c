@@ -149,8 +149,9 @@ TEST(a_worker_sleeps_no_more_often_than_stated)
 	slept_seldom(KLAT_RARELY, 6, KLAT_INVALID);
 	slept_seldom(KLAT_NEVER, 0, KLAT_OK);
 	slept_seldom(KLAT_NEVER, 1, KLAT_INVALID);
-	assert_non_null(strstr(run->outcome->reason,
-			       "the reader must not sleep and slept in 1 of 500 iterations"));
+	assert_non_null(
+		strstr(run->outcome->reason,
+		       "the reader slept although it must not (sleeps: 1, iterations: 500)"));
 }
 
 TEST(each_rule_ends_at_its_limit)
