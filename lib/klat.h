@@ -119,9 +119,10 @@ struct klat_run {
 	int64_t lead, end; /* see klat_end() */
 	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
-	bool cpus_given; /* by --cpus, cpu_count of them */
-	bool one_cpu;    /* all places are the same CPU, as far as configure() can know */
-	bool ordinary;   /* configure() may set it: every worker under SCHED_OTHER */
+	bool cpus_given;    /* by --cpus, cpu_count of them */
+	bool one_cpu;       /* all places are the same CPU, as far as configure() can know */
+	bool distinct_cpus; /* configure() may set it: the roles spin and cannot share a CPU */
+	bool ordinary;      /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
 	int most_workers; /* configure() may set it; default: one per place, and one more. With 1
 			     there is no tail: see klat_end(). */
@@ -364,7 +365,6 @@ struct klat_benchmark {
 	int64_t iterations, warmup; /* 500 and 50 unless set */
 	int policy;                 /* SCHED_FIFO unless set */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
-	bool distinct_cpus;         /* roles that spin for each other cannot share a CPU */
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
 	const char *faults[4];      /* faults for --plant besides the library's own */
 

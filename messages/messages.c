@@ -78,12 +78,7 @@ static int configure(struct klat_run *run)
 		run->cpu_count = o->threads + 1;
 	else if (o->mode != STAR || !run->cpus_given || run->cpu_count < 2)
 		run->cpu_count = 2;
-	if (o->wake == SPIN && run->one_cpu)
-		return klat_usage(run, "--wake spin needs a CPU for each thread");
-	for (int i = 0; i < run->cpu_count && run->cpus_given && o->wake == SPIN; i++)
-		for (int j = 0; j < i; j++)
-			if (run->cpus[i] == run->cpus[j])
-				return klat_usage(run, "--wake spin needs a CPU for each thread");
+	run->distinct_cpus = o->wake == SPIN;
 	return 0;
 }
 

@@ -108,6 +108,7 @@ static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
 
+	run->distinct_cpus = true;
 	if (o->freed && o->operation != MUNMAP)
 		return klat_usage(run, "--page-table freed goes with --operation munmap");
 	/* More pages would fill a whole page table, which munmap then frees. */
@@ -386,7 +387,6 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
-	.distinct_cpus = true,
 	.faults = { "sleep", "apart" },
 	.configure = configure,
 	.setup = setup,

@@ -240,10 +240,7 @@ static int configure_waits(struct klat_run *run)
 			LOWEST_SPIN_RATE);
 	if (o->wait == BLOCK && klat_planted(run, "sleep"))
 		return klat_usage(run, "--plant sleep goes with --wait spin");
-	if (o->wait == SPIN && o->peer != REMOTE && run->one_cpu)
-		return klat_usage(run,
-				  "--wait spin needs two CPUs: on one, the spinner would keep the "
-				  "other side from running");
+	run->distinct_cpus = o->wait == SPIN;
 	return 0;
 }
 

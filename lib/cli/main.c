@@ -48,6 +48,12 @@ static int prepare(struct klat_run *run)
 	if (run->cpus_given && given != run->cpu_count)
 		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
 				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
+	for (int i = 0; i < given && run->distinct_cpus; i++)
+		if (klat_place_is_repeated(run, i))
+			return klat_usage(run,
+					  "--cpus names CPU %d twice, but each role spins and "
+					  "needs its own CPU",
+					  run->cpus[i]);
 	if (run->low_priority && library->policy.policy != SCHED_OTHER &&
 	    run->low_priority >= library->policy.priority)
 		return klat_usage(run,

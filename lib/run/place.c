@@ -26,11 +26,6 @@ int klat_place_given(struct klat_run *run, const char *list)
 					  "--cpus: CPU %d is outside the cpuset of this control "
 					  "group or container; choose another, or widen the cpuset",
 					  run->cpus[i]);
-		if (run->benchmark->distinct_cpus && klat_place_is_repeated(run, i))
-			return klat_usage(run,
-					  "--cpus names CPU %d twice, but each role spins and "
-					  "needs its own CPU",
-					  run->cpus[i]);
 	}
 	run->cpus_given = true;
 	return 0;
@@ -68,7 +63,7 @@ bool klat_place_is_one_cpu(const struct klat_run *run)
 /* Without --cpus, all roles share the only CPU of the machine. */
 static bool shares_one_cpu(const struct klat_run *run)
 {
-	return run->one_cpu && !run->cpus_given && !run->benchmark->distinct_cpus;
+	return run->one_cpu && !run->cpus_given && !run->distinct_cpus;
 }
 
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
@@ -80,10 +75,9 @@ int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 	available = klat_cpu_weight(allowed);
 	if (run->cpus_given || run->cpu_count <= available || shares_one_cpu(run))
 		return 0;
-	return klat_skip(run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
-			 run->benchmark->distinct_cpus
-				 ? ""
-				 : "; --cpus with a number repeated puts roles on one CPU");
+	return klat_skip(
+		run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+		run->distinct_cpus ? "" : "; --cpus with a number repeated puts roles on one CPU");
 }
 
 int klat_place(struct klat_run *run)
