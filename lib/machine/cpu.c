@@ -40,13 +40,6 @@ int klat_cpu_weight(const klat_cpu_set *set)
 	return weight;
 }
 
-/* Not glibc's wrapper: its cpu_set_t ends at 1,024 CPUs. */
-static int get_affinity(klat_cpu_set *set)
-{
-	memset(set, 0, sizeof(*set));
-	return syscall(SYS_sched_getaffinity, 0, sizeof(set->bits), set->bits) < 0 ? -errno : 0;
-}
-
 static int assumed_count; /* 0: nothing is assumed */
 
 void klat_cpus_assume(int count)
@@ -62,17 +55,20 @@ static int assumed_cpus(klat_cpu_set *set)
 	return 0;
 }
 
+/* Not by glibc's wrapper: its cpu_set_t ends at 1,024 CPUs. */
 int klat_cpus_allowed(klat_cpu_set *set)
 {
-	return assumed_count ? assumed_cpus(set) : get_affinity(set);
+	if (assumed_count)
+		return assumed_cpus(set);
+	memset(set, 0, sizeof(*set));
+	return syscall(SYS_sched_getaffinity, 0, sizeof(set->bits), set->bits) < 0 ? -errno : 0;
 }
 
 int klat_available_cpus(void)
 {
 	klat_cpu_set allowed;
-	int err = klat_cpus_allowed(&allowed);
 
-	return err ? err : klat_cpu_weight(&allowed);
+	return klat_cpus_allowed(&allowed) ?: klat_cpu_weight(&allowed);
 }
 
 int klat_cpus_online(klat_cpu_set *set)
@@ -305,7 +301,7 @@ int klat_cpu_pin(int cpu)
 	if (cpu < 0 || cpu >= KLAT_MAX_CPU)
 		return -EINVAL;
 	klat_cpu_add(&set, cpu);
-	err = klat_cpus_allow(&set) ?: get_affinity(&obtained);
+	err = klat_cpus_allow(&set) ?: klat_cpus_allowed(&obtained);
 	return !err && memcmp(&set, &obtained, sizeof(set)) ? -EIO : err;
 }
 
@@ -314,7 +310,7 @@ bool klat_cpu_is_forbidden(int cpu)
 	klat_cpu_set before;
 	bool forbidden;
 
-	if (assumed_count || get_affinity(&before))
+	if (assumed_count || klat_cpus_allowed(&before))
 		return false;
 	forbidden = klat_cpu_pin(cpu) == -EINVAL;
 	klat_cpus_allow(&before);

@@ -45,17 +45,16 @@ static json_t *machine_id(void)
 
 static json_t *cpu_model(void)
 {
-	FILE *file = fopen("/proc/cpuinfo", "re");
+	char *text = klat_read_file("/proc/cpuinfo");
+	char *name = text ? strstr(text, "\nmodel name") : NULL;
 	json_t *model = NULL;
-	char line[512];
 
-	while (file && !model && fgets(line, sizeof(line), file))
-		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			line[strcspn(line, "\n")] = 0;
-			model = json_string(strchr(line, ':') + 2);
-		}
-	if (file)
-		fclose(file);
+	name = name ? strstr(name, ": ") : NULL;
+	if (name) {
+		name[strcspn(name, "\n")] = 0;
+		model = json_string(name + 2);
+	}
+	free(text);
 	return model ? model : json_null();
 }
 
@@ -194,8 +193,9 @@ static int check_same(struct klat_run *run, const json_t *json)
 				  "into another directory",
 				  path);
 	if (label && (!label_then || strcmp(label, label_then)))
-		return klat_error(run, EINVAL, "%s is labelled '%s', not '%s'", path,
-				  label_then ? label_then : "", label);
+		return klat_error(run, EINVAL,
+				  "%s has the label '%s', not '%s': record into another directory",
+				  path, label_then ? label_then : "", label);
 	return 0;
 }
 
@@ -203,7 +203,6 @@ static int check_same(struct klat_run *run, const json_t *json)
 static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
 {
 	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
-	bool same;
 
 	if (!hash || !json_is_object(programs)) {
 		json_decref(hash);
@@ -211,16 +210,16 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 				  run->library->common.record);
 	}
 	known = json_object_get(programs, run->benchmark->name);
-	same = known && json_equal(known, hash);
-	if (known && !same) {
+	if (known && !json_equal(known, hash)) {
 		json_decref(hash);
 		return klat_error(
 			run, EINVAL,
 			"%s has runs of another build of %s: record into another directory",
 			run->library->common.record, run->benchmark->name);
 	}
+	fresh |= !known;
 	json_object_set_new(programs, run->benchmark->name, hash);
-	return fresh || !same ? write_session(run, session, json) : 0;
+	return fresh ? write_session(run, session, json) : 0;
 }
 
 static json_t *load(struct klat_run *run, int session, bool *missing)

@@ -253,7 +253,7 @@ TEST(another_label_is_refused_and_the_same_is_not)
 	run->library->common.label = NULL;
 	assert_int_equal(join(), 0);
 	run->library->common.label = "rt";
-	assert_refused("labelled 'stock', not 'rt'");
+	assert_refused("label 'stock', not 'rt'");
 }
 
 TEST(what_is_no_json_is_refused)

@@ -118,9 +118,9 @@ static double khz_of_kernel_log(void)
 		if (size < 0)
 			continue;
 		line[size] = 0;
-		if (!strstr(line, ";tsc: ") || !strstr(line, " MHz"))
+		number = strstr(line, ";tsc: ") ? strstr(line, " MHz") : NULL;
+		if (!number)
 			continue;
-		number = strstr(line, " MHz");
 		while (number > line && (isdigit((unsigned char)number[-1]) || number[-1] == '.'))
 			number--;
 		khz = strtod(number, NULL) * 1e3;
