@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import Klat, NewSession, again
+from written_sessions import Klat, NewSession, again, words
 
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -34,6 +34,15 @@ def pilot(
             session.run({"round_trip": [value] * 20}, run=i, order=i, **row)
         path = session.path.parent
     return path
+
+
+def constant(writer: NewSession, ticks: int, boots: int = 4) -> Path:
+    """Boots of three runs whose samples are all alike."""
+    for boot in range(boots):
+        session = writer(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for i in range(1, 4):
+            session.run({"round_trip": [ticks] * 20}, run=i, order=i)
+    return session.path.parent
 
 
 def told(klat: Klat, *args: object) -> dict[str, Any]:
@@ -67,18 +76,6 @@ def settings(*changes: float) -> list[Any]:
     return [first, *(pytest.param(*each, marks=pytest.mark.slow) for each in others)]
 
 
-@pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.068))
-def test_the_planned_boots_and_runs_have_the_power_asked_for(
-    new_session: NewSession, klat: Klat, alpha: float, change: float
-) -> None:
-    found = told(klat, pilot(new_session), "--change", f"{change:g}", "--alpha", f"{alpha:g}")
-    (metric,) = found["metrics"]
-    effort = found["effort"]
-    error = math.sqrt(metric["boot"] + metric["run"] / effort["runs"])
-    power = seen(change, alpha, error, effort["boots"], False)
-    assert ENOUGH <= power <= 0.99
-
-
 def test_dear_boots_get_more_runs_and_cheap_ones_fewer(new_session: NewSession, klat: Klat) -> None:
     path = pilot(new_session)
     cheap = told(klat, path, "--boot-seconds", "0.01")["effort"]
@@ -98,7 +95,7 @@ def test_a_few_boots_are_planned_with_caution(new_session: NewSession, klat: Kla
 def test_one_boot_is_said_not_to_tell(new_session: NewSession, klat: Klat) -> None:
     status, out, _ = klat("plan", pilot(new_session, boots=1))
     assert status == 3
-    assert "does not show the variation between boots" in " ".join(out.split())
+    assert "does not show the variation between boots" in words(out)
     assert re.search(r"if the variation between boots is 0\.5 %: \d+ boots of \d+ runs", out)
     assert max(map(len, out.splitlines())) <= 100
 
@@ -126,17 +123,13 @@ def test_a_change_below_the_counters_steps_is_not_promised(
     new_session: NewSession, klat: Klat
 ) -> None:
     # Of 1000 ticks a step of 26 hides up to 1.3 % on either side.
-    for boot in range(4):
-        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
-        for i in range(1, 4):
-            session.run({"round_trip": [1000] * 20}, run=i, order=i)
-    path = session.path.parent
+    path = constant(new_session, 1000)
     for change in ("3%", "4.6%"):
         status, out, _ = klat("plan", path, "--change", change)
         assert status == 3
-        assert "hide a change of up to 2.7 %" in " ".join(out.split())
+        assert "hide a change of up to 2.7 %" in words(out)
         assert "would do" in out
-        assert "--quantile mean" in " ".join(out.split()) and "--batch" in out
+        assert "--quantile mean" in words(out) and "--batch" in out
     found = told(klat, path, "--change", "5%")
     assert found["effort"]["boots"] == 4 and found["same"] is None
     assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
@@ -152,9 +145,9 @@ def test_what_the_steps_hide_keeps_no_other_metric_from_being_planned(
             values = [round(100_000 * math.exp(draw.normal(0, 0.01)))] * 20
             session.run({"round_trip": values, "wakeup": [1000] * 20}, run=i, order=i)
     status, out, _ = klat("plan", session.path.parent, "--change", "4%")
-    assert status == 0 and "Holm over 2 tests" in " ".join(out.split())
+    assert status == 0 and "Holm over 2 tests" in words(out)
     assert re.search(r"wakeup, median .* too coarse$", out, re.MULTILINE)
-    assert "in 1 of 2 figures with" in " ".join(out.split())
+    assert "in 1 of 2 figures with" in words(out)
 
 
 def unknown(out: str, noun: str) -> str:
@@ -173,14 +166,7 @@ def test_what_a_pilot_does_not_tell_is_said_to_be_unknown(
     assert status == 3 and unknown(out, "boot").startswith("one run;")
     status, out, _ = klat("plan", path, "--quantile", "p99")
     assert status == 3 and unknown(out, "boot") == "no run has its p99"
-
-
-def test_what_has_no_logarithm_is_said_to_be_unknown(new_session: NewSession, klat: Klat) -> None:
-    for boot in range(3):
-        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
-        for i in range(1, 4):
-            session.run({"round_trip": [0] * 20}, run=i, order=i)
-    status, out, _ = klat("plan", session.path.parent)
+    status, out, _ = klat("plan", constant(lambda name, **i: new_session(f"zero/{name}", **i), 0))
     assert status == 3 and unknown(out, "boot") == "the median of a run is 0"
 
 
@@ -212,23 +198,19 @@ def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(
     assert ENOUGH <= hits / 400 <= 0.99
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--change", "0"], "no share"),
-        (["--change", "2%"], "within the margin of 2%"),
-        (["--margin", "1"], "no share"),
-        (["--power", "1"], "no share"),
-        (["--boot-seconds", "-1"], "must be a number of seconds"),
-        (["--quantile", "max"], "--quantile"),
-        (["--metric", "speed"], "no metric of that name"),
-    ],
-)
-def test_usage_errors_are_one_line(
-    new_session: NewSession, klat: Klat, args: list[str], said: str
-) -> None:
-    status, out, err = klat("plan", pilot(new_session, boots=2), *args)
-    assert (status, out) == (2, "") and err.count("\n") == 1 and said in err
+def test_a_wrong_option_is_one_line(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session, boots=2)
+    for option, value, said in (
+        ("--change", "0", "no share"),
+        ("--change", "2%", "within the margin of 2%"),
+        ("--margin", "1", "no share"),
+        ("--power", "1", "no share"),
+        ("--boot-seconds", "-1", "must be a number of seconds"),
+        ("--quantile", "max", "--quantile"),
+        ("--metric", "speed", "no metric of that name"),
+    ):
+        status, out, err = klat("plan", path, option, value)
+        assert (status, out, err.count("\n")) == (2, "", 1) and said in err
 
 
 def test_a_pilot_without_a_run_that_counts_is_one_line(
@@ -273,16 +255,17 @@ def taken_in_turns(
     return [session.path for session in both]
 
 
-@pytest.mark.parametrize("change, alpha", settings(0.025, 0.04, 0.06))
-def test_the_planned_blocks_have_the_power_asked_for(
-    new_session: NewSession, klat: Klat, alpha: float, change: float
+@pytest.mark.parametrize("pairs", [False, True], ids=["boots", "blocks"])
+@pytest.mark.parametrize("change, alpha", settings(0.04, 0.025, 0.06))
+def test_the_planned_number_has_the_power_asked_for(
+    new_session: NewSession, klat: Klat, alpha: float, change: float, pairs: bool
 ) -> None:
-    a, _ = taken_in_turns(new_session)
-    found = told(klat, a, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
+    path = taken_in_turns(new_session)[0] if pairs else pilot(new_session)
+    found = told(klat, path, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
     (metric,) = found["metrics"]
-    effort = found["effort"]
-    error = math.sqrt(metric["block"] + metric["run"] / (2 * effort["runs"]))
-    power = seen(change, alpha, error, effort["blocks"], True)
+    effort, unit = found["effort"], "block" if pairs else "boot"
+    error = math.sqrt(metric[unit] + metric["run"] / ((1 + pairs) * effort["runs"]))
+    power = seen(change, alpha, error, effort[f"{unit}s"], pairs)
     assert ENOUGH <= power <= 0.99
 
 
@@ -295,9 +278,7 @@ def test_blocks_are_planned_from_either_session_with_the_time_of_turns(
     (metric,) = found["metrics"]
     assert metric["blocks"] == 8 and metric["runs"] == 64
     assert metric["run"] == pytest.approx(2 * 0.02**2, rel=0.5)
-    assert metric["run_seconds"] == pytest.approx(0.03) and found["turn_seconds"] == pytest.approx(
-        0.1
-    )
+    assert (metric["run_seconds"], found["turn_seconds"]) == pytest.approx((0.03, 0.1))
     effort = found["effort"]
     assert effort["seconds"] == pytest.approx(4 * effort["blocks"] * (0.1 + 0.03 * effort["runs"]))
     assert found["cautious"]["seconds"] >= effort["seconds"]
@@ -332,7 +313,7 @@ def test_blocks_that_differ_by_less_than_a_step_promise_nothing_below_it(
 ) -> None:
     a, _ = taken_in_turns(new_session, block=0.0, run=0.0, at=1000)
     status, out, _ = klat("plan", a, "--change", "4%")
-    assert status == 3 and "hide a change of up to 2.7 %" in " ".join(out.split())
+    assert status == 3 and "hide a change of up to 2.7 %" in words(out)
     assert max(map(len, out.splitlines())) <= 100
     assert told(klat, a, "--change", "5%")["effort"]["blocks"] == 6
 
@@ -364,5 +345,5 @@ def test_what_one_setting_alone_has_is_named(new_session: NewSession, klat: Klat
     again(b).run({"wakeup": [500] * 20}, benchmark="cv", order=99, run=1)
     status, out, _ = klat("plan", a)
     assert status == 0
-    assert re.search(r"left out: cv .*: wakeup of b, for which", " ".join(out.split()))
+    assert re.search(r"left out: cv .*: wakeup of b, for which", words(out))
     assert "left out" not in klat("plan", a, "--metric", "round_trip")[1]
