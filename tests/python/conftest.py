@@ -24,6 +24,12 @@ def new_session(tmp_path: Path) -> NewSession:
 
 
 @pytest.fixture
+def writer(new_session: NewSession) -> SyntheticSession:
+    """A session of label stock."""
+    return new_session()
+
+
+@pytest.fixture
 def side(new_session: NewSession, tmp_path: Path) -> SideWriter:
     return SideWriter(new_session, tmp_path / "results")
 

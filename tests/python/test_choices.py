@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
-from written_sessions import NewSession, Klat
+from written_sessions import Klat, NewSession, SyntheticSession
 
 from klat.compare import sweeps
 from klat.compare.published import Published
@@ -18,8 +18,7 @@ from klat.stats.descriptive import mean_interval
 pytestmark = pytest.mark.usefixtures("nothing_published")
 
 
-def test_choices_stand_from_the_lowest_figure_to_the_highest(new_session: NewSession) -> None:
-    writer = new_session()
+def test_choices_stand_from_the_lowest_figure_to_the_highest(writer: SyntheticSession) -> None:
     for kind, median in (("pipe", 5_200), ("futex", 2_600), ("queue", 7_800)):
         point(writer, f"kind={kind};size=1", median, median + 520)
     (sweep,) = found(writer.path)
@@ -31,8 +30,7 @@ def test_choices_stand_from_the_lowest_figure_to_the_highest(new_session: NewSes
     ]
 
 
-def test_a_number_that_is_swept_too_is_the_axis(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_number_that_is_swept_too_is_the_axis(writer: SyntheticSession) -> None:
     for kind in "abcd":
         for size in (1, 2):
             point(writer, f"kind={kind};size={size}", 2_600)
@@ -40,16 +38,14 @@ def test_a_number_that_is_swept_too_is_the_axis(new_session: NewSession) -> None
     assert (sweep.option, sweep.by, sweep.choices) == ("size", ("kind",), ())
 
 
-def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(new_session: NewSession) -> None:
-    writer = new_session()
+def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(writer: SyntheticSession) -> None:
     for size in (1, 2):
         point(writer, f"kind=a;size={size}", 2_600)
     point(writer, "kind=b;size=1", 5_200)
     assert [sweep.option for sweep in found(writer.path)] == ["size", "kind"]
 
 
-def test_of_two_options_the_one_with_more_choices_is_the_axis(new_session: NewSession) -> None:
-    writer = new_session()
+def test_of_two_options_the_one_with_more_choices_is_the_axis(writer: SyntheticSession) -> None:
     for kind in "abc":
         for side in ("near", "far"):
             point(writer, f"side={side};kind={kind}", 2_600)
@@ -58,23 +54,20 @@ def test_of_two_options_the_one_with_more_choices_is_the_axis(new_session: NewSe
     assert {line.name for line in sweep.lines} == {"near", "far"}
 
 
-def test_a_policy_that_was_obtained_is_no_choice(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_policy_that_was_obtained_is_no_choice(writer: SyntheticSession) -> None:
     point(writer, "kind=a", 2_600, policy="caller=fifo:50")
     point(writer, "kind=a", 2_600, policy="caller=other:0")
     assert found(writer.path) == []
 
 
-def test_a_choice_of_which_nothing_counts_is_left_out(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_choice_of_which_nothing_counts_is_left_out(writer: SyntheticSession) -> None:
     for kind in "ab":
         point(writer, f"kind={kind}", 2_600)
     point(writer, "kind=c", 2_600, status="invalid", reason="moved")
     assert [sweep.choices for sweep in found(writer.path)] == [("a", "b")]
 
 
-def test_the_table_names_the_choices(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_the_table_names_the_choices(writer: SyntheticSession, klat: Klat) -> None:
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind};size=1", median, median + 520, evidence="calls_per_item=3")
     rows = [line.split() for line in summary(klat, writer.path).splitlines()]
@@ -87,7 +80,7 @@ def test_the_table_names_the_choices(new_session: NewSession, klat: Klat) -> Non
 
 
 def test_what_was_published_of_no_choice_is_told_below(
-    new_session: NewSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
+    writer: SyntheticSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = (
         Published("item", "size=1", 16_000, "ns", "another machine"),
@@ -96,7 +89,6 @@ def test_what_was_published_of_no_choice_is_told_below(
         Published("item", "size=1;kind=pipe", 17_000, "ns", "a pipe"),
     )
     monkeypatch.setattr(sweeps, "published", lambda benchmark: rows)
-    writer = new_session()
     for kind in ("pipe", "futex"):
         point(writer, f"kind={kind};size=1", 2_600)
     out = summary(klat, writer.path)
@@ -126,8 +118,7 @@ def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None
     assert both.lines[0].interval(both.lines[0].points[0]) is None
 
 
-def test_the_figure_has_each_run_the_mean_and_its_interval(new_session: NewSession) -> None:
-    writer = new_session()
+def test_the_figure_has_each_run_the_mean_and_its_interval(writer: SyntheticSession) -> None:
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind}", median, median + 520, median + 260)
     (figure,) = figures(writer.path)
@@ -142,9 +133,8 @@ def test_the_figure_has_each_run_the_mean_and_its_interval(new_session: NewSessi
 
 @needs_gnuplot
 def test_every_kind_of_choice_can_be_drawn(
-    new_session: NewSession, klat: Klat, tmp_path: Path
+    writer: SyntheticSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = new_session()
     for number, kind in enumerate(("a", "it's b", "c" * 60)):
         for side in ("near", "far"):
             counts = f"calls_per_item={number};empty_per_item=0"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import NewSession, Klat
+from written_sessions import Klat, NewSession
 from scipy.stats import binom
 
 from klat.stats.change_points import changes, drift, is_line, needed, needed_beside

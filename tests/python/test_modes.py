@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import NewSession, SyntheticSession, Klat
+from written_sessions import Klat, NewSession, SyntheticSession
 from klat.record.session import read_session
 
 COUNTED = {"mode": "counted", "unit": "instructions"}
@@ -35,8 +35,7 @@ def test_a_row_without_a_number_is_read(new_session: NewSession, mode: dict[str,
     assert not any(session.measurable(row) or row.usable for row in session.rows)
 
 
-def test_where_there_is_time_a_row_without_a_number_is_damaged(new_session: NewSession) -> None:
-    writer = new_session()
+def test_where_there_is_time_a_row_without_a_number_is_damaged(writer: SyntheticSession) -> None:
     without_number(writer)
     assert read_session(writer.path).rows == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sweep_figures import blocks, needs_gnuplot
-from written_sessions import NewSession, SyntheticSession, Klat, stepped
+from written_sessions import Klat, NewSession, SyntheticSession, stepped
 
 from klat.report.plot.reduction import (
     Band,
@@ -112,8 +112,8 @@ def test_counts_have_whole_tics() -> None:
         assert places and all(float(place).is_integer() for place in places)
 
 
-def test_a_distribution_shows_the_longest_sample_of_all_runs(new_session: NewSession) -> None:
-    writer = fill(new_session())
+def test_a_distribution_shows_the_longest_sample_of_all_runs(writer: SyntheticSession) -> None:
+    fill(writer)
     writer.run({"round_trip": [*stepped(52_000), 26_000_000]}, status="disturbed", reason="steal")
     figure, _ = figures(writer.path)
     assert figure is not None
@@ -124,8 +124,8 @@ def test_a_distribution_shows_the_longest_sample_of_all_runs(new_session: NewSes
         assert said in text
 
 
-def test_invalid_runs_are_marked_and_in_no_distribution(new_session: NewSession) -> None:
-    writer = fill(new_session())
+def test_invalid_runs_are_marked_and_in_no_distribution(writer: SyntheticSession) -> None:
+    fill(writer)
     writer.run({"round_trip": stepped(99_000)}, status="invalid", reason="moved")
     writer.run({"round_trip": stepped(60_000)}, status="disturbed", reason="steal")
     spread, series = figures(writer.path)
@@ -139,8 +139,9 @@ def test_invalid_runs_are_marked_and_in_no_distribution(new_session: NewSession)
     assert invalid.tolist() == [[13, pytest.approx(99_000 / 2600)]]
 
 
-def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(new_session: NewSession) -> None:
-    writer = new_session()
+def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(
+    writer: SyntheticSession,
+) -> None:
     later = writer.start_ns + 10**12
     writer.run({"round_trip": stepped(9_100)}, start_ns=later)
     for median in (5_200, 5_460):
@@ -174,9 +175,9 @@ def test_emulated_ticks_are_drawn_as_ticks(new_session: NewSession) -> None:
 
 @needs_gnuplot
 def test_files_have_predictable_names_and_both_kinds(
-    new_session: NewSession, klat: Klat, tmp_path: Path
+    writer: SyntheticSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     for count in (0, 2):
         for _ in range(3):
             writer.run(
@@ -225,9 +226,8 @@ def test_odd_labels_are_drawn_as_they_are(
     "kind", ["one run", "few samples", "constant", "coarse", "zero", "huge", "largest", "invalid"]
 )
 def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
-    new_session: NewSession, klat: Klat, tmp_path: Path, kind: str
+    writer: SyntheticSession, klat: Klat, tmp_path: Path, kind: str
 ) -> None:
-    writer = new_session()
     data = {
         "one run": [stepped(5_000)],
         "few samples": [[52], [78, 26]],
@@ -247,9 +247,9 @@ def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
 
 @needs_gnuplot
 def test_a_cut_samples_file_spares_the_other_figures(
-    new_session: NewSession, klat: Klat, tmp_path: Path
+    writer: SyntheticSession, klat: Klat, tmp_path: Path
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(bytes(80))
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
@@ -259,9 +259,9 @@ def test_a_cut_samples_file_spares_the_other_figures(
 
 
 def test_without_gnuplot_one_line_says_how_to_get_it(
-    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: SyntheticSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     monkeypatch.setenv("PATH", str(tmp_path))
     status, out, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert (status, out) == (2, "")
@@ -300,8 +300,7 @@ def test_labels_that_share_no_axis_are_refused_by_name(
     assert not (tmp_path / "plots").exists()
 
 
-def test_nothing_to_draw_is_one_line(new_session: NewSession, klat: Klat, tmp_path: Path) -> None:
-    writer = new_session()
+def test_nothing_to_draw_is_one_line(writer: SyntheticSession, klat: Klat, tmp_path: Path) -> None:
     writer.run(status="skipped", reason="needs 2 CPUs")
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import NewSession, SyntheticSession, run_facts, Klat
+from written_sessions import Klat, NewSession, SyntheticSession, run_facts
 
 from klat.record import lab_files, plan_csv, session_directory
 from klat.base.errors import KlatError
@@ -51,9 +51,8 @@ def filled(writer: SyntheticSession) -> SyntheticSession:
     ],
 )
 def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
-    new_session: NewSession, field: str, value: object
+    writer: SyntheticSession, field: str, value: object
 ) -> None:
-    writer = new_session()
     inner = writer.info
     *above, last = field.split(".")
     for name in above:
@@ -92,9 +91,8 @@ def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
     ids=["deep", "long number", "large", "empty", "list", "open", "no text"],
 )
 def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
-    new_session: NewSession, text: str
+    writer: SyntheticSession, text: str
 ) -> None:
-    writer = new_session()
     (writer.path / "session.json").write_bytes(os.fsencode(text))
     with pytest.raises(SessionError, match="session.json"):
         read_session(writer.path)
@@ -128,9 +126,8 @@ RUN_FIELDS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "value"), RUN_FIELDS)
 def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
-    new_session: NewSession, field: str, value: object
+    writer: SyntheticSession, field: str, value: object
 ) -> None:
-    writer = new_session()
     facts = run_facts()
     assert (written(writer, facts), lab_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
     inner: Any = facts
@@ -152,9 +149,9 @@ def written(writer: SyntheticSession, facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", ["compare", "summary", "plan", "run", "ab"])
 def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
-    new_session: NewSession, klat: Klat, command: str
+    writer: SyntheticSession, klat: Klat, command: str
 ) -> None:
-    writer = filled(new_session())
+    filled(writer)
     (writer.path / "run.json").write_text("[" * 100_000)
     path = str(writer.path)
     words = {"compare": [path, path], "run": ["--resume", path], "ab": ["--resume", path]}
@@ -194,9 +191,9 @@ def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
     ],
 )
 def test_a_column_beyond_its_limits_loses_its_run_and_no_other_whatever_its_checksum(
-    new_session: NewSession, column: str, value: object, said: str
+    writer: SyntheticSession, column: str, value: object, said: str
 ) -> None:
-    writer = filled(new_session())
+    filled(writer)
     values: dict[str, Any] = {"order": 3, "run": 3, **{column: value}}
     benchmark = values.pop("benchmark", None)
     writer.run({"round_trip": SAMPLES}, **values)
@@ -217,8 +214,7 @@ def renamed(writer: SyntheticSession, benchmark: str) -> None:
     )
 
 
-def test_the_largest_values_of_all_columns_are_read(new_session: NewSession) -> None:
-    writer = new_session()
+def test_the_largest_values_of_all_columns_are_read(writer: SyntheticSession) -> None:
     most = {
         "order": 2**63 - 1,
         "run": 2**63 - 1,
@@ -231,8 +227,8 @@ def test_the_largest_values_of_all_columns_are_read(new_session: NewSession) -> 
     assert {name: getattr(session.rows[0], name) for name in most} == most
 
 
-def test_many_kinds_of_damage_are_told_in_few_lines(new_session: NewSession) -> None:
-    writer = filled(new_session())
+def test_many_kinds_of_damage_are_told_in_few_lines(writer: SyntheticSession) -> None:
+    filled(writer)
     for number in range(3, 60):
         writer.run({"round_trip": SAMPLES}, order=f"x{number}")
     session = read_session(writer.path)
@@ -260,10 +256,9 @@ def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
         plan_csv.from_csv(f"{text}{line}\n")
 
 
-def test_a_plan_that_is_no_text_is_refused(new_session: NewSession) -> None:
+def test_a_plan_that_is_no_text_is_refused(writer: SyntheticSession) -> None:
     import hashlib
 
-    writer = new_session()
     (writer.path / "plan.csv").write_bytes(b"\xff")
     with pytest.raises(KlatError, match="plan.csv is damaged or was edited"):
         session_directory.read_plan(
@@ -300,9 +295,9 @@ FILES = [
 @pytest.mark.parametrize("file", [*FILES, "environment/proc/cmdline"])
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_a_file_of_a_record_that_is_none_blocks_no_reader(
-    new_session: NewSession, klat: Klat, file: str, kind: str
+    writer: SyntheticSession, new_session: NewSession, klat: Klat, file: str, kind: str
 ) -> None:
-    writer = filled(new_session())
+    filled(writer)
     path = writer.path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -328,9 +323,9 @@ def test_a_file_of_a_record_that_is_none_blocks_no_reader(
 
 
 def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
-    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    writer = filled(new_session())
+    filled(writer)
     file = writer.samples_file("pipes")
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")

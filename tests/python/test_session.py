@@ -17,8 +17,7 @@ def problems(session: SyntheticSession) -> str:
     return "\n".join(read_session(session.path).problems)
 
 
-def test_reads_every_column_with_its_type(new_session: NewSession) -> None:
-    writer = new_session()
+def test_reads_every_column_with_its_type(writer: SyntheticSession) -> None:
     writer.run({"round_trip": SAMPLES}, order=3, run=2, steal_ms="1.5", evidence="a=1;b=2")
     session = read_session(writer.path)
     (row,) = session.rows
@@ -34,8 +33,7 @@ def test_reads_every_column_with_its_type(new_session: NewSession) -> None:
     assert (session.label, session.khz, session.quantum) == ("stock", 2_600_000.0, 26)
 
 
-def test_fields_with_commas_and_quotes_survive(new_session: NewSession) -> None:
-    writer = new_session()
+def test_fields_with_commas_and_quotes_survive(writer: SyntheticSession) -> None:
     reason = 'cannot open "/dev/net/tun", permission denied; € %s'
     writer.run(status="error", reason=reason)
     (row,) = read_session(writer.path).rows
@@ -43,8 +41,7 @@ def test_fields_with_commas_and_quotes_survive(new_session: NewSession) -> None:
     assert not row.usable
 
 
-def test_a_torn_last_line_is_ignored_and_said(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_torn_last_line_is_ignored_and_said(writer: SyntheticSession) -> None:
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     whole = writer.runs_csv.read_bytes()
     (line,) = writer.run({"round_trip": SAMPLES}, order=2, run=2)
@@ -57,9 +54,8 @@ def test_a_torn_last_line_is_ignored_and_said(new_session: NewSession) -> None:
 
 @pytest.mark.parametrize("position", ["first", "middle", "last"])
 def test_an_edited_digit_anywhere_loses_only_its_run(
-    new_session: NewSession, position: str
+    writer: SyntheticSession, position: str
 ) -> None:
-    writer = new_session()
     for order in range(1, 6):
         writer.run({"round_trip": SAMPLES}, order=order, run=order)
     lines = writer.runs_csv.read_text().splitlines(keepends=True)
@@ -72,8 +68,7 @@ def test_an_edited_digit_anywhere_loses_only_its_run(
 
 
 @pytest.mark.parametrize("junk", [b"\x00" * 64, b"\xff\xfe\x80", b'"', b"nan,nan", b","])
-def test_odd_bytes_between_rows_are_ignored_and_said(new_session: NewSession, junk: bytes) -> None:
-    writer = new_session()
+def test_odd_bytes_between_rows_are_ignored_and_said(writer: SyntheticSession, junk: bytes) -> None:
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     with writer.runs_csv.open("ab") as out:
         out.write(junk + b"\n")
@@ -83,8 +78,7 @@ def test_odd_bytes_between_rows_are_ignored_and_said(new_session: NewSession, ju
     assert "ignored 1 row" in session.problems[0]
 
 
-def test_a_run_with_a_row_missing_is_not_believed(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_run_with_a_row_missing_is_not_believed(writer: SyntheticSession) -> None:
     writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, benchmark="cv", order=1, run=1)
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=2, run=2)
@@ -95,8 +89,7 @@ def test_a_run_with_a_row_missing_is_not_believed(new_session: NewSession) -> No
     assert "1 incomplete run" in problems(writer)
 
 
-def test_a_run_repeated_after_an_incomplete_batch_counts_once(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_run_repeated_after_an_incomplete_batch_counts_once(writer: SyntheticSession) -> None:
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=7, run=1)
     writer.runs_csv.write_text(before + first)
@@ -108,9 +101,8 @@ def test_a_run_repeated_after_an_incomplete_batch_counts_once(new_session: NewSe
 
 
 def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
-    new_session: NewSession,
+    writer: SyntheticSession,
 ) -> None:
-    writer = new_session()
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     started = writer.start_ns
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -118,8 +110,7 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
     assert "is complete" in problems(writer)
 
 
-def test_runs_without_a_plan_are_all_kept_and_complete_no_place(new_session: NewSession) -> None:
-    writer = new_session()
+def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer: SyntheticSession) -> None:
     for _ in range(3):
         writer.run({"round_trip": SAMPLES})
     session = read_session(writer.path)
@@ -127,8 +118,7 @@ def test_runs_without_a_plan_are_all_kept_and_complete_no_place(new_session: New
     assert session.completed_orders() == set()
 
 
-def test_a_copied_line_counts_once(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_copied_line_counts_once(writer: SyntheticSession) -> None:
     (line,) = writer.run({"round_trip": SAMPLES})
     with writer.runs_csv.open("a") as out:
         out.write(line)
@@ -136,15 +126,13 @@ def test_a_copied_line_counts_once(new_session: NewSession) -> None:
     assert "repeats" in problems(writer)
 
 
-def test_failed_and_skipped_runs_complete_their_place(new_session: NewSession) -> None:
-    writer = new_session()
+def test_failed_and_skipped_runs_complete_their_place(writer: SyntheticSession) -> None:
     writer.run(status="error", reason="no", order=1, run=1)
     writer.run(status="skipped", reason="no", order=2, run=2)
     assert read_session(writer.path).completed_orders() == {1, 2}
 
 
-def test_an_unknown_column_is_said_and_the_rest_read(new_session: NewSession) -> None:
-    writer = new_session()
+def test_an_unknown_column_is_said_and_the_rest_read(writer: SyntheticSession) -> None:
     writer.run({"round_trip": SAMPLES})
     lines = writer.runs_csv.read_text().splitlines()
     rewritten = [lines[0].replace(",check", ",colour,check")]
@@ -158,8 +146,7 @@ def test_an_unknown_column_is_said_and_the_rest_read(new_session: NewSession) ->
 
 
 @pytest.mark.parametrize("cut", [1, 9, 100])
-def test_a_torn_header_loses_no_run_recorded_after_it(new_session: NewSession, cut: int) -> None:
-    writer = new_session()
+def test_a_torn_header_loses_no_run_recorded_after_it(writer: SyntheticSession, cut: int) -> None:
     header = writer.runs_csv.read_text()
     writer.runs_csv.write_text(header[: -1 - cut] + "\n")
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -168,8 +155,7 @@ def test_a_torn_header_loses_no_run_recorded_after_it(new_session: NewSession, c
     assert "header" in session.problems[0]
 
 
-def test_carriage_returns_of_rfc_4180_are_accepted(new_session: NewSession) -> None:
-    writer = new_session()
+def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession) -> None:
     writer.run({"round_trip": SAMPLES})
     writer.runs_csv.write_bytes(writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
     session = read_session(writer.path)
@@ -186,9 +172,8 @@ def test_carriage_returns_of_rfc_4180_are_accepted(new_session: NewSession) -> N
     ],
 )
 def test_a_row_that_contradicts_its_session_is_ignored_and_said(
-    new_session: NewSession, change: dict[str, str], said: str
+    writer: SyntheticSession, change: dict[str, str], said: str
 ) -> None:
-    writer = new_session()
     writer.run({"round_trip": SAMPLES}, **change)
     session = read_session(writer.path)
     assert session.rows == []
@@ -217,8 +202,7 @@ def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_paths_that_are_no_session_are_refused(new_session: NewSession, tmp_path: Path) -> None:
-    writer = new_session()
+def test_paths_that_are_no_session_are_refused(writer: SyntheticSession, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no such directory"):
         read_session(tmp_path / "missing")
     with pytest.raises(SessionError, match="not a directory"):
@@ -233,9 +217,8 @@ def test_paths_that_are_no_session_are_refused(new_session: NewSession, tmp_path
 
 @pytest.mark.parametrize("content", [None, b"", b"boot,order"])
 def test_a_session_before_its_first_run_is_empty_and_says_so(
-    new_session: NewSession, content: bytes | None
+    writer: SyntheticSession, content: bytes | None
 ) -> None:
-    writer = new_session()
     writer.runs_csv.unlink()
     if content is not None:
         writer.runs_csv.write_bytes(content)
@@ -244,8 +227,7 @@ def test_a_session_before_its_first_run_is_empty_and_says_so(
     assert "no run has been recorded" in session.problems[0]
 
 
-def test_a_header_without_a_column_is_refused_by_name(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_header_without_a_column_is_refused_by_name(writer: SyntheticSession) -> None:
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace(",p99", ""))
     with pytest.raises(SessionError, match="p99"):
         read_session(writer.path)

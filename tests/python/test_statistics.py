@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from written_sessions import NewSession, statistics_of
+from written_sessions import SyntheticSession, statistics_of
 from scipy import stats
 
 from klat.record.samples import SampleFiles
@@ -175,8 +175,7 @@ def test_a_line_needs_two_counts_and_an_interval_more() -> None:
     assert single is not None and single.slope == 7 and single.interval is None
 
 
-def test_samples_are_found_by_index_not_by_byte(new_session: NewSession) -> None:
-    writer = new_session()
+def test_samples_are_found_by_index_not_by_byte(writer: SyntheticSession) -> None:
     writer.run({"handoff": [1, 2, 3], "round_trip": [4, 5]}, benchmark="cv")
     writer.run({"handoff": [6], "round_trip": [7, 8]}, benchmark="cv")
     session = read_session(writer.path)
@@ -186,9 +185,8 @@ def test_samples_are_found_by_index_not_by_byte(new_session: NewSession) -> None
 
 @pytest.mark.parametrize("keep", [None, 0, 8, 23])
 def test_a_short_samples_file_is_named_with_its_row(
-    new_session: NewSession, keep: int | None
+    writer: SyntheticSession, keep: int | None
 ) -> None:
-    writer = new_session()
     writer.run({"round_trip": [1, 2, 3]})
     file = writer.samples_file("pipes")
     if keep is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import NewSession, SyntheticSession, Klat, stepped
+from written_sessions import Klat, NewSession, SyntheticSession, stepped
 
 from klat.compare.dataset import read_datasets
 from klat.compare.settings import Setting
@@ -31,9 +31,9 @@ def figures(out: str, metric: str, unit: str) -> list[str]:
 
 
 def test_the_table_holds_the_published_and_the_robust_figures(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     status, out, err = klat("summary", writer.path)
     pool = sorted(x for run in range(1, 5) for x in stepped(52_000 + 26 * run))
     means = [sum(stepped(52_000 + 26 * run)) / 630 for run in range(1, 5)]
@@ -45,9 +45,8 @@ def test_the_table_holds_the_published_and_the_robust_figures(
 
 
 def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = new_session()
     for run in range(1, 5):
         writer.run({"round_trip": stepped(52_000 + 26 * run)}, run=run, order=run)
     plan = ["order,benchmark,run,arguments", *(f'{i},pipes,{i},""' for i in range(1, 11))]
@@ -60,9 +59,8 @@ def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
 
 
 def test_nanoseconds_have_no_digit_below_the_granularity(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = new_session()
     for _ in range(2):
         writer.run({"round_trip": stepped(52_016)})  # 20,006.2 ns, and the counter steps by 10
     _, out, _ = klat("summary", writer.path)
@@ -100,8 +98,7 @@ def test_the_text_fits_80_columns(new_session: NewSession, klat: Klat) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_disturbed_runs_count_and_invalid_ones_do_not(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_disturbed_runs_count_and_invalid_ones_do_not(writer: SyntheticSession, klat: Klat) -> None:
     writer.run({"round_trip": stepped(1_000)})
     writer.run({"round_trip": stepped(3_000)}, status="disturbed", reason="30 ms stolen")
     writer.run({"round_trip": stepped(900_000)}, status="invalid", reason="reader moved")
@@ -138,17 +135,17 @@ def test_reasons_that_differ_in_numbers_are_counted_together() -> None:
 
 
 def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
-    new_session: NewSession,
+    writer: SyntheticSession,
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     writer.run(status="error", reason="no", placement="")
     (label,), _ = read_datasets([writer.path])
     (setting,) = label.settings
     assert dict(setting.statuses) == {"ok": 4, "error": 1}
 
 
-def test_policies_are_never_pooled(new_session: NewSession) -> None:
-    writer = fill(new_session())
+def test_policies_are_never_pooled(writer: SyntheticSession) -> None:
+    fill(writer)
     writer.run({"round_trip": stepped(9_000)}, policy="writer=other:0;reader=other:0")
     writer.run({"round_trip": stepped(9_000)}, policy="writer=fifo:19;reader=fifo:50")
     (label,), _ = read_datasets([writer.path])
@@ -157,9 +154,9 @@ def test_policies_are_never_pooled(new_session: NewSession) -> None:
 
 
 def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
-    new_session: NewSession,
+    writer: SyntheticSession,
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     lost = "writer=other:0;reader=fifo:50"
     writer.run({"round_trip": stepped(9_000)}, status="invalid", reason="no", policy=lost)
     writer.run(status="error", reason="no", placement="", policy="")
@@ -178,9 +175,8 @@ def test_sessions_of_a_label_are_pooled_and_their_boots_told(
 
 
 def test_one_run_of_few_samples_prints_what_it_supports(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = new_session()
     writer.run({"round_trip": stepped(5_200, n=60)})
     status, out, _ = klat("summary", writer.path)
     _, stdev, median, p99, maximum = figures(out, "round_trip", "ticks")
@@ -189,8 +185,7 @@ def test_one_run_of_few_samples_prints_what_it_supports(
     assert "1 run of 60 samples, ok" in out
 
 
-def test_only_invalid_runs_give_counts_and_no_figures(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_only_invalid_runs_give_counts_and_no_figures(writer: SyntheticSession, klat: Klat) -> None:
     for _ in range(3):
         writer.run({"round_trip": stepped(5_000)}, status="invalid", reason="reader moved")
     status, out, _ = klat("summary", writer.path)
@@ -200,8 +195,7 @@ def test_only_invalid_runs_give_counts_and_no_figures(new_session: NewSession, k
     assert "round_trip" not in out
 
 
-def test_a_sweep_prints_its_shootdown_table_and_slope(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_a_sweep_prints_its_shootdown_table_and_slope(writer: SyntheticSession, klat: Klat) -> None:
     for count in (0, 1, 3):
         for run in range(5):
             metrics = {"initiator": stepped(15_600 + 26_000 * count + 26 * run)}
@@ -240,8 +234,7 @@ def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
     assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
 
 
-def test_a_sweep_on_two_choices_of_cpus_is_two(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_a_sweep_on_two_choices_of_cpus_is_two(writer: SyntheticSession, klat: Klat) -> None:
     for count in (0, 1, 2):
         for place, cost in (("same-llc", 26_000), ("same-core", 52_000)):
             writer.run(
@@ -258,9 +251,8 @@ def test_a_sweep_on_two_choices_of_cpus_is_two(new_session: NewSession, klat: Kl
 
 
 def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = new_session()
     for count in (1, 2, 3):
         metrics = {"initiator": stepped(15_600 * count), "interruption": stepped(4_000)}
         params = f"{FLUSH.format(count)};cpus={','.join(map(str, range(count + 1)))}"
@@ -281,9 +273,8 @@ def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
     ],
 )
 def test_a_sweep_says_what_it_cannot_tell(
-    new_session: NewSession, klat: Klat, counts: tuple[int, ...], status: str, said: str
+    writer: SyntheticSession, klat: Klat, counts: tuple[int, ...], status: str, said: str
 ) -> None:
-    writer = new_session()
     for count, of in zip(counts, ("ok", status)):
         run = {"initiator": stepped(15_600 + count)}
         writer.run(run, benchmark="tlbflush", params=FLUSH.format(count), status=of)
@@ -326,9 +317,9 @@ def test_the_medians_interval_is_given_within_one_boot_only(
 
 
 def test_verify_accepts_what_is_recorded_and_names_what_is_not(
-    new_session: NewSession, klat: Klat
+    writer: SyntheticSession, klat: Klat
 ) -> None:
-    writer = fill(new_session())
+    fill(writer)
     status, _, err = klat("summary", writer.path, "--verify")
     assert status == 0 and "verified 4 rows" in err
     with writer.samples_file("pipes").open("r+b") as file:
@@ -339,15 +330,15 @@ def test_verify_accepts_what_is_recorded_and_names_what_is_not(
     assert "line 3 (pipes round_trip): mean is" in err and "line 2" not in err
 
 
-def test_verify_fails_for_edited_rows(new_session: NewSession, klat: Klat) -> None:
-    writer = fill(new_session())
+def test_verify_fails_for_edited_rows(writer: SyntheticSession, klat: Klat) -> None:
+    fill(writer)
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace("same-llc", "one-cpu", 1))
     status, _, err = klat("summary", writer.path, "--verify")
     assert status == 1 and "1 damaged row" in err
 
 
-def test_a_cut_samples_file_spares_what_is_whole(new_session: NewSession, klat: Klat) -> None:
-    writer = fill(new_session())
+def test_a_cut_samples_file_spares_what_is_whole(writer: SyntheticSession, klat: Klat) -> None:
+    fill(writer)
     writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(b"\x00" * 80)
     status, out, err = klat("summary", writer.path)
@@ -357,8 +348,8 @@ def test_a_cut_samples_file_spares_what_is_whole(new_session: NewSession, klat: 
     assert figures(out, "handoff", "ticks")[2] == "8,000"
 
 
-def test_what_was_ignored_is_said_beside_the_figures(new_session: NewSession, klat: Klat) -> None:
-    writer = fill(new_session())
+def test_what_was_ignored_is_said_beside_the_figures(writer: SyntheticSession, klat: Klat) -> None:
+    fill(writer)
     with writer.runs_csv.open("ab") as out_file:
         out_file.write(b"\x00\xffnan,torn")
     status, out, err = klat("summary", writer.path)

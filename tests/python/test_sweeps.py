@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
-from written_sessions import PIPES, NewSession, SyntheticSession, Klat, stepped
+from written_sessions import PIPES, Klat, NewSession, SyntheticSession, stepped
 
 from klat.compare import published, sweeps
 from klat.compare.published import Published
@@ -20,9 +20,8 @@ def values(sweep: Sweep) -> dict[str, dict[float, float]]:
 
 
 def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
-    new_session: NewSession,
+    writer: SyntheticSession,
 ) -> None:
-    writer = new_session()
     for size in (1, 10, 100):
         for depth in (4, 8):
             point(writer, f"size={size};depth={depth};kind=a", 1_000 * size + depth * 26)
@@ -32,8 +31,7 @@ def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
     assert values(sweep)["4"][100] == 100_104
 
 
-def test_options_swept_one_after_the_other_are_two_sweeps(new_session: NewSession) -> None:
-    writer = new_session()
+def test_options_swept_one_after_the_other_are_two_sweeps(writer: SyntheticSession) -> None:
     for size in (1, 2, 3):
         point(writer, f"size={size};depth=4", 1_000 * size)
     for depth in (8, 16):
@@ -43,8 +41,7 @@ def test_options_swept_one_after_the_other_are_two_sweeps(new_session: NewSessio
     assert values(by_depth) == {"item": {4: 1_000, 8: 8_000, 16: 16_000}}
 
 
-def test_the_metrics_of_one_setting_are_lines_of_one_sweep(new_session: NewSession) -> None:
-    writer = new_session()
+def test_the_metrics_of_one_setting_are_lines_of_one_sweep(writer: SyntheticSession) -> None:
     for size in (1, 2):
         metrics = {"item": stepped(1_000 * size), "wake": stepped(500 * size)}
         writer.run(metrics, benchmark="queue", params=f"size={size}")
@@ -52,8 +49,7 @@ def test_the_metrics_of_one_setting_are_lines_of_one_sweep(new_session: NewSessi
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000}, "wake": {1: 500, 2: 1_000}}
 
 
-def test_counts_that_are_figures_are_swept_and_evidence_is_not(new_session: NewSession) -> None:
-    writer = new_session()
+def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer: SyntheticSession) -> None:
     for size in (1, 2):
         counts = f"locked=1;net_ticks={-26 * size};messages_per_second={1000 * size}"
         point(writer, f"size={size}", 1_000, evidence=counts)
@@ -64,16 +60,14 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(new_session: NewS
     assert "locked" not in values(times)
 
 
-def test_what_follows_from_the_option_belongs_to_it(new_session: NewSession) -> None:
-    writer = new_session()
+def test_what_follows_from_the_option_belongs_to_it(writer: SyntheticSession) -> None:
     for count, place in ((1, "one-cpu"), (2, "same-llc"), (3, "same-llc")):
         point(writer, f"threads={count};cpus={'0,' * count}1", 1_000 * count, placement=place)
     (sweep,) = found(writer.path)
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_a_placement_that_is_measured_at_each_value_is_a_line(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_placement_that_is_measured_at_each_value_is_a_line(writer: SyntheticSession) -> None:
     for size in (1, 2):
         for place, factor in (("one-cpu", 1), ("same-llc", 3)):
             point(writer, f"size={size}", 1_000 * size * factor, placement=place)
@@ -81,8 +75,7 @@ def test_a_placement_that_is_measured_at_each_value_is_a_line(new_session: NewSe
     assert values(sweep) == {"one-cpu": {1: 1_000, 2: 2_000}, "same-llc": {1: 3_000, 2: 6_000}}
 
 
-def test_runs_that_do_not_count_are_in_no_sweep(new_session: NewSession) -> None:
-    writer = new_session()
+def test_runs_that_do_not_count_are_in_no_sweep(writer: SyntheticSession) -> None:
     for size in (1, 2, 3):
         point(writer, f"size={size}", 1_000 * size)
         point(writer, f"size={size}", 9_000, status="invalid", reason="moved")
@@ -91,15 +84,13 @@ def test_runs_that_do_not_count_are_in_no_sweep(new_session: NewSession) -> None
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_the_number_of_iterations_is_no_axis(new_session: NewSession) -> None:
-    writer = new_session()
+def test_the_number_of_iterations_is_no_axis(writer: SyntheticSession) -> None:
     for count in (500, 1_000):
         point(writer, f"size=1;iterations={count};warmup=50", 1_000)
     assert found(writer.path) == []
 
 
-def test_a_shootdown_over_responders_keeps_its_own_table(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_shootdown_over_responders_keeps_its_own_table(writer: SyntheticSession) -> None:
     for responders in (0, 1):
         for pages in (1, 33):
             params = f"responders={responders};pages={pages}"
@@ -124,8 +115,7 @@ def crossing_session(writer: SyntheticSession, noise: int) -> None:
             point(writer, f"idle={idle};spin={spin}", base - noise, base, base + noise)
 
 
-def test_where_two_lines_change_places_is_told(new_session: NewSession) -> None:
-    writer = new_session()
+def test_where_two_lines_change_places_is_told(writer: SyntheticSession) -> None:
     crossing_session(writer, 26)
     (sweep,) = found(writer.path)
     (crossing,) = crossings(sweep)
@@ -133,8 +123,7 @@ def test_where_two_lines_change_places_is_told(new_session: NewSession) -> None:
     assert (crossing.high.name, crossing.since) == ("0", 10_000)
 
 
-def test_a_change_of_places_within_the_noise_is_not_told(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_change_of_places_within_the_noise_is_not_told(writer: SyntheticSession) -> None:
     crossing_session(writer, 700)
     for idle in (1_000, 3_000, 10_000, 30_000):
         point(writer, f"idle={idle};spin=0", 26_000)
@@ -160,8 +149,7 @@ def test_a_change_of_places_within_the_variation_of_boots_is_not_told(
     assert len(crossings(alone)) == 1
 
 
-def test_metrics_are_not_held_against_each_other(new_session: NewSession) -> None:
-    writer = new_session()
+def test_metrics_are_not_held_against_each_other(writer: SyntheticSession) -> None:
     for size, item in ((1, 1_000), (2, 9_000)):
         for _ in range(2):
             metrics = {"item": stepped(item), "wake": stepped(5_000)}
@@ -170,8 +158,7 @@ def test_metrics_are_not_held_against_each_other(new_session: NewSession) -> Non
     assert crossings(sweep) == []
 
 
-def test_the_table_has_a_row_for_each_value(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_the_table_has_a_row_for_each_value(writer: SyntheticSession, klat: Klat) -> None:
     crossing_session(writer, 26)
     out = summary(klat, writer.path)
     table = out[out.index("queue item by idle, for each spin") :].splitlines()
@@ -187,8 +174,7 @@ def test_the_table_has_a_row_for_each_value(new_session: NewSession, klat: Klat)
     assert first == {"x": 1_000, "runs": 3, "value": 1_000} and low < 1_000 < high
 
 
-def test_a_point_that_is_missing_is_not_invented(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_a_point_that_is_missing_is_not_invented(writer: SyntheticSession, klat: Klat) -> None:
     for size, kinds in ((1, "ab"), (2, "a"), (3, "ab")):
         for kind in kinds:
             point(writer, f"size={size};kind={kind}", 2_600 * size)
@@ -196,8 +182,7 @@ def test_a_point_that_is_missing_is_not_invented(new_session: NewSession, klat: 
     assert ["2", "1", "2,000", "n/a"] in rows
 
 
-def test_many_lines_are_folded_into_80_columns(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_many_lines_are_folded_into_80_columns(writer: SyntheticSession, klat: Klat) -> None:
     kinds = [f"a-long-name-{i}" for i in range(14)]
     for size in (1, 10**9):
         for kind in kinds:
@@ -211,7 +196,7 @@ FIGURE = Published("item", "size=10;kind=a", 16_000, "ns", "another machine")
 
 
 def test_a_published_figure_stands_at_its_value_of_the_option(
-    new_session: NewSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
+    writer: SyntheticSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [
         Published("item", "kind=a", 1, "ns", "not placed"),
@@ -220,7 +205,6 @@ def test_a_published_figure_stands_at_its_value_of_the_option(
         Published("item", "size=11;kind=a", 4, "ns", "not measured here"),
     ]
     monkeypatch.setattr(sweeps, "published", lambda benchmark: (FIGURE, *others))
-    writer = new_session()
     for size in (1, 10):
         for kind in "ab":
             point(writer, f"size={size};kind={kind}", 2_600)
@@ -252,8 +236,7 @@ def test_published_figures_come_from_the_program(
     published.published.cache_clear()
 
 
-def test_an_axis_over_decades_is_logarithmic_and_another_is_not(new_session: NewSession) -> None:
-    writer = new_session()
+def test_an_axis_over_decades_is_logarithmic_and_another_is_not(writer: SyntheticSession) -> None:
     for size in (1, 100, 10_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -261,8 +244,7 @@ def test_an_axis_over_decades_is_logarithmic_and_another_is_not(new_session: New
     assert "set logscale x" in figure.commands and "set logscale y" not in figure.commands
 
 
-def test_the_figure_holds_each_run_and_the_mean(new_session: NewSession) -> None:
-    writer = new_session()
+def test_the_figure_holds_each_run_and_the_mean(writer: SyntheticSession) -> None:
     for size in (1, 2):
         point(writer, f"size={size}", 2_600 * size, 7_800 * size)
     (figure,) = figures(writer.path)
@@ -271,8 +253,7 @@ def test_the_figure_holds_each_run_and_the_mean(new_session: NewSession) -> None
     assert means.tolist() == [[1, 2], [2, 4]]
 
 
-def test_zero_has_a_place_on_a_logarithmic_axis(new_session: NewSession) -> None:
-    writer = new_session()
+def test_zero_has_a_place_on_a_logarithmic_axis(writer: SyntheticSession) -> None:
     for size in (0, 10, 1_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -281,8 +262,7 @@ def test_zero_has_a_place_on_a_logarithmic_axis(new_session: NewSession) -> None
     assert any("'0' " in command for command in figure.commands)
 
 
-def test_more_lines_than_can_be_told_apart_are_several_figures(new_session: NewSession) -> None:
-    writer = new_session()
+def test_more_lines_than_can_be_told_apart_are_several_figures(writer: SyntheticSession) -> None:
     for size in (1, 2):
         for kind in range(13):
             point(writer, f"size={size};kind=k{kind}", 2_600)
@@ -290,8 +270,7 @@ def test_more_lines_than_can_be_told_apart_are_several_figures(new_session: NewS
 
 
 @needs_gnuplot
-def test_sweeps_alone_can_be_drawn(new_session: NewSession, klat: Klat, tmp_path: Path) -> None:
-    writer = new_session()
+def test_sweeps_alone_can_be_drawn(writer: SyntheticSession, klat: Klat, tmp_path: Path) -> None:
     for size in (0, 1, 1_000):
         counts = f"messages_per_second={1000 * size};net_ticks={size - 500}"
         for kind in "ab":
@@ -305,8 +284,7 @@ def test_sweeps_alone_can_be_drawn(new_session: NewSession, klat: Klat, tmp_path
     }
 
 
-def test_without_a_sweep_there_is_nothing_to_draw(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_without_a_sweep_there_is_nothing_to_draw(writer: SyntheticSession, klat: Klat) -> None:
     writer.run({"round_trip": stepped(5_000)}, params=PIPES)
     status, _, err = klat("plot", "--sweeps", writer.path)
     assert status == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from written_sessions import NewSession, SyntheticSession, statistics_of, Klat
+from written_sessions import Klat, NewSession, SyntheticSession, statistics_of
 
 from klat.record import verification
 from klat.record.session import SessionError, read_session
@@ -28,11 +28,10 @@ def another(figure: str) -> str:
     "sizes", [[1], [4, 9, 10, 11], [49, 50, 50, 50, 500, 500, 1000], [30] * 12]
 )
 def test_a_row_stands_only_with_every_digit_of_its_samples(
-    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, piece: int, sizes: list[int]
+    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch, piece: int, sizes: list[int]
 ) -> None:
     monkeypatch.setattr(verification, "PIECE", piece)
     draw = np.random.default_rng(len(sizes))
-    writer = new_session()
     edited: dict[int, str] = {}
     line = 1
     for reach in (1, 50, 10**6, 2**33, LARGEST):
@@ -50,8 +49,7 @@ def test_a_row_stands_only_with_every_digit_of_its_samples(
     assert found.refuted == {at: [said] for at, said in edited.items()}
 
 
-def test_rows_of_the_largest_samples_stand(new_session: NewSession) -> None:
-    writer = new_session()
+def test_rows_of_the_largest_samples_stand(writer: SyntheticSession) -> None:
     for _ in range(3):
         writer.run({"m": [LARGEST] * 600})
     found = verify(read_session(writer.path))
@@ -81,8 +79,7 @@ def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
     assert "line 7: p50 is 26000 in the row and" in problem and "--verify" in problem
 
 
-def test_a_copy_of_a_run_does_not_count_as_another_run(new_session: NewSession) -> None:
-    writer = new_session()
+def test_a_copy_of_a_run_does_not_count_as_another_run(writer: SyntheticSession) -> None:
     for run in (1, 2):
         writer.run({"m": SAMPLES}, order=run, run=run)
     file = writer.samples_file("pipes")
@@ -122,8 +119,7 @@ def test_every_command_that_uses_rows_says_that_one_is_refuted(
     )
 
 
-def test_nothing_is_shown_where_all_rows_are_refuted(new_session: NewSession, klat: Klat) -> None:
-    writer = new_session()
+def test_nothing_is_shown_where_all_rows_are_refuted(writer: SyntheticSession, klat: Klat) -> None:
     writer.run({"m": SAMPLES}, mean="1.000")
     with pytest.raises(SessionError, match="contradict their samples.*nothing to show or compare"):
         read_sources(writer.path)
@@ -134,9 +130,8 @@ def test_nothing_is_shown_where_all_rows_are_refuted(new_session: NewSession, kl
 
 @pytest.mark.parametrize("keep", [None, 600, 1199])
 def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
-    new_session: NewSession, keep: int | None
+    writer: SyntheticSession, keep: int | None
 ) -> None:
-    writer = new_session()
     for _ in range(2):
         writer.run({"m": SAMPLES})
     file = writer.samples_file("pipes")
@@ -151,9 +146,8 @@ def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
 
 
 def test_a_row_of_many_samples_is_told_without_reading_them_at_once(
-    new_session: NewSession, monkeypatch: pytest.MonkeyPatch
+    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_TOLD", 500)
-    writer = new_session()
     writer.run({"m": SAMPLES}, mean="1.000")
     assert verify(read_session(writer.path)).refuted == {2: ["its figures contradict its samples"]}
