@@ -14,24 +14,19 @@ static bool lab_says_counted(void)
 	       strstr(line, "klat.mode=counted");
 }
 
-static const char *find_mode(void)
-{
-	switch (klat_arch_machine()) {
-	case KLAT_ARCH_HARDWARE:
-		return "hardware";
-	case KLAT_ARCH_VIRTUAL:
-		return "virtual";
-	default:
-		return lab_says_counted() ? "counted" : "emulated";
-	}
-}
-
 static const char *mode;
 
 const char *klat_mode(void)
 {
-	if (!mode)
-		mode = find_mode();
+	static const char *const names[] = { [KLAT_ARCH_HARDWARE] = "hardware",
+					     [KLAT_ARCH_VIRTUAL] = "virtual",
+					     [KLAT_ARCH_EMULATED] = "emulated" };
+
+	if (!mode) {
+		mode = names[klat_arch_machine()];
+		if (klat_arch_machine() == KLAT_ARCH_EMULATED && lab_says_counted())
+			mode = "counted";
+	}
 	return mode;
 }
 

@@ -110,12 +110,10 @@ int klat_latency_hold(int64_t us)
 	int32_t value = us;
 	int fd = open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC), err;
 
-	if (fd < 0)
-		return -errno;
-	if (write(fd, &value, sizeof(value)) != sizeof(value)) {
-		err = -errno;
+	if (fd >= 0 && write(fd, &value, sizeof(value)) == sizeof(value))
+		return fd;
+	err = -errno;
+	if (fd >= 0)
 		close(fd);
-		return err;
-	}
-	return fd;
+	return err;
 }

@@ -91,10 +91,11 @@ int klat_record_directory(struct klat_run *run)
 {
 	const char *path = run->library->common.record;
 	char *rest = strdup(path);
-	int at = rest ? -ENOENT : -ENOMEM, links = 0, next;
+	int at = !rest   ? -ENOMEM
+		 : *path ? open_directory(AT_FDCWD, *path == '/' ? "/" : ".", O_PATH)
+			 : -ENOENT;
+	int links = 0, next;
 
-	if (rest && *path)
-		at = open_directory(AT_FDCWD, *path == '/' ? "/" : ".", O_PATH);
 	while (at >= 0 && rest[strspn(rest, "/")]) {
 		next = step(run, at, &rest, &links);
 		close(at);

@@ -9,19 +9,15 @@
 
 #include <string.h>
 
-/* A worker of another role on the same CPU could be the waker, which then sends no interrupt. */
-static bool is_alone(const struct klat_run *run, const struct klat_worker *worker)
+/* If a worker of another role is on the same CPU, it may be the waker. It then sends no interrupt.
+ */
+static bool is_counted(const struct klat_run *run, const struct klat_worker *worker)
 {
 	for (int i = 0; i < run->worker_count; i++)
 		if (run->workers[i].cpu == worker->cpu &&
 		    strcmp(run->workers[i].role, worker->role) != 0)
 			return false;
-	return true;
-}
-
-static bool is_counted(const struct klat_run *run, const struct klat_worker *worker)
-{
-	return worker->woken && is_alone(run, worker);
+	return worker->woken;
 }
 
 static bool has_earlier(const struct klat_run *run, const struct klat_worker *worker)
@@ -60,7 +56,7 @@ void klat_wakeups_count(struct klat_run *run)
 			return;
 		interrupts += of_cpu;
 	}
-	/* Where workers hardly sleep, the event is another one. */
+	/* With so few sleeps, the event is not a wakeup. */
 	if (wakeups * 10 < klat_made(run))
 		return;
 	klat_count(run, "wakeups", wakeups);
