@@ -100,10 +100,21 @@ def _boot_seconds(args: argparse.Namespace) -> tuple[float, str]:
     return 60.0, "a boot is assumed to take 60 s (--boot-seconds)"
 
 
+def _named(value: Any, noun: str) -> Any:
+    """JSON in which a unit is called a boot or a block."""
+    if isinstance(value, list):
+        return [_named(item, noun) for item in value]
+    if not isinstance(value, dict):
+        return value
+    names = {"unit": noun, "units": f"{noun}s", "unit_bound": f"{noun}_bound"}
+    return {names.get(key, key): _named(item, noun) for key, item in value.items()}
+
+
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.estimands import parse
-    from klat.compare.pilot import Pilot, Target, plan_path
+    from klat.compare.least_effort import Target
+    from klat.compare.pilot import Pilot, plan_path
     from klat.compare.pilot_blocks import TurnsPilot, plan_turns
 
     try:
@@ -130,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         from klat.report.tables.comparison_tables import plain
 
-        json.dump(plain(found), sys.stdout, indent=2, allow_nan=False)
+        json.dump(_named(plain(found), found.noun), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
         from klat.report.text.plan_text import planning

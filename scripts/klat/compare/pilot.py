@@ -3,7 +3,6 @@ time."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,71 +10,26 @@ from statistics import median
 
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
-from klat.stats import enough_units
-from klat.stats.power import (
-    MOST_UNITS,
-    Design,
-    power_of_change,
-    power_of_equivalence,
-    smallest,
-)
 from klat.record.session import SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, Units, observe
+from klat.compare.least_effort import (
+    CAUTION,
+    Effort,
+    Metric,
+    Target,
+    UnitCost,
+    bound,
+    coarse,
+    efforts,
+    least_effort,
+)
 from klat.compare.verdicts import spread
 
-# Runs in a boot that are tried: more of them, in larger steps.
-RUNS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500)
 # Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
 ASSUMED = (0.002, 0.005, 0.01, 0.02)
 # Why nothing is planned for a metric.
 ONE_BOOT = "one boot"
-TOO_COARSE = "too coarse"
-# With this probability the pilot's boots do not understate the variance more than allowed for.
-CAUTION = 0.8
-
-
-@dataclass(frozen=True)
-class Target:
-    """The change to find, the power and alpha to find it with, and the cost of a boot. Without
-    `estimands`, the plan is for those that compare tests by default."""
-
-    change: float = 0.04
-    power: float = 0.9
-    alpha: float = 0.05
-    margin: float = 0.02
-    boot_seconds: float = 60.0
-    estimands: tuple[Estimand, ...] = ()
-    metrics: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Effort:
-    """So many boots for each kernel, so many runs of each benchmark in a boot."""
-
-    boots: int
-    runs: int
-    seconds: float  # for one kernel
-
-
-@dataclass(frozen=True)
-class Metric:
-    """Variances of the logs: `run` within a boot, `boot` between boots (Kalibera and Jones's T^2; a
-    negative estimate is told as 0), `boot_bound` its upper limit at the stated caution. None where
-    the pilot cannot tell. `alone` is what this metric by itself would need. `resolution` is how much
-    of a change, as a log, the counter's granularity can hide."""
-
-    key: Key
-    estimand: str
-    boots: int
-    runs: int
-    run: float | None
-    boot: float | None
-    boot_bound: float | None
-    run_seconds: float
-    alone: Effort | None = None
-    reason: str = ""
-    resolution: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,10 +52,12 @@ class Pilot:
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
 
+    noun = "boot"
+
     @property
     def boots_of_metrics(self) -> list[int]:
         """In how many boots each metric was measured, for every number that occurs."""
-        return sorted({metric.boots for metric in self.metrics} - {0})
+        return sorted({metric.units for metric in self.metrics} - {0})
 
     @property
     def planned(self) -> list[Metric]:
@@ -130,20 +86,18 @@ def plan_path(path: Path, target: Target) -> Pilot:
         for key, cell in cells.items()
         for estimand in target.estimands or tested_by_default(run.row for run in cell.runs)
     ]
-    tests = sum(metric.boots > 0 for metric in found)
-    usable = [metric for metric in found if metric.reason == ""]
+    tests = sum(metric.units > 0 for metric in found)
+    usable = [metric for metric in found if not metric.reason]
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    cost = UnitCost(target.boot_seconds, round_seconds)
     return Pilot(
         label=side.name,
         target=target,
-        metrics=tuple(_with_alone(metric, target) for metric in found),
+        metrics=tuple(metric.with_alone(target, cost) for metric in found),
         tests=max(1, tests),
         round_seconds=round_seconds,
-        effort=_effort(usable, target, tests, round_seconds, False),
-        cautious=_effort(usable, target, tests, round_seconds, True),
-        same=_effort(usable, target, tests, round_seconds, False, True),
-        cautious_same=_effort(usable, target, tests, round_seconds, True, True),
-        assumed=_assumed(found, target, tests, round_seconds) if not usable else (),
+        **efforts(usable, target, tests, cost),
+        assumed=_assumed(found, target, tests, cost) if not usable else (),
         cannot_know=(
             *_cannot_know(found),
             *left_out,
@@ -213,7 +167,7 @@ def _metric(
         return replace(blank, runs=0, reason=f"no run has its {estimand.name}")
     # The other kernel's figures have steps of their own, taken to be as large.
     known = replace(
-        blank, boots=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
+        blank, units=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
     )
     run, observed = found.run.own, found.unit.observed
     if reason := coarse(known.resolution, target):
@@ -223,91 +177,14 @@ def _metric(
     limit = bound(observed, found.units)
     if run is None:
         # One run in each boot: what varies is told apart no further.
-        return replace(known, run=0.0, boot=observed, boot_bound=limit)
+        return replace(known, run=0.0, unit=observed, unit_bound=limit)
     own = found.unit.own or 0.0
     runs_share = observed - own
-    return replace(known, run=run, boot=max(0.0, own), boot_bound=max(0.0, limit - runs_share))
-
-
-def bound(observed: float, boots: int) -> float:
-    """Upper limit of a variance with boots - 1 degrees of freedom, from the chi-square
-    distribution."""
-    from scipy.special import chdtri
-
-    return float(observed * (boots - 1) / chdtri(boots - 1, CAUTION))
-
-
-def _with_alone(metric: Metric, target: Target) -> Metric:
-    if metric.reason:
-        return metric
-    return replace(metric, alone=_effort([metric], target, 1, metric.run_seconds, False))
-
-
-def _effort(
-    metrics: Sequence[Metric],
-    target: Target,
-    tests: int,
-    round_seconds: float,
-    cautious: bool,
-    same: bool = False,
-) -> Effort | None:
-    """The least time in which every metric is likely enough to show the change, each by itself; or,
-    with `same`, in which all of them together are likely enough to be shown to be the same.
-
-    For one metric and many boots this is Kalibera and Jones's r = sqrt(c2 / c1 x T1^2 / T2^2); here
-    every r is tried, as boots are few and the metrics differ.
-    """
-    best: Effort | None = None
-    if not metrics:
-        return None
-    for runs in RUNS:
-        boots = enough_units.fewest(target.alpha)
-        for metric in metrics:
-            own = metric.boot_bound if cautious else metric.boot
-            assert own is not None and metric.run is not None
-            varies = own + metric.run / runs
-            design = Design(boots, varies, varies, resolution=metric.resolution)
-            needed = fewest_units(design, target, tests, same)
-            if needed is None:
-                break
-            boots = max(boots, needed)
-        else:
-            seconds = boots * (target.boot_seconds + runs * round_seconds)
-            if best is None or seconds < best.seconds:
-                best = Effort(boots, runs, seconds)
-    return best
-
-
-def coarse(resolution: float, target: Target) -> str:
-    """Why no number of units shows the change, or empty."""
-    if resolution < math.log1p(target.change) - math.log1p(target.margin):
-        return ""
-    hidden = 100 * math.expm1(resolution)
-    return (
-        f"{TOO_COARSE}: the counter's steps may hide a change of up to {hidden:.2g} %, however many"
-        " runs there are; plan for the mean (--quantile mean), or time several operations at once"
-        " where the program can (--batch)"
-    )
-
-
-def fewest_units(design: Design, target: Target, tests: int, same: bool) -> int | None:
-    """From those of the design on. None where no number would do."""
-    margin = math.log1p(target.margin)
-
-    def likely(units: int) -> bool:
-        chosen = replace(design, units=units)
-        if same:  # as all of them have to be
-            missed = (1 - target.power) / max(1, tests)
-            return power_of_equivalence(chosen, 0.0, margin, target.alpha) >= 1 - missed
-        hardest = target.alpha / max(1, tests)  # of Holm's correction
-        effect = math.log1p(target.change)
-        return power_of_change(chosen, effect, margin, hardest) >= target.power
-
-    return smallest(likely, design.units, MOST_UNITS)
+    return replace(known, run=run, unit=max(0.0, own), unit_bound=max(0.0, limit - runs_share))
 
 
 def _assumed(
-    metrics: Sequence[Metric], target: Target, tests: int, round_seconds: float
+    metrics: Sequence[Metric], target: Target, tests: int, cost: UnitCost
 ) -> tuple[tuple[float, Effort | None], ...]:
     known = [m for m in metrics if m.run is not None and not coarse(m.resolution, target)]
     if not known:
@@ -315,13 +192,7 @@ def _assumed(
     return tuple(
         (
             deviation,
-            _effort(
-                [replace(metric, boot=deviation**2) for metric in known],
-                target,
-                tests,
-                round_seconds,
-                False,
-            ),
+            least_effort([replace(m, unit=deviation**2) for m in known], target, tests, cost),
         )
         for deviation in ASSUMED
     )
@@ -329,7 +200,7 @@ def _assumed(
 
 def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
     found = []
-    counts = sorted({metric.boots for metric in metrics if metric.runs} - {0})
+    counts = sorted({metric.units for metric in metrics if metric.runs} - {0})
     if counts == [1]:
         found.append(
             "the pilot is one boot and does not show the variation between boots; record the same"
@@ -342,7 +213,7 @@ def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
             f"{told} boots show the variation between boots only roughly; the cautious plan allows"
             f" for that with a chance of {100 * CAUTION:.0f} %"
         )
-    if any(metric.boots > 1 and metric.runs == metric.boots for metric in metrics):
+    if any(metric.units > 1 and metric.runs == metric.units for metric in metrics):
         found.append(
             "boots of one run do not separate the variation between runs from that between boots;"
             " the plan takes all of it as between boots"

@@ -13,14 +13,14 @@ from klat.compare.matching import declared_of, matched
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.stats.hierarchy import mean, variance
-from klat.stats import enough_units
-from klat.stats.power import Design
-from klat.compare.pilot import (
-    RUNS,
+from klat.compare.least_effort import (
+    Effort,
+    Metric,
     Target,
+    UnitCost,
     bound,
     coarse,
-    fewest_units,
+    efforts,
 )
 from klat.record.session import SessionError, printable
 from klat.compare.units import SideUnits, side_units
@@ -34,54 +34,27 @@ TURNS = 2
 
 
 @dataclass(frozen=True)
-class BlockEffort:
-    """So many blocks, with so many runs of each benchmark in each of their four turns."""
-
-    blocks: int
-    runs: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class BlockMetric:
-    """Variances of the logs: `run` of a run of A and one of B within a block, added up; `block` of
-    B - A between blocks, without what the runs contribute (an estimate below 0 is told as 0);
-    `block_bound` its upper limit at the stated caution. None where the pilot cannot tell.
-    `resolution` is how much of a change, as a log, the counter's granularity can hide."""
-
-    key: Key
-    estimand: str
-    blocks: int
-    runs: int
-    run: float | None
-    block: float | None
-    block_bound: float | None
-    run_seconds: float
-    alone: BlockEffort | None = None
-    reason: str = ""
-    resolution: float = 0.0
-
-
-@dataclass(frozen=True)
 class TurnsPilot:
     """`effort` and `same` as those of klat.compare.pilot.Pilot."""
 
     labels: tuple[str, str]
     blocks: int
     target: Target
-    metrics: tuple[BlockMetric, ...]
+    metrics: tuple[Metric, ...]
     tests: int
     round_seconds: float  # one run of every benchmark
     turn_seconds: float  # before the first run of a turn: the set-up
-    effort: BlockEffort | None
-    cautious: BlockEffort | None
-    same: BlockEffort | None
-    cautious_same: BlockEffort | None
+    effort: Effort | None
+    cautious: Effort | None
+    same: Effort | None
+    cautious_same: Effort | None
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
 
+    noun = "block"
+
     @property
-    def planned(self) -> list[BlockMetric]:
+    def planned(self) -> list[Metric]:
         """Those that a number of blocks is told for."""
         return [metric for metric in self.metrics if not metric.reason]
 
@@ -117,26 +90,18 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in found if not metric.reason]
-    tests = sum(metric.blocks > 1 for metric in found)
+    tests = sum(metric.units > 1 for metric in found)
     round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
-    costs = (turn_seconds, round_seconds)
+    cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True)
     return TurnsPilot(
         labels=(a.name, b.name),
         blocks=max(_complete(a.cells[one], b.cells[two], units) for one, two in held),
         target=target,
-        metrics=tuple(
-            m
-            if m.reason
-            else replace(m, alone=_effort([m], target, 1, (turn_seconds, m.run_seconds), False))
-            for m in found
-        ),
+        metrics=tuple(metric.with_alone(target, cost) for metric in found),
         tests=max(1, tests),
         round_seconds=round_seconds,
         turn_seconds=turn_seconds,
-        effort=_effort(usable, target, tests, costs, False),
-        cautious=_effort(usable, target, tests, costs, True),
-        same=_effort(usable, target, tests, costs, False, True),
-        cautious_same=_effort(usable, target, tests, costs, True, True),
+        **efforts(usable, target, tests, cost),
         cannot_know=(*_left_out(a, b, held, target), *unlike, *_cannot_know(found)),
         problems=(*a.problems, *b.problems),
     )
@@ -209,9 +174,9 @@ def _metric(
     units: SideUnits,
     seconds: float,
     target: Target,
-) -> BlockMetric:
+) -> Metric:
     runs_held = len(one.runs) + len(two.runs)
-    blank = BlockMetric(key, estimand.name, 0, runs_held, None, None, None, seconds)
+    blank = Metric(key, estimand.name, 0, runs_held, None, None, None, seconds)
     try:
         a, b = observe(one, estimand, units.base), observe(two, estimand, units.new)
     except NoLogarithm:
@@ -221,10 +186,10 @@ def _metric(
     pairs, _ = paired_means(a, b)
     if len(pairs) < 2:
         told = "one block is complete" if pairs else "no block is complete"
-        return replace(blank, blocks=len(pairs), reason=told)
+        return replace(blank, units=len(pairs), reason=told)
     runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
     if runs[0] is None or runs[1] is None:
-        return replace(blank, blocks=len(pairs), reason="one run a block")
+        return replace(blank, units=len(pairs), reason="one run a block")
     observed = variance([new - base for base, new in pairs])
     shares = [
         own * mean([1 / len(unit.logs) for unit in side.units])
@@ -233,49 +198,18 @@ def _metric(
     ]
     known = replace(
         blank,
-        blocks=len(pairs),
+        units=len(pairs),
         run=runs[0] + runs[1],
-        block=max(0.0, observed - sum(shares)),
-        block_bound=max(0.0, bound(observed, len(pairs)) - sum(shares)),
+        unit=max(0.0, observed - sum(shares)),
+        unit_bound=max(0.0, bound(observed, len(pairs)) - sum(shares)),
         resolution=a.resolution + b.resolution,
     )
     return replace(known, reason=coarse(known.resolution, target))
 
 
-def _effort(
-    metrics: Sequence[BlockMetric],
-    target: Target,
-    tests: int,
-    costs: tuple[float, float],
-    cautious: bool,
-    same: bool = False,
-) -> BlockEffort | None:
-    """As klat.compare.pilot's, of blocks."""
-    best: BlockEffort | None = None
-    if not metrics:
-        return None
-    turn_seconds, round_seconds = costs
-    for runs in RUNS:
-        blocks = enough_units.fewest(target.alpha, pairs=True)
-        for metric in metrics:
-            own = metric.block_bound if cautious else metric.block
-            assert own is not None and metric.run is not None
-            varies = own + metric.run / (TURNS * runs)
-            design = Design(blocks, varies, pairs=True, resolution=metric.resolution)
-            needed = fewest_units(design, target, tests, same)
-            if needed is None:
-                break
-            blocks = max(blocks, needed)
-        else:
-            seconds = blocks * 2 * TURNS * (turn_seconds + runs * round_seconds)
-            if best is None or seconds < best.seconds:
-                best = BlockEffort(blocks, runs, seconds)
-    return best
-
-
-def _cannot_know(metrics: Sequence[BlockMetric]) -> list[str]:
+def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
     found = []
-    if 1 < min((m.blocks for m in metrics if not m.reason), default=9) < 5:
+    if 1 < min((m.units for m in metrics if not m.reason), default=9) < 5:
         found.append(
             "few blocks show the variation between blocks only roughly; the cautious plan allows for"
             " that"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from klat.compare.pilot import CAUTION, TOO_COARSE, Effort, Metric, Pilot
-from klat.compare.pilot_blocks import BlockEffort, BlockMetric, TurnsPilot
+from klat.compare.least_effort import CAUTION, TOO_COARSE, Effort, Metric
+from klat.compare.pilot import Pilot
+from klat.compare.pilot_blocks import TurnsPilot
 from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import MISSING, boots, plural
 from klat.report.text.parameters import HIDDEN
@@ -15,16 +16,16 @@ from klat.report.text.wording import FIXED_BEFOREHAND, percent, setting
 
 def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
     """The lines. `boot_time` says where the time of a boot comes from, for a pilot of whole boots."""
-    noun = "boot" if isinstance(pilot, Pilot) else "block"
+    noun = pilot.noun
     yield from wrapped(_heading(pilot, boot_time), "", "  ")
     yield from wrapped(_aim(pilot), "", "  ")
     if pilot.effort:
-        yield f"  {effort(pilot.effort)}"
+        yield f"  {effort(pilot.effort, noun)}"
         yield from _cautious(pilot.cautious, noun)
         yield from _same(pilot, noun)
     assumed = pilot.assumed if isinstance(pilot, Pilot) else ()
     for deviation, found in assumed:
-        needed = effort(found) if found else "no number of boots up to 1,000"
+        needed = effort(found, noun) if found else "no number of boots up to 1,000"
         text = f"if the variation between boots is {percent(deviation)}: {needed}"
         yield from wrapped(text, "  ", "    ")
     if not pilot.effort and not assumed:
@@ -55,9 +56,9 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
             yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
-def _cautious(found: Effort | BlockEffort | None, noun: str) -> list[str]:
+def _cautious(found: Effort | None, noun: str) -> list[str]:
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
-    needed = effort(found) if found else f"none up to 1,000 {noun}s"
+    needed = effort(found, noun) if found else f"none up to 1,000 {noun}s"
     return wrapped(f"cautious: {needed} ({bound})", "  ", "    ")
 
 
@@ -72,7 +73,10 @@ def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
         f" status 0), with a chance of {percent(target.power)}:"
     )
     yield from wrapped(aim, "", "  ")
-    yield f"  {effort(pilot.same) if pilot.same else f'no number of {noun}s up to 1,000 would do'}"
+    needed = (
+        effort(pilot.same, noun) if pilot.same else f"no number of {noun}s up to 1,000 would do"
+    )
+    yield f"  {needed}"
     yield from _cautious(pilot.cautious_same, noun)
 
 
@@ -106,16 +110,16 @@ def _seen(variance: float) -> str:
     return percent(math.sqrt(variance)) if variance > 0 else "none"
 
 
-def effort(found: Effort | BlockEffort) -> str:
+def effort(found: Effort, noun: str) -> str:
     """`5 boots of 5 runs for each kernel, 6 min a kernel`, or the options of klat ab."""
-    if isinstance(found, Effort):
+    if noun == "boot":
         return (
-            f"{plural(found.boots, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
+            f"{plural(found.units, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
             f" {duration(found.seconds)} a kernel"
         )
     return (
-        f"{plural(found.blocks, 'block')} of {plural(found.runs, 'run')} a turn,"
-        f" {duration(found.seconds)}: --blocks {found.blocks} --runs-per-block {found.runs}"
+        f"{plural(found.units, 'block')} of {plural(found.runs, 'run')} a turn,"
+        f" {duration(found.seconds)}: --blocks {found.units} --runs-per-block {found.runs}"
     )
 
 
@@ -128,10 +132,10 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _table(noun: str, metrics: Sequence[Metric] | Sequence[BlockMetric]) -> Iterator[str]:
+def _table(noun: str, metrics: Sequence[Metric]) -> Iterator[str]:
     """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
     heads = ["", "between runs", f"between {noun}s", f"{noun}s for it alone"]
-    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m)] for m in metrics]
+    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m, noun)] for m in metrics]
     widths = column_widths([heads, *rows])
     yield "variation, and what each figure needs by itself:"
     yield aligned(heads, widths, left=1)
@@ -144,22 +148,19 @@ def _table(noun: str, metrics: Sequence[Metric] | Sequence[BlockMetric]) -> Iter
         yield aligned(row, widths, left=1)
 
 
-def _cells(metric: Metric | BlockMetric) -> list[str]:
+def _cells(metric: Metric, noun: str) -> list[str]:
     found = metric.alone
-    if isinstance(metric, Metric):
-        within, between = _deviation(metric.run, metric), _deviation(metric.boot, metric)
+    if noun == "boot":
+        within, between = _deviation(metric.run, metric), _deviation(metric.unit, metric)
     else:
         within = MISSING if metric.run is None else percent(math.sqrt(metric.run / 2))
-        between = MISSING if metric.block is None else _seen(metric.block)
-    needed = "over 1,000"
-    if isinstance(found, Effort):
-        needed = f"{found.boots:,} of {plural(found.runs, 'run')}"
-    elif found:
-        needed = f"{found.blocks:,} of {plural(found.runs, 'run')} a turn"
+        between = MISSING if metric.unit is None else _seen(metric.unit)
+    a_turn = "" if noun == "boot" else " a turn"
+    needed = f"{found.units:,} of {plural(found.runs, 'run')}{a_turn}" if found else "over 1,000"
     return [within, between, metric.reason.partition(":")[0] or needed]
 
 
 def _deviation(variance: float | None, metric: Metric) -> str:
-    if variance is None or (variance == 0 and metric.runs == metric.boots):
+    if variance is None or (variance == 0 and metric.runs == metric.units):
         return MISSING
     return _seen(variance)
