@@ -8,41 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.compare.settings import Setting
-from klat.stats.descriptive import LinearFit, Values, fit_over_boots, linear_fit
+from klat.compare.sweeps import RESPONDERS, Quantity, SweepPoint, values_of
+from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
 
-BENCHMARK = "tlbflush"
-SWEPT = "responders"
+BENCHMARK, SWEPT = RESPONDERS
 # Follow from the number of responders, so they differ along a sweep without being another one.
 _FOLLOWING = ("cpus",)
 
 
 @dataclass(frozen=True)
-class ResponderPoint:
-    """The runs with k responders; T(k) is the mean over runs of the run's median. `boots` names the
-    boot of each run."""
-
-    responders: int
-    run_medians: Values
-    boots: tuple[str, ...]
-
-    @property
-    def time(self) -> float:
-        return float(self.run_medians.mean())
-
-
-@dataclass(frozen=True)
 class Shootdown:
-    """One sweep of one metric over responders, in the session's unit, by increasing k."""
+    """One sweep of one metric over responders k, in the session's unit, by increasing k. The value of
+    a point is T(k): the mean over runs of the run's median."""
 
     metric: str
     params: dict[str, str]
-    points: list[ResponderPoint]
+    points: list[SweepPoint]
     fit: LinearFit | None  # None with fewer than two counts
 
     @property
     def base(self) -> float | None:
         """T(0), the cost without any responder; None when it was not measured."""
-        return self.points[0].time if self.points[0].responders == 0 else None
+        return None if self.points[0].x else self.points[0].value
 
 
 def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
@@ -90,23 +77,18 @@ def _metrics(counts: dict[int, Setting]) -> list[str]:
 def _sweep(metric: str, params: dict[str, str], counts: dict[int, Setting]) -> Shootdown:
     points = []
     for count in sorted(counts):
-        measurement = counts[count].measurements.get(metric)
-        rows = [run.row for run in measurement.runs] if measurement else []
-        held = [(row.p50, row.boot) for row in rows]
-        medians = [(float(median), boot) for median, boot in held if median is not None]
-        if medians:
-            values, boots = zip(*medians)
-            points.append(ResponderPoint(count, np.array(values), boots))
+        if medians := values_of(counts[count], Quantity(metric)):
+            points.append(SweepPoint.of(count, medians))
     return Shootdown(metric, params, points, _fit(points))
 
 
-def _fit(points: Sequence[ResponderPoint]) -> LinearFit | None:
+def _fit(points: Sequence[SweepPoint]) -> LinearFit | None:
     """A line for each boot, and their mean."""
     by_boot: dict[str, tuple[list[float], list[float]]] = {}
     for point in points:
-        for median, boot in zip(point.run_medians.tolist(), point.boots):
+        for median, boot in zip(point.runs.tolist(), point.boots):
             x, y = by_boot.setdefault(boot, ([], []))
-            x.append(float(point.responders))
+            x.append(point.x)
             y.append(median)
     fits = [fit for x, y in by_boot.values() if (fit := linear_fit(np.array(x), np.array(y)))]
     if len(by_boot) < 2 or not fits:

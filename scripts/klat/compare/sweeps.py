@@ -1,11 +1,11 @@
-"""What was measured along an option: figures over its values, as lines.
+"""Figures along an option, as lines.
 
-A sweep is found in the settings themselves, so it may come from one `klat run --sweep`, from
-several sessions of a label, or from runs by hand. The option with the most values is the axis; each
-combination of the others is a line, and where there is one combination only, so is each metric.
+A sweep is found in the settings, so it may come from `klat run --sweep`, from several sessions, or
+from runs by hand. The option with the most values is the axis. Each combination of the others is a
+line. With a single combination, each metric is a line.
 
-An option whose values are words (`backend=epoll`) is an axis for what no number was swept for. Its
-choices are placed 0, 1, 2 and so on, the one with the lowest figure first.
+An option whose values are words (`backend=epoll`) is an axis where no number was swept. Its values
+are placed at 0, 1, 2 and so on, the one with the lowest figure first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.compare import responder_scaling
 from klat.compare.conditions import OBTAINED
 from klat.stats.means import welch
 from klat.stats.hierarchy import branch_means
@@ -28,9 +27,11 @@ from klat.compare.settings import Setting, common_params
 from klat.compare.sources import Run
 from klat.stats.descriptive import Values, mean_interval
 
-# May follow from the swept option, and then belong to it: more responders take more CPUs.
+# The program and the option of which responder_scaling.py makes a table of its own.
+RESPONDERS = ("tlbflush", "responders")
+# May follow from the swept option: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")
-# Says what was obtained, and is nobody's choice along which to look.
+# What was obtained or planted is not an axis.
 _NO_CHOICE = (*OBTAINED, "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
@@ -61,12 +62,18 @@ def shown(count: str) -> str:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """The runs with one value of the option; each gives the median of its samples, or its count.
-    `boots` names the boot of each run."""
+    """The runs with one value of the option. A run gives the median of its samples, or its count.
+    `boots` has the boot of each run."""
 
     x: float
     runs: Values
     boots: tuple[str, ...]
+
+    @staticmethod
+    def of(x: float, values: Sequence[tuple[float, str]]) -> SweepPoint:
+        """The figures of the runs, each with its boot."""
+        figures, boots = zip(*values)
+        return SweepPoint(x, np.array(figures), boots)
 
     @property
     def value(self) -> float:
@@ -74,7 +81,7 @@ class SweepPoint:
 
     @property
     def units(self) -> list[float]:
-        """What is independent: the means of the boots, or the runs of the only one."""
+        """Independent figures: the means of the boots, or the runs of a single boot."""
         by_boot: dict[str, list[float]] = {}
         for value, boot in zip(self.runs.tolist(), self.boots):
             by_boot.setdefault(boot, []).append(value)
@@ -86,7 +93,7 @@ class SweepPoint:
 class SweepLine:
     """One quantity of one label along the option, by increasing value."""
 
-    name: str  # what tells it from the sweep's other lines
+    name: str  # unique in the sweep
     label: Dataset
     points: list[SweepPoint]
     published: list[tuple[float, Published]]
@@ -95,24 +102,24 @@ class SweepLine:
         return next((point for point in self.points if point.x == x), None)
 
     def interval(self, point: SweepPoint) -> tuple[float, float] | None:
-        """95 %, of the point's value. Within one boot only: runs of several are not independent."""
+        """95 %, within one boot only: runs of several boots are not independent."""
         return mean_interval(point.runs) if self.label.boots == 1 else None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Lines over one option. `by` names the options in which they differ; empty where they are the
-    quantities of one setting."""
+    """Lines over one option. `by` names the options in which they differ. It is empty if the lines
+    are the quantities of one setting."""
 
     benchmark: str
     option: str
-    quantity: Quantity | None  # None where each line is one, a time
+    quantity: Quantity | None  # None where each line is a time of its own
     by: tuple[str, ...]
     params: dict[str, str]  # that the lines share
-    own: dict[str, str]  # those of them that the benchmark's other settings do not
+    own: dict[str, str]  # shared by the lines, but not by the benchmark's other settings
     lines: list[SweepLine]
-    choices: tuple[str, ...] = ()  # of an option whose values are words: x is the place among them
-    beside: tuple[Published, ...] = ()  # of what all choices share
+    choices: tuple[str, ...] = ()  # the words, if values are words: x is the index
+    beside: tuple[Published, ...] = ()  # published for what all choices share
 
     def text(self, x: float) -> str:
         """A value of the option."""
@@ -155,7 +162,7 @@ class _Chain:
 
 
 def sweeps(labels: Sequence[Dataset], names: Sequence[str]) -> list[Sweep]:
-    """Every sweep of the labels. `names` tells several labels' lines apart."""
+    """Every sweep of the labels. `names` are the names of the labels in lines."""
     found: list[Sweep] = []
     for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
         held = [s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs]
@@ -172,11 +179,11 @@ def sweeps(labels: Sequence[Dataset], names: Sequence[str]) -> list[Sweep]:
 
 
 def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
-    """The words that options have for values, by option, from the lowest figure to the highest."""
+    """The words that are values, by option, from the lowest figure to the highest."""
     found: dict[str, dict[str, list[float]]] = {}
     for setting in settings:
         quantity = next(iter(_of_setting(setting)), None)
-        figures = [value for value, _ in _values(setting, quantity)] if quantity else []
+        figures = [value for value, _ in values_of(setting, quantity)] if quantity else []
         for option, value in setting.params.items():
             if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
                 found.setdefault(option, {}).setdefault(value, []).extend(figures)
@@ -188,8 +195,8 @@ def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
 
 
 def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> list[_Chain]:
-    """Along the option with the most values, then along others for what that does not cover; those
-    whose values are words after those whose values are numbers."""
+    """Chains along the option with the most values, then along others for settings that are in no
+    chain yet. Options with numbers come before options with words."""
     options = dict.fromkeys(name for setting in usable for name in setting.params)
     candidates = [chains for option in options if (chains := _along(option, usable))]
     of_words = [chains for option in choices if (chains := _along(option, usable, choices[option]))]
@@ -207,16 +214,12 @@ def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> l
 
 
 def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = ()) -> list[_Chain]:
-    """The chains along an option with numbers for values; with words, where `choices` has them."""
+    """The chains along an option with numbers, or with the words in `choices`."""
     if option in _FOLLOWING:
         return []
     groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in settings:
-        # That one has a table of its own, with what is peculiar to it.
-        special = (setting.benchmark, option) == (
-            responder_scaling.BENCHMARK,
-            responder_scaling.SWEPT,
-        )
+        special = (setting.benchmark, option) == RESPONDERS
         value = setting.params.get(option, "")
         if (value in choices if choices else _NUMBER.fullmatch(value)) and not special:
             rest = {k: v for k, v in setting.params.items() if k not in (option, *_FOLLOWING)}
@@ -235,7 +238,7 @@ def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = 
 
 
 def _by_following(option: str, settings: Sequence[Setting]) -> list[list[Setting]]:
-    """All as one where each value of the option has one placement and so on; else by these."""
+    """One group if each value of the option occurs once; else one for each placement and so on."""
     groups: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings:
         following = [setting.params.get(name, "") for name in _FOLLOWING]
@@ -288,7 +291,7 @@ def _of_option(
 def _beside(
     known: Sequence[Published], option: str, shared: dict[str, str], quantities: Iterable[Quantity]
 ) -> tuple[Published, ...]:
-    """Published of what all the choices have in common, where it names none of them."""
+    """Figures published for what all the choices share, without naming one of them."""
     times = [quantity.recorded for quantity in quantities if quantity.is_time]
     return tuple(
         p
@@ -327,8 +330,8 @@ def _runs(setting: Setting) -> list[Run]:
     return next((m.runs for m in setting.measurements.values() if m.runs), [])
 
 
-def _values(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
-    """With the boot of each run."""
+def values_of(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
+    """A figure of each run that counts, with its boot."""
     found: list[tuple[str | int | None, str]]
     if quantity.is_count:
         rows = [run.row for run in _runs(setting)]
@@ -345,11 +348,10 @@ def _line(
     points = []
     beside: list[tuple[float, Published]] = []
     for x, settings in chain.at.items():
-        values = [value for setting in settings for value in _values(setting, quantity)]
+        values = [value for setting in settings for value in values_of(setting, quantity)]
         if values:
-            medians, boots = zip(*values)
-            points.append(SweepPoint(x, np.array(medians), boots))
-            # One that does not name the option is of no place along it.
+            points.append(SweepPoint.of(x, values))
+            # A figure that does not name the option has no place on the axis.
             placed = [p for p in known if chain.option in parse_pairs(p.params)]
             beside += [
                 (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
@@ -357,13 +359,13 @@ def _line(
     return SweepLine(name, label, points, beside if label.khz and quantity.is_time else [])
 
 
-# Of two lines that differ at one value of the option.
+# Level of the test whether two lines differ at one value.
 _CHANCE = 0.05
 
 
 def crossings(sweep: Sweep) -> list[Crossing]:
-    """Pairs of lines of which one is lower at first and the other in the end, each beyond chance, and
-    which change places once."""
+    """Pairs of lines that change places once: one is lower at first and the other in the end, each
+    beyond chance."""
     found = []
     for i, one in enumerate(sweep.lines):
         for other in sweep.lines[i + 1 :]:
@@ -377,8 +379,8 @@ def crossings(sweep: Sweep) -> list[Crossing]:
 
 
 def _sign(one: SweepPoint | None, other: SweepPoint | None) -> int:
-    """Of one's difference from the other; 0 where Welch's test does not tell it from chance. Runs of
-    one boot are no match for several boots."""
+    """The sign of the difference, or 0 if Welch's test finds none. Runs of one boot are not
+    compared with several boots."""
     if one is None or other is None or (len(set(one.boots)) > 1) != (len(set(other.boots)) > 1):
         return 0
     found = welch(other.units, one.units)

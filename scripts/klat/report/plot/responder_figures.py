@@ -48,7 +48,7 @@ def _draw(
     shown = params_text(parameters(BENCHMARK, params))
     top = head(figure, f"{BENCHMARK} {metric}: scaling with responders", shown)
     plot = []
-    furthest = max(sweep.points[-1].responders for _, _, sweep in sweeps)
+    furthest = max(int(sweep.points[-1].x) for _, _, sweep in sweeps)
     for i, (name, label, sweep) in enumerate(sweeps):
         colour, shape = COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]
         scale = axis.scale(label)
@@ -60,12 +60,12 @@ def _draw(
         x, y = _runs(sweep, furthest)
         plot.append(f"{figure.data(x, y * scale)} using 1:2 with points {faint(colour)}")
         if sweep.fit:
-            ends = np.array([float(sweep.points[0].responders), float(sweep.points[-1].responders)])
+            ends = np.array([sweep.points[0].x, sweep.points[-1].x])
             fitted = (sweep.fit.intercept + sweep.fit.slope * ends) * scale
             block = figure.data(ends, fitted)
             plot.append(f"{block} using 1:2 with lines {line(colour, 2, DASHES[i % len(DASHES)])}")
-        at = np.array([float(point.responders) for point in sweep.points])
-        times = np.array([point.time for point in sweep.points])
+        at = np.array([point.x for point in sweep.points])
+        times = np.array([point.value for point in sweep.points])
         block = figure.data(at, times * scale)
         plot.append(f"{block} using 1:2 with points {points(shape, 1, colour)}")
     top += 36
@@ -97,9 +97,9 @@ def _runs(sweep: Shootdown, furthest: int) -> tuple[Values, Values]:
     each other."""
     x, y = [], []
     for point in sweep.points:
-        medians = spread_out(point.run_medians, _MARKS_A_COUNT)
+        medians = spread_out(point.runs, _MARKS_A_COUNT)
         # The same figure every time: the spread is no random one.
         beside = ((np.arange(len(medians)) * 0.6180339887) % 1 - 0.5) * 0.02 * max(0.6, furthest)
-        x.append(point.responders + beside)
+        x.append(point.x + beside)
         y.append(medians)
     return np.concatenate(x), np.concatenate(y)

@@ -142,8 +142,7 @@ def _shootdown(sweep: Shootdown) -> dict[str, Any]:
         "metric": sweep.metric,
         "params": sweep.params,
         "points": [
-            {"responders": p.responders, "runs": len(p.run_medians), "time": p.time}
-            for p in sweep.points
+            {"responders": int(p.x), "runs": len(p.runs), "time": p.value} for p in sweep.points
         ],
         "base": sweep.base,
         "slope": fit.slope if fit else None,

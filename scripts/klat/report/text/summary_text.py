@@ -193,11 +193,11 @@ def shootdown(label: Dataset, sweep: Shootdown) -> Iterator[str]:
     header = ["  responders", "runs", f"T(k) {label.unit}", "T(k)-T(0)"]
     table: Table = [header + (["T(k) ns", "T(k)-T(0) ns"] if label.khz else [])]
     for point in sweep.points:
-        extra = None if sweep.base is None else point.time - sweep.base
-        row = [f"{point.responders:,}", f"{len(point.run_medians):,}"]
-        row += [whole(point.time), whole(extra)]
+        extra = None if sweep.base is None else point.value - sweep.base
+        row = [f"{point.x:,.0f}", f"{len(point.runs):,}"]
+        row += [whole(point.value), whole(extra)]
         if label.khz:
-            row += [nanoseconds(label, value, False) for value in (point.time, extra)]
+            row += [nanoseconds(label, value, False) for value in (point.value, extra)]
         table.append(row)
     widths = column_widths(table)
     yield from (aligned(row, widths, left=0) for row in table)
