@@ -236,10 +236,10 @@ def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]
     return _NOTHING if counts_as is None or counts_as == ABSENT else (text, counts_as)
 
 
-def alike(sessions: Sequence[Values]) -> list[list[int]]:
-    """The indexes of the sessions, in groups without disagreements. A session joins the first group
-    that it agrees with."""
-    groups: list[tuple[list[Values], list[int]]] = []  # of each group, what is not the same twice
+def alike(sessions: Sequence[Values]) -> list[tuple[list[int], Distinctions]]:
+    """The indexes of the sessions, in groups without disagreements, and how each group differs from
+    the others. A session joins the first group that it agrees with."""
+    groups: list[tuple[list[Values], list[int]]] = []  # the different values of each group
     for place, values in enumerate(sessions):
         for held, places in groups:
             known = values in held
@@ -249,14 +249,12 @@ def alike(sessions: Sequence[Values]) -> list[list[int]]:
                 break
         else:
             groups.append(([values], [place]))
-    return [places for _, places in groups]
-
-
-def distinctions(groups: Sequence[Sequence[Values]], number: int) -> Distinctions:
-    """How one of several groups differs from the others."""
-    others = [values for place, group in enumerate(groups) if place != number for values in group]
-    found = disagreements(groups[number], others) if others else []
-    return tuple((condition.key, condition.base) for condition in found)
+    found = []
+    for held, places in groups:
+        others = [values for other, _ in groups if other is not held for values in other]
+        differ = disagreements(held, others) if others else []
+        found.append((places, tuple((condition.key, condition.base) for condition in differ)))
+    return found
 
 
 def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
-from klat.base.programs import CORE
 from klat.compare.conditions import (
     NONE,
     PARAMS,
@@ -27,11 +26,10 @@ from klat.compare.conditions import (
     RunConditions,
     Distinctions,
     alike,
-    distinctions,
     of_kernel,
 )
 from klat.compare.grouped_settings import grouped_settings
-from klat.compare.settings import Setting
+from klat.compare.settings import Setting, by_value, program_order
 from klat.compare.sources import Run, Source, read_sources
 from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
@@ -200,8 +198,16 @@ class Dataset:
         return value * 1e6 / self.khz if self.khz else None
 
     @property
+    def first_of_boots(self) -> dict[str, Source]:
+        """The first session of each boot, in the order taken."""
+        found: dict[str, Source] = {}
+        for source in self.sources:
+            found.setdefault(source.session.boot_id, source)
+        return found
+
+    @property
     def boot_ids(self) -> list[str]:
-        return list(dict.fromkeys(session.boot_id for session in self.sessions))
+        return list(self.first_of_boots)
 
     @property
     def boots(self) -> int:
@@ -286,15 +292,9 @@ class Dataset:
     def pools(self, across_kernels: bool = False) -> list[Dataset]:
         """The sessions in groups that compare takes for one side."""
         values = [s.values | ({} if across_kernels else of_kernel(s.session)) for s in self.sources]
-        groups = alike(values)
-        held = [[values[place] for place in group] for group in groups]
         return [
-            replace(
-                self,
-                sources=[self.sources[place] for place in group],
-                apart=distinctions(held, number),
-            )
-            for number, group in enumerate(groups)
+            replace(self, sources=[self.sources[place] for place in places], apart=apart)
+            for places, apart in alike(values)
         ]
 
     def by_session(self) -> list[Dataset]:
@@ -368,12 +368,9 @@ def split_params(params: str) -> tuple[str, dict[str, str]]:
 
 
 def _order(key: Key) -> tuple[object, ...]:
-    """The five programs first; numbers by value, so that responders=10 follows responders=9."""
     benchmark, params, placement, metric = key
-    values = [item.partition("=")[2] for item in params.split(";")]
-    numbers = [(0, float(v), "") if v.isascii() and v.isdigit() else (1, 0.0, v) for v in values]
-    place = CORE.index(benchmark) if benchmark in CORE else len(CORE)
-    return (place, benchmark, numbers, placement, metric)
+    values = [by_value(item.partition("=")[2]) for item in params.split(";")]
+    return (program_order(benchmark), values, placement, metric)
 
 
 def status_counts(statuses: Counter[str]) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from itertools import chain
 
-from klat.base.programs import CORE
 from klat.compare.conditions import OBTAINED, RunConditions
-from klat.compare.settings import NUMBER, Measurement, Setting
+from klat.compare.settings import Measurement, Setting, by_value, program_order
 from klat.compare.sources import Run, Source
 from klat.record.session import STATUSES, USABLE, Row, parse_pairs
 from klat.record.wakeups import STRAY
@@ -19,9 +17,9 @@ _POLICY = "policy"
 
 
 def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
-    """The settings of sessions that may be pooled: the five programs in their order, others by name,
-    then by params. A setting holds runs that compare would take together: of one set of params, one
-    placement, one policy, one choice of CPUs, one build, woken in one way."""
+    """The settings of sessions that may be pooled, sorted by program and params. A setting has the
+    runs of one set of params, one placement, one policy, one choice of CPUs, and one build, woken in
+    one way: those that compare takes together."""
     settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
     for source in sources:
@@ -49,8 +47,8 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
 
 
 def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunConditions:
-    """Those of runs that count to which one belongs that does not: it may be that because it lost
-    its policy on the way, or failed before it was placed."""
+    """The conditions of counted runs that fit a run which does not count. It may have failed before
+    it had all of its conditions."""
     near = [
         other
         for other in counted
@@ -69,8 +67,7 @@ def _what(row: Row) -> _What:
 
 
 def _policy(obtained: str) -> str:
-    """`fifo:50` where all roles have the same, else `rr:98/rr:19`, the higher first. Which role has
-    which, the program and its low-priority tell."""
+    """`fifo:50` if all roles have the same policy, else `rr:98/rr:19`, the highest first."""
 
     def priority(policy: str) -> int:
         number = policy.partition(":")[2]
@@ -81,7 +78,7 @@ def _policy(obtained: str) -> str:
 
 
 def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None:
-    """Adds to the params what else differs between settings that have the same."""
+    """Add the conditions that differ between settings with the same params to these."""
     groups: dict[tuple[str, ...], list[tuple[RunConditions, Setting]]] = {}
     for (what, held), setting in settings.items():
         groups.setdefault((*what, setting.params.get(_POLICY, "")), []).append((held, setting))
@@ -95,8 +92,7 @@ def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None
 
 
 def _usual_state(group: Sequence[tuple[RunConditions, Setting]]) -> str | None:
-    """The state of all runs but strays. It has no name of its own: in another label it may be the
-    only one."""
+    """The state of all runs but strays. It is not shown, because another label may have no other."""
     runs = Counter({held.woken: 0 for held, _ in group})
     for held, setting in group:
         runs[held.woken] += setting.usable_runs
@@ -110,11 +106,11 @@ def _without_obtained(setting: Setting) -> tuple[str, dict[str, str]]:
 
 
 def _count_run(setting: Setting, rows: Sequence[Row], source: Source) -> None:
-    # The rows of a run share a status; should they not, the run is as bad as its worst.
+    # The rows of a run should share a status. If not, the worst counts.
     worst = max(rows, key=lambda row: STATUSES.index(row.status))
     setting.statuses[worst.status] += 1
     if worst.status != "ok":
-        # A run that measured nothing has one reason, which may say after a semicolon what to do.
+        # The reason of a run that measured nothing is one sentence, which may have a semicolon.
         whole = worst.status in ("error", "skipped")
         parts = [worst.reason] if whole else worst.reason.split(";")
         reasons = [part.strip() for part in parts if part.strip()]
@@ -133,7 +129,7 @@ def _count_run(setting: Setting, rows: Sequence[Row], source: Source) -> None:
 
 
 def _placed(settings: Sequence[Setting]) -> list[Setting]:
-    """Runs that failed before they were placed, counted with those of the same params that were."""
+    """Count the runs that failed before they were placed with the placed runs of the same params."""
     kept: list[Setting] = []
     for setting in settings:
         same = [
@@ -149,13 +145,7 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
     return kept
 
 
-def _sort_key(setting: Setting) -> tuple[int, str, list[tuple[int, float, str]], int]:
-    name = setting.benchmark
-    place = CORE.index(name) if name in CORE else len(CORE)
+def _sort_key(setting: Setting) -> tuple[object, ...]:
     params = {name: value for name, value in setting.params.items() if name != "woken"}
-    # Numbers by value, so that responders=10 follows responders=9.
-    values = [
-        (0, float(value), "") if NUMBER.fullmatch(value) else (1, 0.0, value)
-        for value in chain(params.values(), [setting.placement])
-    ]
-    return (place, name, values, -setting.usable_runs)
+    values = [by_value(value) for value in (*params.values(), setting.placement)]
+    return (program_order(setting.benchmark), values, -setting.usable_runs)

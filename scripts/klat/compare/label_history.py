@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -82,13 +82,13 @@ class HistorySeries:
 
     key: Key
     unit: str
-    points: tuple[BootPoint, ...]
-    shape: TrendKind
-    steps: tuple[Step, ...]
-    drift: Drift | None
-    overall: float | None
+    apart: Distinctions  # from other series of its key
+    points: tuple[BootPoint, ...] = ()
+    shape: TrendKind = TrendKind.NO_FIGURE
+    steps: tuple[Step, ...] = ()
+    drift: Drift | None = None
+    overall: float | None = None
     reason: str = ""
-    apart: Distinctions = ()  # from other series of its key
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,7 @@ def history(side: Dataset, options: HistoryOptions) -> History:
             raise KlatError(
                 f"there is no metric {metric!r}; there are {', '.join(map(printable, known))}"
             )
-    first: dict[str, Source] = {}
-    for source in side.sources:
-        first.setdefault(source.session.boot_id, source)
+    first = side.first_of_boots
     boots = list(first)
     unmeasurable = side.unmeasurable_lines(options.metrics)
     parts = [part for part in _parts(side) if not options.metrics or part.key[3] in options.metrics]
@@ -165,15 +163,14 @@ def _parts(side: Dataset) -> list[_Part]:
     """By key."""
     found: dict[Key, list[_Part]] = {}
     for pool in side.pools(across_kernels=True):
-        sources = {s.session.boot_id: s for s in reversed(pool.sources)}
         for key, cell in pool.cells.items():
             kinds = cell.by_run_conditions()
             parts = found.setdefault(key, [])
             for kind, runs in kinds.items():
                 apart = pool.apart + kind.differs_from(kinds)
-                parts.append(_Part(key, runs, sources, apart))
+                parts.append(_Part(key, runs, pool.first_of_boots, apart))
             if not kinds:  # no run counts
-                parts.append(_Part(key, cell, sources, pool.apart))
+                parts.append(_Part(key, cell, pool.first_of_boots, pool.apart))
     return [part for key in side.cells for part in found[key]]
 
 
@@ -189,28 +186,16 @@ def _boot(source: Source) -> HistoryBoot:
 def _series(
     part: _Part, unit: str, boots: Sequence[str], options: HistoryOptions, level: float
 ) -> HistorySeries:
-    def series(
-        points: Sequence[BootPoint],
-        shape: TrendKind,
-        steps: Sequence[Step] = (),
-        drift: Drift | None = None,
-        overall: float | None = None,
-        reason: str = "",
-    ) -> HistorySeries:
-        return HistorySeries(
-            part.key, unit, tuple(points), shape, tuple(steps), drift, overall, reason, part.apart
-        )
-
+    found = HistorySeries(part.key, unit, part.apart)
     try:
         observed = observe(part.cell, options.estimand, Units())
     except NoLogarithm:
         reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
-        return series((), TrendKind.NO_FIGURE, reason=reason)
-    place = {boot: i for i, boot in enumerate(boots)}
+        return replace(found, reason=reason)
     points = sorted(
         (
             BootPoint(
-                place[u.name],
+                boots.index(u.name),
                 math.exp(float(np.mean(u.logs))),
                 math.exp(min(u.logs)),
                 math.exp(max(u.logs)),
@@ -220,39 +205,36 @@ def _series(
         key=lambda point: point.boot,
     )
     if not points:
-        reason = f"no run has a {options.estimand.name} that counts"
-        return series((), TrendKind.NO_FIGURE, reason=reason)
+        return replace(found, reason=f"no run has a {options.estimand.name} that counts")
+    found = replace(found, points=tuple(points))
     logs = [math.log(point.value) for point in points]
     if len(points) < needed(level):
-        return series(points, TrendKind.TOO_FEW)
+        return replace(found, shape=TrendKind.TOO_FEW)
     places = changes(logs, level, options.seed)
     trend = drift(logs)
     drifts = trend is not None and trend.p <= level
     starts = [change.at for change in places]
     if (places or drifts) and is_line(logs, starts) and trend is not None:
         overall = math.exp(trend.slope * (len(logs) - 1))
-        return series(points, TrendKind.DRIFTS, (), trend, overall)
+        return replace(found, shape=TrendKind.DRIFTS, drift=trend, overall=overall)
+    if not places:
+        return replace(found, shape=TrendKind.STEADY)
     ends = [0, *starts, len(logs)]
     levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
     sources = [part.sources[boots[point.boot]] for point in points]
-    steps = [
+    steps = tuple(
         _step(change, before, after, sources)
         for change, before, after in zip(places, levels, levels[1:])
-    ]
-    if not steps:
-        return series(points, TrendKind.STEADY)
+    )
     overall = levels[-1] / levels[0]
-    return series(points, TrendKind.CHANGED, steps, None, overall)
+    return replace(found, shape=TrendKind.CHANGED, steps=steps, overall=overall)
 
 
 def _step(change: Change, before: float, after: float, sources: Sequence[Source]) -> Step:
     """`sources` holds one source per point."""
     one, two = sources[change.at - 1], sources[change.at]
-    kernels = (_boot(one).kernel, _boot(two).kernel)
-    return Step(change.at, change.p, before, after, kernels, tuple(_between(one, two)))
-
-
-def _between(one: Source, two: Source) -> list[Difference]:
     a, b = one.session, two.session
     found = recorded_differences(a.info, b.info)
-    return found + differences(a.path / "environment", b.path / "environment")
+    found += differences(a.path / "environment", b.path / "environment")
+    kernels = (_boot(one).kernel, _boot(two).kernel)
+    return Step(change.at, change.p, before, after, kernels, tuple(found))

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from klat.base.programs import CORE
 from klat.stats import descriptive
 from klat.record.session import STATUSES, USABLE
 from klat.compare.sources import Run
@@ -22,7 +23,7 @@ P999 = Fraction(999, 1000)
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of one metric, in the session's unit. None where there are too few runs or samples for it."""
+    """Of one metric, in the session's unit. None where there are too few runs or samples."""
 
     runs: int
     samples: int
@@ -34,7 +35,7 @@ class Statistics:
     p99: int | None
     p999: int | None
     max: int | None
-    # 95 %, of the runs' medians. Within one boot only: runs of several are not independent.
+    # 95 %, of the runs' medians, within one boot only: runs of several are not independent.
     median_interval: tuple[float, float] | None
 
 
@@ -53,7 +54,7 @@ class Measurement:
 
     @property
     def boots(self) -> int:
-        """In how many boots it was measured, by runs that count."""
+        """The number of boots with a run that counts."""
         return len({run.row.boot for run in self.runs})
 
     def counted_values(self) -> CountedValues:
@@ -85,19 +86,16 @@ class Measurement:
 
 @dataclass
 class Setting:
-    """One benchmark with one set of parameters, among them the policy obtained, at one
-    placement."""
+    """One benchmark with one set of params, including the policy obtained, at one placement."""
 
     benchmark: str
     params: dict[str, str]
     placement: str
     statuses: Counter[str] = field(default_factory=Counter)
-    reasons: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # (status, reason), one per reason of a run
+    reasons: list[tuple[str, str]] = field(default_factory=list)  # status, one reason of a run
     floors: list[int] = field(default_factory=list)
     measurements: dict[str, Measurement] = field(default_factory=dict)
-    # Of runs that count and in which something was not measurable: then it is what they are for.
+    # Of runs that count although the mode gives no number: the evidence is their result.
     evidence: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -124,8 +122,8 @@ class Setting:
         return [(name, min(values), max(values)) for name, values in found.items()]
 
     def grouped_reasons(self) -> list[tuple[str, str, int]]:
-        """(status, reason, count), the most frequent of each status first. Reasons that differ
-        only in their numbers are one, with the range of each number."""
+        """(status, reason, count), the most frequent of each status first. Reasons that differ only
+        in numbers are one reason, with the range of each number."""
         groups: dict[tuple[str, tuple[str, ...]], list[list[str]]] = {}
         for status, reason in self.reasons:
             pieces = NUMBER.split(reason)
@@ -149,6 +147,16 @@ def _merged(pieces: Sequence[str], numbers: Sequence[Sequence[str]]) -> str:
         text.append(values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}")
         text.append(piece)
     return "".join(text)
+
+
+def program_order(benchmark: str) -> tuple[int, str]:
+    """Sorts the five programs first, in their order, and others by name."""
+    return (CORE.index(benchmark) if benchmark in CORE else len(CORE), benchmark)
+
+
+def by_value(text: str) -> tuple[int, float, str]:
+    """Sorts numbers by value, so that responders=10 follows responders=9, and words after them."""
+    return (0, float(text), "") if NUMBER.fullmatch(text) else (1, 0.0, text)
 
 
 def common_params(settings: Iterable[Setting]) -> dict[str, str]:
