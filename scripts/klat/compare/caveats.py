@@ -46,7 +46,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
 
 
 def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
-    """What is under test, and a warning where it is more than one thing."""
+    """What is under test, with a warning if it is more than one thing."""
     values = [[source.values for source in side.sources] for side in (base, new)]
     words = words_under_test(*values)
     if words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
@@ -24,7 +24,7 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
     """The correction is over every test of BASE against every NEW."""
     _check(base, news, options)
     opened = [_open(base, new, options) for new in news]
-    tests = [e for o in opened for _, entries in o.cells for e in entries if e.to_judge]
+    tests = [e for _, cells in opened for _, entries in cells for e in entries if e.to_judge]
     observed = [e.pair for e in tests]
     judged = judge(observed, options.rules, [e.obstacle for e in tests])
     judged = settled(judged, observed, options.rules)
@@ -32,13 +32,13 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
         entry.judgement = judgement
     against = tuple(
         replace(
-            o.against,
+            one,
             cells=tuple(
                 replace(cell, results=tuple(entry.result() for entry in entries))
-                for cell, entries in o.cells
+                for cell, entries in cells
             ),
         )
-        for o in opened
+        for one, cells in opened
     )
     family = sum(judgement.p is not None for judgement in judged)
     problems = dict.fromkeys(problem for side in (base, *news) for problem in side.problems)
@@ -65,13 +65,10 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Opened:
-    against: Against  # without its cells
-    cells: list[tuple[Cell, list[OpenResult]]]  # each cell without its results
-
-
-def _open(base: Dataset, new: Dataset, options: Options) -> _Opened:
+def _open(
+    base: Dataset, new: Dataset, options: Options
+) -> tuple[Against, list[tuple[Cell, list[OpenResult]]]]:
+    """What is known before all tests are judged: cells come without results, apart from the rest."""
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
     pairs, uncompared, unlike = matched_cells(base, new, units, options)
@@ -103,8 +100,7 @@ def _open(base: Dataset, new: Dataset, options: Options) -> _Opened:
             if not any(key in pair.keys for pair in pairs)
         ),
     )
-    cells = [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
-    return _Opened(against, cells)
+    return against, [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
 
 
 def _info(side: Dataset) -> SideInfo:

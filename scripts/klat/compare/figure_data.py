@@ -34,7 +34,7 @@ class UnitRuns:
 
 
 @dataclass(frozen=True)
-class SideDetail:
+class SideFigures:
     """`samples` are all that count, in ticks or instructions; times `scale` they are in the side's
     unit, like all other figures here."""
 
@@ -55,25 +55,25 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Detail:
-    base: SideDetail
-    new: SideDetail
+class CellFigures:
+    base: SideFigures
+    new: SideFigures
     shifts: tuple[Shift, ...]
 
 
-def detail(
+def cell_figures(
     cell: Cell, base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules
-) -> Detail | None:
+) -> CellFigures | None:
     """Reads every sample. None where nothing is to be compared; SessionError where samples are
     missing."""
     if cell.refused or not base.runs or not new.runs:
         return None
-    return Detail(
+    return CellFigures(
         _side(base, units.base), _side(new, units.new), tuple(_shifts(base, new, units, rules))
     )
 
 
-def _side(cell: CellRuns, units: Units) -> SideDetail:
+def _side(cell: CellRuns, units: Units) -> SideFigures:
     runs = cell.runs
     scale = mean([run.source.scale for run in runs])
     found = []
@@ -82,7 +82,7 @@ def _side(cell: CellRuns, units: Units) -> SideDetail:
         if medians and min(medians) > 0:
             centre = float(np.exp(np.log(medians).mean()))
             found.append(UnitRuns(units.pairs.get(key, ""), tuple(medians), centre))
-    return SideDetail(
+    return SideFigures(
         samples=_counted_values(runs, scale),
         scale=scale,
         quantum=max(run.source.session.step for run in runs),

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from klat.compare import wakeup_split
-from klat.compare.comparison import Cell, Options, Uncompared
+from klat.compare.comparison import Options, Uncompared
 from klat.compare.conditions import Declared
 from klat.compare.dataset import CellRuns, Dataset, Key, split_params, status_counts
-from klat.compare.units import SideUnits, side_units
+from klat.compare.units import SideUnits
 from klat.record.session import NOT_MEASURABLE, printable
 
 
@@ -177,26 +177,24 @@ def matched(
 def _likenesses(declared: Declared) -> tuple[Callable[[Key], Key], ...]:
     """Functions that reduce a key, from the whole key to the least that names a measurement."""
 
-    def same(key: Key) -> Key:
-        return key
-
-    def changed(key: Key) -> Key:
+    def without_declared(key: Key) -> Key:
         names = declared_of(key[0], declared)
         kept = [item for item in key[1].split(";") if item.partition("=")[0] not in names]
         return (key[0], ";".join(kept), *key[2:])
 
-    def moved(key: Key) -> Key:
-        placement = "" if declared_of(key[0], declared) else key[2]
-        return (*changed(key)[:2], placement, key[3])
+    def without_moves(key: Key) -> Key:
+        """A declared option may change the placement."""
+        benchmark, params, placement, metric = without_declared(key)
+        return (benchmark, params, "" if declared_of(benchmark, declared) else placement, metric)
 
-    def unlike(key: Key) -> Key:
-        benchmark, params, *rest = moved(key)
+    def without_conditions(key: Key) -> Key:
+        benchmark, params, *rest = without_moves(key)
         return (benchmark, split_params(params)[0], rest[0], rest[1])
 
-    def elsewhere(key: Key) -> Key:
-        return (*unlike(key)[:2], "", key[3])
+    def without_placement(key: Key) -> Key:
+        return (*without_conditions(key)[:2], "", key[3])
 
-    return same, changed, moved, unlike, elsewhere
+    return lambda key: key, without_declared, without_moves, without_conditions, without_placement
 
 
 def declared_of(benchmark: str, declared: Declared) -> set[str]:
@@ -211,19 +209,9 @@ def unmeasurable(base: Dataset, new: Dataset, options: Options) -> Iterator[tupl
             yield " and ".join(names), key
 
 
-@dataclass(frozen=True)
-class ComparedRuns:
-    """The runs of each cell of BASE against one NEW, by key."""
-
-    runs: dict[Key, tuple[CellRuns, CellRuns]]
-    units: SideUnits
-
-    def of(self, cell: Cell) -> tuple[CellRuns, CellRuns, SideUnits]:
-        return *self.runs[cell.key], self.units
-
-
-def compared_runs(base: Dataset, new: Dataset, options: Options) -> ComparedRuns:
-    """The runs that `compare` made the cells of these sides from."""
-    units = side_units(base, new)
+def compared_runs(
+    base: Dataset, new: Dataset, units: SideUnits, options: Options
+) -> dict[Key, tuple[CellRuns, CellRuns]]:
+    """The runs of each cell of `compare`, by the key of the cell."""
     pairs, *_ = matched_cells(base, new, units, options)
-    return ComparedRuns({pair.keys[0]: (pair.base, pair.new) for pair in pairs}, units)
+    return {pair.keys[0]: (pair.base, pair.new) for pair in pairs}

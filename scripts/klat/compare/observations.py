@@ -4,7 +4,7 @@ above a threshold."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import median
@@ -20,13 +20,13 @@ from klat.stats.granularity import hidden
 
 
 class NoLogarithm(Exception):
-    """A run's figure is 0, of which there is no ratio."""
+    """The figure of a run is 0, which has no ratio."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """How runs of a side are gathered into units: by boot, or by boot and declared pair. `pairs`
-    gives the pair of each unit that has a partner on the other side."""
+    """How the runs of a side form units: by boot, or by boot and declared pair. `pairs` has the pair
+    of each unit with a partner on the other side."""
 
     noun: str = "boot"
     by_pair: bool = False
@@ -42,11 +42,8 @@ class Units:
 
 
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
-    """What a cell's runs say of one estimand, as logs.
-
-    Where all there is is one run, its samples are read for an interval. NoLogarithm where a run's
-    figure is 0.
-    """
+    """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
+    interval. NoLogarithm if a figure is 0."""
     found = observe_values(cell, units, lambda run: run.value(estimand), estimand.q is not None)
     if found.runs == 1 == len(cell.runs):
         return replace(found, sampled=_sampled(cell.runs[0], estimand))
@@ -56,7 +53,7 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
 def observe_values(
     cell: CellRuns, units: Units, value_of: Callable[[Run], float | None], quantised: bool
 ) -> Observed:
-    """The same of any figure of a run; `quantised` where it is a sample, with its granularity."""
+    """The same of any figure of a run. With `quantised` it is a sample, with its granularity."""
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
@@ -68,13 +65,9 @@ def observe_values(
         values += found
         logs = tuple(math.log(value) for value in found)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
-    resolution = _resolution(cell.runs, values) if quantised else 0.0
+    step = max((run.source.step for run in cell.runs), default=0.0)
+    resolution = hidden(values, step) if quantised else 0.0
     return Observed(tuple(observed), resolution, noun=units.noun)
-
-
-def _resolution(runs: Sequence[Run], values: Sequence[float]) -> float:
-    """How far, as a log, the counter's granularity may have rounded all the values together."""
-    return hidden(values, max((run.source.step for run in runs), default=0.0))
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
@@ -92,9 +85,8 @@ def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Within:
-    """How well single runs of a side tell a quantile: medians over `runs` of their samples, of those
-    that would tell as much independently, and of the ends of the interval relative to the quantile.
-    """
+    """How precise a quantile of one run is. Medians over `runs`: the number of samples, the number of
+    independent samples that are as precise, and the ends of the interval over the quantile."""
 
     runs: int
     samples: float
@@ -120,27 +112,25 @@ def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
 
 @dataclass(frozen=True)
 class Exceedances:
-    """Samples above a threshold: how many of each unit's runs have one, and how many there are."""
+    """Samples above a threshold, and the runs that have one."""
 
-    runs: tuple[int, ...]  # by unit, those with at least one
-    of_runs: tuple[int, ...]  # by unit, all
-    samples: int | None  # None where the samples cannot be read
-    of_samples: int
+    runs: tuple[int, ...]  # with such a sample, by unit
+    of_runs: tuple[int, ...]  # all runs, by unit
+    samples: int | None  # None if the samples cannot be read
 
 
 def exceedances(cell: CellRuns, threshold: float, units: Units) -> Exceedances:
-    """`threshold` in the side's unit. Only runs whose maximum is above it are read."""
-    hit, every, counted, total = [], [], 0, 0
+    """`threshold` is in the unit of figures. Only runs whose maximum is above it are read."""
+    hit, every, counted = [], [], 0
     readable = True
     for runs in units.of(cell).values():
         above = [run for run in runs if (run.row.max or 0) * run.source.scale > threshold]
         hit.append(len(above))
         every.append(len(runs))
-        total += sum(run.row.n or 0 for run in runs)
         for run in above:
             try:
                 limit = np.uint64(min(threshold / run.source.scale, 2.0**63))
                 counted += int(sum(np.count_nonzero(part > limit) for part in run.parts()))
             except SessionError:
                 readable = False
-    return Exceedances(tuple(hit), tuple(every), counted if readable else None, total)
+    return Exceedances(tuple(hit), tuple(every), counted if readable else None)

@@ -12,7 +12,6 @@ from klat.base import programs
 from klat.record.session import parse_pairs
 
 _SECONDS = 5
-_PER_NANOSECOND = {"ns": 1.0}
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,7 @@ class Published:
     @property
     def nanoseconds(self) -> float | None:
         """None for cycles, whose machine's frequency nobody told."""
-        scale = _PER_NANOSECOND.get(self.unit)
-        return None if scale is None else scale * self.value
+        return self.value if self.unit == "ns" else None
 
     def stands_beside(self, metric: str, params: Mapping[str, str]) -> bool:
         """Whether it is a time of this metric with these params."""

@@ -1,5 +1,4 @@
-"""Sessions with their conditions, in the order in which they were taken, and which of them may be
-pooled."""
+"""Sessions with their conditions, in the order taken, and their runs."""
 
 from __future__ import annotations
 
@@ -32,10 +31,11 @@ from klat.record.wakeups import state_of
 
 @dataclass(frozen=True)
 class Pairing:
-    """What run.json may declare under `pairing`: that runs were taken in turns with those of
-    another label. `experiment` names the whole, the same on both sides; `pairs` holds the pair of
-    each run as (first order, last order, pair), or one pair for all runs; `turns`, where a pair has
-    several, the first and last order of each."""
+    """`pairing` in run.json: the runs alternated with runs of another label.
+
+    `experiment` is the same on both sides. `pairs` has (first order, last order, pair), or one pair
+    for all runs. `turns` has the first and last order of each turn, if a pair has several.
+    """
 
     experiment: str
     pairs: tuple[tuple[int, int, str], ...] | str
@@ -56,8 +56,7 @@ class Pairing:
         return Pairing(experiment, spans, turns)
 
     def of_order(self, order: int) -> str:
-        """The pair of the run at that place of the plan, and whose it is; empty where it is in
-        none."""
+        """The experiment and the pair of the run at that place of the plan; empty without a pair."""
         if isinstance(self.pairs, str):
             return f"{self.experiment} {self.pairs}"
         for first, last, pair in self.pairs:
@@ -66,8 +65,7 @@ class Pairing:
         return ""
 
     def is_complete(self, orders: Sequence[int]) -> bool:
-        """Whether runs of one pair are of each of its turns. Of two turns of four a drift does not
-        cancel."""
+        """Whether these runs of one pair are of all its turns. If not, a drift does not cancel."""
         for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
             if first <= orders[0] <= last:
                 own = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
@@ -77,7 +75,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Source:
-    """One session with what is needed to read its runs."""
+    """One session, with what is needed to read its runs."""
 
     session: Session
     files: SampleFiles
@@ -112,19 +110,17 @@ class Source:
 
     @cached_property
     def scale(self) -> float:
-        """What a tick is multiplied by: nanoseconds where time means something."""
+        """The length of a tick in ns; 1 where time means nothing."""
         return 1e6 / self.session.khz if self.session.khz else 1.0
 
     @cached_property
     def step(self) -> float:
-        """By how much the counter's granularity may round a sample, in the scaled unit. Instructions
-        are counted, not rounded."""
+        """How much the counter's granularity may round a sample, in the unit of figures."""
         return self.session.quantum * self.scale if self.session.unit == "ticks" else 0.0
 
 
 def _place_in_lab(facts: dict[str, Any]) -> tuple[str, int]:
-    """The experiment's identity and the boot's number in it, from 1; empty and 0 where run.json does
-    not say."""
+    """The experiment's identity and the boot's number in it, from 1; else empty and 0."""
     lab = facts.get("lab") or {}
     identity = (lab.get("experiment") or {}).get("identity")
     number = lab.get("boot")
@@ -140,12 +136,11 @@ class Run:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The key that sorts the runs of one boot in the order taken. Rows are in this order within a
-        session, even if the clock was set."""
+        """Sorts the runs of one boot in the order taken, even if the clock was set in a session."""
         return self.source.session.rows[0].start_ns, self.row.line
 
     def value(self, estimand: Estimand) -> float | None:
-        """In the side's unit; None where the run does not support it."""
+        """In the unit of figures; None where the run does not support it."""
         if estimand.column:
             found = estimand.of_row(self.row)
         else:
@@ -154,13 +149,12 @@ class Run:
         return None if found is None else found * self.source.scale
 
     def parts(self) -> Iterator[Samples]:
-        """The samples piece by piece, read into memory and not mapped: what is done with is given
-        back at once."""
+        """The samples piece by piece. They are read and not mapped, to free memory at once."""
         return self.source.files.parts(self.row)
 
     def ranked(self, places: Sequence[int]) -> list[int]:
-        """The samples at these places, from 0, of the run's in ascending order."""
-        if (self.row.n or 0) > PART:  # what is left of a long run when it is counted is short
+        """The samples at these places, from 0, in ascending order."""
+        if (self.row.n or 0) > PART:  # the counted values of a long run are few
             return [
                 int(sample)
                 for sample in self.source.files.counted_values(self.row).take(np.array(places))
@@ -170,7 +164,7 @@ class Run:
         return [int(samples[place]) for place in places]
 
     def quantiles(self, qs: Sequence[Fraction]) -> list[int | None]:
-        """In ticks or instructions; None for what the run does not support."""
+        """In ticks or instructions; None where the run does not support one."""
         n = self.row.n or 0
         supported = [q for q in qs if descriptive.supports(n, q)]
         places = [descriptive.rank(n, q) - 1 for q in supported]
@@ -188,9 +182,11 @@ class Run:
 def read_sources(
     paths: Path | str | Iterable[Path | str],
 ) -> tuple[dict[str, list[Source]], list[str]]:
-    """Every session below the paths that holds a run, by label, those of one label in the order in
-    which they were taken; and what could not be believed of any. Each row was held to its samples.
-    SessionError where a path leads to no session, or none of them holds a run."""
+    """Every session below the paths that has a run, by label in the order taken, and sentences on
+    problems. Each row was checked against its samples.
+
+    SessionError if a path leads to no session, or if no session has a run.
+    """
     sessions = [believed(read_session(found)) for found in find_sessions(paths)]
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += lab_files.failures(session.path for session in sessions)
@@ -205,7 +201,7 @@ def read_sources(
 
 
 def _as_taken(sources: Sequence[Source]) -> list[Source]:
-    """The boots of an experiment in the order of their numbers, from the time of its first."""
+    """By time. The boots of an experiment follow each other in the order of their numbers."""
     first: dict[str, str] = {}
     for source in sources:
         if source.experiment:

@@ -11,8 +11,8 @@ from klat.compare.observations import Units
 
 @dataclass(frozen=True)
 class SideUnits:
-    """How both sides are made into units, and what a verdict on them is about. `obstacle` says why
-    they stand for nothing, where they do; `declared` are the options that are under test."""
+    """The units of both sides, and the subject of a verdict on them. `obstacle` says why the units do
+    not represent the subject. `declared` are the options under test."""
 
     base: Units
     new: Units
@@ -21,12 +21,12 @@ class SideUnits:
     caution: str = ""
     took_turns: bool = False
     declared: Declared = frozenset()
-    over_boots: Units | None = None  # where blocks are of several boots
+    over_boots: Units | None = None  # if blocks are of several boots
 
 
 def side_units(base: Dataset, new: Dataset) -> SideUnits:
-    """Boots, unless both sides declare that they took turns: then what was taken beside each other
-    is a pair, blocks within boots that both sides share, else boots."""
+    """Boots, unless both sides declare that they took turns. Then blocks are pairs if the sides share
+    their boots, else boots that follow each other are."""
     shared = set(base.boot_ids) & set(new.boot_ids)
     same_boots = set(base.boot_ids) == set(new.boot_ids)
     subject = "setting" if shared else "kernel"

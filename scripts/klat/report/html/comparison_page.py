@@ -9,7 +9,8 @@ from typing import Any
 
 from klat.compare.comparison import Against, Cell, Comparison, Options
 from klat.compare.matching import compared_runs
-from klat.compare.figure_data import detail
+from klat.compare.units import side_units
+from klat.compare.figure_data import cell_figures
 from klat.report.html import page
 from klat.report.text import wording
 from klat.report.html.page_figures import figures
@@ -109,14 +110,15 @@ def _part(
     anchor: str, against: Against, options: Options, base: Dataset, new: Dataset
 ) -> AgainstPart:
     sections: list[Section] = []
-    runs = compared_runs(base, new, options)
+    units = side_units(base, new)
+    runs = compared_runs(base, new, units, options)
     names = wording.names(against.cells)
     for number, (cell, (name, where)) in enumerate(zip(against.cells, names), 1):
         own = f"{anchor}m{number}"
         missing = ""
         found = None
         try:
-            found = detail(cell, *runs.of(cell), options.rules)
+            found = cell_figures(cell, *runs[cell.key], units, options.rules)
         except SessionError as error:
             missing = str(error)
         drawn = tuple(page.drawings(figures(own, cell, found, against, options.rules)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from klat.compare.comparison import Against, Cell
 from klat.report.plot.reduction import Band, thinned
-from klat.compare.figure_data import Detail, Shift, SideDetail, medians_of
+from klat.compare.figure_data import CellFigures, Shift, SideFigures, medians_of
 from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.distribution import Drawn, histogram, tail
 from klat.report.plot.gnuplot import (
@@ -54,7 +54,7 @@ def page_axis(unit: str) -> Axis:
 
 
 def figures(
-    name: str, cell: Cell, found: Detail | None, against: Against, rules: Rules
+    name: str, cell: Cell, found: CellFigures | None, against: Against, rules: Rules
 ) -> list[Captioned]:
     """Of one metric; `name` is one of its own."""
     shown = [_intervals(f"{name}-interval", cell, rules)]
@@ -177,7 +177,9 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
 
 
-def _distribution(name: str, found: Detail, axis: Axis, per: float, body: bool) -> Captioned | None:
+def _distribution(
+    name: str, found: CellFigures, axis: Axis, per: float, body: bool
+) -> Captioned | None:
     drawn = [
         Drawn(side.samples, side.quantum, side.scale * per, colour, dash)
         for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)
@@ -200,7 +202,7 @@ def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
     figure.add(f"set yrange [{low:.10g}:{high:.10g}]", f"set ytics {linear_tics(low, high, most)}")
 
 
-def _units(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Captioned | None:
+def _units(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> Captioned | None:
     """What the verdict rests on: a point for each boot or block, pairs above each other."""
     sides = [found.base.units, found.new.units]
     if not all(sides):
@@ -244,7 +246,7 @@ def _units(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Capti
     return Captioned(figure, f"{noun.capitalize()} by {noun}", note)
 
 
-def _runs(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Captioned | None:
+def _runs(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> Captioned | None:
     """The median of each run in order of start, BASE above NEW on one scale."""
     sides = [found.base, found.new]
     medians = [medians_of(side.units) * per for side in sides]
@@ -272,7 +274,7 @@ def _runs(name: str, found: Detail, axis: Axis, per: float, noun: str) -> Captio
     return Captioned(figure, "Median of each run", note)
 
 
-def _starts(side: SideDetail) -> list[int]:
+def _starts(side: SideFigures) -> list[int]:
     """Runs before the first of each unit."""
     counts = [len(unit.medians) for unit in side.units]
     return [0, *np.cumsum(counts).tolist()][:-1] if len(counts) <= 60 else [0]
