@@ -22,11 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	EXIT_SENT = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2
-};
+#define EXIT_USAGE 2
 
 struct arguments {
 	struct in_addr to, source; /* INADDR_ANY when not given */
@@ -126,7 +122,7 @@ static void parse(int argc, char **argv, struct arguments *arguments)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			exit(fflush(stdout) ? EXIT_FAILED : EXIT_SENT);
+			exit(fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS);
 		default:
 			/* getopt_long() has described it. */
 			exit(EXIT_USAGE);
@@ -147,12 +143,12 @@ static int open_socket(const struct arguments *arguments)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		err(EXIT_FAILED, "cannot make a UDP socket");
+		err(EXIT_FAILURE, "cannot make a UDP socket");
 	if (bind(fd, (struct sockaddr *)&source, sizeof(source)))
-		err(EXIT_FAILED, "cannot send from that --source");
+		err(EXIT_FAILURE, "cannot send from that --source");
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
-		err(EXIT_FAILED, "no route to that address through the machine that measures (see "
-				 "--help)");
+		err(EXIT_FAILURE, "no route to that address through the machine that measures (see "
+				  "--help)");
 	return fd;
 }
 
@@ -225,12 +221,12 @@ int main(int argc, char **argv)
 	       (long long)result.sent, (long long)arguments.bytes, to, (long long)arguments.port,
 	       result.seconds, (long long)result.late);
 	if (fflush(stdout))
-		err(EXIT_FAILED, "cannot write the result");
+		err(EXIT_FAILURE, "cannot write the result");
 	if (result.refused)
 		warnx("%lld datagrams were refused, the last one: %s; is network --remote running "
 		      "with this address and --port, and is its machine forwarding?",
 		      (long long)result.refused, strerror(result.refusal));
 	if (error)
-		errx(EXIT_FAILED, "cannot send: %s", strerror(error));
-	return EXIT_SENT;
+		errx(EXIT_FAILURE, "cannot send: %s", strerror(error));
+	return EXIT_SUCCESS;
 }

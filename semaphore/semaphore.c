@@ -14,11 +14,6 @@
  */
 #define EARLY 4
 
-enum {
-	EACH,
-	ANY
-};
-
 static const char *const primitive_names[] = { [SYNC_POSIX] = "posix",
 					       [SYNC_SYSV] = "sysv",
 					       [SYNC_FUTEX] = "futex",
@@ -57,7 +52,7 @@ static const struct klat_option options[] = {
 	{ .name = "sleeps",
 	  .help = "each: the run is invalid unless the consumer slept for each item; any: the "
 		  "evidence counts the sleeps, and with --spin-before-sleep wake is not measured",
-	  KLAT_CHOICE(sleeps, "each", "any") },
+	  KLAT_CHOICE(any_sleeps, "each", "any") },
 	{ .name = "low-priority",
 	  .help = "priority of the producer; --policy sets the consumer's",
 	  KLAT_INTEGER(low_priority, 1, 98) },
@@ -82,14 +77,14 @@ static int configure(struct klat_run *run)
 	const struct options *o = run->options;
 
 	/* Only idle time makes the consumer sleep. */
-	if (o->idle == 0 && o->sleeps == EACH)
+	if (o->idle == 0 && !o->any_sleeps)
 		return klat_usage(run, "--idle 0 leaves no time to sleep: give --sleeps any");
 	run->low_priority = o->low_priority;
 	klat_use_metric(run, ITEM, 1);
 	klat_use_metric(run, BARE, 1);
 	/* The offset between two counters can exceed the time in which a spinning consumer sees an
 	 * item. */
-	if (o->sleeps == EACH || o->spin == 0) {
+	if (!o->any_sleeps || o->spin == 0) {
 		klat_use_metric(run, WAKE, 1);
 		if (!run->one_cpu)
 			klat_bound_offset(run, WAKE);
@@ -184,7 +179,7 @@ static int setup(struct klat_run *run)
 	}
 	worker = klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer);
 	worker->woken = true;
-	worker->sleeps = o->sleeps == EACH ? KLAT_MOSTLY : KLAT_COUNTED;
+	worker->sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
 	klat_worker_add(run, "producer", 1, KLAT_LOW, producer);
 	return 0;
 }

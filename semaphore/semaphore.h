@@ -27,7 +27,7 @@ enum {
 
 struct options {
 	int64_t consumer_burn, idle, spin, items, low_priority;
-	int primitive, hog, sleeps;
+	int primitive, hog, any_sleeps;
 };
 
 /* A busy thread of the lowest priority that keeps its CPU out of idle states. */
