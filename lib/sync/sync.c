@@ -171,13 +171,6 @@ static int init_pipe(struct sync *sync, uint32_t tokens)
 	return err;
 }
 
-static int init_none(struct sync *sync, uint32_t tokens)
-{
-	(void)sync;
-	(void)tokens;
-	return 0;
-}
-
 static int do_nothing(struct sync *sync)
 {
 	(void)sync;
@@ -197,12 +190,12 @@ int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 		[SYNC_COND] = { init_cond, wait_cond, post_cond },
 		[SYNC_EVENTFD] = { init_eventfd, wait_eventfd, post_eventfd },
 		[SYNC_PIPE] = { init_pipe, wait_pipe, post_pipe },
-		[SYNC_NONE] = { init_none, do_nothing, do_nothing },
+		[SYNC_NONE] = { NULL, do_nothing, do_nothing },
 	};
 
 	sync->wait = kinds[kind].wait;
 	sync->post = kinds[kind].post;
-	return kinds[kind].init(sync, tokens);
+	return kinds[kind].init ? kinds[kind].init(sync, tokens) : 0;
 }
 
 int sync_epoll(int fd)
