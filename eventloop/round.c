@@ -120,15 +120,6 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	return err;
 }
 
-static void add_tally(struct tally *sum, const struct tally *tally)
-{
-	const int64_t *from = (const int64_t *)tally;
-	int64_t *to = (int64_t *)sum;
-
-	for (size_t i = 0; i < sizeof(*tally) / sizeof(*from); i++)
-		to[i] += from[i];
-}
-
 /* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
 static void rest(struct klat_worker *worker, int64_t round_ns)
 {
@@ -200,7 +191,7 @@ int run_rounds(struct klat_worker *worker)
 			return failed(run, err, "run a round");
 		for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 			klat_series(run, metric, 0)[i] = samples[metric];
-		add_tally(&state->tally, &loop->tally);
+		klat_add_counts(&state->tally, &loop->tally, sizeof(loop->tally));
 		if (o->fresh) {
 			pairs_close(loop);
 			err = pairs_open(loop);

@@ -47,6 +47,9 @@ bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 
+/* Add a struct that holds nothing but int64_t to another one. */
+void klat_add_counts(void *sum, const void *counts, size_t size);
+
 /* Increase of a row of /proc/interrupts over all klat_made() iterations, on a CPU and on every CPU
  * that the run did not use. -1 if there is no such row. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);

@@ -20,28 +20,17 @@ static int64_t megabytes_a_second(const struct klat_run *run)
 	return 2e3 * o->bytes * run->iterations / klat_ticks_to_ns(run, ticks);
 }
 
-static struct tally add_up(const struct state *state)
-{
-	struct tally sum = { 0 };
-	int64_t *to = (int64_t *)&sum;
-
-	for (int i = 0; i < 2; i++) {
-		const int64_t *from = (const int64_t *)&state->sides[i].tally;
-
-		for (size_t n = 0; n < sizeof(sum) / sizeof(*to); n++)
-			to[n] += from[n];
-	}
-	return sum;
-}
-
 void verify_messages(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const struct tally sum = add_up(state);
+	struct tally sum = { 0 };
 	const int64_t expected = run->worker_count * klat_observed(run),
 		      bytes = expected * o->bytes;
 	const bool whole = !transport_of(run)->datagrams;
+
+	for (int i = 0; i < 2; i++)
+		klat_add_counts(&sum, &state->sides[i].tally, sizeof(sum));
 	const struct klat_requirement evidence[] = {
 		{ "sent", sum.sent, KLAT_EXACTLY, expected,
 		  .reason = "{got} messages were sent, not {wanted}" },

@@ -24,6 +24,12 @@ void klat_count(struct klat_run *run, const char *name, int64_t value)
 	library->counts[library->count_count++] = (struct klat_count){ name, value };
 }
 
+void klat_add_counts(void *sum, const void *counts, size_t size)
+{
+	for (size_t i = 0; i < size / sizeof(int64_t); i++)
+		((int64_t *)sum)[i] += ((const int64_t *)counts)[i];
+}
+
 bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted)
 {
 	switch (rule) {
