@@ -12,7 +12,10 @@ from harness import FAILED, MEASURED, SKIPPED, Done, command
 pytestmark = pytest.mark.alone
 
 Words = list[str | Path]
-FAST = ("pipes", "network")
+TRIED = [
+    name if name in ("pipes", "network") else pytest.param(name, marks=pytest.mark.slow)
+    for name in harness.PROGRAMS
+]
 # Open to all, as distributions have it.
 OPEN_TUN = """mount -t tmpfs none /mnt && mknod -m 666 /mnt/tun c 10 200 &&
 mount --bind /mnt/tun /dev/net/tun && exec "$@"
@@ -46,32 +49,20 @@ def assert_measures(words: Words) -> None:
     harness.until(attempt)
 
 
-def check(program: str, published: Path, as_nobody: Words) -> None:
+def test_the_table_names_every_program() -> None:
+    assert listed()[0] == set(harness.PROGRAMS)
+
+
+@pytest.mark.parametrize("program", TRIED)
+def test_capabilities_suffice_and_none_is_superfluous(
+    program: str, published: Path, as_nobody: Words
+) -> None:
     _, capabilities = listed()
     assert_measures([*given(as_nobody, capabilities), published / program])
     for name in capabilities:
         less = [other for other in capabilities if other != name]
         done = command([*given(as_nobody, less), published / program, "--quiet"], cwd="/")
         assert "refused" in done.err or "cannot be locked" in done.err, f"without {name}\n{done}"
-
-
-def test_the_table_names_every_program() -> None:
-    assert listed()[0] == set(harness.PROGRAMS)
-
-
-@pytest.mark.parametrize("program", FAST)
-def test_capabilities_suffice_and_none_is_superfluous(
-    program: str, published: Path, as_nobody: Words
-) -> None:
-    check(program, published, as_nobody)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", sorted(set(harness.PROGRAMS) - set(FAST)))
-def test_capabilities_of_the_other_programs(
-    program: str, published: Path, as_nobody: Words
-) -> None:
-    check(program, published, as_nobody)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import re
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -376,33 +375,21 @@ def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path: Path) -> No
     assert f"DASYNQ={tmp_path} has no dasynq.h" in done.stderr
 
 
-def with_dasynq(headers: str | Path, out: Path) -> Path:
+@pytest.fixture(scope="module")
+def dasynq(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    eventloop with Dasynq, which no distribution has: the one that DASYNQ names, as for make, or a stand-in with
+    the same interface.
+    """
+    out = tmp_path_factory.mktemp("dasynq")
     program = out / "eventloop" / "eventloop"
-    if not shutil.which("c++"):
-        harness.lacking("there is no c++")
+    headers = os.environ.get("DASYNQ") or ROOT / "tests" / "planted"
     words = ["make", "-j2", f"OUT={out}", f"DASYNQ={headers}", "CXX=c++", program]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     built = command(words, cwd=ROOT, env=environment, limit=300)
     assert built.status == 0 and built.err == "", str(built)
     assert "(make DASYNQ" not in built.out, "it is not left out"
     return program
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.slow) for name in ("stand-in", "dasynq")],
-)
-def dasynq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    eventloop with Dasynq, which no distribution has: the slow tests take the one that DASYNQ names,
-    as make does, the others a stand-in with the same interface.
-    """
-    headers: str | Path | None = ROOT / "tests" / "planted"
-    if request.param == "dasynq":
-        headers = os.environ.get("DASYNQ")
-        if not headers:
-            pytest.skip("DASYNQ=DIR names no headers of Dasynq")
-    return with_dasynq(headers, tmp_path_factory.mktemp("dasynq"))
 
 
 def dasynq_counts(program: Path, *options: str) -> dict[str, int]:
@@ -413,6 +400,7 @@ def dasynq_counts(program: Path, *options: str) -> dict[str, int]:
     return dict(json_of(done)["evidence"]["counts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, descriptor",
     combined([(), ("--timers",), ("--timers", "--fresh"), ("--batch", "3")], DESCRIPTORS),
@@ -428,6 +416,7 @@ def test_dasynq_brings_every_byte(dasynq: Path, options: tuple[str, ...], descri
         assert counts["passes"] >= counts["read"] / 3
 
 
+@pytest.mark.slow
 def test_dasynq_keeps_the_order_and_arms_each_watcher_anew(dasynq: Path) -> None:
     assert dasynq_counts(dasynq, "--priorities")["disordered"] == 0
     calls = dasynq_counts(dasynq, "--count-syscalls")["calls_loop"]
@@ -435,6 +424,7 @@ def test_dasynq_keeps_the_order_and_arms_each_watcher_anew(dasynq: Path) -> None
     assert calls >= 500 + 490 + 500 + 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "stray"])
 def test_dasynq_is_found_out_where_a_byte_is_lost_or_gone_astray(dasynq: Path, fault: str) -> None:
     done = command([dasynq, "--backend", "dasynq", *SMALL, "--plant", fault, "--json"])

@@ -222,10 +222,3 @@ def test_a_word_that_is_no_load_is_refused_with_the_list(tmp_path: Path, words: 
     done = command([sys.executable, "-B", KLAT, *words, *more])
     assert done.status == USAGE and "files, fork, pipe, populate, proc, zero" in done.err, str(done)
     assert not list(tmp_path.iterdir())
-
-
-def test_anything_else_is_a_command(tmp_path: Path) -> None:
-    words = ("run", "timer", "--runs", "1", "--load", "sleep 100", "--label", "x")
-    more = ("--output", tmp_path, "--iterations", "20")
-    done = command([sys.executable, "-B", KLAT, *words, *more])
-    assert done.status in (0, 3), str(done)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from harness import (
-    ROOT,
     SKIPPED,
     UNTRUSTED,
     USAGE,
     Session,
     assert_one_line,
-    command,
     json_of,
     run,
     until,
@@ -118,13 +116,3 @@ def test_initiators_and_responders_exclude_each_other() -> None:
 def test_more_initiators_than_cpus_is_a_skip() -> None:
     count = len(os.sched_getaffinity(0)) + 1
     assert_one_line(run("tlbflush", "--initiators", str(count)), "tlbflush", SKIPPED)
-
-
-def test_a_sweep_of_initiators_ends_in_a_table(two_cpus: None, tmp_path: Path) -> None:
-    sweep = ("--sweep", "tlbflush.initiators=1..2", "--runs", "3", "--iterations", "100")
-    done = command([ROOT / "klat", "run", "tlbflush", *sweep, "--output", tmp_path], limit=120)
-    assert done.status in (0, UNTRUSTED), str(done)
-    summary = command([ROOT / "klat", "summary", tmp_path])
-    assert summary.status == 0, str(summary)
-    _, _, table = summary.out.partition("\ntlbflush by initiators ")
-    assert [line.split()[:2] for line in table.splitlines()[2:4]] == [["1", "3"], ["2", "3"]], table

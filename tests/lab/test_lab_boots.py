@@ -46,6 +46,17 @@ def klat(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def lab_run(*words: str | Path, cwd: Path) -> list[str]:
+    """The lines of `klat lab run` on stdout."""
+    if not shutil.which("qemu-system-x86_64"):
+        harness.lacking("there is no qemu-system-x86_64")
+    done = klat("lab", "run", *words, cwd=cwd)
+    if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
+        harness.lacking(f"Debian's kernels cannot be had: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def session_of(output: Path, label: str) -> Path:
     (session,) = [p for p in (output / label).iterdir() if not p.name.startswith(".")]
     return session
@@ -58,18 +69,11 @@ def samples(session: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The outputs of two experiments that differ in nothing."""
-    if not shutil.which("qemu-system-x86_64"):
-        harness.lacking("there is no qemu-system-x86_64")
     where = tmp_path_factory.mktemp("lab")
     outputs = [where / "first", where / "second"]
     for output in outputs:
-        done = klat(
-            "lab", "run", *KERNELS, *SHORT, *CLOCK, "--output", output, *PROGRAMS, cwd=where
-        )
-        if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
-            harness.lacking(f"Debian's kernels cannot be had: {done.stderr.splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == [str(output / label) for label in LABELS]
+        shown = lab_run(*KERNELS, *SHORT, *CLOCK, "--output", output, *PROGRAMS, cwd=where)
+        assert shown == [str(output / label) for label in LABELS]
     return outputs
 
 
@@ -276,8 +280,7 @@ def own(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"refusing={image},modules={refused}",
     )
     words = [word for spec in specs for word in ("--kernel", spec)]
-    done = klat("lab", "run", *words, *SHORT, "pipes", cwd=where)
-    assert done.returncode == 0, done.stderr
+    lab_run(*words, *SHORT, "pipes", cwd=where)
     return where / "results"
 
 
