@@ -46,9 +46,10 @@ class Klat:
         return environment(self.programs, FAKE_LOG=str(self.log), **(more or {}))
 
     def __call__(
-        self, *words: str, more: Mapping[str, str] | None = None
+        self, *words: str, more: Mapping[str, str] | None = None, status: int | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        """Runs klat to its end, which must have the status if one is given."""
+        done = subprocess.run(
             [sys.executable, str(KLAT), *words],
             cwd=self.directory,
             env=self.environment(more),
@@ -58,6 +59,8 @@ class Klat:
             timeout=PATIENCE,
             check=False,
         )
+        assert status in (None, done.returncode), done.stderr
+        return done
 
     def start(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(

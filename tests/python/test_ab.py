@@ -60,8 +60,7 @@ def label_of(words: list[str]) -> str:
 
 
 def test_each_block_is_abba_or_baab_and_the_plan_is_what_is_run(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1")
-    assert done.returncode == 0, done.stderr
+    klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1", status=0)
     order = [label_of(words)[0] for words in klat.starts()][::2]
     blocks = ["".join(order[i : i + 4]) for i in range(0, len(order), 4)]
     assert set(blocks) == {"lrrl", "rllr"}
@@ -157,16 +156,14 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
 def test_what_cannot_be_meant_is_refused_in_one_line(
     klat: Klat, words: tuple[str, ...], told: str
 ) -> None:
-    done = klat(*words)
-    assert done.returncode == 2
+    done = klat(*words, status=2)
     assert told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert not klat.starts() and not (klat.directory / "results").exists()
 
 
 def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> None:
     prefix = "sh -c 'echo \"$*\" >> prefixed; exec \"$@\"' 'my sh'"
-    done = klat(*TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--b-prefix", prefix)
-    assert done.returncode == 0, done.stderr
+    klat(*TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--b-prefix", prefix, status=0)
     lines = (klat.directory / "prefixed").read_text().splitlines()
     assert len(lines) == 2 and all("--label=right" in line for line in lines)
     assert [facts(s)["prefix"] for s in sessions(klat)] == [None, prefix]
@@ -185,20 +182,19 @@ def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -
 
 
 def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST)
-    assert done.returncode == 1
+    done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST, status=1)
     assert "3 runs in succession failed alike" in done.stderr
     assert "nothing was recorded, although true ended with status 0" in done.stderr
     assert not klat.starts() and not list((klat.directory / "results").iterdir())
 
 
 def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
-    done = klat(
+    klat(
         *TWO, *A_FIRST, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",
         "sh -c 'printf a >> log; exec \"$@\"' sh", "--a-setup", log_to("log", "A"),
         "--b-setup", log_to("log", "B"), "--restore", log_to("log", "R"),
+        status=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert (klat.directory / "log").read_text() == "AaBBAaAaBBAaR"
 
 
@@ -209,8 +205,8 @@ def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_a
     done = klat(
         *TWO, *A_FIRST, "pipes", "--blocks", "3", "--runs-per-block", "1",
         "--a-setup", log_to("log", "A"), "--b-setup", fail, "--restore", log_to("log", "R"),
+        status=1,
     )  # fmt: skip
-    assert done.returncode == 1
     assert "the set-up of right" in done.stderr
     assert "ended with status 7: no such knob" in done.stderr
     assert (klat.directory / "log").read_text() == "ABBAAR"
@@ -234,8 +230,7 @@ def test_a_set_up_without_end_is_ended(klat: Klat) -> None:
 
 
 def test_a_restore_that_fails_is_told_and_no_success(klat: Klat) -> None:
-    done = klat(*TWO, "pipes", "--blocks", "1", "--restore", "echo read-only >&2; exit 9")
-    assert done.returncode == 1
+    done = klat(*TWO, "pipes", "--blocks", "1", "--restore", "echo read-only >&2; exit 9", status=1)
     assert "the machine may not be as it was" in done.stderr and "9: read-only" in done.stderr
 
 
@@ -250,8 +245,7 @@ def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat: Klat) 
     assert (klat.directory / "restored").read_text() == "R"
     kept = [(s / "runs.csv").read_bytes() for s in sessions(klat)]
     (advice,) = re.findall(r"to complete it: (.*)", err)
-    resumed = klat(*shlex.split(advice)[1:])
-    assert resumed.returncode == 0, resumed.stderr
+    klat(*shlex.split(advice)[1:], status=0)
     assert (klat.directory / "restored").read_text() == "RR"
     for session, before in zip(sessions(klat), kept):
         assert recorded_orders(session) == each_once(24)
@@ -268,8 +262,7 @@ def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_wait
     wait_for(klat.starts, "the first run")
     started.kill()
     started.communicate(timeout=fakes.PATIENCE)
-    resumed = klat("ab", "--resume", str(sessions(klat)[0]))
-    assert resumed.returncode == 0, resumed.stderr
+    klat("ab", "--resume", str(sessions(klat)[0]), status=0)
     assert int((klat.directory / "at").read_text().split()[0]) > 1  # the run had been recorded
     # Restored before the set-up of A's other turn, and after it.
     assert (klat.directory / "log").read_text() == "ARAR"
@@ -302,8 +295,7 @@ def test_either_session_resumes_both_in_their_turns(klat: Klat, which: int) -> N
     wait_for(lambda: len(klat.starts()) >= 8, "the end of the first block")
     started.send_signal(signal.SIGINT)
     started.communicate(timeout=fakes.PATIENCE)
-    done = klat("ab", "--resume", str(sessions(klat)[which]))
-    assert done.returncode == 0, done.stderr
+    klat("ab", "--resume", str(sessions(klat)[which]), status=0)
     assert [recorded_orders(s) for s in sessions(klat)] == [each_once(12)] * 2
     turns = read_turns(sessions(klat))
     assert turns == sorted(turns)
@@ -363,8 +355,7 @@ def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
         )
         assert not known - now, "a completed run was lost"
         known = now
-    done = klat(*words)
-    assert done.returncode == 0, done.stderr
+    klat(*words, status=0)
     assert [recorded_orders(s) for s in sessions(klat)] == [each_once(48)] * 2
 
 
@@ -390,8 +381,7 @@ def compared(klat: Klat, *words: str) -> tuple[subprocess.CompletedProcess[str],
 def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
     words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
     words += ("--blocks", "6", "--runs-per-block", "1", "--option", "all.ms=1")
-    done = klat(*TWO, "pipes", "cv", *words)
-    assert done.returncode == 0, done.stderr
+    done = klat(*TWO, "pipes", "cv", *words, status=0)
     for session, told in zip(sessions(klat), ("pipes.bytes=1", "pipes.bytes=64")):
         assert facts(session)["options"] == [told]
         (plan_of,) = {
@@ -444,8 +434,7 @@ def test_a_session_with_options_of_its_own_is_resumed_with_them(klat: Klat) -> N
     for session in sessions(klat):
         (session / "runs.csv").write_text("".join((session / "runs.csv").read_text().splitlines(True)[:-4]))  # fmt: skip
     before = len(klat.starts())
-    done = klat("ab", "--resume", str(sessions(klat)[0]))
-    assert done.returncode == 0, done.stderr
+    klat("ab", "--resume", str(sessions(klat)[0]), status=0)
     again = klat.starts()[before:]
     assert len(again) == 4
     assert all(("--bytes=64" in w) == (label_of(w) == "right") for w in again)

@@ -53,7 +53,10 @@ def report(klat: Klat, form: str, sides: list[Path], file: Path) -> tuple[int, s
     return klat("compare", *sides, "--format", form)[:2]
 
 
-@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown", "html", "junit", "ktap"])
+FORMS = ["text", "json", "csv", "markdown", "html", "junit", "ktap"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_every_report_names_a_metric_that_new_failed_to_measure_and_why(
     both: SideWriter, klat: Klat, tmp_path: Path, form: str
 ) -> None:
@@ -63,7 +66,17 @@ def test_every_report_names_a_metric_that_new_failed_to_measure_and_why(
     assert "no run of NEW counts: 5 error (no such device)" in words(text).replace("\\", "")
 
 
-@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown", "html", "junit", "ktap"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_report_lists_a_metric_that_only_new_measured(
+    both: SideWriter, klat: Klat, tmp_path: Path, form: str
+) -> None:
+    without_cv(both, "stock", "skipped", NEEDS_2)
+    sides = [both.root / "stock", with_cv(both, "rt")]
+    status, text = report(klat, form, sides, tmp_path / "file")
+    assert status == 0 and "handoff" in text and f"5 skipped ({NEEDS_2})" in words(text)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_what_new_did_not_deliver_is_a_result(
     both: SideWriter, klat: Klat, tmp_path: Path, form: str
 ) -> None:

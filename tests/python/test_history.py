@@ -77,6 +77,7 @@ def test_fewer_values_than_can_tell_tell_nothing() -> None:
         step = [0.0] * (n // 2) + [1.0] * (n - n // 2)
         assert 2 / math.comb(n, n // 2) <= level < 2 / math.comb(n - 1, (n - 1) // 2)
         assert changes(step[1:], level, 1) == []
+    assert changes([1.0] * 30, 0.05, 1) == [] and drift([1.0] * 30) is None
     assert [change.at for change in changes([0, 0, 0, 0, 0.1, 1, 1, 1, 1, 1.1], 0.05, 1)] == [5]
 
 

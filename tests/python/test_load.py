@@ -49,8 +49,7 @@ def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(
     stop_within(klat, signal.SIGINT, "pipes", "--runs", "10", "--load", LOAD, *SLOW)
     first = load_pids(klat)
     assert not any(map(is_running, first))
-    done = klat("run", "--resume", str(klat.session()))
-    assert done.returncode == 0, done.stderr
+    klat("run", "--resume", str(klat.session()), status=0)
     second = load_pids(klat)
     assert set(second).isdisjoint(first)
     assert not any(map(is_running, second))
@@ -79,14 +78,12 @@ def test_a_load_that_ends_early_is_told_and_stops_the_session(klat: Klat) -> Non
 
 def test_a_load_log_of_any_size_is_read_at_its_end(klat: Klat) -> None:
     load = "truncate -s 1T /proc/self/fd/2; echo >&2; echo out of memory >&2; exit 7"
-    done = klat("run", "pipes", "--load", load)
-    assert done.returncode == 1
+    done = klat("run", "pipes", "--load", load, status=1)
     assert done.stderr.endswith("ended by itself with status 7: out of memory\n")
 
 
 def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat: Klat) -> None:
-    done = klat("run", "pipes", "--load", "/no/such/load")
-    assert done.returncode == 1
+    done = klat("run", "pipes", "--load", "/no/such/load", status=1)
     assert "/no/such/load" in done.stderr
     assert not klat.starts()
     assert list((klat.directory / "results").iterdir()) == []

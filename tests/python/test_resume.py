@@ -196,8 +196,7 @@ def refused(klat: Klat, session: Path, *words: str) -> str:
 
 def test_resuming_a_whole_session_starts_nothing(klat: Klat) -> None:
     klat("run", "pipes", "--runs", "3")
-    done = klat("run", "--resume", str(klat.session()))
-    assert done.returncode == 0
+    klat("run", "--resume", str(klat.session()), status=0)
     assert len(klat.starts()) == 3
 
 
@@ -215,12 +214,11 @@ def test_two_runners_do_not_share_a_session(klat: Klat) -> None:
 def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(
     klat: Klat,
 ) -> None:
-    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=800")
+    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=2000")
     wait_for(klat.starts, "the first run")
     started.kill()
     started.communicate(timeout=fakes.PATIENCE)
-    resumed = klat("run", "--resume", str(klat.session()))
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = klat("run", "--resume", str(klat.session()), status=0)
     assert "in flight" in resumed.stderr
     assert len(klat.starts()) == 2
     assert recorded_orders(klat.session()) == each_once(2)
@@ -244,6 +242,7 @@ def kill_and_resume(
         sessions = list((klat.directory / "results").glob("*/*/plan.csv"))
         if not sessions:
             shutil.rmtree(klat.directory / "results", ignore_errors=True)
+            longest *= 1.5  # a busy machine takes longer to begin
             continue
         session = sessions[0].parent
         words = ["run", "--resume", str(session)]
@@ -260,7 +259,7 @@ def kill_and_resume(
 
 def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
     begin = ["pipes", "cv", "--runs", "20", "--option", "all.ms=2"]
-    kill_and_resume(klat, 10, 1, begin, longest=0.5, statuses=(0,))
+    kill_and_resume(klat, 10, 1, begin, longest=0.8, statuses=(0,))
 
 
 @pytest.mark.slow

@@ -29,8 +29,7 @@ def klat(tmp_path: Path) -> Klat:
 
 
 def test_every_planned_run_is_recorded_once_in_its_place(klat: Klat) -> None:
-    done = klat("run", "--runs", "4", "--label", "stock", "--seed", "9")
-    assert done.returncode == 0, done.stderr
+    klat("run", "--runs", "4", "--label", "stock", "--seed", "9", status=0)
     session = klat.session()
     assert recorded_orders(session) == each_once(20)
     planned = list(csv.DictReader(io.StringIO((session / "plan.csv").read_text())))
@@ -191,8 +190,7 @@ def test_a_failure_now_and_then_does_not_stop_a_session(klat: Klat) -> None:
         f'exec -a pipes {shlex.quote(str(real))} "$@"\n'.replace("exec -a pipes", "exec")
     )
     program.chmod(0o755)
-    done = klat("run", "pipes", "--runs", "9")
-    assert done.returncode == 1
+    done = klat("run", "pipes", "--runs", "9", status=1)
     assert "3 x pipes: no luck" in done.stderr
     assert "6 of 9 runs recorded" in done.stderr
 
@@ -221,16 +219,14 @@ def test_a_run_without_an_end_is_ended_with_all_it_started_and_counted_as_failed
     klat: Klat,
 ) -> None:
     options = ("--option", "pipes.behave=peer+hang", "--time-limit", "1")
-    done = klat("run", "pipes", "--runs", "1", *options)
-    assert done.returncode == 1
+    done = klat("run", "pipes", "--runs", "1", *options, status=1)
     assert "ended after 1 s without a result" in done.stderr
     assert not processes_of(klat)
 
 
 @pytest.mark.parametrize("label", ["a,b;c", "it's", "größe 内核", "-v", "$HOME `id`"])
 def test_an_odd_label_is_a_label(klat: Klat, label: str) -> None:
-    done = klat("run", "pipes", "--runs", "2", f"--label={label}")
-    assert done.returncode == 0, done.stderr
+    klat("run", "pipes", "--runs", "2", f"--label={label}", status=0)
     assert klat.session().parent.name == label
     assert read_session(klat.session()).label == label
 
@@ -239,8 +235,7 @@ def test_an_odd_label_is_a_label(klat: Klat, label: str) -> None:
     "label", ["", "..", "a/b", ".hidden", "a\x1b[31m", "ü" * 128, "\udcff", "a\u202eb"]
 )
 def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, label: str) -> None:
-    done = klat("run", "pipes", "--runs", "1", f"--label={label}")
-    assert done.returncode == 2
+    done = klat("run", "pipes", "--runs", "1", f"--label={label}", status=2)
     assert len(done.stderr.splitlines()) == 1
     assert "label" in done.stderr
     assert "\x1b" not in done.stderr
@@ -251,8 +246,7 @@ def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, l
 @pytest.mark.parametrize("output", ["file/below", "/proc/klat"])
 def test_an_unwritable_output_is_refused_in_one_line(klat: Klat, output: str) -> None:
     (klat.directory / "file").touch()
-    done = klat("run", "pipes", "--runs", "1", "--output", output)
-    assert done.returncode == 2
+    done = klat("run", "pipes", "--runs", "1", "--output", output, status=2)
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
 
