@@ -59,7 +59,7 @@ def label_of(words: list[str]) -> str:
     return next(w for w in words if w.startswith("--label=")).removeprefix("--label=")
 
 
-def test_each_block_is_abba_or_baab_and_the_plan_is_what_is_run(klat: Klat) -> None:
+def test_each_block_is_abba_or_baab_and_runs_as_planned(klat: Klat) -> None:
     klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1", status=0)
     order = [label_of(words)[0] for words in klat.starts()][::2]
     blocks = ["".join(order[i : i + 4]) for i in range(0, len(order), 4)]
@@ -79,7 +79,7 @@ def test_either_setting_begins_about_half_of_the_blocks() -> None:
     assert 420 < sum(turn.place % 4 == 1 for turn in a) < 580
 
 
-def test_each_turn_holds_every_parameter_set_alike_in_an_order_of_its_own(klat: Klat) -> None:
+def test_each_turn_runs_every_parameter_set_in_its_own_order(klat: Klat) -> None:
     words = ("--blocks", "2", "--runs-per-block", "3", "--seed", "5")
     klat(*TWO, "tlbflush", "pipes", *words, "--sweep", "tlbflush.responders=0,1")
     runs = [(name, "".join(w for w in rest if "resp" in w)) for name, *rest in klat.starts()]
@@ -105,7 +105,7 @@ def test_a_steady_drift_cancels_in_a_block() -> None:
         assert sum(moments[0]) == sum(moments[1]) and len(moments[0]) == len(moments[1]) == 2
 
 
-def test_the_record_tells_the_block_of_each_run_as_compare_reads_it(klat: Klat) -> None:
+def test_the_record_names_the_block_of_each_run(klat: Klat) -> None:
     klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "2")
     told = [facts(s)["pairing"] for s in sessions(klat)]
     assert told[0] == told[1]
@@ -153,7 +153,7 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
         ((*TWO, "pipes", "--restore", ""), "--restore is empty"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line(
+def test_a_contradiction_is_refused_in_one_line(
     klat: Klat, words: tuple[str, ...], told: str
 ) -> None:
     done = klat(*words, status=2)
@@ -181,7 +181,7 @@ def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -
     assert done.returncode == status, done.stderr
 
 
-def test_a_prefix_that_runs_nothing_is_told_and_not_started_500_times(klat: Klat) -> None:
+def test_a_prefix_that_runs_nothing_stops_the_session(klat: Klat) -> None:
     done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST, status=1)
     assert "3 runs in succession failed alike" in done.stderr
     assert "nothing was recorded, although true ended with status 0" in done.stderr
@@ -229,7 +229,7 @@ def test_a_set_up_without_end_is_ended(klat: Klat) -> None:
     assert not is_running(int((klat.directory / "pid").read_text()))
 
 
-def test_a_restore_that_fails_is_told_and_no_success(klat: Klat) -> None:
+def test_a_failed_restore_is_named_and_ends_with_status_1(klat: Klat) -> None:
     done = klat(*TWO, "pipes", "--blocks", "1", "--restore", "echo read-only >&2; exit 9", status=1)
     assert "the machine may not be as it was" in done.stderr and "9: read-only" in done.stderr
 
@@ -400,7 +400,7 @@ def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
     assert "n/a ticks" not in text and "n/a ns" not in compared(klat, "--format", "markdown")[1]
 
 
-def test_what_was_declared_may_differ_and_nothing_else(klat: Klat) -> None:
+def test_only_declared_options_may_differ(klat: Klat) -> None:
     words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
     klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
     for session in sessions(klat):

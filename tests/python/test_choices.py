@@ -54,13 +54,13 @@ def test_of_two_options_the_one_with_more_choices_is_the_axis(writer: SyntheticS
     assert {line.name for line in sweep.lines} == {"near", "far"}
 
 
-def test_a_policy_that_was_obtained_is_no_choice(writer: SyntheticSession) -> None:
+def test_an_obtained_policy_is_not_a_choice(writer: SyntheticSession) -> None:
     point(writer, "kind=a", 2_600, policy="caller=fifo:50")
     point(writer, "kind=a", 2_600, policy="caller=other:0")
     assert found(writer.path) == []
 
 
-def test_a_choice_of_which_nothing_counts_is_left_out(writer: SyntheticSession) -> None:
+def test_a_choice_without_a_usable_run_is_left_out(writer: SyntheticSession) -> None:
     for kind in "ab":
         point(writer, f"kind={kind}", 2_600)
     point(writer, "kind=c", 2_600, status="invalid", reason="moved")
@@ -79,7 +79,7 @@ def test_the_table_names_the_choices(writer: SyntheticSession, klat: Klat) -> No
     assert [p["x"] for p in points] == ["futex", "pipe"]
 
 
-def test_what_was_published_of_no_choice_is_told_below(
+def test_published_figures_of_no_choice_stand_below_the_table(
     writer: SyntheticSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = (

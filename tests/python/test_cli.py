@@ -97,7 +97,7 @@ def test_a_slip_of_the_finger_is_met_with_a_suggestion(fake: fakes.Klat) -> None
     assert "did you mean 'tlbflush'?" in fake("tlbflsh").stderr
 
 
-def test_a_program_that_is_not_built_is_told_from_one_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_program_not_built_and_an_unknown_program_have_different_messages(tmp_path: Path) -> None:
     fake = fakes.Klat(tmp_path, names=("cv",))
     assert "pipes is not built" in fake("pipes").stderr
     assert "pipes is not built" in fake("run", "cv", "pipes").stderr
@@ -173,7 +173,7 @@ def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (KlatError("two\nlines\x1b[2J"), "klat summary: two\\x0alines\\x1b[2J", 2),
     ],
 )
-def test_what_a_user_can_mend_is_one_line_and_a_status(
+def test_an_error_is_one_line_and_a_status(
     monkeypatch: pytest.MonkeyPatch, klat: Klat, error: BaseException, line: str, status: int
 ) -> None:
     command_that(monkeypatch, error)
@@ -181,7 +181,7 @@ def test_what_a_user_can_mend_is_one_line_and_a_status(
 
 
 @pytest.mark.parametrize("module", ["numpy", "scipy"])
-def test_a_missing_library_is_told_with_its_package(
+def test_a_missing_library_is_named_with_its_package(
     monkeypatch: pytest.MonkeyPatch, klat: Klat, module: str
 ) -> None:
     command_that(monkeypatch, ModuleNotFoundError(f"No module named '{module}'", name=module))
@@ -211,12 +211,12 @@ def test_a_full_standard_output_is_one_line(fake: fakes.Klat) -> None:
     assert done.stderr.endswith("No space left on device\n")
 
 
-def test_a_name_that_is_a_path_is_no_program() -> None:
+def test_a_path_is_not_the_name_of_a_program() -> None:
     for name in ("", "..", "../pipes", "pipes/pipes", "pipes\0", "/bin/sh"):
         assert programs.find(name) is None
 
 
-def test_a_closed_stdout_is_no_crash() -> None:
+def test_a_closed_stdout_does_not_crash() -> None:
     words = [sys.executable, "-B", str(ROOT / "klat"), "--version"]
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False

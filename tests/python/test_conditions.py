@@ -145,7 +145,7 @@ def opposite(text: str) -> str:
 
 
 @pytest.mark.parametrize(("key", "file", "value"), SET)
-def test_what_was_set_on_one_side_alone_is_refused_and_names_both_values(
+def test_a_setting_of_one_side_is_refused_with_both_values(
     captured: Captured, key: str, file: str, value: str | None
 ) -> None:
     tried = 0
@@ -177,7 +177,7 @@ def test_the_same_values_on_other_cpus_were_set_differently(captured: Captured) 
         assert found.new == "powersave (CPU 0,2-3), performance (CPU 1)"
 
 
-def test_a_refusal_says_what_differs_where_the_texts_begin_or_look_alike(
+def test_a_refusal_shows_where_two_long_texts_differ(
     captured: Captured,
 ) -> None:
     driver, governor = f"{FREQUENCY}/scaling_driver", f"{FREQUENCY}/scaling_governor"
@@ -204,7 +204,7 @@ OWN = {
 }
 
 
-def test_between_sides_of_one_kernel_what_it_brings_was_set(captured: Captured) -> None:
+def test_between_sides_of_one_kernel_every_difference_was_set(captured: Captured) -> None:
     for key, name, value in (
         ("idle-driver", f"{CPU}/cpuidle/current_driver", "acpi_idle"),
         ("idle-governor", f"{CPU}/cpuidle/current_governor", "ladder"),
@@ -281,7 +281,7 @@ def test_one_more_file_of_one_kernel_is_listed(captured: Captured) -> None:
     assert disagreements([captured("intel", "6.1")], [more]) == []
 
 
-def test_a_default_said_aloud_is_no_difference(captured: Captured) -> None:
+def test_a_default_on_the_command_line_is_not_a_difference(captured: Captured) -> None:
     for word in ("mitigations=auto", "nokaslr"):
         aloud = captured("intel", "6.1", {"proc/cmdline": f"quiet {word}"})
         assert disagreements([captured("intel", "6.1")], [aloud]) == []

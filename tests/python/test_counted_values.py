@@ -64,7 +64,7 @@ def test_tallies_of_two_lengths_of_a_tick_join_by_value() -> None:
     assert joined.counts.tolist() == [1, 1, 3]
 
 
-def test_it_is_of_the_size_of_what_differs() -> None:
+def test_its_size_is_the_number_of_distinct_values() -> None:
     parts = (np.full(100_000, 26 * (i % 50), dtype=np.uint64) for i in range(100))
     counted = CountedValues.of(parts)
     assert len(counted) == 10**7 and len(counted.values) == 50

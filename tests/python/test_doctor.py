@@ -104,7 +104,7 @@ def test_a_healthy_machine_has_no_findings(machine: Path) -> None:
     assert checks.examine(gather(machine), GRANTED) == []
 
 
-def test_a_machine_that_tells_nothing_is_not_accused(tmp_path: Path) -> None:
+def test_a_machine_without_any_file_has_no_findings(tmp_path: Path) -> None:
     assert checks.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED) == []
 
 
@@ -200,7 +200,7 @@ TRIED: list[tuple[str, Severity, ProbeResults]] = [
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[0])
-def test_what_is_planted_is_found_and_nothing_else(
+def test_each_planted_cause_is_found_alone(
     machine: Path, planted: tuple[str, Severity, *tuple[Files, ...]]
 ) -> None:
     check, severity, files, *later = planted
@@ -210,7 +210,7 @@ def test_what_is_planted_is_found_and_nothing_else(
 
 
 @pytest.mark.parametrize(("check", "severity", "tried"), TRIED)
-def test_what_is_refused_is_found_and_nothing_else(
+def test_each_refused_permission_is_found_alone(
     machine: Path, check: str, severity: Severity, tried: ProbeResults
 ) -> None:
     findings = checks.examine(gather(machine), tried)
@@ -300,7 +300,7 @@ def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
     assert re.sub("\x1b\\[[0-9]+m", "", coloured) == to_text(findings)
 
 
-def test_json_holds_what_the_text_says(tmp_path: Path) -> None:
+def test_json_and_text_hold_the_same_findings(tmp_path: Path) -> None:
     findings = everything(tmp_path)
     document = json.loads(to_json(findings))
     assert document["spoiled"] is True
@@ -317,7 +317,7 @@ def test_json_holds_what_the_text_says(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_exit_status_tells_whether_something_spoils(
+def test_the_exit_status_is_1_if_a_finding_spoils(
     machine: Path,
     monkeypatch: pytest.MonkeyPatch,
     klat: Klat,
@@ -340,7 +340,7 @@ def scheduling() -> tuple[object, ...]:
     return os.sched_getscheduler(0), os.sched_getaffinity(0), namespace, locked
 
 
-def test_trying_changes_nothing_and_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_probes_change_nothing_and_leave_no_process(tmp_path: Path) -> None:
     before = scheduling()
     probes.probe(tmp_path, sorted(os.sched_getaffinity(0)))
     assert scheduling() == before
@@ -355,7 +355,7 @@ def refusing(error: OSError) -> Callable[..., None]:
     return refuse
 
 
-def test_what_the_kernel_refuses_is_told_in_its_words(
+def test_a_refused_probe_holds_the_words_of_the_kernel(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     refuse = refusing(PermissionError(1, "Operation not permitted"))
@@ -381,7 +381,7 @@ def test_a_cpu_that_stands_still_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     assert probes.find_gaps([cpu]) == (Gap(cpu, 3, 194697.0),)
 
 
-def test_results_that_cannot_be_written_are_told(tmp_path: Path) -> None:
+def test_an_unwritable_results_directory_is_found(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     below = probes.probe(tmp_path / "file/below", ()).results_refused
     assert below == "Not a directory"

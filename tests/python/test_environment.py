@@ -42,7 +42,7 @@ def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
     ]
 
 
-def test_of_long_lists_the_words_of_one_side_alone_are_told(tmp_path: Path) -> None:
+def test_of_long_lists_only_the_different_words_are_shown(tmp_path: Path) -> None:
     flags = " ".join(f"flag{number}" for number in range(40))
     a = write(tmp_path / "a", proc__cpuinfo=f"flags : {flags} rdtscp\n")
     b = write(tmp_path / "b", proc__cpuinfo=f"flags : fred {flags} \n")
@@ -51,7 +51,7 @@ def test_of_long_lists_the_words_of_one_side_alone_are_told(tmp_path: Path) -> N
     assert differences(a, c) == [Difference("proc/cpuinfo flags", "rdtscp", "nothing more")]
 
 
-def test_a_setting_of_every_cpu_is_told_once(tmp_path: Path) -> None:
+def test_a_setting_of_every_cpu_is_listed_once(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for cpu in range(8):
         for root, governor in ((a, "powersave"), (b, "performance")):
@@ -78,7 +78,7 @@ def test_kernel_configurations_are_compared_in_either_form(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00\x1b[31m", b"x" * 10_000])
-def test_odd_files_are_told_shortly_and_harmlessly(tmp_path: Path, content: bytes) -> None:
+def test_odd_files_are_shown_short_and_printable(tmp_path: Path, content: bytes) -> None:
     a = write(tmp_path / "a", proc__sys__kernel__watchdog=content)
     (a / "proc" / "config.gz").write_bytes(content)
     (a / "loop").symlink_to(a)

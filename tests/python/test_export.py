@@ -75,9 +75,7 @@ def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
     assert configurations[0] ^ configurations[1] == {"label: stock", "label: rt"}
 
 
-def test_gobench_never_ends_a_name_in_what_reads_as_a_number_of_cpus(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session: NewSession, klat: Klat) -> None:
     new_session().run({"m": samples(5000)}, params="size=a b/c-16")
     out, _ = export(klat, "gobench", new_session("stock/2").path.parent)
     assert re.search(r"^BenchmarkPipes/.*/size=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
@@ -140,7 +138,7 @@ def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
     assert re.search(r"^#\[Max .*Total count    =  *2400\]$", out, re.MULTILINE)
 
 
-def test_hgrm_of_several_distributions_wants_a_directory(
+def test_hgrm_of_several_distributions_needs_a_directory(
     new_session: NewSession, tmp_path: Path, klat: Klat
 ) -> None:
     session = new_session()
@@ -177,7 +175,7 @@ def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
 MEDIAN = ("--quantile", "median")
 
 
-def test_junit_fails_what_is_slower_and_skips_what_is_open_with_its_reason(
+def test_junit_fails_slower_and_skips_inconclusive_with_the_reason(
     new_session: NewSession, klat: Klat
 ) -> None:
     stock = write_label(new_session)
@@ -257,7 +255,7 @@ def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
 
 
 @pytest.mark.parametrize("form", TEXT)
-def test_what_is_no_time_is_never_called_one(
+def test_instructions_and_emulated_ticks_are_never_called_a_time(
     new_session: NewSession, klat: Klat, form: str
 ) -> None:
     for mode, unit in (("counted", "instructions"), ("emulated", "ticks")):
@@ -328,7 +326,7 @@ def test_a_file_is_there_whole_or_as_before(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_without_pyarrow_parquet_says_what_it_takes(
+def test_without_pyarrow_parquet_says_what_to_install(
     new_session: NewSession, monkeypatch: pytest.MonkeyPatch, klat: Klat, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -146,7 +146,7 @@ print(json.dumps(out.getvalue().decode()))
     assert rows(ours) == rows(theirs)
 
 
-def test_openmetrics_is_what_the_reference_parser_takes(
+def test_the_reference_parser_reads_openmetrics(
     python: str, export: Export, new_session: NewSession
 ) -> None:
     write_label(new_session, ODD)

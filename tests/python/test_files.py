@@ -162,7 +162,7 @@ def test_a_hard_link_is_replaced_and_the_other_name_keeps_its_data(
 
 @pytest.mark.parametrize("write", [whole, appended])
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "directory"])
-def test_what_is_no_regular_file_is_refused_at_once(
+def test_only_a_regular_file_is_written(
     theirs: Path, write: Callable[[Path], None], kind: str
 ) -> None:
     plant(theirs / "file", kind)
@@ -192,7 +192,7 @@ def test_a_new_file_belongs_to_the_caller_of_sudo(
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_what_exists_keeps_its_owner_and_its_mode(
+def test_an_existing_file_keeps_its_owner_and_mode(
     theirs: Path, write: Callable[[Path], None]
 ) -> None:
     file = theirs / "file"
@@ -205,14 +205,14 @@ def test_what_exists_keeps_its_owner_and_its_mode(
 
 
 @pytest.mark.parametrize("write", [whole, put_out])
-def test_what_is_replaced_is_never_setuid(theirs: Path, write: Callable[[Path], None]) -> None:
+def test_a_replaced_file_is_never_setuid(theirs: Path, write: Callable[[Path], None]) -> None:
     (theirs / "file").touch()
     (theirs / "file").chmod(0o6755)
     write(theirs / "file")
     assert mode(theirs / "file") == 0o755
 
 
-def test_directories_that_are_made_belong_to_the_caller_and_others_keep_theirs(
+def test_a_new_directory_belongs_to_the_caller(
     theirs: Path,
 ) -> None:
     (theirs / "there").mkdir()
@@ -239,7 +239,7 @@ def test_a_directory_of_roots_put_in_place_of_a_new_one_is_not_given_away(
 
 
 @pytest.mark.parametrize("text", ["4294967296", "-1", "1e3", "x", "9" * 5000, "٣"])
-def test_a_caller_that_is_no_user_is_one_sentence(
+def test_a_caller_that_is_not_a_user_is_an_error(
     theirs: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_UID", text)
@@ -372,7 +372,7 @@ def test_a_pipe_that_becomes_a_file_meanwhile_is_not_written(
 
 
 @pytest.mark.parametrize("kind", ["socket", "directory"])
-def test_what_cannot_be_written_is_refused(theirs: Path, kind: str) -> None:
+def test_a_socket_and_a_directory_are_not_written(theirs: Path, kind: str) -> None:
     plant(theirs / "file", kind)
     with pytest.raises(KlatError, match="name a file|Is a directory"):
         put_out(theirs / "file")

@@ -71,7 +71,7 @@ def test_where_nothing_changed_marks_are_as_rare_as_was_said() -> None:
     assert sum(d is not None and d.p <= level for d in drifts) <= binom.ppf(0.9999, count, level)
 
 
-def test_fewer_values_than_can_tell_tell_nothing() -> None:
+def test_too_few_values_show_no_change() -> None:
     for level in (0.05, 0.01, 0.001):
         n = needed(level)
         step = [0.0] * (n // 2) + [1.0] * (n - n // 2)
@@ -105,15 +105,13 @@ def test_the_statistic_is_that_of_the_paper_term_by_term() -> None:
         assert found[place] == pytest.approx(m * n / (m + n) * (between - left - right))
 
 
-def test_a_line_is_told_from_steps() -> None:
+def test_a_line_is_not_taken_for_steps() -> None:
     noise = np.random.default_rng(6).normal(0, 1, 40)
     assert is_line((noise + 0.5 * np.arange(40)).tolist(), [13, 27])
     assert not is_line((noise + 10 * (np.arange(40) >= 20)).tolist(), [20])
 
 
-def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(
-    boots: Callable[..., Path], klat: Klat
-) -> None:
+def test_a_change_is_shown_with_its_date_and_size(boots: Callable[..., Path], klat: Klat) -> None:
     status, out, err = klat_history(klat, boots(lambda b: 1.08 if b >= 10 else 1.0))
     assert (status, err) == (0, "")
     assert re.search(r"^changed +\+[78]\.\d+ % +round_trip: pipes", out, re.MULTILINE)
@@ -122,7 +120,7 @@ def test_a_change_is_told_with_its_date_its_size_and_what_else_differs(
     assert out.count("at boot ") == 1
 
 
-def test_a_slow_drift_is_a_drift_and_blames_no_boot(boots: Callable[..., Path], klat: Klat) -> None:
+def test_a_slow_drift_is_not_a_change_at_a_boot(boots: Callable[..., Path], klat: Klat) -> None:
     status, out, _ = klat_history(klat, boots(lambda b: 1 + 0.003 * b))
     assert status == 0
     assert re.search(r"^drifts +\+[67](\.\d+)? % +round_trip", out, re.MULTILINE)
@@ -134,9 +132,7 @@ def test_a_label_that_stays_has_no_change_found(boots: Callable[..., Path], klat
     assert status == 0 and "no change found" in out and "at boot " not in out
 
 
-def test_few_boots_cannot_tell_and_it_says_how_many_could(
-    boots: Callable[..., Path], klat: Klat
-) -> None:
+def test_too_few_boots_say_how_many_are_needed(boots: Callable[..., Path], klat: Klat) -> None:
     status, out, _ = klat_history(klat, boots(lambda b: 1 + (b > 2), count=5))
     assert status == 3
     assert "5 boots: too few to find a change" in out and "needs 9 boots" in " ".join(out.split())
@@ -153,7 +149,7 @@ def test_sessions_of_one_boot_are_one_point(
     assert status == 3 and "1 boot: too few to find a change" in out
 
 
-def test_the_same_input_and_seed_tell_and_draw_the_same(
+def test_the_same_input_and_seed_give_the_same_output(
     boots: Callable[..., Path], klat: Klat, tmp_path: Path
 ) -> None:
     if not shutil.which("gnuplot"):
@@ -177,7 +173,7 @@ def test_the_same_input_and_seed_tell_and_draw_the_same(
         (("--quantile", "p0"), "--quantile: 'p0' is not median"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_status_2(
+def test_a_wrong_option_is_one_line_and_status_2(
     boots: Callable[..., Path], klat: Klat, arguments: tuple[str, ...], said: str
 ) -> None:
     status, out, err = klat_history(klat, boots(lambda b: 1.0, count=2), *arguments)

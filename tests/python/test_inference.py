@@ -52,7 +52,7 @@ def test_pairs_agree_with_scipy() -> None:
     assert found.p_changed(0) == approx(stats.ttest_rel(B, A[:4]).pvalue)
 
 
-def test_one_value_is_no_sample() -> None:
+def test_one_value_is_not_a_sample() -> None:
     assert welch([1.0], B) is None and welch(A, [1.0]) is None and paired([0.5]) is None
 
 
@@ -112,7 +112,7 @@ def test_variance_components_are_unbiased_with_unequal_boots() -> None:
     assert np.mean(own, axis=0) == EXACT(np.array([9, 4]), rel=0.06)
 
 
-def test_boots_count_alike_however_many_runs_they_have() -> None:
+def test_boots_have_equal_weight() -> None:
     assert branch_means([[1.0], [3.0, 3.0, 3.0]]) == [1.0, 3.0]
 
 
@@ -143,7 +143,7 @@ def test_fishers_exact_test_agrees_with_scipy() -> None:
         assert proportion.fisher(x, n, y, m) == approx(theirs)
 
 
-def test_boots_that_are_alike_inside_count_for_less() -> None:
+def test_boots_with_similar_runs_widen_the_interval() -> None:
     even = proportion.clustered([5] * 10, [25] * 10, 0.95)
     uneven = proportion.clustered([25, 25, *[0] * 8], [25] * 10, 0.95)
     assert even == proportion.clopper_pearson(50, 250, 0.95)
@@ -167,7 +167,7 @@ def test_power_agrees_with_r() -> None:
         (12, False, 3.0, 0.005),
     ],
 )
-def test_the_power_of_a_change_is_what_a_simulation_finds(
+def test_the_power_of_a_change_agrees_with_a_simulation(
     units: int, pairs: bool, margin: float, alpha: float
 ) -> None:
     draw = np.random.default_rng(6)
@@ -241,7 +241,7 @@ def test_units_in_two_states_are_tested_exactly() -> None:
     ) == approx(1)
 
 
-def test_power_of_equivalence_is_what_a_simulation_finds() -> None:
+def test_the_power_of_equivalence_agrees_with_a_simulation() -> None:
     draw = np.random.default_rng(4)
     design = power.Design(8, 1.0, 1.0)
     hits = 0
@@ -301,7 +301,7 @@ def test_a_constant_run_has_no_memory() -> None:
     assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
 
 
-def test_no_number_of_units_sees_what_the_granularity_hides() -> None:
+def test_granularity_limits_the_power_of_any_number_of_units() -> None:
     fine, coarse = (power.Design(1_000, 1e-6, 1e-6, resolution=r) for r in (0.0, 0.02))
     assert power.power_of_change(fine, 0.01, 0.0, 0.05) > 0.99
     assert power.power_of_change(coarse, 0.01, 0.0, 0.05) == 0

@@ -63,7 +63,7 @@ def test_it_runs_installed_and_finds_the_installed_programs(prefix: Path, tmp_pa
     assert done.stdout == "pipes (fake)\n"
 
 
-def test_it_is_not_misled_by_what_lies_in_the_current_directory(tmp_path: Path) -> None:
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
     for name in ("klat", "argparse", "pipes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('wrong one')")

@@ -65,7 +65,7 @@ def test_a_planted_violation_in_a_source_is_reported(
     assert expected in found
 
 
-def test_what_is_allowed_in_a_source_is_accepted(tmp_path: Path) -> None:
+def test_an_allowed_source_is_accepted(tmp_path: Path) -> None:
     benchmark = '#include "klat.h"\n#include "sync/sync.h"\n#include "queue.h"\n'
     function = "{\n" + "\n" * (FUNCTION_LINES - 2) + "}\n"
     files = {"lib/run/run.c": '#include "base/base.h"\n' + function, "pipes/pipes.c": benchmark}

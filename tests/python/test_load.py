@@ -64,7 +64,7 @@ def test_a_load_does_not_outlive_a_killed_runner(klat: Klat) -> None:
     wait_for(lambda: not any(map(is_running, pids)), "the load to end")
 
 
-def test_a_load_that_ends_early_is_told_and_stops_the_session(klat: Klat) -> None:
+def test_a_load_that_ends_early_stops_the_session(klat: Klat) -> None:
     load = "while ! test -e go; do sleep 0.02; done; echo out of memory >&2; exit 7"
     started = klat.start("run", "pipes", "--runs", "200", "--load", load, *SLOW)
     wait_for(lambda: len(klat.starts()) >= 2, "the second run")

@@ -61,7 +61,7 @@ def test_summary_shows_the_evidence_in_place_of_figures(
     assert "2 runs: 1 ok, 1 disturbed" in out
 
 
-def test_a_sweep_without_numbers_is_no_table(new_session: NewSession, klat: Klat) -> None:
+def test_a_sweep_without_numbers_has_no_table(new_session: NewSession, klat: Klat) -> None:
     writer = new_session(**EMULATED)
     for responders in (1, 2, 79):
         without_number(writer, params=FLUSH.replace("79", str(responders)))
@@ -99,7 +99,7 @@ def pair(new_session: NewSession, **mode: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
-def test_compare_leaves_out_what_is_not_measurable_and_says_so(
+def test_compare_names_metrics_that_are_not_measurable(
     new_session: NewSession, klat: Klat, form: str
 ) -> None:
     sides = pair(new_session, **COUNTED)
@@ -121,7 +121,7 @@ def test_compare_of_nothing_measurable_is_not_comparable(
 
 
 @pytest.mark.parametrize("form", ["junit", "ktap"])
-def test_test_cases_of_what_is_not_measurable_are_skipped(
+def test_metrics_that_are_not_measurable_are_skipped_test_cases(
     new_session: NewSession, klat: Klat, tmp_path: Path, form: str
 ) -> None:
     file = tmp_path / "cases"

@@ -257,7 +257,7 @@ def test_holes_in_the_numbering_are_lost_packets(machines: Machines) -> None:
     assert evidence(result)["lost"] >= 500
 
 
-def test_packets_that_preempt_nobody_are_not_measured(machines: Machines) -> None:
+def test_packets_without_a_preemption_are_not_measured(machines: Machines) -> None:
     """Of ten that come at once, most find the reader still busy with the first."""
     result = machines.measure([[sys.executable, "-c", BURST_SENDER]])
     assert result["metrics"][0]["n"] == 500
@@ -465,7 +465,7 @@ def test_the_client_never_sends_before_the_time(listener: socket.socket) -> None
     assert time.monotonic() - begun >= 49 * 0.002
 
 
-def test_the_client_tells_of_refusals(listener: socket.socket) -> None:
+def test_the_client_reports_refusals(listener: socket.socket) -> None:
     port = str(listener.getsockname()[1])
     listener.close()
     done = command(CLIENT, "--to", "127.0.0.1", "--port", port, "--count", "20")

@@ -23,7 +23,7 @@ def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "
 
 
 @pytest.mark.parametrize("busy, told", [(9_000, False), (11_000, True), (-5_000, False)])
-def test_more_than_a_twentieth_is_told(tmp_path: Path, busy: int, told: bool) -> None:
+def test_more_than_a_twentieth_is_a_warning(tmp_path: Path, busy: int, told: bool) -> None:
     assert bool(other_work([session(tmp_path / "a", busy)])) is told
 
 
@@ -33,7 +33,9 @@ def test_the_share_is_of_all_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runs, told", [(10, False), (1000, True)])
-def test_what_the_clock_cannot_resolve_is_not_told(tmp_path: Path, runs: int, told: bool) -> None:
+def test_less_than_the_clock_resolves_is_not_a_warning(
+    tmp_path: Path, runs: int, told: bool
+) -> None:
     """One run errs by 20 ms; many of them together by less."""
     assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is told
 

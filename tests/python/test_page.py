@@ -79,7 +79,7 @@ def page_of(klat: Klat, tmp_path: Path) -> Pages:
     return make
 
 
-def test_the_page_says_what_the_terminal_says_and_shows_every_figure(
+def test_the_page_has_the_verdict_of_the_text_and_every_figure(
     side: SideWriter, klat: Klat, page_of: Pages
 ) -> None:
     stock, rt = side("stock"), side("rt", 1.2, **RT)
@@ -170,7 +170,7 @@ def test_labels_and_names_are_text_whatever_they_hold(side: SideWriter, page_of:
     assert "pipes p<q> mode=<u>\"'" in page.text
 
 
-def test_what_is_refused_is_named_and_not_drawn(side: SideWriter, page_of: Pages) -> None:
+def test_a_refused_comparison_is_named_and_not_drawn(side: SideWriter, page_of: Pages) -> None:
     rt = side("rt", 1.2, **RT, cpu_model="Another CPU")
     status, page = page_of(side("stock"), rt)
     assert status == 4
@@ -205,7 +205,7 @@ def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
     assert page.count("figure") == 1
 
 
-def test_a_page_that_cannot_be_written_is_told_and_leaves_what_was_there(
+def test_an_unwritable_page_is_an_error_and_changes_nothing(
     side: SideWriter, klat: Klat, tmp_path: Path
 ) -> None:
     stock, rt = side("stock"), side("rt", **RT)

@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_program(program: str) -> None:
     assert known == {name: defaults.get(name) for name in known}
 
 
-def test_what_differs_between_settings_is_shown_even_at_its_default() -> None:
+def test_a_swept_parameter_is_shown_even_at_its_default() -> None:
     params = "bytes=1;wait=epoll;iterations=500"
     assert parameters("pipes", params) == {"wait": "epoll"}
     others = ["bytes=100;wait=epoll;iterations=500"]

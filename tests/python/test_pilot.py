@@ -92,7 +92,7 @@ def test_a_few_boots_are_planned_with_caution(new_session: NewSession, klat: Kla
     assert found["cautious"]["boots"] > found["effort"]["boots"]
 
 
-def test_one_boot_is_said_not_to_tell(new_session: NewSession, klat: Klat) -> None:
+def test_one_boot_shows_no_variation_between_boots(new_session: NewSession, klat: Klat) -> None:
     status, out, _ = klat("plan", pilot(new_session, boots=1))
     assert status == 3
     assert "does not show the variation between boots" in words(out)
@@ -114,7 +114,7 @@ def test_boots_of_one_run_count_all_variation_as_the_boots(
     assert any("boots of one run" in note for note in found["cannot_know"])
 
 
-def test_a_change_that_drowns_is_said_to(new_session: NewSession, klat: Klat) -> None:
+def test_a_change_below_the_noise_has_no_plan(new_session: NewSession, klat: Klat) -> None:
     status, out, _ = klat("plan", pilot(new_session, boot=0.5), "--change", "2.1%")
     assert status == 3 and "no number of boots up to 1,000 would do" in out
 
@@ -135,7 +135,7 @@ def test_a_change_below_the_counters_steps_is_not_promised(
     assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
 
 
-def test_what_the_steps_hide_keeps_no_other_metric_from_being_planned(
+def test_a_metric_too_coarse_to_plan_does_not_stop_the_others(
     new_session: NewSession, klat: Klat
 ) -> None:
     draw = np.random.default_rng(5)
@@ -158,9 +158,7 @@ def unknown(out: str, noun: str) -> str:
     return " ".join(found[1].split())
 
 
-def test_what_a_pilot_does_not_tell_is_said_to_be_unknown(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_a_pilot_without_the_figure_has_no_plan(new_session: NewSession, klat: Klat) -> None:
     path = pilot(new_session, boots=1, runs=1)
     status, out, _ = klat("plan", path)
     assert status == 3 and unknown(out, "boot").startswith("one run;")
@@ -284,7 +282,7 @@ def test_blocks_are_planned_from_either_session_with_the_time_of_turns(
     assert found["cautious"]["seconds"] >= effort["seconds"]
 
 
-def test_planned_blocks_are_told_as_ab_takes_them(new_session: NewSession, klat: Klat) -> None:
+def test_planned_blocks_are_given_in_options_of_ab(new_session: NewSession, klat: Klat) -> None:
     a, _ = taken_in_turns(new_session)
     status, out, err = klat("plan", a)
     assert (status, err) == (0, "")
@@ -318,7 +316,7 @@ def test_blocks_that_differ_by_less_than_a_step_promise_nothing_below_it(
     assert told(klat, a, "--change", "5%")["effort"]["blocks"] == 6
 
 
-def test_what_blocks_do_not_tell_is_said_to_be_unknown(new_session: NewSession, klat: Klat) -> None:
+def test_blocks_without_the_figure_have_no_plan(new_session: NewSession, klat: Klat) -> None:
     one, _ = taken_in_turns(new_session, blocks=1)
     status, out, _ = klat("plan", one)
     assert status == 3 and "in turns: 1 block;" in out
@@ -340,7 +338,7 @@ def test_of_several_sessions_that_took_turns_one_has_to_be_named(
     assert klat("plan", a)[0] == 0
 
 
-def test_what_one_setting_alone_has_is_named(new_session: NewSession, klat: Klat) -> None:
+def test_a_metric_of_one_setting_is_named_as_left_out(new_session: NewSession, klat: Klat) -> None:
     a, b = taken_in_turns(new_session)
     again(b).run({"wakeup": [500] * 20}, benchmark="cv", order=99, run=1)
     status, out, _ = klat("plan", a)

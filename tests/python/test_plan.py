@@ -125,13 +125,13 @@ def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> N
         "../etc.passwd=1",
     ],
 )
-def test_a_sweep_that_cannot_be_meant_is_refused(text: str) -> None:
+def test_a_malformed_sweep_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="."):
         plan_csv.parse_sweep(text)
 
 
 @pytest.mark.parametrize("text", ["timer", "timer.period=", "timer.quiet", "x y.z=1"])
-def test_an_option_that_cannot_be_meant_is_refused(text: str) -> None:
+def test_a_malformed_option_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="."):
         plan_csv.parse_option(text)
 
@@ -152,7 +152,7 @@ def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own() -> Non
     ]
 
 
-def test_what_is_said_of_one_benchmark_comes_before_what_is_said_of_all() -> None:
+def test_an_option_of_one_benchmark_overrides_that_of_all() -> None:
     options = [plan_csv.parse_option("timer.iterations=9"), plan_csv.parse_option("all.policy=rr")]
     sets = plan_csv.parameter_sets(["pipes", "timer"], {"iterations": "100"}, options)
     assert sets == [

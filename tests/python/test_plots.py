@@ -54,7 +54,7 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
         assert np.mean(ordered >= value) == pytest.approx(10**-nines)
 
 
-def test_bins_are_multiples_of_the_counters_step_so_that_there_is_no_comb() -> None:
+def test_bins_are_multiples_of_the_counters_step() -> None:
     values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
     values[7] += 1  # one sample off the grid must not hide it
     step = granularity(CountedValues.of([values]))
@@ -246,7 +246,7 @@ def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
 
 
 @needs_gnuplot
-def test_a_cut_samples_file_spares_the_other_figures(
+def test_a_cut_samples_file_does_not_stop_the_other_figures(
     writer: SyntheticSession, klat: Klat, tmp_path: Path
 ) -> None:
     fill(writer)

@@ -94,7 +94,7 @@ def runs_of_figures(stock: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("second", ALIKE)
-def test_what_compare_takes_for_one_side_is_one_figure(
+def test_sessions_that_compare_combines_are_one_figure(
     boot: Boot, stock: Path, second: dict[str, Any]
 ) -> None:
     boot(1), boot(2, **second)
@@ -102,7 +102,7 @@ def test_what_compare_takes_for_one_side_is_one_figure(
 
 
 @pytest.mark.parametrize("second", REFUSED + OTHER)
-def test_what_compare_refuses_within_a_side_is_in_no_common_figure(
+def test_sessions_that_compare_refuses_are_separate_figures(
     boot: Boot, stock: Path, klat: Klat, second: dict[str, Any]
 ) -> None:
     boots = boot(1), boot(2, **second)
@@ -120,7 +120,7 @@ def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot: Boot, sto
     assert [label.boots for label in labels] == [3, 3]
 
 
-def test_the_summary_tells_pools_of_a_label_apart(boot: Boot, stock: Path, klat: Klat) -> None:
+def test_the_summary_separates_the_pools_of_a_label(boot: Boot, stock: Path, klat: Klat) -> None:
     boot(1, facts={"load": "populate"})
     boot(2)
     status, out, _ = klat("summary", stock)
@@ -143,9 +143,7 @@ def test_the_summary_names_the_load_of_a_label_that_has_one(
     assert "under     load: populate" in out and "apart" not in out
 
 
-def test_settings_that_differ_in_what_they_obtained_name_it(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_settings_on_different_cpus_name_them(boot: Boot, stock: Path, klat: Klat) -> None:
     boot(1), boot(2, row={"cpus": "writer=0;reader=1"})
     out = klat("summary", stock)[1]
     assert "cpus=writer=1/reader=0" in out and "cpus=writer=0/reader=1" in out
@@ -346,7 +344,7 @@ def test_a_state_that_one_side_alone_is_often_in_stays_open(
     assert f"sleepers were woken by interrupt in {'BASE' if swapped else 'NEW'} alone" in out
 
 
-def test_sides_without_a_common_state_are_compared_and_it_is_said(boot: Boot, klat: Klat) -> None:
+def test_sides_without_a_common_state_are_compared_with_a_note(boot: Boot, klat: Klat) -> None:
     """A kernel that polls while idle is faster by that, and that is what is compared."""
     against = compared(klat, *labels_woken(boot, [100, 100], [0, 0]))
     assert ratios(against) == pytest.approx([0.2], abs=0.01)
@@ -416,7 +414,7 @@ def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(
     assert "2 kinds that compare does not pool (load: none | load: populate)" in err
 
 
-def test_a_plan_tells_boots_by_metric_and_leaves_out_runs_of_another_state(
+def test_a_plan_counts_boots_by_metric_and_leaves_out_other_states(
     boot: Boot, stock: Path, klat: Klat
 ) -> None:
     for number in range(1, 5):

@@ -83,7 +83,7 @@ def test_an_edge_that_is_only_somewhat_long_or_short_is_found(
     assert found.typical == pytest.approx(share, abs=0.01)
 
 
-def test_samples_that_are_all_alike_say_nothing() -> None:
+def test_equal_samples_have_no_standout() -> None:
     same = Order.of(np.full(500, 340, dtype=np.uint64))
     assert standouts([same] * 100) == []
 
@@ -98,7 +98,7 @@ def test_a_place_that_hardly_changes_its_sample_is_left_out(
     assert len(standouts([Order.of(samples)] * 20)) == found
 
 
-def test_too_little_is_no_evidence() -> None:
+def test_too_few_runs_have_no_standout() -> None:
     assert standouts([]) == []
     assert standouts(drawn(1, 1, [500], lengthen(-1))) == []
     assert standouts(drawn(1, 2, [500], lengthen(7))) == []
@@ -148,7 +148,7 @@ def test_the_summary_warns_of_a_place_that_stands_out(new_session: NewSession, k
     assert said.startswith("round_trip: sample 43 is the longest")
 
 
-def test_the_summary_says_nothing_of_chance_and_of_what_was_injected(
+def test_the_summary_does_not_warn_of_chance_or_of_an_injection(
     new_session: NewSession, klat: Klat
 ) -> None:
     assert warnings(klat, written(new_session, "a/1", None)) == ""

@@ -95,7 +95,7 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal: bool, t
     assert len(lines) == 20
 
 
-def test_the_time_left_counts_what_is_left_of_each_benchmark() -> None:
+def test_the_time_left_is_estimated_per_benchmark() -> None:
     left = progress.TimeLeft({"pipes": 10, "tlbflush": 20})
     for _ in range(10):
         left.ran("pipes", 1)

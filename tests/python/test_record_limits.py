@@ -66,7 +66,7 @@ def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
     assert len(said.removeprefix(str(writer.path))) < 250 and said.isprintable()
 
 
-def test_what_earlier_versions_did_not_write_and_newer_ones_may_is_no_fault(
+def test_missing_and_unknown_fields_of_other_versions_are_accepted(
     new_session: NewSession,
 ) -> None:
     writer = new_session(future={"a": [1, {"b": None}]}, another=10**30)
@@ -98,7 +98,7 @@ def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
         read_session(writer.path)
 
 
-def test_text_that_is_no_unicode_is_read_with_escapes(new_session: NewSession) -> None:
+def test_invalid_utf8_is_read_with_escapes(new_session: NewSession) -> None:
     writer = new_session(label="ø\udcff")
     assert read_session(writer.path).label == "ø\\udcff"
 
@@ -227,7 +227,7 @@ def test_the_largest_values_of_all_columns_are_read(writer: SyntheticSession) ->
     assert {name: getattr(session.rows[0], name) for name in most} == most
 
 
-def test_many_kinds_of_damage_are_told_in_few_lines(writer: SyntheticSession) -> None:
+def test_many_kinds_of_damage_are_reported_in_few_lines(writer: SyntheticSession) -> None:
     filled(writer)
     for number in range(3, 60):
         writer.run({"round_trip": SAMPLES}, order=f"x{number}")
@@ -256,7 +256,7 @@ def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
         plan_csv.from_csv(f"{text}{line}\n")
 
 
-def test_a_plan_that_is_no_text_is_refused(writer: SyntheticSession) -> None:
+def test_a_plan_that_is_not_text_is_refused(writer: SyntheticSession) -> None:
     import hashlib
 
     (writer.path / "plan.csv").write_bytes(b"\xff")

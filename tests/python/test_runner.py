@@ -143,7 +143,7 @@ def test_programs_start_with_signals_as_usual(tmp_path: Path) -> None:
         ("crash", "ok", 1),
     ],
 )
-def test_the_exit_status_tells_the_worst_outcome(
+def test_the_exit_status_is_that_of_the_worst_outcome(
     klat: Klat, pipes: str, cv: str, status: int
 ) -> None:
     done = klat(
@@ -251,7 +251,7 @@ def test_an_unwritable_output_is_refused_in_one_line(klat: Klat, output: str) ->
     assert "Traceback" not in done.stderr
 
 
-def test_a_disk_too_full_for_the_plan_is_told_in_one_line(klat: Klat) -> None:
+def test_a_disk_too_full_for_the_plan_is_one_line(klat: Klat) -> None:
     small = klat.directory / "small"
     small.mkdir()
     script = 'mount -t tmpfs -o size=16k klat "$1" && shift && exec "$@"'
@@ -281,7 +281,7 @@ def test_a_disk_too_full_for_the_plan_is_told_in_one_line(klat: Klat) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as under sudo")
-def test_what_is_made_under_sudo_belongs_to_the_caller(klat: Klat) -> None:
+def test_new_files_under_sudo_belong_to_the_caller(klat: Klat) -> None:
     (klat.directory / "results").mkdir()
     more = {"SUDO_UID": "65534", "SUDO_GID": "65533"}
     klat("run", "pipes", "--runs", "1", "--load", "sleep 60", more=more)

@@ -132,7 +132,7 @@ def test_failed_and_skipped_runs_complete_their_place(writer: SyntheticSession) 
     assert read_session(writer.path).completed_orders() == {1, 2}
 
 
-def test_an_unknown_column_is_said_and_the_rest_read(writer: SyntheticSession) -> None:
+def test_an_unknown_column_is_named_and_the_rest_is_read(writer: SyntheticSession) -> None:
     writer.run({"round_trip": SAMPLES})
     lines = writer.runs_csv.read_text().splitlines()
     rewritten = [lines[0].replace(",check", ",colour,check")]

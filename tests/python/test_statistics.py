@@ -104,7 +104,7 @@ def test_constants_have_no_autocorrelation(value: float) -> None:
     assert effective_size(np.full(100, value)) == 100
 
 
-def test_alternation_is_no_licence_for_more_than_n() -> None:
+def test_alternation_does_not_raise_the_effective_size_above_n() -> None:
     assert effective_size(np.array([1.0, 2.0] * 50)) == 100
 
 

@@ -116,9 +116,7 @@ def test_a_session_is_recorded_with_each_combination(klat: Klat, streams: Stream
 
 
 @pytest.mark.parametrize("streams", [Streams("closed", "full", "open")], ids=str)
-def test_both_sessions_of_ab_are_told_where_their_paths_cannot_be_printed(
-    klat: Klat, streams: Streams
-) -> None:
+def test_both_paths_of_ab_go_to_stderr_if_stdout_is_full(klat: Klat, streams: Streams) -> None:
     words = ("ab", "--a", "x", "--b", "y", "--blocks", "1", "--runs-per-block", "1", "pipes")
     done = start(klat, streams, *words)
     assert done.returncode == 0, done.stderr

@@ -164,7 +164,7 @@ def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
     assert [s.statuses.total() for s in label.settings] == [6]
 
 
-def test_sessions_of_a_label_are_pooled_and_their_boots_told(
+def test_sessions_of_a_label_are_pooled_and_their_boots_counted(
     new_session: NewSession, klat: Klat, tmp_path: Path
 ) -> None:
     fill(new_session("stock/1"))
@@ -174,9 +174,7 @@ def test_sessions_of_a_label_are_pooled_and_their_boots_told(
     assert "8 runs of 630 samples" in out
 
 
-def test_one_run_of_few_samples_prints_what_it_supports(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_one_run_of_few_samples_has_no_p99(writer: SyntheticSession, klat: Klat) -> None:
     writer.run({"round_trip": stepped(5_200, n=60)})
     status, out, _ = klat("summary", writer.path)
     _, stdev, median, p99, maximum = figures(out, "round_trip", "ticks")
@@ -272,7 +270,7 @@ def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
         ((0, 1), "invalid", "needs at least two counts"),
     ],
 )
-def test_a_sweep_says_what_it_cannot_tell(
+def test_a_sweep_names_what_it_lacks(
     writer: SyntheticSession, klat: Klat, counts: tuple[int, ...], status: str, said: str
 ) -> None:
     for count, of in zip(counts, ("ok", status)):
@@ -316,9 +314,7 @@ def test_the_medians_interval_is_given_within_one_boot_only(
     assert interval() == ""
 
 
-def test_verify_accepts_what_is_recorded_and_names_what_is_not(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_verify_names_a_row_that_its_samples_refute(writer: SyntheticSession, klat: Klat) -> None:
     fill(writer)
     status, _, err = klat("summary", writer.path, "--verify")
     assert status == 0 and "verified 4 rows" in err
@@ -337,7 +333,9 @@ def test_verify_fails_for_edited_rows(writer: SyntheticSession, klat: Klat) -> N
     assert status == 1 and "1 damaged row" in err
 
 
-def test_a_cut_samples_file_spares_what_is_whole(writer: SyntheticSession, klat: Klat) -> None:
+def test_a_cut_samples_file_does_not_hide_other_benchmarks(
+    writer: SyntheticSession, klat: Klat
+) -> None:
     fill(writer)
     writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(b"\x00" * 80)
@@ -348,7 +346,7 @@ def test_a_cut_samples_file_spares_what_is_whole(writer: SyntheticSession, klat:
     assert figures(out, "handoff", "ticks")[2] == "8,000"
 
 
-def test_what_was_ignored_is_said_beside_the_figures(writer: SyntheticSession, klat: Klat) -> None:
+def test_ignored_rows_are_named_on_stderr(writer: SyntheticSession, klat: Klat) -> None:
     fill(writer)
     with writer.runs_csv.open("ab") as out_file:
         out_file.write(b"\x00\xffnan,torn")

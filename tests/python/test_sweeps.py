@@ -60,7 +60,7 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer: Synthetic
     assert "locked" not in values(times)
 
 
-def test_what_follows_from_the_option_belongs_to_it(writer: SyntheticSession) -> None:
+def test_a_parameter_that_follows_from_the_axis_is_no_line(writer: SyntheticSession) -> None:
     for count, place in ((1, "one-cpu"), (2, "same-llc"), (3, "same-llc")):
         point(writer, f"threads={count};cpus={'0,' * count}1", 1_000 * count, placement=place)
     (sweep,) = found(writer.path)
@@ -84,7 +84,7 @@ def test_runs_that_do_not_count_are_in_no_sweep(writer: SyntheticSession) -> Non
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_the_number_of_iterations_is_no_axis(writer: SyntheticSession) -> None:
+def test_the_number_of_iterations_is_not_an_axis(writer: SyntheticSession) -> None:
     for count in (500, 1_000):
         point(writer, f"size=1;iterations={count};warmup=50", 1_000)
     assert found(writer.path) == []
@@ -115,7 +115,7 @@ def crossing_session(writer: SyntheticSession, noise: int) -> None:
             point(writer, f"idle={idle};spin={spin}", base - noise, base, base + noise)
 
 
-def test_where_two_lines_change_places_is_told(writer: SyntheticSession) -> None:
+def test_a_crossing_of_two_lines_is_found(writer: SyntheticSession) -> None:
     crossing_session(writer, 26)
     (sweep,) = found(writer.path)
     (crossing,) = crossings(sweep)
@@ -123,7 +123,7 @@ def test_where_two_lines_change_places_is_told(writer: SyntheticSession) -> None
     assert (crossing.high.name, crossing.since) == ("0", 10_000)
 
 
-def test_a_change_of_places_within_the_noise_is_not_told(writer: SyntheticSession) -> None:
+def test_a_crossing_within_the_noise_is_not_found(writer: SyntheticSession) -> None:
     crossing_session(writer, 700)
     for idle in (1_000, 3_000, 10_000, 30_000):
         point(writer, f"idle={idle};spin=0", 26_000)
@@ -131,7 +131,7 @@ def test_a_change_of_places_within_the_noise_is_not_told(writer: SyntheticSessio
     assert crossings(sweep) == []
 
 
-def test_a_change_of_places_within_the_variation_of_boots_is_not_told(
+def test_a_crossing_within_the_variation_of_boots_is_not_found(
     new_session: NewSession,
 ) -> None:
     # Of each boot every run is alike, and in two of three boots the lines change places.
@@ -262,7 +262,7 @@ def test_zero_has_a_place_on_a_logarithmic_axis(writer: SyntheticSession) -> Non
     assert any("'0' " in command for command in figure.commands)
 
 
-def test_more_lines_than_can_be_told_apart_are_several_figures(writer: SyntheticSession) -> None:
+def test_more_lines_than_colours_are_several_figures(writer: SyntheticSession) -> None:
     for size in (1, 2):
         for kind in range(13):
             point(writer, f"size={size};kind=k{kind}", 2_600)

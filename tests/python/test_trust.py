@@ -47,7 +47,7 @@ def resume(klat: Klat, session: Path, *words: str, caller: int | None = None) ->
 
 
 @pytest.mark.parametrize(("name", "bits"), [("", 0o777), ("run.json", 0o775), ("run.json", None)])
-def test_what_another_user_owns_or_can_write_is_refused(
+def test_a_session_that_another_user_can_write_is_refused(
     klat: Klat, session: Path, name: str, bits: int | None
 ) -> None:
     if bits is None:

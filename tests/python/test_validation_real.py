@@ -118,7 +118,7 @@ def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
     assert "| 1 | held | pipes | n/a | n/a | not judged" in "\n".join(markdown(unjudged, "make"))
 
 
-def test_time_that_is_over_too_early_is_told(new_session: NewSession) -> None:
+def test_too_few_comparisons_are_noted(new_session: NewSession) -> None:
     (alike,) = cut(sides(new_session, 8), 8)
     plan = replace(Plan(), itself=3, delayed=2)
     few = Itself({}, [False, False])
@@ -140,7 +140,7 @@ def test_an_experiment_is_taken_by_klat_ab(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "out").exists() and not taker.time_for(0)
 
 
-def test_an_experiment_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_experiment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
     failing = Experiment(Setting("a", "/no/such"), Setting("b"), ("pipes",), 1)
     with pytest.raises(KlatError, match="status 2: .*there is no command '/no/such'"):
@@ -175,7 +175,7 @@ def test_the_helper_passes_exit_statuses_on(helper: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("5",), ("x", "true"), ("-1", "true"), ("4096", "true")])
-def test_the_helper_refuses_what_is_no_number_of_instructions(
+def test_the_helper_refuses_a_wrong_number_of_instructions(
     helper: Path, words: tuple[str, ...]
 ) -> None:
     done = delayed(helper, *words)

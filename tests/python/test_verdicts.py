@@ -130,7 +130,7 @@ def test_the_interval_of_one_boot_each_is_that_of_its_runs() -> None:
     assert width == pytest.approx(2 * 2 * math.sqrt(2) * spread, rel=0.5)
 
 
-def test_drifting_runs_of_one_boot_tell_less() -> None:
+def test_a_drift_of_runs_widens_the_interval_of_one_boot() -> None:
     drift = tuple(8.5 + 0.001 * i + 0.0001 * (i % 2) for i in range(40))
     shuffled = tuple(np.random.default_rng(1).permutation(drift))
     widths = []
@@ -151,7 +151,7 @@ def test_one_run_each_has_the_interval_of_its_samples_and_no_verdict() -> None:
     assert bare.interval is None and bare.ratio == pytest.approx(1.2)
 
 
-def test_what_the_granularity_can_hide_is_not_claimed() -> None:
+def test_a_difference_within_the_granularity_is_inconclusive() -> None:
     coarse = replace(constant(340), resolution=-math.log1p(-13 / 340))
     (found,) = judge([(coarse, replace(constant(366), resolution=coarse.resolution))], RULES)
     assert found.verdict is Verdict.INCONCLUSIVE and found.reason == GRANULAR
@@ -176,7 +176,7 @@ def test_many_comparisons_ask_for_more_evidence() -> None:
     assert shares.p_adjusted <= among.p_adjusted
 
 
-def test_pairs_cancel_what_their_halves_share() -> None:
+def test_pairs_cancel_a_common_shift() -> None:
     draw = np.random.default_rng(3)
     base, new = [], []
     for block in range(8):
@@ -220,7 +220,7 @@ def inconclusive(base: Observed, new: Observed) -> Judgement:
     return found
 
 
-def test_what_would_settle_it_settles_it() -> None:
+def test_the_number_of_boots_that_would_settle_it_does() -> None:
     found = inconclusive(side(5, 4, boot=0.02), side(8, 4, boot=0.02, ratio=1.05))
     assert found.verdict is Verdict.INCONCLUSIVE and found.settle and found.settle.units
     assert found.settle.units > 4
@@ -256,7 +256,7 @@ def test_few_pairs_that_would_settle_it_settle_it() -> None:
     assert 0.75 < hits / 400 < 0.9 and found.settle.units < 14
 
 
-def test_more_runs_settle_what_only_the_noise_of_runs_leaves_open() -> None:
+def test_more_runs_settle_noise_between_runs() -> None:
     shifts = (-0.08, 0.0, 0.08, -0.08, 0.08, 0.0)
     noisy = Observed(tuple(Unit(str(i), (8.7, 8.3 + x)) for i, x in enumerate(shifts)))
     found = inconclusive(noisy, noisy)

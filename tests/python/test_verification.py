@@ -67,7 +67,7 @@ def forged(writer: SyntheticSession) -> SyntheticSession:
     return writer
 
 
-def test_a_run_that_its_samples_refute_is_left_out_with_all_its_rows_and_told(
+def test_a_run_with_a_refuted_row_is_left_out(
     new_session: NewSession,
 ) -> None:
     writer = forged(new_session())
@@ -145,7 +145,7 @@ def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
     assert f"not verified: the samples of {count} cannot be read" in problem
 
 
-def test_a_row_of_many_samples_is_told_without_reading_them_at_once(
+def test_a_refuted_row_of_many_samples_is_named_without_reading_them_at_once(
     writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_TOLD", 500)
