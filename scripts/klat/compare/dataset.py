@@ -236,7 +236,7 @@ class Dataset:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """For sessions that may be pooled only."""
+        """Only for sessions that may be pooled."""
         return grouped_settings(self.sources)
 
     @property

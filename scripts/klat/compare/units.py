@@ -25,8 +25,8 @@ class SideUnits:
 
 
 def side_units(base: Dataset, new: Dataset) -> SideUnits:
-    """Boots, unless both sides declare that they took turns. Then blocks are pairs if the sides share
-    their boots, else boots that follow each other are."""
+    """Boots, unless both sides declare that they took turns. Then the pairs are blocks if the sides
+    share their boots, else boots that follow each other."""
     shared = set(base.boot_ids) & set(new.boot_ids)
     same_boots = set(base.boot_ids) == set(new.boot_ids)
     subject = "setting" if shared else "kernel"
