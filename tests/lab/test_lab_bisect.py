@@ -182,7 +182,7 @@ def test_good_and_bad_of_another_qemu_than_is_here_are_refused(lab: Lab, qemu: s
 def test_sessions_that_are_not_of_the_lab_are_refused(lab: Lab) -> None:
     sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
     (sessions[0] / "run.json").write_text("{}")
-    assert "is no session of klat lab" in refused(lab, "good", "bad")
+    assert "is not a session of klat lab" in refused(lab, "good", "bad")
 
 
 @pytest.mark.parametrize(("load", "ends"), [("none", ""), ("fork", "-fork")])
@@ -233,7 +233,7 @@ def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
 def test_a_program_that_was_built_anew_since_is_refused(lab: Lab) -> None:
     programs = {"pipes": "another", "load": ""}
     record(lab.results, planned(lab, loads=("none",), programs=programs), all="m")
-    assert "pipes was built anew since" in refused(lab, "good", "bad")
+    assert "pipes was rebuilt since" in refused(lab, "good", "bad")
 
 
 def test_good_and_bad_of_different_builds_are_refused(lab: Lab) -> None:

@@ -145,7 +145,7 @@ def test_boots_that_would_not_be_like_those_that_are_there_are_refused(
     machine.write_text(json.dumps(facts))
     done = klat("lab", "run", "--resume", kept, cwd=tmp_path)
     assert done.returncode == 2
-    assert "an experiment is of one; begin another" in done.stderr.splitlines()[-1]
+    assert "start a new experiment" in done.stderr.splitlines()[-1]
     assert list((output / "lab-rt").iterdir()) == [kept]
 
 

@@ -350,7 +350,7 @@ def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(
         file.write(b"another")
     done = lab("run", "--resume", lab.results)
     assert done.returncode == 2
-    assert "pipes was built anew since" in one_line(done)
+    assert "pipes was rebuilt since" in one_line(done)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,10 @@ def test_an_experiment_whose_record_was_edited_is_not_resumed(
 
 
 def test_what_no_lab_began_is_not_resumed(lab: Lab, tmp_path: Path) -> None:
-    for path, why in ((tmp_path, "began no session in it"), (tmp_path / "no", "no such directory")):
+    for path, why in (
+        (tmp_path, "holds no session of klat lab run"),
+        (tmp_path / "no", "no such directory"),
+    ):
         done = lab("run", "--resume", path)
         assert done.returncode == 2
         assert why in one_line(done)

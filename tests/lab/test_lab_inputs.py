@@ -236,7 +236,8 @@ def test_where_nothing_can_be_recorded_nothing_is_booted(
     done = lab("run", "--kernel", f"a={planted.kernel(tmp_path / 'k')}", "pipes")
     assert done.returncode == 2
     assert (
-        done.stderr == "klat lab: results: is no directory, so nothing can be recorded in results\n"
+        done.stderr
+        == "klat lab: results: is not a directory, so nothing can be recorded in results\n"
     )
 
 

@@ -42,7 +42,7 @@ def recorded(output: Path, status: str = "ok", reason: str = "", **evidence: int
 def test_a_shootdown_that_reached_all_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert shootdown.tell(recorded(tmp_path))
+    assert shootdown.report(recorded(tmp_path))
     told = capsys.readouterr().out
     assert "4 CPUs: 3 of 3 responders got each of 25 shootdowns" in told
     assert "(at least 25 by the TLB row; of the 20 timed ones at least 20 by" in told
@@ -60,7 +60,7 @@ def test_a_shootdown_that_reached_all_is_told_so(
 def test_a_shootdown_that_did_not_reach_all_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: dict[str, int], told: str
 ) -> None:
-    assert not shootdown.tell(recorded(tmp_path, **evidence))
+    assert not shootdown.report(recorded(tmp_path, **evidence))
     assert told in capsys.readouterr().out
 
 
@@ -68,12 +68,12 @@ def test_a_shootdown_that_did_not_reach_all_is_told_so(
 def test_a_run_that_is_not_to_be_trusted_shows_no_shootdown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str
 ) -> None:
-    assert not shootdown.tell(recorded(tmp_path, status, "not delivered: 2 of 3"))
+    assert not shootdown.report(recorded(tmp_path, status, "not delivered: 2 of 3"))
     assert f"{status}: not delivered: 2 of 3" in capsys.readouterr().out
 
 
 def test_a_run_without_counts_shows_no_shootdown(tmp_path: Path) -> None:
-    assert not shootdown.tell(recorded(tmp_path, expected=0))
+    assert not shootdown.report(recorded(tmp_path, expected=0))
 
 
 @pytest.mark.parametrize(

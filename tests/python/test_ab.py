@@ -144,7 +144,7 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
     [
         (("ab", "pipes"), "two settings"),
         (("ab", "--a", "x", "pipes"), "two settings"),
-        (("ab", "--a", "x", "--b", "x", "pipes"), "tell them apart"),
+        (("ab", "--a", "x", "--b", "x", "pipes"), "distinguish them"),
         ((*TWO, "pipes", "--blocks", "0"), "--blocks"),
         ((*TWO, "pipes", "--a-prefix", "/no/such/command x"), "/no/such/command"),
         ((*TWO, "pipes", "--b-prefix", "'env"), "prefix"),
@@ -183,7 +183,7 @@ def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -
 
 def test_a_prefix_that_runs_nothing_stops_the_session(klat: Klat) -> None:
     done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST, status=1)
-    assert "3 runs in succession failed alike" in done.stderr
+    assert "3 runs in succession failed in the same way" in done.stderr
     assert "nothing was recorded, although true ended with status 0" in done.stderr
     assert not klat.starts() and not list((klat.directory / "results").iterdir())
 

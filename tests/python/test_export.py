@@ -269,7 +269,7 @@ def test_instructions_and_emulated_ticks_are_never_called_a_time(
         assert unit in out
         assert not re.search(r"\bns\b|-ns\b|second|microsec|_ns\b", out)
         if mode == "emulated":
-            assert "its ticks are exported as no time" in err
+            assert "its ticks are not exported as time" in err
 
 
 @pytest.mark.parametrize("form", TEXT)
@@ -284,7 +284,7 @@ def test_only_usable_runs_are_exported_and_the_others_counted(
     session.run(status="error", run=4, reason="no device")
     session.run(status="skipped", run=5, reason="no CPUs")
     after, err = export(klat, form, session.path)
-    assert "left out, for they count in no figure: 1 invalid, 1 error, 1 skipped" in err
+    assert "left out, because they count in no figure: 1 invalid, 1 error, 1 skipped" in err
     if form == "openmetrics":
         before, after = (re.sub(r"(?m)^klat_runs.*\n", "", text) for text in (before, after))
     assert before == after
@@ -356,8 +356,8 @@ def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat
         ("gobench", spoilt.path): "no run counts (1 invalid), so there is nothing to export",
         ("gobench", path, "--metric", "nothing"): "'nothing'; there are round_trip",
         ("gobench", path, "--benchmark", "cv"): "'cv'; there are pipes",
-        ("gobench", path, "--alpha", "1%"): "--alpha is of verdicts, which gobench does not hold",
-        ("junit", path): "take two paths: BASE NEW",
+        ("gobench", path, "--alpha", "1%"): "--alpha goes with verdicts; gobench holds runs",
+        ("junit", path): "give two paths, BASE NEW",
         ("junit", path, tmp_path / "nowhere"): "nowhere: no such directory",
         ("junit", path, path): "is on both sides",
         ("junit", path, path, "--benchmark", "pipes"): "junit takes --metric",

@@ -199,10 +199,10 @@ def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(
 def test_a_wrong_option_is_one_line(new_session: NewSession, klat: Klat) -> None:
     path = pilot(new_session, boots=2)
     for option, value, said in (
-        ("--change", "0", "no share"),
+        ("--change", "0", "between 0 and 1"),
         ("--change", "2%", "within the margin of 2%"),
-        ("--margin", "1", "no share"),
-        ("--power", "1", "no share"),
+        ("--margin", "1", "between 0 and 1"),
+        ("--power", "1", "between 0 and 1"),
         ("--boot-seconds", "-1", "must be a number of seconds"),
         ("--quantile", "max", "--quantile"),
         ("--metric", "speed", "no metric of that name"),

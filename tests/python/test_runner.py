@@ -162,7 +162,7 @@ def test_the_exit_status_is_that_of_the_worst_outcome(
 def test_a_program_that_cannot_work_is_started_three_times(klat: Klat) -> None:
     done = klat("run", "pipes", "--option", "pipes.behave=crash")
     assert len(klat.starts()) == 3
-    assert done.returncode == 1 and "failed alike" in done.stderr
+    assert done.returncode == 1 and "failed in the same way" in done.stderr
 
 
 def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat: Klat) -> None:

@@ -1,4 +1,4 @@
-"""What a user is told in one line instead of a traceback."""
+"""Errors that are shown to the user in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Iterable
 
 
 class KlatError(Exception):
-    """Something that stops a command. The message is one sentence that says what to mend.
-
-    `status` is the exit status that the command ends with: 2, usage or input and output, unless
-    said.
-    """
+    """Something that stops a command. The message is one sentence that says what to mend. `status` is the
+    exit status of the command; 2 stands for usage, input and output."""
 
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
 """Starts a program, waits for it without using the CPU, and ends it with all that it started.
 
-While a program measures, the runner sleeps in one system call, sigtimedwait(), which returns when
-the program ends, when the user asks to stop, or when the time limit is over.
-subprocess.wait(timeout) would poll, and lose up to 50 ms a run.
+While a program measures, the runner sleeps in sigtimedwait(). That returns when the program ends, when the
+user asks to stop, or when the time limit is over. subprocess.wait(timeout) would poll, and add up to 50 ms
+to a run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import TracebackType
 
 _GRACE_SECONDS = 5.0
 _ONE_REQUEST_SECONDS = 0.5
-_POLL_SECONDS = 0.02  # only for what is not a child of ours
-# What Python ignores, or what an ancestor may have had ignored, is as usual again in a program.
+_POLL_SECONDS = 0.02  # only for processes that are no children of klat
+# Python ignores some of these, and an ancestor may ignore others. A program gets the default actions.
 _DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 
 class Signals:
-    """Within it, the signals that end klat or tell of children are waited for, not handled."""
+    """A context in which the signals to stop klat, and SIGCHLD, are blocked and waited for."""
 
     def __init__(self) -> None:
         self._stop: set[int] = set()
@@ -42,7 +42,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        # Ignored ones stay ignored: that is how nohup and `klat run &` in a script work.
+        # A signal that is ignored stays ignored: nohup and `klat run &` in a script rely on it.
         self._stop = {int(s) for s in endings if signal.getsignal(s) != signal.SIG_IGN}
         self._waited = self._stop | {int(signal.SIGCHLD)}
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -65,7 +65,7 @@ class Signals:
         return arrived is not None
 
     def check(self) -> None:
-        """Raise Stopped if that was asked for since."""
+        """Raise Stopped if a signal to stop has arrived."""
         arrived = signal.sigtimedwait(self._stop, 0) if self._stop else None
         if arrived:
             raise Stopped(arrived.si_signo)
@@ -87,14 +87,14 @@ class Process:
         stderr: int | None = None,
         inherit: Sequence[int] = (),
     ) -> None:
-        """Standard streams are /dev/null where no descriptor is given, output always."""
+        """Standard streams are /dev/null unless a descriptor is given; standard output always is."""
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
         for target, given in ((0, stdin), (1, None), (2, stderr)):
             if given is None:
                 actions.append((os.POSIX_SPAWN_OPEN, target, os.devnull, os.O_RDWR, 0))
             else:
                 actions.append((os.POSIX_SPAWN_DUP2, given, target))
-        # Onto itself: that takes the close-on-exec mark away.
+        # dup2() of a descriptor onto itself removes its close-on-exec flag.
         actions.extend((os.POSIX_SPAWN_DUP2, fd, fd) for fd in inherit)
         self.pid = os.posix_spawn(
             arguments[0],
@@ -108,38 +108,37 @@ class Process:
         self.status: int | None = None
 
     def ended(self) -> bool:
-        """Whether it has ended. Not reaped, its group's number cannot be another's."""
+        """Whether it has ended. The process is not reaped, so that no other process gets its number."""
         if self.status is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> int:
-        """Its exit status once ended, or minus the signal that killed it."""
+        """The exit status of the ended process, or minus the signal that killed it."""
         if self.status is None:
             self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.status
 
     def signal_group(self, number: int) -> bool:
-        """False where nothing of the group is left."""
+        """Send a signal. False if no process of the group is left, or none that klat may signal."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
         except PermissionError:
-            # All that is left of it has become another user's, by its own doing (a load that
-            # calls sudo).
+            # Only processes of another user are left, for example of a load that calls sudo.
             return False
         return True
 
     def _gone(self) -> bool:
-        """Whether nothing of the whole group runs any more."""
+        """Whether no process of the group runs any more."""
         if self.status is None and self.ended():
             self.reap()
-        # A group keeps its number while a member is left, so this cannot reach a stranger.
+        # The number of a group is not reused while a member is left.
         return self.status is not None and not (self.signal_group(0) and _group_runs(self.pid))
 
     def end(self, signals: Signals, number: int = signal.SIGTERM) -> int:
-        """Ask the whole group to end; insist after five seconds, or when the user does."""
+        """Signal the group; kill it after five seconds, or when the user asks again. The exit status."""
         self.signal_group(number)
         self.signal_group(signal.SIGCONT)
         begun = time.monotonic()
@@ -156,7 +155,7 @@ class Process:
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a member is more than a zombie, which an idle init may keep for long."""
+    """Whether a process of the group runs. A zombie does not; an idle init may keep it for long."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -178,10 +177,9 @@ def run(
     stderr: int,
     inherit: Sequence[int],
 ) -> int | None:
-    """Run a program to its end: its exit status, minus a signal, None if `seconds` were over.
-
-    Raises Stopped after the program has been ended, OSError where it cannot be started.
-    """
+    """Run a program to its end. Returns its exit status, minus a signal that killed it, or None after
+    `seconds`. Stopped if the user asked to stop; the program has then ended. OSError if it cannot be
+    started."""
     process = Process(arguments, stderr=stderr, inherit=inherit)
     deadline = time.monotonic() + seconds
     try:

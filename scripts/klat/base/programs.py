@@ -15,8 +15,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError, did_you_mean
 
-# What the project exists for, in the order in which it is always shown; a session runs these unless
-# it is told otherwise.
+# The core programs, in the order of every report. A session runs these by default.
 CORE = ("pipes", "cv", "tlbflush", "timer", "network")
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -34,7 +33,7 @@ def in_tree() -> bool:
 
 
 def directory() -> Path:
-    """Where the programs are looked for."""
+    """The directory of the programs."""
     chosen = os.environ.get("KLAT_PROGRAMS")
     if chosen:
         return Path(chosen).absolute()
@@ -50,7 +49,7 @@ def _is_program(path: Path) -> bool:
 
 
 def locate(name: str) -> Path | None:
-    """An executable of that name in the place of programs; `find` tells whether it is a benchmark."""
+    """An executable of that name among the programs. It may be another program than a benchmark: see find()."""
     if not name or not set(name) <= _NAME_CHARACTERS:
         return None
     for candidate in _places(name):
@@ -63,15 +62,13 @@ def _places(name: str) -> tuple[Path, ...]:
     nested, flat = directory() / name / name, directory() / name
     if os.environ.get("KLAT_PROGRAMS"):
         return nested, flat
-    # In a tree a flat one would be this launcher itself.
+    # In a tree, the flat path of `klat` would be the launcher.
     return (nested,) if in_tree() else (flat,)
 
 
 def _is_benchmark(path: Path) -> bool:
-    """Whether the executable is one of klat's: its help speaks of the record.
-
-    Other executables can stand in the same places (a background load, the client of `network`).
-    """
+    """Whether the executable is a benchmark: its help names --record. Other executables can be in the same
+    directories, for example a background load."""
     try:
         answer = subprocess.run(
             [str(path), "--help"],
@@ -98,12 +95,12 @@ def _check_limits(path: Path, error: OSError) -> None:
 
 
 def core() -> list[str]:
-    """Those of the core five that are there."""
+    """The core programs that are built."""
     return [name for name in CORE if locate(name)]
 
 
 def available() -> list[str]:
-    """Every program that is there: the core five first, then the others by name."""
+    """Every program that is built: the core five first, then the others by name."""
     try:
         names = sorted(entry.name for entry in directory().iterdir())
     except OSError as error:
@@ -137,7 +134,7 @@ def require(name: str) -> Path:
 
 
 def unknown(name: str, known: Sequence[str]) -> KlatError:
-    """What to say of a benchmark that is not there."""
+    """The error for a benchmark that does not exist."""
     there = ", ".join(known) or "none is built"
     return KlatError(
         f"there is no benchmark {name!r}{did_you_mean(name, known) or f' (there are: {there})'}"
@@ -145,7 +142,7 @@ def unknown(name: str, known: Sequence[str]) -> KlatError:
 
 
 def execute(path: Path, arguments: list[str]) -> int:
-    """Become that program. Returns only where that failed."""
+    """Replace this process by the program. KlatError if that fails."""
     try:
         os.execv(path, [str(path), *arguments])
     except OSError as error:

@@ -14,9 +14,9 @@ from klat.base.errors import KlatError
 _ABORT = 255  # ends `git bisect run`
 
 _DESCRIPTION = """\
-Boots a kernel, measures one metric, and says whether it is like that of the
-good kernel or that of the bad one: for `git bisect run`, in a kernel's source
-tree, on what `klat lab run` recorded of the two ends.
+Boots a kernel, measures one metric, and says whether the kernel is like the
+good or the bad one. For `git bisect run` in a kernel's source tree. Record the
+good and the bad kernel with `klat lab run` first.
 """
 
 _EPILOG = """\
@@ -60,8 +60,8 @@ def add_parser(actions: Any) -> None:
     actions._parser_class = usual
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
-    add("--bad", type=Path, required=True, metavar="PATH", help="likewise")
-    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="such as pipes.round_trip")
+    add("--bad", type=Path, required=True, metavar="PATH", help="label or session of the lab")
+    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="for example pipes.round_trip")
     add(
         "--statistic",
         choices=("median", "mean", "p90", "p99", "max"),
@@ -91,8 +91,8 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
         raise KlatError(str(error), status=_ABORT) from None
     except OSError as error:
         what = error.strerror or str(error)
-        told = f"{error.filename}: {what}" if error.filename else what
-        raise KlatError(told, status=_ABORT) from None
+        message = f"{error.filename}: {what}" if error.filename else what
+        raise KlatError(message, status=_ABORT) from None
     except Exception:
         # Python's own status would be that of a bad kernel.
         traceback.print_exc()

@@ -54,7 +54,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
         "--all",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="every program there is, as the word 'all'",
+        help="the same as the word 'all'",
     )
 
 
@@ -64,7 +64,7 @@ def named(arguments: argparse.Namespace) -> list[str]:
     if not hasattr(arguments, "all"):
         return typed
     if typed:
-        raise KlatError(f"--all runs every program; name none besides, as {typed[0]}")
+        raise KlatError(f"--all runs every program: leave out {typed[0]}, or --all")
     return ["all"]
 
 
@@ -75,7 +75,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=number(0, 2**63 - 1),
         metavar="N",
-        help="of the order (default: drawn, printed and recorded)",
+        help="seed of the order (default: drawn, printed and recorded)",
     )
     add(
         "--sweep",
@@ -119,21 +119,20 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     add(
         "--load",
         metavar="NAME|COMMAND",
-        help="run beside the whole session; recorded, ended with it; the names are those of"
-        " load/load --list",
+        help="background load for the whole session: a name from load/load --list, or a command",
     )
     add_output(parser)
     add(
         "--pause",
         type=number(0, MOST_PAUSE_MS, "number of milliseconds"),
         metavar="MS",
-        help="between runs (default: 0)",
+        help="pause between runs (default: 0)",
     )
     add(
         "--time-limit",
         type=number(1, MOST_SECONDS, "number of seconds"),
         metavar="S",
-        help="after which a run is ended and counted as failed (default: 120)",
+        help="time after which a run is ended and counted as failed (default: 120)",
     )
     add(
         "--trust",
@@ -166,7 +165,7 @@ def output(arguments: argparse.Namespace) -> Path:
 
 
 def common(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the settings of every session hold, but for label and seed."""
+    """The settings that all sessions have, except label and seed."""
     for name in ("load", "restore", "prefix", "setup"):
         value = getattr(arguments, name, None)
         if value is not None and not value.strip():

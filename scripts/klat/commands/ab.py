@@ -21,7 +21,7 @@ cancels, and says whether B is faster or slower than A.
 _EPILOG = """\
 A setting is what its set-up command makes of the machine (idle states, the
 governor, a sysctl), its prefix (a command that ends in running its arguments:
-taskset, chrt, a seccomp or cgroup wrapper), what the programs are told to do
+taskset, chrt, a seccomp or cgroup wrapper), the options of the programs
 (--a-option, --b-option), or several of these. The set-up command is run by sh
 before each turn of that setting, so each has to undo the other's. One that
 fails ends everything, with its message. --restore is run last, by sh, also
@@ -85,21 +85,25 @@ def add_parser(subparsers: Any) -> None:
             default=[],
             type=_session_options.checked(plan_csv.parse_option),
             metavar="BENCHMARK.OPTION[=VALUE]",
-            help=f"as --option, of {name} alone: what is compared, then",
+            help=f"as --option, for {name} alone",
         )
     add(
         "--blocks",
         type=_session_options.number(1, plan_csv.MAX_RUNS),
         metavar="N",
-        help="of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
+        help="blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
     )
     add(
         "--runs-per-block",
         type=_session_options.number(1, plan_csv.MAX_RUNS),
         metavar="N",
-        help="of each parameter set in each turn (default: 5)",
+        help="runs of each parameter set in each turn (default: 5)",
     )
-    add("--restore", metavar="COMMAND", help="run last, whatever the end, to undo the set-ups")
+    add(
+        "--restore",
+        metavar="COMMAND",
+        help="run last, however the session ends, to undo the set-ups",
+    )
     _session_options.add_shared(parser)
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)
@@ -126,7 +130,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     if None in (arguments.a, arguments.b):
         raise KlatError("two settings are needed, --a LABEL and --b LABEL")
     if arguments.a == arguments.b:
-        raise KlatError(f"--a and --b are both {arguments.a!r}; compare could not tell them apart")
+        raise KlatError(f"--a and --b are both {arguments.a!r}; compare could not distinguish them")
     blocks = 10 if arguments.blocks is None else arguments.blocks
     for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
         if given[name] is not None and not given[name].strip():
@@ -150,8 +154,8 @@ def _begin(arguments: argparse.Namespace) -> int:
         raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
     plans = plan_csv.take_turns(sets, blocks, runs, seed)
-    told = [[option.text() for option in options] for options in own]
-    sessions = begin(_session_options.output(arguments), settings, plans, told, sys.argv)
+    texts = [[option.text() for option in options] for options in own]
+    sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
         f" {blocks} blocks, labels {arguments.a} and {arguments.b}, seed {seed},"

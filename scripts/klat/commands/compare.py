@@ -75,12 +75,12 @@ def add_parser(subparsers: Any) -> None:
         type=_time,
         default=(None, False),
         metavar="T",
-        help="count what exceeds it: 50us, 20000ns, 1ms; a bare number where there is no time",
+        help="count samples above it: 50us, 20000ns, 1ms; a bare number for instructions or ticks",
     )
     add(
         "--within-runs",
         action="store_true",
-        help="read every sample, to tell how well single runs tell the quantile",
+        help="read every sample, and print how well single runs resolve the quantile",
     )
     add(
         "--allow",
@@ -113,7 +113,7 @@ def share(text: str) -> float:
     value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no share between 0 and 1, such as 2% or 0.02"
+            f"{text!r} must be between 0 and 1, for example 2% or 0.02"
         )
     return value
 
@@ -130,20 +130,23 @@ def _time(text: str) -> tuple[float, bool]:
     """Nanoseconds, or a bare number; and whether a unit was given."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|)", text, re.ASCII)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 50us, 20000ns or 1ms")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time, for example 50us, 20000ns or 1ms"
+        )
     return float(match[1]) * _NANOSECONDS[match[2]], bool(match[2])
 
 
 def options(args: argparse.Namespace) -> Any:
     from klat.compare.conditions import ALLOWABLE, is_allowable
     from klat.compare.comparison import Options
-    from klat.base.errors import KlatError
+    from klat.base.errors import KlatError, did_you_mean
     from klat.compare.estimands import parse
     from klat.compare.verdicts import Rules
 
     for key in args.allow:
         if not is_allowable(key):
-            raise KlatError(f"--allow {key}: is not one of {', '.join(ALLOWABLE)}")
+            meant = did_you_mean(key, ALLOWABLE) or "; klat compare --help lists them"
+            raise KlatError(f"--allow {key}: is not a condition{meant}")
     try:
         tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))
     except ValueError as error:
@@ -169,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.html import page
 
         environment = page.require()
-    # Rows by the ten thousand, and no cycles among them: looking for some costs a tenth of the time.
+    # The rows hold no cycles. To look for cycles among tens of thousands of rows takes a tenth of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""`klat export`: what was measured, in the formats of other programs."""
+"""`klat export`: sessions and verdicts in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ formats of verdicts; PATH... is BASE NEW [MORE...], as of klat compare:
 {verdicts}
 
 Only usable runs (ok, disturbed) are exported; the others are counted on
-standard error. What is no time (instructions, ticks of an emulator) is called
-by its name; googlebench, which has only times, refuses it. In googlebench and
-pyperf a file holds one label; in hgrm one distribution, and with -o DIR/ each
-goes into a file of its own there. Of verdicts, slower is a failure, same and
-faster pass, all others are skipped with their reason.
+standard error. Instructions, and ticks of an emulator, are exported under these
+names; googlebench refuses them, because it has only times. A file of
+googlebench or pyperf holds one label. A file of hgrm holds one distribution;
+-o DIR/ writes a file for each. The verdict slower is a failure, same and faster
+pass, all others are skipped with their reason.
 
 Exit status: 0 done, whatever the verdicts; 2 usage, or something could not be
-read, written or said in that format.
+read or written, or does not fit the format.
 """
 
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if directory and args.format != "hgrm":
         raise KlatError(f"-o {output}: is a directory; {args.format} is written into one file")
     if output is None and args.format == "parquet" and sys.stdout.isatty():
-        raise KlatError("parquet is binary and would spoil the terminal: name a file by -o")
+        raise KlatError("parquet is binary and would garble the terminal: name a file with -o")
     if args.format in VERDICTS:
         _verdicts(args)
     else:
@@ -113,7 +113,7 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
 
     for name in _JUDGING:
         if getattr(args, name) is not None:
-            raise KlatError(f"--{name} is of verdicts, which {args.format} does not hold")
+            raise KlatError(f"--{name} goes with verdicts; {args.format} holds runs")
     exported = read_runs(args.paths, args.benchmark, args.metric)
     _tell(exported)
     if directory:
@@ -138,10 +138,10 @@ def _tell(exported: ExportedRuns) -> None:
     for line in exported.unmeasurable:
         _say(line)
     if exported.left_out:
-        _say(f"left out, for they count in no figure: {status_counts(exported.left_out)}")
+        _say(f"left out, because they count in no figure: {status_counts(exported.left_out)}")
     for label in exported.labels:
         if label.unit == "ticks" and label.figure_unit != "ns":
-            _say(f"label {label.name}: mode {label.mode}, so its ticks are exported as no time")
+            _say(f"label {label.name}: mode {label.mode}, so its ticks are not exported as time")
     names = [label.name for label in exported.labels]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
@@ -158,9 +158,9 @@ def _verdicts(args: argparse.Namespace) -> None:
     from klat.compare.dataset import read_dataset
 
     if args.benchmark:
-        raise KlatError(f"--benchmark is of runs and samples; {args.format} takes --metric")
+        raise KlatError(f"--benchmark goes with runs and samples; {args.format} takes --metric")
     if len(args.paths) < 2:
-        raise KlatError(f"{args.format} holds verdicts, which take two paths: BASE NEW")
+        raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
     base, *news = map(read_dataset, args.paths)
     found = compare_sides(base, news, _options(args))
     for problem in found.problems:
@@ -174,7 +174,7 @@ def _verdicts(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    """With compare's own defaults for what was not given."""
+    """The options of compare, with its defaults for those that were not given."""
     parser = argparse.ArgumentParser()
     compare.add_parser(parser.add_subparsers())
     given = parser.parse_args(["compare", "BASE", "NEW"])

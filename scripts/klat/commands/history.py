@@ -27,7 +27,7 @@ by Kendall's tau. If nothing changed, the chance of any mark in the whole table
 is at most alpha. If there are too few boots, it says how many are needed.
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn; 3 too few
-boots to tell anything.
+boots for any statement.
 """
 
 

@@ -78,7 +78,7 @@ def add_parser(subparsers: Any) -> None:
         "list the kernels of Debian's archive",
         "Lists the kernels that --kernel debian:NAME can have.",
     )
-    listed.add_argument("--update", action="store_true", help="fetch the package lists anew")
+    listed.add_argument("--update", action="store_true", help="fetch the package lists again")
     listed.set_defaults(func=_kernels)
     cleared = add_command(
         actions,
@@ -313,7 +313,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     )
     attempt = Attempt(sys.argv, resumable=False)
     status = attempt.begin(request, _session_options.output(arguments), None)
-    reached = [shootdown.tell(session) for session in attempt.recorded]
+    reached = [shootdown.report(session) for session in attempt.recorded]
     if status == 2 or status > 128:
         return status
     return 0 if status == 0 and all(reached) else 1

@@ -69,8 +69,8 @@ def _seconds(text: str) -> float:
 
 
 def _took_turns(path: Path) -> list[Path]:
-    """Both sessions, A's first, where the one there is was written by klat ab. KlatError where one of
-    several was: blocks of several are no pilot of one."""
+    """Both sessions of klat ab, A's first, if the path leads to one of them; else none. KlatError if the
+    path leads to several sessions and klat ab wrote one of them."""
     from klat.base.errors import KlatError
     from klat.record.json_files import read_run_json
     from klat.record.session import find_sessions, printable
@@ -81,7 +81,7 @@ def _took_turns(path: Path) -> list[Path]:
     if turns and len(sessions) > 1:
         raise KlatError(
             f"{printable(str(path))}: {len(turns)} of its {len(sessions)} sessions took turns with"
-            f" another setting; name one of them, such as {printable(str(turns[-1]))}"
+            f" another setting; name one of them, for example {printable(str(turns[-1]))}"
         )
     # klat plan runs no command of the session.
     return both(turns[0], trust=True) if turns else []

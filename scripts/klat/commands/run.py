@@ -20,8 +20,8 @@ that path on standard output, all else on standard error.
 
 _EPILOG = """\
 Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
-Whatever was killed, nothing that was recorded is repeated or lost, runs that
-were recorded as failed or skipped included. A session is one boot, one build.
+After any kill, --resume loses no recorded run and repeats none, not even a run
+that failed or was skipped. A session is one boot and one build.
 
 --resume runs the load that is in run.json of the session. So it refuses a
 session that another user owns or can write. Root, you and the caller of sudo
@@ -31,11 +31,10 @@ The order: the runs of all parameter sets are put in one list, shuffled by
 Fisher and Yates's method over Python's random.Random(SEED).random(). The same
 seed and options give the same plan.csv, byte for byte.
 
-Exit status: 0 every run measured or skipped; 1 a run failed, or the
-load ended; 2 usage, input or output, disk full; 3 some runs are invalid: the
-evidence says that they did not time what they should; 4 every run was skipped;
-130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
-standard stream does not affect the status.
+Exit status: 0 every run measured or skipped; 1 a run failed, or the load ended;
+2 usage, input or output, disk full; 3 some runs are invalid: the evidence
+refutes them; 4 every run was skipped; 130, 143, 129 stopped by SIGINT, SIGTERM,
+SIGHUP. A closed or full standard stream does not affect the status.
 
 examples:
   klat run

@@ -1,5 +1,5 @@
-"""The verdicts of a comparison as test cases: what is slower fails, what stays open or was refused
-is skipped and says why, what is the same or faster passes."""
+"""The verdicts of a comparison as test cases: slower fails, same and faster pass, all others are skipped with
+their reason."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OUTCOMES = {Verdict.SAME: PASSED, Verdict.FASTER: PASSED, Verdict.SLOWER: FAILE
 
 @dataclass(frozen=True)
 class Case:
-    """One verdict. `group` is benchmark and metric, `kind` the verdict's own word, `verdict` what is
-    said of it, `reason` why it is so where it is no plain one, `details` further lines."""
+    """One verdict. `group` is benchmark and metric, `kind` the verdict's word for programs, `verdict` its
+    words for people. `reason` explains it if it needs one. `details` are further lines."""
 
     group: str
     name: str

@@ -39,7 +39,7 @@ class MetricRuns:
         return self.label.figure_unit
 
     def names(self) -> list[tuple[str, str]]:
-        """What tells it from the others of its label and benchmark, as (key, value)."""
+        """What distinguishes it from the others of its label and benchmark, as (key, value)."""
         found = [("metric", self.metric), ("placement", self.setting.placement)]
         params = dict(self.setting.params)
         policy = params.pop("policy", "")
@@ -134,7 +134,7 @@ def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:
 
 
 def only_label(exported: ExportedRuns, name: str) -> Dataset:
-    """The label of a format whose files hold one. KlatError where there are several."""
+    """The label, for a format whose files hold one. KlatError if there are several."""
     if len(exported.labels) > 1:
         shown = ", ".join(
             f"{label.full_name} on Linux {label.kernel}" for label in exported.labels[:4]
@@ -148,7 +148,7 @@ def only_label(exported: ExportedRuns, name: str) -> Dataset:
 
 
 def require_time(label: Dataset, name: str) -> None:
-    """KlatError where the label's samples are no times, for a format that has only these."""
+    """KlatError if the samples of the label are not times, for a format that has only times."""
     if label.figure_unit != "ns":
         raise KlatError(
             f"{name} holds times, and label {label.name} is in {label.unit} of mode {label.mode},"
@@ -157,7 +157,7 @@ def require_time(label: Dataset, name: str) -> None:
 
 
 def info(label: Dataset, key: str) -> str:
-    """A text of session.json in one printable line; `unknown` where it is not told."""
+    """A text of session.json in one printable line; `unknown` if it is missing."""
     return printable(" ".join(str(label.info.get(key) or "unknown").split()))
 
 

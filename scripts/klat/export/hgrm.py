@@ -2,7 +2,7 @@
 
 Over all samples of all usable runs, at the percentiles that HdrHistogram reports with five ticks
 for every half of the distance to 100 %, each with the exact sample in place of a bucket's. Values
-are microseconds, or ticks or instructions where these are no time; a last comment says which.
+are microseconds, or ticks or instructions if these are not time. The last comment names the unit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _TICKS = 5
 
 
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
-    """KlatError where there is more than the one distribution that a file can hold."""
+    """KlatError if there are several distributions: a file holds one."""
     if len(exported.series) > 1:
-        held = ", ".join(_title(series) for series in exported.series[:3])
-        more = ", ..." if exported.series[3:] else ""
+        names = [f"{s.label.name} {s.setting.benchmark} {s.metric}" for s in exported.series[:3]]
+        held = printable(", ".join([*names, *["..."] * (len(exported.series) > 3)]))
         raise KlatError(
-            f"a file of hgrm holds one distribution, and there are {len(exported.series)}: {held}"
-            f"{more}; choose by --benchmark and --metric, or give a directory, -o DIR/"
+            f"a file of hgrm holds one distribution, and there are {len(exported.series)} ({held});"
+            " choose with --benchmark and --metric, or give a directory, -o DIR/"
         )
     out.write(_distribution(exported.series[0]))
 

@@ -33,11 +33,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             yield f"# {line}"
         prefix = f"{title(against)}: " if several else ""
         name = _unmarked(f"{prefix}{case.group} {case.name}")
-        told = _unmarked(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
+        verdict = _unmarked(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
         if case.outcome == SKIPPED:
-            yield f"ok {number} {name} # SKIP {told}"
+            yield f"ok {number} {name} # SKIP {verdict}"
         else:
-            yield f"# {told}"
+            yield f"# {verdict}"
             yield f"{'not ok' if case.outcome == FAILED else 'ok'} {number} {name}"
 
 

@@ -1,7 +1,7 @@
 """OpenMetrics 1.0 text exposition, for Prometheus and what reads its format.
 
-A metric's samples of all usable runs of a label are one summary: seconds where they are times, else
-a family of their own in ticks or instructions.
+A metric's samples of all usable runs of a label are one summary: in seconds if they are times, else
+in a family of their own in ticks or instructions.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _labels(exported: ExportedRuns) -> Iterator[str]:
 
 
 def _label_pairs(label: Dataset) -> Pairs:
-    """What tells pools of sessions apart, so that no two have the same."""
+    """The labels of a pool of sessions. No two pools have the same."""
     return [
         ("label", label.name),
         ("kernel", info(label, "kernel_release")),

@@ -1,6 +1,6 @@
 """Every sample of every usable run, as Apache Parquet: a row is a sample, as it was recorded.
 
-`sample` is in `unit`, ticks or instructions; `ns` is null where that is no time. The metadata of the
+`sample` is in `unit`, ticks or instructions; `ns` is null if these are not time. The metadata of the
 schema holds session.json of each session as `klat:sessions`.
 """
 
@@ -19,7 +19,7 @@ from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.record.samples import Samples
 from klat.compare.sources import Run
 
-# A row group is written when it has so many rows: of a size that readers like, and memory bears.
+# The rows of a row group: a size that suits readers and fits memory.
 _ROWS = 1 << 20
 
 

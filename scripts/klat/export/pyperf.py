@@ -1,9 +1,9 @@
 """pyperf's JSON (version 1.0), read by its library and its commands.
 
-A run of klat is a run of pyperf, a process. It has one value, the mean of its samples, of which
-`loops` are told, for pyperf takes values as independent of each other, which samples are not. What
-is no time has pyperf's unit `integer`, and the metadata `klat_unit` names it. A file holds one
-label, as pyperf compares files.
+A run of klat is a run of pyperf, a process. It has one value, the mean of its samples, and `loops` is their
+number: pyperf takes values as independent, and samples are not. Ticks and instructions that are not time
+have pyperf's unit `integer`, and the metadata `klat_unit` names it. A file holds one label, because pyperf
+compares files.
 """
 
 from __future__ import annotations

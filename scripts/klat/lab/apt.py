@@ -55,7 +55,7 @@ class Package:
 
 
 class Archive:
-    """`say` is told what takes time."""
+    """Packages of Debian's archive. `say` prints what takes time."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -65,8 +65,8 @@ class Archive:
     # The index ------------------------------------------------------------------------------------
 
     def packages(self, update: bool = False) -> dict[str, Package]:
-        """Kernels and busybox by name, of lists that are at most a week old where the archive can be
-        reached. KlatError where there are none."""
+        """Kernels and busybox by name. The lists are at most a week old if the archive can be reached. KlatError
+        if there are no lists."""
         if self._index is not None and not update:
             return self._index
         with cache.exclusive("apt", _WAIT_SECONDS, self._say):
@@ -81,7 +81,7 @@ class Archive:
                 except KlatError as error:
                     if not kept.exists():
                         raise KlatError(f"{error}; or give --kernel NAME=path/to/bzImage") from None
-                    self._say(f"{error}; the lists of last time are used")
+                    self._say(f"{error}; using the lists of the last time")
             self._index = self._read_index(kept)
         return self._index
 
@@ -122,7 +122,7 @@ class Archive:
     # Fetching -------------------------------------------------------------------------------------
 
     def kept(self) -> dict[str, Package]:
-        """What is unpacked here, which the archive may have no more."""
+        """The packages that are unpacked here. The archive may not have them any more."""
         found = {}
         for place in cache.folder("packages").glob("[!.]*_*"):
             name, _, version = place.name.partition("_")
@@ -130,7 +130,7 @@ class Archive:
         return found
 
     def unpacked(self, package: Package) -> Path:
-        """The directory that holds the package's files, fetched where it is not there."""
+        """The directory with the package's files. Fetches a missing package."""
         base = cache.folder("packages")
         place = base / f"{package.name}_{package.version.replace(':', '%3a')}"
         if place.is_dir():
@@ -159,7 +159,7 @@ class Archive:
             ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            # The first tells of the cause, such as a full disk, the last that tar has failed.
+            # The first line names the cause, for example a full disk; the last says that tar has failed.
             first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
             raise KlatError(f"cannot unpack {package.name}: {first}")
 
@@ -204,7 +204,7 @@ class Archive:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            # On a full disk apt waits for ever.
+            # On a full disk apt never ends.
             full = shutil.disk_usage(self._base).free < _LITTLE_ROOM
             raise KlatError(
                 f"{command} {words[0]} did not end within {seconds:g} s"

@@ -1,4 +1,4 @@
-"""Whether a kernel's figure is like that of a good or of a bad one, for `git bisect run`."""
+"""Decides for `git bisect run` whether the figure of a kernel is like the good or the bad one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = {"median": "p50"}
 
 @dataclass(frozen=True)
 class Figures:
-    """One figure for each boot, and what they are figures of."""
+    """One figure for each boot, with their unit and parameters."""
 
     values: tuple[float, ...]
     unit: str
@@ -39,7 +39,7 @@ class Figures:
 
 
 def gather(sessions: Sequence[Session], benchmark: str, metric: str, statistic: str) -> Figures:
-    """KlatError where no run tells, or the runs are of several kinds."""
+    """The figures of the sessions. KlatError if no run has one, or the runs have different options."""
     column = _COLUMNS.get(statistic, statistic)
     values: dict[str, list[float]] = defaultdict(list)
     kinds = set()
@@ -67,21 +67,21 @@ def gather(sessions: Sequence[Session], benchmark: str, metric: str, statistic: 
     return Figures(tuple(map(median, values.values())), units.pop(), kinds.pop())
 
 
-# How far outside of the range of good and bad a figure may lie, as a share of their distance, and
-# still be like one of them: other commits move it a little too.
+# How far outside the range of good and bad a figure may lie, as a share of their distance. Other commits
+# change the figure a little, too.
 _OUTSIDE = 0.25
 
 
 def verdict(good: Figures, bad: Figures, figure: float) -> int:
-    """GOOD or BAD, by the nearer of the two as a ratio; UNTESTABLE where the figure lies outside of
-    what they span, and so is like neither. KlatError where they cannot be told apart."""
+    """GOOD or BAD, whichever is nearer as a ratio. UNTESTABLE if the figure lies outside the range of both.
+    KlatError if good and bad do not differ in every boot."""
     if (good.params, good.unit) != (bad.params, bad.unit):
         raise KlatError("good and bad were measured with different options or units")
     ranges = sorted((min(f.values), max(f.values)) for f in (good, bad))
     if ranges[0][1] >= ranges[1][0] or min(ranges[0]) <= 0:
         raise KlatError(
             f"good ({good.middle:,.0f} {good.unit}) and bad ({bad.middle:,.0f}) do not differ in"
-            " every boot, so nothing can be like one of them"
+            " every boot, so no figure can be assigned to one of them"
         )
     room = (max(good.middle, bad.middle) / min(good.middle, bad.middle)) ** _OUTSIDE
     if not ranges[0][0] / room <= figure <= ranges[1][1] * room:
@@ -102,8 +102,8 @@ class BisectionEnd:
 
 
 def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> BisectionEnd:
-    """KlatError where the sessions are not all boots of one experiment, of one kernel, under one
-    load, by one QEMU."""
+    """The end that the path leads to. KlatError unless its sessions are boots of one experiment, one kernel,
+    one load and one QEMU."""
     sessions = [read_session(found) for found in find_sessions(path)]
     begun = [experiment.of_session(session.path) for session in sessions]
     machines = {str(session.info.get("machine_id")) for session in sessions}
@@ -130,12 +130,12 @@ def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Bisect
 
 
 def programs_of(benchmark: str, load: str) -> list[str]:
-    """What a guest needs."""
+    """The programs that a guest needs."""
     return [benchmark] + ["load"] * (load != experiment.IDLE)
 
 
 def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
-    """KlatError where the two differ in more than their kernels."""
+    """KlatError if the two differ in more than their kernels."""
     for name in ("mode", "shape", "runs"):
         if getattr(good.experiment, name) != getattr(bad.experiment, name):
             raise KlatError(f"good and bad were measured with different {name}")
@@ -159,7 +159,7 @@ def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
 
 
 def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    """The exit status. KlatError where the bisection had better end."""
+    """The exit status for git bisect. KlatError if the bisection must end."""
     benchmark, dot, metric = arguments.metric.partition(".")
     if not dot or not metric:
         raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
@@ -191,13 +191,13 @@ def _measure(
     metric: str,
     command: Sequence[str],
 ) -> float | None:
-    """The kernel's figure; None where it cannot be tested."""
+    """The kernel's figure; None if the kernel cannot be tested."""
     begun = like.experiment
     needed = programs_of(benchmark, like.load)
     suite.use_static_programs(needed)
     for name, path in suite.static_programs(needed).items():
         if suite.hash_of(path) != begun.programs.get(name):
-            raise KlatError(f"{name} was built anew since; measure good and bad again")
+            raise KlatError(f"{name} was rebuilt since; measure good and bad again")
     machine = Machine(qemu.find(), begun.mode, begun.shape)
     if initramfs.recorded_machine_id(machine.describe(host())) != like.machine:
         raise KlatError(

@@ -1,4 +1,4 @@
-"""What can become of a boot that gives no record to believe, each by a class with a name of its own."""
+"""The ways in which a boot can fail to give a valid record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _LONGEST = 1000  # characters that a guest can put into a message
 
 
 class BootFailure(KlatError):
-    """`kind` is a word for run.json; `console` the last lines that the guest wrote. The message may
-    contain text from the guest."""
+    """`kind` is a word for run.json. `console` holds the last lines of the guest's console. The message may
+    hold text of the guest."""
 
     kind = "failed"
 
@@ -26,30 +26,30 @@ class EmulatorFailed(BootFailure):
 
 
 class NotBooted(BootFailure):
-    """The kernel never came to run the first program, or died."""
+    """The kernel did not reach the first program, or died."""
 
     kind = "boot"
 
 
 class ModuleMissing(BootFailure):
-    """A module that the measurement needs is not there, or the kernel refused it."""
+    """A module is missing, or the kernel refused it."""
 
     kind = "module"
 
 
 class ProgramsFailed(BootFailure):
-    """The guest gave up, as its programs failed."""
+    """The guest ended early because its programs failed."""
 
     kind = "programs"
 
 
 class ResultsIncomplete(BootFailure):
-    """The guest ended, and what it left is not whole."""
+    """The guest ended, and its results are incomplete."""
 
     kind = "results"
 
 
 class TimeLimit(BootFailure):
-    """The guest was still at work."""
+    """The guest did not end in time."""
 
     kind = "time-limit"

@@ -1,4 +1,4 @@
-"""Boots guests until an experiment is complete: as many at once as the mode makes harmless."""
+"""Boots guests until an experiment is complete: several at once if they do not disturb each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CONSOLE_WIDTH = 200
 
 @dataclass(frozen=True)
 class Ready:
-    """A kernel with all that its guests share, in the form that QEMU takes."""
+    """A kernel and what its guests share, in the form that QEMU takes."""
 
     label: str
     kernel: Path
@@ -60,7 +60,7 @@ class FinishedBoots:
 
 
 class Booting:
-    """One guest, from its files to what became of it."""
+    """One guest: its files, its process, and its results."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Booting:
         self._guest = Guest(self.words, work / "stderr", self._file_bytes)
 
     def poll(self) -> bool:
-        """Whether it has ended, or has to."""
+        """Whether the guest has ended, or has exceeded its time."""
         ended = self._guest.status() is not None
         self._read_console()
         return ended or self._overdue()
@@ -144,7 +144,7 @@ class Booting:
         return self._guest.seconds
 
     def conclude(self) -> tuple[Delivery | None, BootFailure | None]:
-        """What it delivered, and why that is nothing to go by."""
+        """What the guest delivered, and why this is no valid record."""
         status = self._guest.status()
         self.end()
         self._read_console()
@@ -229,7 +229,7 @@ def _silence(console: str) -> str:
 
 
 def disk_size(schedule: Sequence[plan_csv.PlannedRun]) -> int:
-    """Room for all samples of the schedule, and then some."""
+    """Bytes for all samples of the schedule, with room to spare."""
     size = _DISK_BYTES
     for run in schedule:
         options = dict(word.lstrip("-").partition("=")[::2] for word in run.arguments)
@@ -242,7 +242,7 @@ def disk_size(schedule: Sequence[plan_csv.PlannedRun]) -> int:
 
 
 class Boots:
-    """One attempt to complete an experiment. `say` tells the user; the progress goes to `stderr`."""
+    """The boots of an experiment, while klat completes it."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Boots:
         progress: Progress,
         lasting: bool = True,
     ) -> None:
-        """`lasting` tells whether the output will be there afterwards."""
+        """`lasting`: whether the output is kept afterwards."""
         self._lasting = lasting
         self._experiment, self._output, self._kernels = experiment, output, kernels
         self._machine, self._jobs, self._boot_limit_s = machine, jobs, boot_limit_s
@@ -267,8 +267,8 @@ class Boots:
         self.finished = FinishedBoots()
 
     def run(self, done: Mapping[int, Path], signals: Signals) -> None:
-        """Boot what is missing. Raises Stopped, and the failure of a condition of which no boot ever
-        succeeded, for its next would fail alike."""
+        """Boot what is missing. Raises Stopped, and the failure of a boot if no boot of its label has ever
+        succeeded: the next would fail in the same way."""
         self.sessions = dict(done)
         pending = deque(b for b in self._experiment.schedule() if b.number not in done)
         begun = time.monotonic()

@@ -1,11 +1,11 @@
-"""What the lab keeps between its runs, and the space it works in.
+"""The directory in which the lab keeps what it fetched, and in which it works.
 
     packages/   Debian packages, unpacked
     apt/        the package lists of the lab's own apt
     images/     kernels, unpacked
     work/       a directory for each lab at work, gone when it ends
 
-Everything here can be had again: `klat lab clear` removes it.
+Everything here can be fetched or made again: `klat lab clear` removes it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _lock(path: Path) -> int | None:
 
 @contextmanager
 def work(name: str = "") -> Iterator[Path]:
-    """A directory that is removed at the end. Those of labs that were killed go first. KlatError
-    where a lab is at work under the same name."""
+    """A directory that is removed at the end. Removes those of killed labs first. KlatError if a lab works
+    under the same name."""
     # A directory that is not locked yet looks like one that a killed lab left.
     with exclusive("work"):
         base = folder("work")
@@ -129,7 +129,7 @@ def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> i
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether it has not been cleared away meanwhile."""
+    """Whether the directory has not been removed since it was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 
 def clear() -> int:
-    """Remove it all; how many bytes that freed. KlatError while a lab is at work."""
+    """Remove the cache. Returns the bytes that this freed. KlatError while a lab is at work."""
     base = root()
     if not base.is_dir():
         return 0

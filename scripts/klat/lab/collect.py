@@ -1,5 +1,5 @@
-"""Makes a session of what a guest delivered: checks that it is whole, and puts beside it what only the
-host knows."""
+"""Makes a session from what a guest delivered: checks that it is complete, and adds what only the host
+knows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MESSAGE = 1000  # characters of a program's last words that are kept
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the host has of one boot, for the record: files by name, and facts."""
+    """What the host adds to the record of a boot: files by name, and the machine."""
 
     files: Mapping[str, bytes]
     machine: Mapping[str, Any]
@@ -40,8 +40,7 @@ class Evidence:
 def store(
     output: Path, experiment: Experiment, boot: PlannedBoot, delivery: Delivery, evidence: Evidence
 ) -> Path:
-    """The new session. ProgramsFailed or ResultsIncomplete where what was delivered cannot be
-    believed."""
+    """The new session. ProgramsFailed or ResultsIncomplete if the delivery is no valid record."""
     parent = output / boot.label
     draft = _draft(parent)
     try:
@@ -67,8 +66,8 @@ def keep_failed(
     evidence: Evidence,
     failure: BootFailure,
 ) -> Path:
-    """Where it can be looked at and is no session: below FAILED, with run.json telling of what it
-    died. What cannot be unpacked is kept as it came."""
+    """A directory below FAILED with what is left of the boot. It is no session. Its run.json holds the reason.
+    Results that cannot be unpacked are kept as a tar."""
     parent = output / boot.label / FAILED
     draft = _draft(parent)
     try:
@@ -100,8 +99,7 @@ def _draft(parent: Path) -> Path:
 
 
 def _add_files(draft: Path, evidence: Evidence) -> None:
-    """What is the host's to write, before anything of the guest's, which can then not be in its
-    place."""
+    """Write the host's files. They come first, so that no file of the guest can take their place."""
     files.make_directories(draft / HOST_FILES)
     machine = json.dumps(evidence.machine, indent=2).encode() + b"\n"
     for name, data in {**evidence.files, "machine.json": machine}.items():
@@ -136,7 +134,7 @@ def _add_facts(
 
 
 def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
-    """KlatError where a session that was whole when it was stored is so no more."""
+    """KlatError if a stored session is no longer complete."""
     why = ""
     try:
         record = read_session(session)
@@ -153,8 +151,8 @@ def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
 
 
 def made_of(session: Path) -> tuple[str, str]:
-    """The hash of what all guests of its kernel hold, and how that was started, as recorded; empty
-    where that cannot be read."""
+    """The recorded hash of the guests' common files, and how the kernel was started; empty if it cannot be
+    read."""
     try:
         kernel = read_machine_json(session).get("kernel") or {}
     except SessionError:
@@ -163,15 +161,15 @@ def made_of(session: Path) -> tuple[str, str]:
 
 
 def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
-    """By KVM, boots of one round were taken beside each other on one machine. Instructions are the
-    same whenever they are counted."""
+    """With KVM, the boots of one round are a pair: they ran one after the other on one machine. Counts of
+    instructions do not depend on the time."""
     if experiment.mode != "kvm":
         return {}
     return {"pairing": {"experiment": experiment.identity, "pair": str(boot.round)}}
 
 
 def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
-    """What the kernels of the experiment differ in on purpose, besides being what they are."""
+    """The words on the command line of this kernel alone, which compare takes as under test."""
     if not any(experiment.appends):
         return {}
     append = experiment.append_alone(boot.condition)
@@ -179,7 +177,7 @@ def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
 
 
 def _boot_id(session: Path) -> str:
-    """The guest's; the host's own has nothing to do with the runs."""
+    """The boot id of the guest; empty if it is not recorded."""
     try:
         return str(read_session_json(session)["boot_id"])
     except SessionError:
@@ -190,8 +188,8 @@ def _boot_id(session: Path) -> str:
 def _check(
     session: Path, schedule: Sequence[plan_csv.PlannedRun], state: str
 ) -> list[Mapping[str, Any]]:
-    """What run.json has to say of runs without a record. ProgramsFailed where the guest gave up or no
-    run measured anything; ResultsIncomplete where a run is missing and no program failed."""
+    """The entries of run.json for runs without a record. ProgramsFailed if the guest ended early or no run
+    measured; ResultsIncomplete if a run is missing and no program failed."""
     said = _said(session)
     last = list(said.values())[-1] if said else ""
     try:

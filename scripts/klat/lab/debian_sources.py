@@ -30,7 +30,7 @@ def source_lines(ask_apt: Callable[..., str], keys: str) -> str:
 
 def _of_system(ask_apt: Callable[..., str]) -> tuple[str, str]:
     """The main archive, and the security archive or an empty string."""
-    # Where apt has downloaded lists, it knows their origin. Otherwise the path is the only sign.
+    # apt knows the origin of lists that it has downloaded. For others, only the path shows it.
     known = ask_apt("indextargets", "--format", _FORMAT)
     configured = ask_apt("indextargets", "--no-release-info", "--format", _FORMAT)
     found: dict[bool, str] = {}

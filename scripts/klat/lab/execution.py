@@ -1,4 +1,4 @@
-"""One attempt at an experiment, from what was typed to what is recorded."""
+"""Begins or resumes an experiment, and reports what was recorded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Request:
 
 
 class Attempt:
-    """`say` lines go to standard error."""
+    """One start of klat that works on an experiment."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Attempt:
         quiet: bool = False,
         resumable: bool = True,
     ) -> None:
-        """`quiet` leaves out the paths, which will not be there afterwards, and what to type next.
-        What is not `resumable` has an end that no --resume comes to."""
+        """`quiet` leaves out the paths and what to type next: the output is removed afterwards. `resumable`:
+        whether lab run --resume can complete the experiment."""
         self._command = command
         self._quiet = quiet
         self._resumable = resumable
@@ -130,7 +130,7 @@ class Attempt:
                 spec = replace(kernels.parse(text), label=label)
             except ValueError as error:
                 raise KlatError(f"run.json was edited: {error}") from None
-            if spec.debian:  # the very build, also where the archive has a newer one
+            if spec.debian:  # the same build, also if the archive has a newer one
                 spec = replace(spec, debian=release)
             kernel = kernels.obtain(spec, self.say, self._archive)
             if kernel.image.sha256 != digest:
@@ -142,8 +142,8 @@ class Attempt:
         ]
         if changed:
             raise KlatError(
-                f"{', '.join(sorted(changed))} was built anew since; an experiment is of one build,"
-                " begin another"
+                f"{', '.join(sorted(changed))} was rebuilt since the experiment began; start a new"
+                " experiment"
             )
         machine = Machine(self._emulator, planned.mode, planned.shape)
         qemu.check(machine)
@@ -175,7 +175,7 @@ class Attempt:
     def _follow(
         self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None
     ) -> int:
-        # Until here Ctrl-C ends what is under way, such as a download; from here on it is waited for.
+        # Until here Ctrl-C ends klat at once, for example in a download. From here on klat waits for it.
         with Signals() as signals, cache.work(begun.experiment.identity) as work:
             return self._boot(begun, ready, machine, jobs, work, signals)
 
@@ -190,13 +190,13 @@ class Attempt:
     ) -> int:
         planned = begun.experiment
         if jobs is None or planned.mode != "counted":
-            # Only where instructions are counted do guests not disturb each other.
+            # Only counted guests do not disturb each other.
             if jobs and jobs > 1:
                 self.say(f"one guest at a time, as {planned.mode} ones would disturb each other")
             jobs = _cpus() if planned.mode == "counted" else 1
         schedule = planned.schedule()
         total = len(schedule) * planned.runs_of_boot
-        # Anew: another lab may have been at work on it until now.
+        # Read again: another lab may have been at work on it until now.
         there = experiment.recorded(planned, begun.output)
         for boot in schedule:
             if boot.number in there:
@@ -295,16 +295,16 @@ def _cpus() -> int:
 
 
 def _check_output(output: Path) -> None:
-    """KlatError where nothing could be recorded: that is better known before the first boot."""
+    """KlatError, before the first boot, if nothing can be recorded in `output`."""
     place = next(path for path in (output, *output.absolute().parents) if path.exists())
     if not place.is_dir():
-        raise KlatError(f"{place}: is no directory, so nothing can be recorded in {output}")
+        raise KlatError(f"{place}: is not a directory, so nothing can be recorded in {output}")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise KlatError(f"{place}: is not for this user to write, so nothing can be recorded there")
+        raise KlatError(f"{place}: this user cannot write it, so nothing can be recorded there")
 
 
 def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
-    """KlatError where a boot to come would not be like those that are there."""
+    """KlatError if the next boots would differ from the recorded ones."""
     made = {one.label: (one.facts["initramfs_sha256"], one.facts["started_as"]) for one in ready}
     for boot in begun.experiment.schedule():
         if boot.number not in begun.sessions:
@@ -312,6 +312,6 @@ def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
         label = begun.experiment.labels[boot.condition.kernel]
         if collect.made_of(begun.sessions[boot.number]) != made[label]:
             raise KlatError(
-                f"{label}: its guests were made of another QEMU, busybox, klat or modules than are"
-                " here now, and an experiment is of one; begin another"
+                f"{label}: the recorded guests had another QEMU, busybox, klat or modules than are here"
+                " now; start a new experiment"
             )

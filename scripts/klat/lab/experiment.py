@@ -1,5 +1,5 @@
-"""An experiment: which kernels are booted how often, in which order, with what. All of it is in run.json
-of every session, so that any of them can be completed to the whole."""
+"""An experiment: which kernels are booted how often, in which order, with which programs. run.json of every
+session holds all of it, so that any session is enough to complete the experiment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILED = ".failed"  # the directory of a label with the boots that gave no sessi
 
 @dataclass(frozen=True)
 class KernelUnderLoad:
-    """What one label stands for: a kernel under a load, or under none."""
+    """A kernel under a load, or under none. It has one label."""
 
     kernel: int  # among the experiment's
     load: str
@@ -64,7 +64,7 @@ class Experiment:
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
 
     def append_alone(self, condition: KernelUnderLoad) -> str:
-        """The words that the kernel of this condition alone was given."""
+        """The words for the command line of this condition's kernel alone."""
         return self.appends[condition.kernel] if self.appends else ""
 
     def append_of(self, condition: KernelUnderLoad) -> str:
@@ -75,8 +75,8 @@ class Experiment:
         return [KernelUnderLoad(k, load) for load in self.loads for k in range(len(self.kernels))]
 
     def schedule(self) -> list[PlannedBoot]:
-        """Every round in the reverse order of the one before: of two conditions, A B B A, so that what
-        drifts steadily weighs on both alike."""
+        """All boots. Each round has the reverse order of the one before: A B B A for two conditions. So a steady
+        drift affects both equally."""
         conditions = self.conditions()
         return [
             self._planned(number, number_of_round + 1, condition)
@@ -162,13 +162,12 @@ _FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096)}, frozenset(_FIELDS))
 
 
 def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
-    """KlatError where two conditions would be recorded under one label, or one under none that can
-    be."""
+    """KlatError if two conditions would have one label, or a label is not valid."""
     made = [KernelUnderLoad(k, load).label(labels) for load in loads for k in range(len(labels))]
     for label in made:
         if labels.count(label) > 1:
             raise KlatError(
-                f"two kernels have the label {label!r}; compare could not tell them apart"
+                f"two kernels have the label {label!r}; compare could not distinguish them"
             )
         if made.count(label) > 1:
             raise KlatError(
@@ -186,11 +185,11 @@ def now() -> str:
 
 
 def parse_clock(text: str) -> str:
-    """ValueError where it is no time as QEMU takes one."""
+    """The time in the form that QEMU takes. ValueError if it is not one."""
     try:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
     except ValueError:
-        raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00:00") from None
+        raise ValueError(f"{text!r} must be a time, for example 2026-01-31T12:00:00") from None
     if moment.tzinfo or not 1990 <= moment.year < 2038:
         raise ValueError(f"{text!r}: give a UTC time of 1990 to 2037")
     return moment.isoformat(timespec="seconds")
@@ -198,7 +197,7 @@ def parse_clock(text: str) -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """What is there of an experiment."""
+    """An experiment and its recorded sessions."""
 
     experiment: Experiment
     output: Path
@@ -206,8 +205,8 @@ class Begun:
 
 
 def find(path: Path) -> Begun:
-    """The experiment that a session, a label's directory or an output directory belongs to or holds.
-    KlatError where there is none, or several."""
+    """The experiment of a session, or of the sessions below the directory of a label or an output directory.
+    KlatError if there is none, or several."""
     if not path.is_dir():
         raise KlatError(f"{path}: no such directory")
     held: dict[str, tuple[Experiment, Path]] = {}
@@ -218,9 +217,7 @@ def find(path: Path) -> Begun:
             output = label.parent.parent if label.name == FAILED else label.parent
             held[found[0].identity] = (found[0], output)
     if not held:
-        raise KlatError(
-            f"{path}: klat lab run began no session in it, so there is none to complete"
-        )
+        raise KlatError(f"{path}: holds no session of klat lab run, so there is none to complete")
     if len(held) > 1:
         raise KlatError(f"{path}: holds sessions of {len(held)} experiments; give one session")
     ((experiment, output),) = held.values()
@@ -228,7 +225,7 @@ def find(path: Path) -> Begun:
 
 
 def recorded(experiment: Experiment, output: Path) -> dict[int, Path]:
-    """The sessions of an experiment that are there, by the number of the boot."""
+    """The recorded sessions of an experiment, by the number of the boot."""
     sessions = {}
     for label in {boot.label for boot in experiment.schedule()}:
         for facts in _sessions_of(output / label):
@@ -243,7 +240,7 @@ def _sessions_of(label: Path) -> list[Path]:
 
 
 def _run_files(path: Path) -> Iterator[Path]:
-    """Of a session, a label or an output; failed boots too, for they can be all there is."""
+    """run.json of a session, or of all below a label or an output. Includes failed boots."""
     if (path / "run.json").is_file():
         yield path / "run.json"
         return
@@ -253,16 +250,16 @@ def _run_files(path: Path) -> Iterator[Path]:
 
 
 def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
-    """What a session is the record of. KlatError where it is none of the lab's."""
+    """The experiment and the boot of a session. KlatError if klat lab did not record it."""
     found = _read(session / "run.json")
     if found is None:
-        raise KlatError(f"{session}: is no session of klat lab")
+        raise KlatError(f"{session}: is not a session of klat lab")
     experiment, number = found
     return experiment, experiment.schedule()[number - 1]
 
 
 def _read(path: Path) -> tuple[Experiment, int] | None:
-    """The experiment and the number of the boot; None where klat lab run did not begin it."""
+    """The experiment and the number of the boot; None if klat lab run did not begin the session."""
     lab = read_run_json(path.parent).get("lab")
     if not lab:
         return None

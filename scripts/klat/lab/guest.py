@@ -1,9 +1,11 @@
 """What a guest leaves behind: a header and a tar, on a raw disk or, without virtio, on a serial line.
 
-The header is one line in a block of 512 bytes, `klat-lab 1 STATE BYTES SHA256`. It is the first block
-of the disk, with the state `failed` before the guest starts, and overwritten once the tar is out,
-which begins at 4096. A serial line cannot be overwritten: there the guest writes it before the tar as
-`failed` and once more behind it, and the last counts.
+The header is one line in a block of 512 bytes, `klat-lab 1 STATE BYTES SHA256`.
+
+- On a disk it is the first block. Its state is `failed` before the guest starts. The guest writes the tar at
+  byte 4096, then replaces the header.
+- On a serial line, which cannot be overwritten, a header `failed` comes before the tar, and a second one
+  after it. The second counts.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _VERSION = "1"
 _MEMBERS = 1 << 16
 _PATH = 255
 _DEPTH = 16
-# What a name in a tar can be at fault for. All else is the host's trouble, such as a full disk.
+# Errors that a name in a tar can cause. All others are errors of the host, for example a full disk.
 _NAMES_FAULTS = frozenset(
     {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 )
@@ -50,14 +52,14 @@ def delivered() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Delivery:
-    """`state` is `complete`, or what kept the guest from it: `failed`, `programs`, `module`."""
+    """`state` is `complete`, or the reason of a failure: `failed`, `programs`, `module`."""
 
     state: str
     tar: bytes
 
 
 def prepare(disk: Path, size: int) -> None:
-    """OSError where there is no room."""
+    """Make a disk of `size` bytes with the header of a failed guest. OSError if there is no room."""
     with disk.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         line = f"{_MAGIC} {_VERSION} failed 0 {hashlib.sha256().hexdigest()}\n"
@@ -79,8 +81,7 @@ def _whole(state: str, data: bytes, size: int, digest: str) -> Delivery:
 
 @delivered()
 def receive(disk: Path, serial: Path) -> Delivery:
-    """What is on the disk, or on the serial line where the disk was never written. ResultsIncomplete
-    where that is not whole."""
+    """What the guest wrote to the disk, or else to the serial line. ResultsIncomplete if it is not complete."""
     with disk.open("rb") as file:
         header = _header(file.read(HEADER))
         if header is None:
@@ -98,8 +99,8 @@ def receive(disk: Path, serial: Path) -> Delivery:
 
 
 def unpack(tar: bytes, into: Path) -> None:
-    """Files and directories only, none outside and none in place of another: a guest is not to be
-    trusted with the host. ResultsIncomplete leaves behind what came before."""
+    """Unpack files and directories only, none outside `into` and none in place of another: the host does not
+    trust a guest. After ResultsIncomplete, the files before the bad one are there."""
     left = len(tar)
     with delivered(), tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
         for count, member in enumerate(archive):

@@ -1,4 +1,4 @@
-"""What guests are made of: kernels in the form that QEMU takes, busybox, programs and modules."""
+"""The contents of guests: kernels in the form that QEMU takes, busybox, programs and modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NETWORK = "tun"
 
 
 class Contents:
-    """`say` is told what a user should know of a kernel."""
+    """`say` prints what a user should know of a kernel."""
 
     def __init__(self, archive: Archive, say: Callable[[str], None]) -> None:
         self._archive, self._say = archive, say
@@ -51,7 +51,7 @@ class Contents:
         for kernel in found:
             unpacked = None
             if planned.mode != "kvm":
-                # By KVM unpacking takes no time, and a random address is part of how a kernel boots.
+                # With KVM, unpacking takes no time, and a random address is part of a boot.
                 unpacked = image.vmlinux(kernel.image, cache.folder("images"))
             base = self._base(planned, kernel, busybox, static, machine)
             facts: dict[str, object] = {
@@ -102,7 +102,7 @@ class Contents:
 
 
 def host() -> str:
-    """This machine, where guests run on its CPUs."""
+    """The name of this machine, on whose CPUs guests run."""
     try:
         return Path("/etc/machine-id").read_text().strip()
     except OSError:

@@ -1,9 +1,8 @@
-"""A kernel's image: whether it is one that can be booted here, what it calls itself, and its vmlinux.
+"""A kernel's image: whether it can be booted here, its release, and its vmlinux.
 
-Offsets are those of Documentation/arch/x86/boot.rst in the kernel's source. An emulator spends more
-time on unpacking a bzImage than on the rest of the boot, so that the kernel inside is unpacked on the
-host and started by its PVH entry (an ELF note, include/xen/interface/elfnote.h), where it has one.
-What a bzImage does besides, choosing a random address for the kernel, is then left out.
+Offsets are those of Documentation/arch/x86/boot.rst in the kernel's source. An emulator needs more time to
+unpack a bzImage than for the rest of the boot. So the host unpacks the kernel and starts it by its PVH entry
+(an ELF note, include/xen/interface/elfnote.h), if it has one. The kernel then gets no random address.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _VERSION_TEXT = 0x20E
 _XLOADFLAGS = 0x236
 _PAYLOAD = 0x248
 _HEADER_END = 0x268  # with what protocol 2.12 has
-_OLDEST = 0x20C  # protocol 2.12, of Linux 3.8, told of 64-bit kernels
+_OLDEST = 0x20C  # protocol 2.12, of Linux 3.8, marks 64-bit kernels
 _KERNEL_64 = 1
 _PT_NOTE = 4
 _PVH_ENTRY = 18
@@ -81,7 +80,7 @@ def inspect(path: Path) -> Image:
     version = data[0x200 + text :].split(b"\0", 1)[0][:512].decode("ascii", "replace")
     words = version.split()
     if not text or not words:
-        raise KlatError(f"{path}: does not tell its release, so it is damaged")
+        raise KlatError(f"{path}: has no release in its header, so it is damaged")
     setup = data[_SETUP_SECTORS] or 4
     start, size = struct.unpack_from("<II", data, _PAYLOAD)
     start += (setup + 1) * 512
@@ -91,7 +90,7 @@ def inspect(path: Path) -> Image:
 
 
 def vmlinux(image: Image, cache: Path) -> Path | None:
-    """The unpacked kernel, where it can be unpacked here and has a PVH entry; else None."""
+    """The unpacked kernel; None if it cannot be unpacked here or has no PVH entry."""
     kept = cache / f"{image.sha256}.vmlinux"
     if kept.exists():
         return kept if kept.stat().st_size else None
@@ -103,7 +102,7 @@ def vmlinux(image: Image, cache: Path) -> Path | None:
 
 
 def configuration(image: Image) -> bytes | None:
-    """What it was built with, where it holds that (CONFIG_IKCONFIG; kernel/configs.c)."""
+    """The configuration that the kernel holds (CONFIG_IKCONFIG; kernel/configs.c); None if it holds none."""
     begin, end = b"IKCFG_ST", b"IKCFG_ED"
     data = _kernel(image)
     start = data.find(begin + b"\x1f\x8b")
@@ -112,7 +111,7 @@ def configuration(image: Image) -> bytes | None:
 
 
 def _kernel(image: Image) -> bytes:
-    """What is packed in it; empty where it cannot be unpacked here."""
+    """The unpacked payload; empty if it cannot be unpacked here."""
     start, size = image.payload
     with image.path.open("rb") as file:
         file.seek(start)
@@ -120,7 +119,7 @@ def _kernel(image: Image) -> bytes:
 
 
 def _unpack(data: bytes) -> bytes:
-    """Empty where that cannot be done here."""
+    """Empty if the format is unknown, the data damaged or zstd missing."""
     try:
         if data.startswith(b"\xfd7zXZ\0"):
             return lzma.LZMADecompressor().decompress(data)

@@ -1,7 +1,7 @@
 """The guest's file system: busybox, the programs, the modules, and the plan of one boot.
 
-The same inputs give the same bytes. What differs from boot to boot is a second archive behind the
-first, so that the first is made once.
+The same inputs give the same bytes. The parts that differ from boot to boot are a second archive, so that
+the first is made once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from klat.lab import cpio
 from klat.lab.modules import Module
 
-# What lab/init calls, and what a load might.
+# The commands of lab/init and of loads.
 _APPLETS = (
     "cat dd echo insmod kill mkdir mknod mount poweroff reboot sh sha256sum sleep stty sync tar wc"
 ).split()
@@ -58,7 +58,7 @@ def _identity(machine: str) -> str:
 
 
 def recorded_machine_id(machine: str) -> str:
-    """As session.json tells of a guest that was made with this description (machine_id() of
+    """The machine_id in session.json of a guest with this description (machine_id() of
     lib/record/session.c)."""
     return hashlib.sha256(f"klat:{_identity(machine)}".encode()).hexdigest()[:32]
 
@@ -68,7 +68,7 @@ def _names(modules: Iterable[Module]) -> bytes:
 
 
 def of_boot(plan: str, settings: Mapping[str, str | int]) -> bytes:
-    """What one boot has of its own. The settings are read by a shell."""
+    """The archive of one boot: its plan and its settings, which a shell reads."""
     lines = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items())
     return cpio.archive(
         [

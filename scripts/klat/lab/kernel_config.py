@@ -1,6 +1,6 @@
-"""What a kernel has to be built with for a guest to be measured, and what its configuration lacks.
+"""The options that a kernel needs for a guest to be measured, and those that its configuration lacks.
 
-What lacks some of it is said and booted all the same: other kernels may call an option otherwise.
+klat names a missing option and boots the kernel: other kernels may have another name for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ GUEST = {
     "BINFMT_ELF": "the programs are ELF files",
     "BINFMT_SCRIPT": "the guest's first program is a script",
     "PROC_FS": "the programs take their evidence from /proc",
-    "PROC_SYSCTL": "a session is told by the boot's id in /proc/sys",
+    "PROC_SYSCTL": "a session records the boot id from /proc/sys",
     "SYSFS": "the programs find their CPUs in /sys",
     "FILE_LOCKING": "the programs lock the session",
     "FUTEX": "the programs have threads",
     "POSIX_TIMERS": "the programs need CLOCK_MONOTONIC_RAW",
-    "SERIAL_8250_CONSOLE": "a boot is followed on the serial console",
-    "PRINTK": "a kernel that dies says nothing else",
+    "SERIAL_8250_CONSOLE": "klat follows a boot on the serial console",
+    "PRINTK": "without it, a kernel that dies gives no reason",
 }
 PROGRAMS = {
     "timer": {"HIGH_RES_TIMERS": "timers would wait for the next tick"},
@@ -31,7 +31,7 @@ _DISK = ("VIRTIO_PCI", "VIRTIO_BLK")
 
 
 def lacking(config: bytes, programs: Collection[str]) -> list[str]:
-    """A line for each option that a guest with these programs needs and the configuration has not."""
+    """A line for each option that a guest with these programs needs and the configuration lacks."""
     built = set(re.findall(r"^CONFIG_(\w+)=[ym]$", config.decode("utf-8", "replace"), re.MULTILINE))
     if not built:
         return []

@@ -1,4 +1,4 @@
-"""Which kernels a lab boots: `debian:stock` and others from Debian's archive, or a file."""
+"""The kernels that a lab boots: `debian:stock` and others from Debian's archive, or a file."""
 
 from __future__ import annotations
 
@@ -99,8 +99,7 @@ def _archive_name(text: str) -> str:
 
 
 def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
-    """The kernel, and its options by name. A path may hold commas and equals signs, but for a comma
-    with a name and an equals sign behind it."""
+    """The kernel, and its options by name. A path may hold commas and equals signs, but not `,NAME=`."""
     before, append, words = rest.partition(",append=")
     kernel, *parts = re.split(r",([a-z_]+)=", before)
     options = dict(zip(parts[::2], parts[1::2]))
@@ -112,7 +111,9 @@ def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
     if append:
         options["append"] = words
     if ",modules=" in words:
-        raise ValueError(f"{text!r}: append= takes all up to the end, so modules= goes before it")
+        raise ValueError(
+            f"{text!r}: append= takes everything after it, so modules= must come before it"
+        )
     for name, value in options.items():
         if not value.strip() or not value.isprintable():
             raise ValueError(f"{text!r}: {name}= cannot be {value!r}")
@@ -148,10 +149,10 @@ def choose(name: str, kernels: Iterable[Offered]) -> Offered:
 
 
 def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
-    """The kernel itself, fetched where need be."""
+    """The kernel of the spec. Fetches it if it is missing."""
     if not spec.debian:
         return _from_file(spec)
-    # The archive goes before what is kept, and has only the newest builds.
+    # The archive has only the newest builds. The cache may hold older ones.
     chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}))
     place = archive.unpacked(chosen.package)
     found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}")
@@ -161,7 +162,9 @@ def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
         (m for m in (place / "usr/lib/modules", place / "lib/modules") if m.is_dir()), None
     )
     if modules is None:
-        raise KlatError(f"{chosen.package.name}: holds no modules; klat lab clear fetches it anew")
+        raise KlatError(
+            f"{chosen.package.name}: holds no modules; run klat lab clear, and it is fetched again"
+        )
     tree = Tree(modules / chosen.release, found.release)
     return Kernel(spec, found, tree, config.read_bytes(), chosen.package)
 

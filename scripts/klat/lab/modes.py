@@ -1,8 +1,7 @@
-"""In which mode a guest can run here.
+"""Finds the mode in which a guest can run here.
 
-That /dev/kvm is there proves nothing, nor that a few instructions run: where KVM itself is emulated, a
-kernel can hang in its first second. So one of the kernels is booted, to its first program and no
-further, under a time limit.
+/dev/kvm alone proves nothing: where KVM is itself emulated, a kernel can hang in its first second. So klat
+boots one of the kernels to its first program, under a time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _INIT = b"#!/bin/sh\nmount -t devtmpfs none /dev 2>/dev/null\necho klat-lab: rea
 
 
 def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> tuple[str, str]:
-    """`kvm` or `counted`, and in one line why."""
+    """`kvm` or `counted`, and the reason in one line."""
     if not _DEVICE.exists():
         return "counted", f"there is no {_DEVICE}"
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
@@ -45,7 +44,7 @@ def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -
 
 
 def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> str:
-    """Why a guest cannot run by KVM; empty where one did."""
+    """Why a guest cannot run with KVM; empty if one did."""
     with cache.work() as work:
         paths = {name: work / name for name in ("initrd", "disk", "console", "serial")}
         paths["disk"].write_bytes(b"\0" * 4096)

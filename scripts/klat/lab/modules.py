@@ -1,8 +1,7 @@
-"""Kernel modules for a guest: where they are, what they need, as bytes to be loaded.
+"""Kernel modules for a guest, with the modules that they depend on.
 
-Packages carry no modules.dep, so that what a module needs is read from its own .modinfo section,
-`depends=` (written by scripts/mod/modpost.c of the kernel's source). What a module asks for by
-`softdep=` is left out: it works without.
+Packages have no modules.dep. So the dependencies are read from `depends=` in the .modinfo section of a module
+(written by scripts/mod/modpost.c of the kernel's source). `softdep=` is ignored: a module works without.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def normal(name: str) -> str:
 
 
 def unpack(path: Path) -> bytes:
-    """KlatError where it is damaged, or where what unpacks it is missing."""
+    """The unpacked module. KlatError if it is damaged or zstd is missing."""
     data = path.read_bytes()
     try:
         if path.name.endswith(".xz"):
@@ -60,7 +59,7 @@ def unpack(path: Path) -> bytes:
 
 
 def information(data: bytes) -> list[tuple[str, str]]:
-    """The `name=value` pairs of .modinfo. ValueError where it is no module for x86-64."""
+    """The `name=value` pairs of .modinfo. ValueError if the file is not a module for x86-64."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
         raise ValueError("is no 64-bit ELF file")
     if struct.unpack_from("<H", data, 18)[0] != 62:
@@ -126,7 +125,7 @@ class Tree:
         return frozenset(normal(Path(line).name.partition(".")[0]) for line in lines if line)
 
     def has(self, name: str) -> bool:
-        """Whether it can be loaded; what is built in need not be."""
+        """Whether the module can be loaded. A built-in one cannot."""
         return normal(name) in self._paths
 
     def knows(self, name: str) -> bool:
@@ -134,8 +133,7 @@ class Tree:
         return self.has(name) or normal(name) in self._built_in
 
     def closure(self, wanted: Iterable[str]) -> list[Module]:
-        """The modules and all that they need, each after what it needs. What is built into the
-        kernel is left out."""
+        """The modules and their dependencies, each after its own. Leaves out what is built into the kernel."""
         found: dict[str, Module] = {}
         for name in wanted:
             self._add(normal(name), (), found)

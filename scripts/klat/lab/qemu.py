@@ -1,4 +1,4 @@
-"""QEMU: which one is here, the machine that it is to make, and a guest at work in it."""
+"""QEMU: the installed one, the machine that it emulates, and a running guest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Machine:
-    """All that decides what a guest's figures are, but for its kernel and its seed."""
+    """What a guest's figures depend on, besides its kernel and its seed."""
 
     emulator: Emulator
     mode: str
@@ -50,7 +50,7 @@ class Machine:
 
     @property
     def cpu_model(self) -> str:
-        # A guest that might be moved to another host is not told that its counter is invariant.
+        # A guest that can migrate to another host gets no invariant counter.
         return "host,migratable=off" if self.mode == "kvm" else "max"
 
     def describe(self, host: str) -> str:

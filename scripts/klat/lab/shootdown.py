@@ -1,4 +1,4 @@
-"""Shows, of emulated machines with many CPUs, that a TLB shootdown interrupts all of them."""
+"""Shows that a TLB shootdown interrupts all CPUs of an emulated machine with many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WARMUP = 5
 
 
 def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
-    """Apart from what is measured on other machines."""
+    """The specs with labels of their own, apart from measurements on other machines."""
     return [replace(spec, label=f"{spec.label}-{cpus}cpus") for spec in specs]
 
 
@@ -42,13 +42,13 @@ def _listed(cpus: range) -> str:
     return f"{cpus[0]}-{cpus[-1]}" if len(cpus) > 1 else str(cpus[0])
 
 
-def tell(session: Path) -> bool:
-    """Print what the evidence of a session says; whether every responder was reached."""
+def report(session: Path) -> bool:
+    """Print the evidence of a session. Whether every responder was reached."""
     with delivered():
-        return _tell(session)
+        return _report(session)
 
 
-def _tell(session: Path) -> bool:
+def _report(session: Path) -> bool:
     record = read_session(session)
     row = record.rows[0]
     counts = parse_pairs(row.evidence)

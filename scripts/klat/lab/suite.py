@@ -1,4 +1,4 @@
-"""What a lab measures where nobody says, and the programs that do, in the form that a guest can run."""
+"""The default benchmarks of a lab, and the programs in the form that a guest can run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BUILD_SECONDS = 600
 
 
 def default_benchmarks(cpus: int) -> list[str]:
-    """On one CPU what makes sense there."""
+    """On one CPU, the benchmarks that can measure there."""
     return list(programs.CORE if cpus > 1 else _DEFAULT)
 
 
 def one_cpu_settings(
     benchmarks: Iterable[str], given: Sequence[ProgramOption]
 ) -> list[ProgramOption]:
-    """The options for one CPU, but those that the user gave."""
+    """The options for one CPU, without those that the user gave."""
     taken = {(setting.benchmark, setting.option) for setting in given}
     return [
         ProgramOption(name, option, (value,))
@@ -61,8 +61,8 @@ def is_static(path: Path) -> bool:
 
 
 def use_static_programs(names: Sequence[str]) -> None:
-    """From here on klat's programs are those that a guest can run; in a source tree these, or all
-    where none is named, are built first. KLAT_PROGRAMS goes before both."""
+    """Let klat.base.programs find the static programs from now on. In a source tree, build these first, or all
+    if `names` is empty. KLAT_PROGRAMS overrides this."""
     if os.environ.get("KLAT_PROGRAMS"):
         return
     static = programs.root() / "libexec/klat/static"
@@ -86,7 +86,7 @@ def use_static_programs(names: Sequence[str]) -> None:
 
 
 def static_programs(names: Sequence[str]) -> dict[str, Path]:
-    """Where each of them is. KlatError where one needs shared libraries."""
+    """The path of each program. KlatError if one is missing or needs shared libraries."""
     found = {}
     for name in names:
         path = programs.locate(name)
@@ -104,9 +104,9 @@ def static_programs(names: Sequence[str]) -> dict[str, Path]:
 def check_options(
     sets: Sequence[tuple[str, tuple[str, ...]]], static: dict[str, Path], mode: str, cpus: int
 ) -> list[str]:
-    """Ask each program, on this machine and without measuring, what it would say to its options in
-    the guest. KlatError where it would refuse them, or every run would be skipped; otherwise a line
-    for each set of options whose runs will be skipped."""
+    """Run each program with --check-for on this machine, to check its options for the guest. Returns a line for
+    each set of options whose runs will be skipped. KlatError if a program refuses its options, or if every run
+    would be skipped."""
     guest = f"--check-for={_GUEST_MODES[mode]}:{cpus}"
     skipped = []
     for name, words in sets:

@@ -31,14 +31,14 @@ _ALWAYS_DIFFERENT = frozenset(
     }
 )
 _CONFIG = "kernel configuration"
-# Options that decide latency are named before others.
+# Options that affect latency are listed first.
 _TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
 _CPU = re.compile(r"\bcpu(\d+)\b")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not the same on both sides; `a` and `b` are short texts."""
+    """A value that differs between two sides; `a` and `b` are short texts."""
 
     name: str
     a: str
@@ -46,9 +46,8 @@ class Difference:
 
 
 def differences(a: Path, b: Path) -> list[Difference]:
-    """What differs between the environment directories of two sessions, by name. Files that hold
-    counters are left out; per-CPU files are told once for all CPUs. What can't be read counts as
-    absent."""
+    """What differs between the environment directories of two sessions, by name. Files with counters are
+    left out. A per-CPU file is one entry for all CPUs. A file that cannot be read is absent."""
     one, two = captured(a), captured(b)
     found: list[Difference] = []
     for name in sorted({*one, *two}):
@@ -56,7 +55,7 @@ def differences(a: Path, b: Path) -> list[Difference]:
         if left == right:
             continue
         if not left or not right:
-            # The keys of a file that is missing on one side would say the same again and again.
+            # One entry: every key of the file is missing.
             found.append(Difference(name, *(_whole(v) if v else ABSENT for v in (left, right))))
         else:
             found += _keys(name, left, right)
@@ -95,13 +94,13 @@ def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator
         keys.sort(key=lambda key: (not _TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
-        yield Difference(printable(shown), *_told(one.get(key), two.get(key)))
+        yield Difference(printable(shown), *_shortened(one.get(key), two.get(key)))
     if keys[8:]:
         yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
 
 
-def _told(one: str | None, two: str | None) -> tuple[str, str]:
-    """Both short; of two long lists of words, such as a CPU's flags, the words of one alone."""
+def _shortened(one: str | None, two: str | None) -> tuple[str, str]:
+    """Both values, short. Of two long lists of words, for example CPU flags, only the words that differ."""
     texts = short(one), short(two)
     if one is None or two is None or max(len(one), len(two)) <= _LONGEST:
         return texts
@@ -113,10 +112,9 @@ def _told(one: str | None, two: str | None) -> tuple[str, str]:
 
 
 def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
-    """Of each file below an environment directory, its values by key; a file that is one value has
-    the key ''. A file of every CPU is one, `cpu*` in its name; values that differ say of which CPUs
-    they are. The kernel's configuration is left out where it is not asked for, as it takes longest.
-    """
+    """The values of each file below an environment directory, by key. A file with one value has the key ''.
+    The files of all CPUs are one file with `cpu*` in its name; values that differ name their CPUs. To read
+    the kernel's configuration takes longest, so it is optional."""
     found: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
@@ -190,7 +188,7 @@ def _values(name: str, data: str) -> dict[str, str]:
 
 
 def _cpuinfo(data: str) -> dict[str, str]:
-    """Of the first CPU, what does not move."""
+    """The fields of the first CPU that do not change."""
     first = data.split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}

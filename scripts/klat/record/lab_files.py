@@ -1,4 +1,4 @@
-"""What a session of klat lab holds besides its runs, for those who read it."""
+"""Reads what a session of klat lab holds besides its runs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The schedule of a session: which program runs when, with which options.
 
-A plan is a function of its parameter sets, the number of runs and the seed, and of nothing else:
-the same seed gives the same bytes on every machine and with every version of Python. All runs of
-all parameter sets are shuffled together, so that whatever drifts during a session drifts over
-each of them alike; the runs of a parameter set are then numbered as they come.
+A plan depends only on its parameter sets, the number of runs and the seed: the same seed gives the same
+bytes on every machine and with every version of Python. All runs of all parameter sets are shuffled
+together, so that a drift during a session affects each set equally. The runs of a parameter set are then
+numbered in that order.
 
 In plan.csv the last column is always quoted and never holds a quotation mark, so that a guest
 with nothing but a shell can follow the plan:
@@ -29,12 +29,10 @@ from klat.base.errors import KlatError
 
 COLUMNS = ("order", "benchmark", "run", "arguments")
 HEADER = ",".join(COLUMNS)
-# Over a day of the shortest runs; a range with a slip of the finger in it is refused instead of
-# filling the memory.
+# Over a day of the shortest runs. A sweep with a typing error is refused, instead of filling the memory.
 MAX_RUNS = 1_000_000
 
-# What the runner itself tells each program, and what would keep a program from measuring or
-# recording.
+# Options that the runner sets itself, and options that would keep a program from measuring or recording.
 RESERVED = frozenset(
     {"record", "label", "seed", "run", "order", "quiet", "csv", "json", "help", "version"}
 )
@@ -59,14 +57,14 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class ProgramOption:
-    """`benchmark.option=value` as typed; a flag has no value. A sweep gives several values."""
+    """`benchmark.option=value` as typed. A flag has the value None. A sweep has several values."""
 
     benchmark: str  # or "all"
     option: str
     values: tuple[str | None, ...]
 
     def text(self) -> str:
-        """As typed, of one value."""
+        """As typed. The option has one value."""
         (value,) = self.values
         return f"{self.benchmark}.{self.option}" + ("" if value is None else f"={value}")
 
@@ -126,9 +124,8 @@ def parameter_sets(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Every benchmark with every combination of its swept values, as (benchmark, arguments).
 
-    `common` goes to all benchmarks; a setting for one benchmark comes before one for "all", and
-    that before `common`. KlatError where settings contradict each other or name a benchmark that
-    is not among `benchmarks`.
+    An option for one benchmark overrides one for "all", and that overrides `common`. KlatError if an
+    option is set twice or names a benchmark that is not among `benchmarks`.
     """
     fixed = list(options)
     swept = list(sweeps)
@@ -164,9 +161,8 @@ def parameter_sets(
 def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> list[PlannedRun]:
     """Each parameter set `runs` times, in an order drawn from `seed`.
 
-    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(),
-    whose sequence Python guarantees from version to version; that of random.shuffle() it does
-    not.
+    The shuffle is Fisher and Yates's (Knuth, TAOCP 2, 3.4.2 P) over random.Random(seed).random(). Python
+    guarantees the sequence of random() in every version, but not that of shuffle().
     """
     _check_length(len(sets) * runs)
     return _numbered(sets, _shuffled(len(sets), runs, random.Random(seed)))
@@ -200,8 +196,8 @@ def _numbered(
 
 @dataclass(frozen=True)
 class Turn:
-    """Runs of one setting that follow one another, by their places in its own plan. `place` is that
-    of the turn among those of both settings, from 1."""
+    """Adjacent runs of one setting: the first and the last, by their places in its plan. `place` is the place
+    of the turn among the turns of both settings, from 1."""
 
     first: int
     last: int
@@ -209,11 +205,11 @@ class Turn:
 
     @property
     def block(self) -> int:
-        """Which block it belongs to, from 1."""
+        """The block that the turn belongs to, from 1."""
         return (self.place + 3) // 4
 
 
-# ABBA and BAAB. In each, a steady drift weighs on both settings alike.
+# ABBA and BAAB. In each, a steady drift affects both settings equally.
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
 

@@ -1,9 +1,9 @@
 """Reads a session as docs/record.md defines it. The only reader of session.json and runs.csv.
 
 Needs the standard library only, for the runner resumes from a session on machines without numpy.
-What cannot be believed (a torn last line, a row that does not match its checksum, a run with rows
-missing) is left out of `Session.rows` and told in `Session.problems`; it never stops the reading of
-the rest. A session that cannot be understood at all raises SessionError with one sentence.
+A torn last line, a row that does not match its checksum, and a run with rows missing are left out of
+`Session.rows` and listed in `Session.problems`. The rest is still read. A session that cannot be read
+at all raises SessionError with one sentence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROWS_FILE = "runs.csv"
 
 @dataclass(frozen=True)
 class Session:
-    """All that one session holds and that can be believed."""
+    """One session: its rows that passed all checks, and the problems of the others."""
 
     path: Path
     info: dict[str, Any]
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def khz(self) -> float | None:
-        """Ticks per millisecond, where that turns a tick into time; else None."""
+        """Ticks per millisecond; None if ticks are no time in this mode."""
         if self.unit != "ticks" or self.mode not in TIMED_MODES:
             return None
         return float(self.info["tsc"]["khz"])

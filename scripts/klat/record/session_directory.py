@@ -1,8 +1,7 @@
 """The directory of a session, as far as the runner writes it: plan.csv and run.json.
 
-The programs write the rest; klat.record.session reads all of it. run.json holds what resuming needs and
-the record does not: the command line, the load, the plan's SHA-256, the boot, how often the
-session was taken up again.
+The programs write the rest; klat.record.session reads all of it. run.json holds what --resume needs: the
+command line, the load, the plan's SHA-256, the boot, and when the session was resumed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def check_label(label: str) -> str:
-    """The label, which becomes a directory's name. ValueError where it cannot."""
+    """The label. ValueError if it cannot be the name of a directory."""
     if not label:
         raise ValueError("a label cannot be empty")
     if label.startswith("."):
@@ -86,7 +85,7 @@ def write_facts(session: Path, facts: dict[str, Any]) -> None:
 
 
 def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
-    """Put down the plan and the facts, the plan last: where it is, both are whole."""
+    """Write run.json, then plan.csv. If plan.csv is there, both are complete."""
     data = text.encode("utf-8")
     write_facts(session, facts | {"plan_sha256": hashlib.sha256(data).hexdigest()})
     files.write_whole(session / PLAN, data)
@@ -142,14 +141,14 @@ def read_plan(session: Path, facts: dict[str, Any]) -> str:
     except FileNotFoundError:
         raise KlatError(
             f"{session}: has no {PLAN}; it was killed before its plan was written or the plan"
-            " was removed; begin a new session"
+            " was removed; start a new session"
         ) from None
     except SessionError as error:
         raise KlatError(str(error)) from None
     except OSError as error:
         raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != facts["plan_sha256"]:
-        raise KlatError(f"{path} is not what klat run wrote; begin a new session")
+        raise KlatError(f"{path} is not what klat run wrote; start a new session")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -174,7 +173,7 @@ def remove_unused(session: Path) -> None:
 
 
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
-    """Names of programs that are not those the session began with, and would refuse to join."""
+    """Programs that were built again since the session began. They would refuse to append to it."""
     recorded = info.get("programs") or {}
     return [
         name
@@ -186,8 +185,8 @@ def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]])
 class Lock:
     """Held on plan.csv by a runner and by the program that it runs.
 
-    A program inherits it, so that a runner killed with SIGKILL leaves it held until the run in
-    flight has ended: resuming earlier would repeat the run that is about to be recorded.
+    A program inherits the lock. After a SIGKILL of the runner, the lock is held until the run in flight has
+    ended: to resume earlier would repeat that run.
     """
 
     def __init__(self, session: Path) -> None:
@@ -200,7 +199,7 @@ class Lock:
             return locks.try_take(self.descriptor)
 
     def holder(self) -> int | None:
-        """The process that took it, where that is known."""
+        """The process that took the lock; None if it is unknown."""
         return locks.holder(self.descriptor)
 
     def close(self) -> None:

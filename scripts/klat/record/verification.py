@@ -24,7 +24,7 @@ from klat.stats.descriptive import P50, P90, P99, exact_row, exact_sums, rank, s
 # Samples in one step. Rows with fewer samples are checked several at a time.
 PIECE = 1 << 17
 # For longer rows the message has no correct figures: they need all samples in memory.
-_TOLD = 1 << 24
+_EXPLAINED = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
 _place_of = attrgetter("first_sample", "line")
@@ -220,7 +220,7 @@ def _ranks(n: int) -> dict[str, int]:
 
 
 def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
-    if (row.n or 0) > _TOLD:
+    if (row.n or 0) > _EXPLAINED:
         yield "its figures contradict its samples"
         return
     exact = exact_row(files.read(row))

@@ -10,7 +10,7 @@ STRAY = 0.1
 
 
 def state_of(row: Row) -> str:
-    """Empty for a run without these counts."""
+    """How the run's sleepers were woken; empty for a run without these counts."""
     # A quick test first: most rows of a large session may have no such counts.
     if "wakeups=" not in row.evidence:
         return ""

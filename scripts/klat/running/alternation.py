@@ -1,9 +1,13 @@
 """Two settings that take turns within one boot: two sessions, whose runs alternate.
 
-run.json of each holds, besides what it holds of every session: `setup`, `prefix` and `restore`;
-`options`, those that this setting alone was told; `turns`, as [first order, last order, place among those of both]; `pairing`, the blocks, as
-docs/record.md says; `partner`, the path from it to the session of the other setting; and `first`,
-whether it is A.
+run.json of each session also holds:
+
+- `setup`, `prefix`, `restore`: the commands
+- `options`: the options of this setting alone
+- `turns`: [first order, last order, place among the turns of both settings]
+- `pairing`: the blocks, as docs/record.md says
+- `partner`: the path from this session to the other one
+- `first`: whether this setting is A
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from klat.running.runner import Portion, Runner, command_line
 
 @dataclass(frozen=True)
 class Partner:
-    """What run.json says of the turns."""
+    """The other session, and the turns of this one."""
 
     path: Path
     first: bool
@@ -33,7 +37,7 @@ class Partner:
 
     @staticmethod
     def of(session: Path, facts: dict[str, Any]) -> Partner | None:
-        """None where the session took no turns. KlatError where that cannot be understood."""
+        """None if the session took no turns. KlatError if run.json is damaged."""
         if facts.get("partner") is None:
             return None
         try:
@@ -50,8 +54,8 @@ def begin(
     options: Sequence[Sequence[str]],
     command: Sequence[str],
 ) -> list[Path]:
-    """Make both session directories with their plans, before the first run. `options` are those that
-    one setting alone is told."""
+    """Make both session directories with their plans, before the first run. `options` are the options of
+    each setting alone."""
     for each in settings:
         recording.prefix_words(each.prefix)
     experiment = secrets.token_hex(8)
@@ -76,7 +80,7 @@ def begin(
 
 
 def both(session: Path, trust: bool) -> list[Path]:
-    """This session and its partner, A first. `trust` is that of directory.read_facts()."""
+    """This session and its partner, A first. `trust` as in read_facts() of session_directory."""
     facts = session_directory.read_facts(session, trust)
     partner = Partner.of(session, facts)
     if partner is None:
@@ -99,7 +103,7 @@ class TurnsRunner(Runner):
     command = "ab"
 
     def portions(self, remaining: Sequence[Sequence[PlannedRun]]) -> list[Portion]:
-        """Turn after turn, of each what is left."""
+        """The missing runs of each turn, turn after turn."""
         found: list[tuple[int, Portion]] = []
         for each, runs in zip(self._recordings, remaining):
             partner = Partner.of(each.path, each.facts)

@@ -1,4 +1,4 @@
-"""What a session's end brings with it, whatever ends it: a load's end, and the machine as it was."""
+"""Stops the background load of a session and runs its restore command, however the session ends."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from klat.base.bounded_read import open_to_read
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
-# Nobody holds the other end of its standard input but the runner: when that is gone, by SIGKILL
-# too, the load is to go.
+# Only the runner holds the other end of the standard input. When the runner ends, also by SIGKILL, this
+# ends the load.
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
 
 class Load:
-    """Starts one of klat's loads by its name, or a command by /bin/sh; what it says on standard error is in load.log."""
+    """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log."""
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command
@@ -42,12 +42,12 @@ class Load:
             os.close(reader)
 
     def settle(self) -> None:
-        """Let the load come up to its strength. KlatError where it has ended instead."""
+        """Wait until the load is at work. KlatError if it has ended."""
         self._signals.sleep(_SETTLE_SECONDS)
         self.check()
 
     def check(self) -> None:
-        """KlatError where the load has ended: what is measured now is not what the session says."""
+        """KlatError if the load has ended: the session would name a load that is not there."""
         if self._process.ended():
             raise KlatError(f"the load {shlex.quote(self._command)} {self._ending()}", status=1)
 
@@ -65,7 +65,7 @@ class Load:
             lines = []
         if lines:
             return f"{how}: {lines[-1]}"
-        return f"{how} (it has to stay in the foreground)" if status == 0 else how
+        return f"{how} (a load must stay in the foreground)" if status == 0 else how
 
     def end(self) -> None:
         """End the load with everything in its process group."""
@@ -75,18 +75,16 @@ class Load:
         self._process.end(self._signals)
 
 
-# The end of its standard input comes when runner and program in flight are both gone.
+# Its standard input ends when the runner and the program in flight have ended.
 _AWAIT = "trap '' HUP INT TERM; read -r _; trap - HUP INT TERM; exec /bin/sh -c \"$1\""
 _ONE_REQUEST_SECONDS = 0.5
 
 
 class Restore:
-    """Runs `command` once the session is over. `end` does, and where the runner was killed before
-    it could, a process that waits for that: after the run in flight, which inherits `lifeline`, and
-    with the session's `locks` held, so that who resumes it does not meet the command at work.
-
-    The command can run twice, where the runner is killed within it.
-    """
+    """Runs `command` after the session: in end(), or, if the runner is killed before, in a process that waits
+    for this. That process runs it after the run in flight, which inherits `lifeline`. It holds the session's
+    `locks`, so that nobody resumes the session while the command runs. If the runner is killed in end(), the
+    command runs twice."""
 
     def __init__(self, command: str, locks: Sequence[int]) -> None:
         self._command = command
@@ -98,8 +96,8 @@ class Restore:
             os.close(reader)
 
     def end(self, signals: Signals, seconds: float) -> str:
-        """Run it; what went wrong, or nothing. Stopped is not raised, but a request to stop ends
-        the command if it is not the one that ended the session."""
+        """Run the command. Returns what went wrong, or an empty text. A new request to stop ends the command;
+        Stopped is not raised."""
         stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
         try:
             restored = Process([_SHELL, "-c", self._command], stderr=stderr)

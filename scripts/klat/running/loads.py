@@ -1,4 +1,4 @@
-"""The background loads that klat brings along, and what else `--load` may name."""
+"""klat's own background loads, and the commands that `--load` may name."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _program() -> Path | None:
 
 
 def names() -> list[str]:
-    """Those there are; none where the program is not built."""
+    """The names of klat's loads; none if load/load is not built."""
     program = _program()
     if program is None:
         return []
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [program, "--list"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -40,11 +40,11 @@ def names() -> list[str]:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.split()[0] for line in told.splitlines() if line.strip()]
+    return [line.split()[0] for line in output.splitlines() if line.strip()]
 
 
 def check(load: str) -> None:
-    """KlatError where it is one word that is neither a load nor a command."""
+    """KlatError if `load` is one word that is neither a load nor a command."""
     if not _WORD.fullmatch(load) or load in names() or shutil.which(load):
         return
     there = ", ".join(names()) or "none: load/load is not built, run 'make' first"
@@ -52,7 +52,7 @@ def check(load: str) -> None:
 
 
 def words(load: str) -> list[str]:
-    """How it is started: a load by its name, all else by the shell."""
+    """The words that start the load: klat's own by its name, a command by the shell."""
     program = _program()
     if program is not None and load in names():
         return [str(program), load]

@@ -1,7 +1,6 @@
-"""How far a session is: a bar on a terminal, a line now and then elsewhere.
+"""Shows the progress of a session: a bar on a terminal, a line now and then elsewhere.
 
-Nothing here runs while a program measures: the runner calls between two runs, and no thread or
-timer redraws.
+It never runs while a program measures: the runner calls it between two runs.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 _REDRAW_SECONDS = 0.1
-_LINES = 20  # of a whole session, where there is no terminal
+_LINES = 20  # in a whole session, without a terminal
 _LINE_SECONDS = 1.0  # between them at least
-_ENOUGH_RUNS = 10  # before a time is guessed
+_ENOUGH_RUNS = 10  # before a time is estimated
 _NARROWEST_BAR = 8
 _REST_WIDTH = len("59 min 59 s left")
 _NAME_WIDTH = len("semaphore")
@@ -48,7 +47,7 @@ class TimeLeft:
         self._all_runs += 1
 
     def seconds(self) -> float | None:
-        """None until there is something to go by."""
+        """None until enough runs have ended."""
         if self._all_runs < _ENOUGH_RUNS and any(self._remaining.values()):
             return None
         overall = self._all_seconds / max(1, self._all_runs)
@@ -59,7 +58,7 @@ class TimeLeft:
 
 
 class Progress:
-    """Draws on `stream`. `before` is called before a run, `say` puts a line above the bar."""
+    """Draws on `stream`. Call before() before each run. say() prints a line above the bar."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class Progress:
         self._write(f"{line}\n")
 
     def clear(self) -> None:
-        """Take the bar away, so that what is printed next stands alone."""
+        """Remove the bar, before other output."""
         if self._drawn:
             self._write("\r\x1b[K")
             self._drawn = False

@@ -1,7 +1,7 @@
-"""A session on its way to being complete: what was planned, what is recorded, what the programs said.
+"""Completes a session: starts the programs of its plan, and counts how they ended.
 
-The programs record; this only starts them and counts. The record is read once before the first run,
-when a session is resumed, and once at the end, to tell what became of the runs.
+The programs write the record. It is read before the first run if the session is resumed, and at the end to
+report the runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from klat.record.session import STATUSES, Session, printable, read_session
 
 MEASURED, FAILED, USAGE, INVALID, SKIPPED = range(5)
 
-# After so many runs of one program that fail alike, the next would too.
+# After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3
 _LINES_SHOWN = 8
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
@@ -37,8 +37,8 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a session is told once and keeps when it is resumed. `setup` goes before each block of
-    runs, `prefix` before each program, `restore` after all."""
+    """The settings of a session, which also hold when it is resumed. Commands: `setup` runs before each turn,
+    `prefix` goes before each program, `restore` runs at the end. None where there is none."""
 
     label: str
     seed: int
@@ -60,7 +60,7 @@ class Settings:
 
 @dataclass
 class ProgramMessages:
-    """What the programs said with their exit statuses and on standard error."""
+    """What the programs wrote to standard error, with counts: of runs that failed, and of others."""
 
     warnings: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ def write(
     command: Sequence[str],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put down the plan of a new session directory, before the first run."""
+    """Write plan.csv and run.json of a new session directory, before the first run."""
     facts = {
         "schema": SCHEMA,
         "klat_version": __version__,
@@ -90,14 +90,14 @@ def write(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is recorded of a session: runs of the plan by status, those missing, and by (status,
-    benchmark, reason) those that are not ok."""
+    """What is recorded of a session. `statuses` counts its runs, `reasons` counts those that are not ok by
+    (status, benchmark, reason)."""
 
     statuses: Counter[str]
     reasons: Counter[tuple[str, str, str]]
     planned: int
     problems: tuple[str, ...]
-    disturbance: str = ""  # by others, on the CPUs under test
+    disturbance: str = ""  # a warning of other work on the CPUs under test
 
     @property
     def recorded(self) -> int:
@@ -109,7 +109,7 @@ class Outcome:
 
 
 class Recording:
-    """One session, in one attempt to complete it."""
+    """One session while klat completes it."""
 
     def __init__(self, session: Path, trust: bool = False) -> None:
         """`trust` accepts a session that another user can have written."""
@@ -121,8 +121,7 @@ class Recording:
         self._prefix = prefix_words(self.settings.prefix)
         self._lock: session_directory.Lock | None = None
         self.messages = ProgramMessages()
-        # The last failure of a program, and of one of its parameter sets, and how often in
-        # succession.
+        # The last failure of each program and of each of its parameter sets, and how often in succession.
         self._failing: dict[tuple[str, ...], tuple[tuple[int | None, str], int]] = {}
 
     @property
@@ -132,7 +131,7 @@ class Recording:
         return self._lock.descriptor
 
     def take(self, signals: Signals, say: Callable[[str], None]) -> None:
-        """Wait for a run that a killed runner left behind; refuse where a runner is at work."""
+        """Take the lock. Waits for the run of a runner that was killed. KlatError if a runner is at work."""
         self._lock = session_directory.Lock(self.path)
         if self._lock.try_take():
             return
@@ -160,13 +159,13 @@ class Recording:
             self._lock.close()
 
     def remaining(self, resumed: bool) -> list[PlannedRun]:
-        """What is still to be run. Where resumed, run.json tells of it from then on."""
+        """The runs that are missing. If `resumed`, adds the time to run.json."""
         if not resumed:
             return list(self.schedule)
         if self.facts["boot_id"] != session_directory.boot_id():
             raise KlatError(
                 f"{self.path}: begun before this machine was booted, and a session is one boot;"
-                " begin a new session"
+                " start a new session"
             )
         completed: set[int] = set()
         if not session_directory.is_empty(self.path):
@@ -175,8 +174,8 @@ class Recording:
             changed = session_directory.changed_programs(record.info, self._paths.items())
             if changed:
                 raise KlatError(
-                    f"{self.path}: {', '.join(sorted(changed))} was built anew since; a session"
-                    " is of one build, begin a new session"
+                    f"{self.path}: {', '.join(sorted(changed))} was rebuilt since the session"
+                    " began; start a new session"
                 )
         self.facts["runner"] = os.getpid()
         self.facts["resumed"] = [
@@ -193,7 +192,7 @@ class Recording:
             planned = self.schedule[row.order - 1] if row.order <= len(self.schedule) else None
             if planned is None or (planned.benchmark, planned.run) != (row.benchmark, row.run):
                 raise KlatError(
-                    f"{self.path}: run {row.order} of runs.csv is not that of plan.csv; begin a"
+                    f"{self.path}: run {row.order} of runs.csv is not the one of plan.csv; start a"
                     " new session"
                 )
         return record.completed_orders()
@@ -242,7 +241,7 @@ class Recording:
     def _count(
         self, run: PlannedRun, status: int | None, lines: Sequence[str], silent: bool
     ) -> None:
-        # Both, as the order is random: a parameter set that cannot work is among others that do.
+        # Both: the order is random, so a parameter set that always fails runs among others that do not.
         keys = {(run.benchmark,), (run.benchmark, *run.arguments)}
         measured = status in (MEASURED, INVALID, SKIPPED)
         if measured and not silent:
@@ -266,7 +265,7 @@ class Recording:
             message = lines[-1] if lines else f"{run.benchmark}: status {status}, without a message"
         self.messages.failures[message] += 1
         self.messages.warnings.update(lines[:-1])
-        # Neither another run nor --resume would fare better.
+        # Another run would fail too, and so would --resume.
         if status == USAGE or any(text in message for text in _DISK_FULL):
             raise KlatError(message, status=USAGE)
         for key in keys:
@@ -275,7 +274,7 @@ class Recording:
             self._failing[key] = ((status, message), times)
             if times == _FAILURES_ALIKE:
                 raise KlatError(
-                    f"{times} runs in succession failed alike: {message}", status=FAILED
+                    f"{times} runs in succession failed in the same way: {message}", status=FAILED
                 )
 
     @property
@@ -298,8 +297,8 @@ class Recording:
         disturbance = other_work([record]) if record else ""
         return Outcome(statuses, reasons, len(self.schedule), problems, disturbance)
 
-    def tell(self, outcome: Outcome, stopped: str, say: Callable[[str], None]) -> None:
-        """What was recorded, and what the programs said of what was not."""
+    def report(self, outcome: Outcome, stopped: str, say: Callable[[str], None]) -> None:
+        """Say what was recorded, and why the other runs failed."""
         for problem in outcome.problems:
             say(problem)
         counts = ", ".join(f"{outcome.statuses[s]} {s}" for s in STATUSES if outcome.statuses[s])
@@ -307,12 +306,12 @@ class Recording:
         if outcome.disturbance:
             say(f"warning: {outcome.disturbance}")
         by_reason = outcome.reasons.items()
-        _tell_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
-        self.tell_warnings([why for _, _, why in outcome.reasons] + [stopped], say)
+        _say_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
+        self.report_messages([why for _, _, why in outcome.reasons] + [stopped], say)
 
-    def tell_warnings(self, told: Iterable[str], say: Callable[[str], None]) -> None:
-        """What the programs said, without what has been told already."""
-        said = [text for text in told if text]
+    def report_messages(self, reported: Iterable[str], say: Callable[[str], None]) -> None:
+        """Say what the programs wrote, without the texts that were reported before."""
+        said = [text for text in reported if text]
         unsaid = Counter(
             {
                 line: n
@@ -320,12 +319,12 @@ class Recording:
                 if not any(text in line or line in text for text in said)
             }
         )
-        _tell_counted(unsaid, say)
+        _say_counted(unsaid, say)
 
 
 def prefix_words(prefix: str | None) -> list[str]:
-    """The command that goes before a program, as words, the first of them a path. KlatError where
-    it is none."""
+    """The words of the command that goes before a program; the first is a path. KlatError if it is no
+    command."""
     if prefix is None:
         return []
     try:
@@ -341,7 +340,7 @@ def prefix_words(prefix: str | None) -> list[str]:
 
 
 def status_of(outcomes: Sequence[Outcome]) -> int:
-    """The exit status that tells the worst of them."""
+    """The exit status of the worst outcome."""
     statuses = sum((outcome.statuses for outcome in outcomes), Counter[str]())
     if any(outcome.missing for outcome in outcomes) or statuses["error"]:
         return FAILED
@@ -353,7 +352,7 @@ def status_of(outcomes: Sequence[Outcome]) -> int:
 
 
 def take_lines(descriptor: int) -> list[str]:
-    """What a program wrote to it, which is then empty again."""
+    """The lines that a program wrote to a file in memory. Empties the file."""
     size = os.fstat(descriptor).st_size
     if not size:
         return []
@@ -363,16 +362,16 @@ def take_lines(descriptor: int) -> list[str]:
     return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
-def _tell_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
-    """Each line once with its count, those that differ only in numbers together."""
-    alike: dict[str, list[str]] = {}
+def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
+    """Say each line once with its count. Lines that differ only in numbers count as one."""
+    groups: dict[str, list[str]] = {}
     for line in lines:
-        alike.setdefault(re.sub(r"[0-9]+(\.[0-9]+)?", "#", line), []).append(line)
-    counts = {group[0]: sum(lines[line] for line in group) for group in alike.values()}
-    several = {group[0] for group in alike.values() if len(group) > 1}
+        groups.setdefault(re.sub(r"[0-9]+(\.[0-9]+)?", "#", line), []).append(line)
+    counts = {group[0]: sum(lines[line] for line in group) for group in groups.values()}
+    several = {group[0] for group in groups.values() if len(group) > 1}
     shown = sorted(counts, key=lambda line: -counts[line])
     for line in shown[:_LINES_SHOWN]:
-        like = " (and the like)" if line in several else ""
+        like = " (and similar)" if line in several else ""
         say(f"  {counts[line]} x {printable(line)}{like}")
     if len(shown) > _LINES_SHOWN:
         say(f"  and {len(shown) - _LINES_SHOWN} other lines")

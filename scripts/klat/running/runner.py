@@ -1,5 +1,4 @@
-"""Follows the plans of one session, or of several that take turns: one program after the other, until
-all is recorded or something has to be said."""
+"""Follows the plan of a session, or the plans of two that take turns: one program after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from klat.running.recording import FAILED, Outcome, Recording, status_of, take_l
 
 @dataclass(frozen=True)
 class Portion:
-    """Runs of one session that follow one another; its set-up command goes before them."""
+    """Adjacent runs of one session. Its set-up command runs before them."""
 
     recording: Recording
     runs: Sequence[PlannedRun]
@@ -43,7 +42,7 @@ class Runner:
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
 
     def run(self, resumed: bool = False) -> int:
-        """Complete it and say how it went. The exit status of the command."""
+        """Complete the session and report it. The exit status of the command."""
         with Signals() as signals:
             try:
                 for recording in self._recordings:
@@ -57,7 +56,7 @@ class Runner:
                     recording.close()
 
     def portions(self, remaining: Sequence[Sequence[PlannedRun]]) -> list[Portion]:
-        """In which order what is left of each session is run."""
+        """The missing runs of each session, in the order to run them."""
         return [Portion(*both) for both in zip(self._recordings, remaining)]
 
     def _follow(self, portions: Sequence[Portion], signals: Signals) -> int:
@@ -97,7 +96,7 @@ class Runner:
     ) -> None:
         left = TimeLeft(Counter(run.benchmark for portion in portions for run in portion.runs))
         inherit = (restore.lifeline,) if restore else ()
-        # In memory, as a pipe would have to be emptied while the program measures.
+        # In memory: a pipe would have to be emptied while the program measures.
         stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
         try:
             for portion in portions:
@@ -120,10 +119,10 @@ class Runner:
             os.close(stderr)
 
     def _conclude(self, stopped: Stopped | KlatError | None, failure: str) -> int:
-        """Say what was recorded and what to do next; the exit status."""
+        """Report what was recorded and what to do next. The exit status."""
         if isinstance(stopped, KlatError) and all(r.empty for r in self._recordings):
             for recording in self._recordings:
-                recording.tell_warnings([str(stopped)], self.say)
+                recording.report_messages([str(stopped)], self.say)
                 session_directory.remove_unused(recording.path)
             if failure:
                 self.say(failure)
@@ -133,7 +132,7 @@ class Runner:
             outcomes.append(recording.outcome())
             if len(self._recordings) > 1:
                 self.say(f"{recording.settings.label}:")
-            recording.tell(outcomes[-1], str(stopped or ""), self.say)
+            recording.report(outcomes[-1], str(stopped or ""), self.say)
         streams.announce([recording.path for recording in self._recordings], self.say)
         if stopped:
             self.say(f"stopped: {stopped}")
@@ -155,7 +154,7 @@ class Runner:
             self.say(f"{start} {line}")
 
     def advice(self, recorded: Sequence[Path]) -> list[str]:
-        """What to type next, of the sessions that hold something."""
+        """Commands to type next, for the sessions that hold runs."""
         return [
             line
             for path in recorded
@@ -167,7 +166,7 @@ class Runner:
 
 
 def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
-    """Run a session's set-up command. KlatError where that fails."""
+    """Run a session's set-up command. KlatError if it fails."""
     command = recording.settings.setup
     if command is None:
         return
@@ -189,9 +188,9 @@ def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
 
 
 def command_line(*words: str | Path) -> str:
-    """As the user called klat; a path that begins with a hyphen is no option."""
-    told = [f"./{w}" if isinstance(w, Path) and str(w).startswith("-") else str(w) for w in words]
-    return shlex.join([_own_name(), *told])
+    """A command of klat, as the user called klat. A path that begins with a hyphen gets `./`."""
+    texts = [f"./{w}" if isinstance(w, Path) and str(w).startswith("-") else str(w) for w in words]
+    return shlex.join([_own_name(), *texts])
 
 
 def _own_name() -> str:

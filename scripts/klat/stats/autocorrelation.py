@@ -1,4 +1,4 @@
-"""One run on its own: how well its samples, which follow one another, tell a quantile."""
+"""How well the samples of one run, which are not independent, resolve a quantile."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from klat.stats.descriptive import rank, supports
 
 Samples = npt.NDArray[np.uint64]
 
-# How long a sample remembers is a property of the process: a stretch of it tells as much.
+# The autocorrelation is a property of the process, so a part of the samples is enough.
 STRETCH = 1 << 16
 
 
 @dataclass(frozen=True)
 class RunQuantile:
-    """A quantile of one run. `effective` is the number of independent samples that would tell as
-    much; the interval, two of the samples, is None where they do not support one."""
+    """A quantile of one run. `effective` is the number of independent samples with the same information.
+    The ends of the interval are samples; it is None if the samples do not support one."""
 
     value: int
     interval: tuple[int, int] | None
@@ -55,8 +55,8 @@ def run_quantile(samples: Samples, q: Fraction, confidence: float = 0.95) -> Run
 
     With m effective samples, the interval is from the largest rank l with P(B < l) <= tail to the
     smallest rank u with P(B >= u) <= tail, B binomial(m, q) (David and Nagaraja, Order Statistics,
-    2003, section 7.1), scaled to the ranks of all n. The memory that counts is that of "this sample
-    is at most the quantile", which has a variance however heavy the tail is.
+    2003, section 7.1), scaled to the ranks of all n. The autocorrelation is that of "this
+    sample is at most the quantile", which has a variance even if the tail is heavy.
     """
 
     def ranked(places: Sequence[int]) -> list[int]:
@@ -73,8 +73,8 @@ def quantile_of(
     q: Fraction,
     confidence: float = 0.95,
 ) -> RunQuantile | None:
-    """The same of n samples that need not all be in memory: the first `STRETCH` of them, and what
-    tells those at given places of all in ascending order."""
+    """The same for n samples that need not be in memory: `stretch` holds the first `STRETCH` of them, and
+    `ranked` returns the samples at given places of all in ascending order."""
     if not n or not supports(n, q):
         return None
     (value,) = ranked([rank(n, q) - 1])

@@ -3,7 +3,7 @@
 Changes are found by E-divisive (Matteson and James, "A Nonparametric Approach for Multiple Change
 Point Analysis of Multivariate Data", J. American Statistical Association 109, 2014), with the energy
 distance of exponent 1 and segments of two values at least: the best of all splits is taken while a
-permutation within segments says that none as good comes about by chance. Drift is told by Kendall's
+permutation within segments says that none as good comes about by chance. Drift is found by Kendall's
 tau over time (Mann, Econometrica 13, 1945), and its slope is Theil and Sen's (Sen, J. American
 Statistical Association 63, 1968).
 """
@@ -52,8 +52,8 @@ def needed(level: float) -> int:
 
 
 def needed_beside(n: int, level: float) -> int:
-    """How many of n values have to be on the shorter side of a change for it to be told; n/2 at
-    most, where `needed(level)` is not more than n."""
+    """How many of n values have to be on the shorter side of a change for it to be found. At most n/2, if
+    `needed(level)` is at most n."""
     side = _LEAST
     while side < n // 2 and 2 / math.comb(n, side) > level:
         side += 1
@@ -134,7 +134,7 @@ def drift(values: Sequence[float]) -> Drift | None:
 
 
 def is_line(values: Sequence[float], starts: Sequence[int]) -> bool:
-    """Whether a straight line tells more of the values than steps at `starts` do, by Schwarz's
+    """Whether a straight line fits the values better than steps at `starts` do, by Schwarz's
     criterion (Annals of Statistics 6, 1978); a step has two parameters, its place and its height.
     """
     series = np.array(values, dtype=np.float64)

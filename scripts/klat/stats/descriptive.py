@@ -117,10 +117,8 @@ def lag1_autocorrelation(values: Values) -> float:
 
 
 def effective_size(values: Values) -> float:
-    """How many independent values tell as much about the centre as these, for a first-order
-    autoregression.
-
-    n (1 - r) / (1 + r), and never more than n: a negative r estimated from the data is no licence.
+    """How many independent values have the same information about the centre, for a first-order
+    autoregression: n (1 - r) / (1 + r). At most n, because a negative estimate of r may be chance.
     """
     n = len(values)
     r = max(0.0, lag1_autocorrelation(values))
@@ -174,8 +172,8 @@ class LinearFit:
 
 
 def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:
-    """The mean line of those of several boots, at least one. Runs of one boot share what is the
-    boot's own, so boots are what is independent: the interval is Student's t over their slopes."""
+    """The mean of the lines of several boots, at least one. Runs of one boot are not independent, but boots
+    are: the interval is Student's t over their slopes."""
     slopes = np.array([fit.slope for fit in fits])
     intercept = float(np.mean([fit.intercept for fit in fits]))
     return LinearFit(

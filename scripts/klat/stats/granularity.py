@@ -1,4 +1,4 @@
-"""What the granularity of a counter can hide."""
+"""How much of a difference the granularity of a counter can hide."""
 
 from __future__ import annotations
 

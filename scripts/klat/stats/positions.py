@@ -1,10 +1,10 @@
-"""Does a sample's place in its run say how long it is?
+"""Tests whether a sample's place in its run affects its length.
 
-Nothing of the event knows how many samples were taken before it. So if a run's samples were drawn
+The event does not depend on the number of samples before it. So if a run's samples were drawn
 in another order, no place would stand out: each of n places holds the longest sample with
 probability 1/n, and the rank of the first is as likely to be any as any other. Where a place stands
-out over the runs of a session, something that is no part of the event happens there: work of the
-benchmark itself, or a start that the warm-up does not cover.
+out over the runs of a session, something besides the event happens there: work of the benchmark itself, or
+a start that the warm-up does not cover.
 
 All levels are exact or conservative for samples of any distribution, with ties, and for runs of
 different lengths.
@@ -83,21 +83,21 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
     first and the last. `level` is the probability that there is any by chance, half of it for the
     longest sample at whatever place, and an eighth for each direction of the first and the last. A
     place whose effect is below LEAST_EFFECT is left out."""
-    told = [order for order in orders if order.n > 1]
-    if len(told) < 2:
+    several = [order for order in orders if order.n > 1]
+    if len(several) < 2:
         return []
-    found = _longest(told, level / 2)
+    found = _longest(several, level / 2)
     for place in (0, -1):
-        ranks = [order.first if place == 0 else order.last for order in told]
-        ratio = np.mean([o.first_ratio if place == 0 else o.last_ratio for o in told])
+        ranks = [order.first if place == 0 else order.last for order in several]
+        ratio = np.mean([o.first_ratio if place == 0 else o.last_ratio for o in several])
         if abs(ratio - 1) < LEAST_EFFECT:
             continue
         for direction in (0, 1):
-            shares = np.array([rank[direction] / order.n for rank, order in zip(ranks, told)])
+            shares = np.array([rank[direction] / order.n for rank, order in zip(ranks, several)])
             if not _small(shares, level / 8) or any(place == other.place for other in found):
                 continue
             typical = float(np.median(shares))
-            found.append(Standout(place, 0, len(told), 0.0, typical, shorter=direction == 1))
+            found.append(Standout(place, 0, len(several), 0.0, typical, shorter=direction == 1))
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from klat.stats.enough_units import by_states
 
-# Beyond so many boots a side nobody goes.
+# More boots a side are not practical.
 MOST_UNITS = 1_000
 MOST_RUNS = 10_000
 

@@ -97,13 +97,13 @@ def _segments(figure: Figure, x: Sequence[float], low: Sequence[float], high: Se
 
 def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
     """The ratio of each estimand with its interval, the tested ones dark, above the margin."""
-    told = [r for r in cell.results if r.judgement.ratio is not None]
-    if not told:
+    with_ratio = [r for r in cell.results if r.judgement.ratio is not None]
+    if not with_ratio:
         return None
-    figure = _figure(name, _TOP + 34 * len(told) + _BELOW + 12)
+    figure = _figure(name, _TOP + 34 * len(with_ratio) + _BELOW + 12)
     least, most = 1 / (1 + rules.margin), 1 + rules.margin
     ends = [least, most, 1.0]
-    for result in told:
+    for result in with_ratio:
         ends += [result.judgement.ratio or 1.0, *(result.judgement.interval or ())]
     low, high = max(min(ends), 1e-6), min(max(ends), 1e6)
     room = (high / low) ** 0.06
@@ -113,13 +113,13 @@ def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
         figure.add("set logscale x")
     marks = logarithmic_tics(low, high, _TICS) if wide else linear_tics(low, high, _TICS)
     figure.add(f"set xtics {marks}", f"set xrange [{low:.10g}:{high:.10g}]")
-    names = tics((float(-i), result.estimand) for i, result in enumerate(told))
-    figure.add(f"set ytics {names}", f"set yrange [{-len(told) + 0.4:g}:0.6]")
+    names = tics((float(-i), result.estimand) for i, result in enumerate(with_ratio))
+    figure.add(f"set ytics {names}", f"set yrange [{-len(with_ratio) + 0.4:g}:0.6]")
     figure.add(f"set xlabel {quoted('NEW/BASE')}")
     _rectangle(figure, (f"first {least:.10g}", f"first {most:.10g}"), ("graph 0", "graph 1"), BAND)
     figure.add(f"set arrow from 1, graph 0 to 1, graph 1 nohead {line(GREY, 1)}")
     plot = []
-    for i, result in enumerate(told):
+    for i, result in enumerate(with_ratio):
         j = result.judgement
         assert j.ratio is not None
         colour, width = (INK, 3.0) if result.tested else (GREY, 1.5)
@@ -130,7 +130,7 @@ def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
         size = 1.4 if result.tested else 1.0
         plot.append(f"{at} using 1:2 with points {points(CIRCLE, size, colour)}")
     _panel(figure, plot)
-    tested = ", ".join(r.estimand for r in told if r.tested)
+    tested = ", ".join(r.estimand for r in with_ratio if r.tested)
     note = "the band is the margin" + (f"; the verdict is on the {tested}" if tested else "")
     return Captioned(figure, "Ratio and interval", note)
 

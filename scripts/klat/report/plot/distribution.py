@@ -113,8 +113,8 @@ def distribution(overlay: Overlay, axis: Axis) -> Figure | None:
 
 def _key_figures(one: Drawn, curve: Curve, axis: Axis) -> str:
     s = curve.measurement.statistics
-    told = [("median", s.median), ("p99", s.p99), ("max", s.max)]
-    shown = [f"{name} {axis.figure(v * one.scale)}" for name, v in told if v is not None]
+    quantiles = [("median", s.median), ("p99", s.p99), ("max", s.max)]
+    shown = [f"{name} {axis.figure(v * one.scale)}" for name, v in quantiles if v is not None]
     return f"{plural(len(one.ordered), 'sample')}: {', '.join(shown)} {axis.unit}"
 
 

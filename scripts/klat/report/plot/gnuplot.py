@@ -27,7 +27,7 @@ BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INDIGO, BROWN = "#332288", "#884422"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, BROWN)
-# Dashes tell the curves apart where colours can't.
+# Dashes distinguish the curves without colours.
 DASHES = ("1", "(18,5)", "(5,4)", "(16,4,4,4)", "(2,3)", "(16,3,2,3,2,3)", "(9,3)", "(9,3,2,3)")
 GREY, PALE, INK = "#767676", "#DDDDDD", "#222222"
 

@@ -34,12 +34,12 @@ def series_figure(
         return None
     axis = page_axis(series.unit)
     per = 1e-3 if axis.unit != series.unit else 1.0
-    told = f"{series.shape.value} {total(series)}".strip()
-    note = f"{history.options.estimand.name} in {axis.unit} by boot; {told}"
+    trend = f"{series.shape.value} {total(series)}".strip()
+    note = f"{history.options.estimand.name} in {axis.unit} by boot; {trend}"
     figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
-        top = head(figure, f"{series.key[3]}: {told}", setting(series, history)) + 36
+        top = head(figure, f"{series.key[3]}: {trend}", setting(series, history)) + 36
         caption(figure, top, f"{history.options.estimand.name} ({axis.unit})")
         bottom = 430 - 62
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from klat.stats.descriptive import Values
 from klat.stats.histogram import CountedValues
 
-# More points than this are not to be told apart on a figure of 1000 pixels.
+# More points than this cannot be distinguished on a figure of 1000 pixels.
 _POINTS = 600
 # Of the floating-point numbers that fit into 64 bits.
 _LARGEST = 2.0**64 - 2048

@@ -98,7 +98,7 @@ def _runs(sweep: Shootdown, furthest: int) -> tuple[Values, Values]:
     x, y = [], []
     for point in sweep.points:
         medians = spread_out(point.runs, _MARKS_A_COUNT)
-        # The same figure every time: the spread is no random one.
+        # The same figure every time: the spread is not random.
         beside = ((np.arange(len(medians)) * 0.6180339887) % 1 - 0.5) * 0.02 * max(0.6, furthest)
         x.append(point.x + beside)
         y.append(medians)

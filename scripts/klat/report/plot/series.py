@@ -59,8 +59,7 @@ def overlays(labels: Sequence[Dataset], per_session: Sequence[Dataset]) -> list[
 
 
 def curve_names(labels: Sequence[Dataset]) -> list[str]:
-    """A name for each that tells them apart: the label, with the session or what keeps its sessions
-    apart if need be."""
+    """A unique name for each: the label, and if needed the session or the conditions that differ."""
     names = [label.name for label in labels]
     if len(set(names)) < len(names):
         names = [
@@ -101,7 +100,7 @@ def describe(curve: Curve, runs: int) -> str:
 def _slugs(
     settings: Sequence[Setting], keys: Sequence[tuple[str, tuple[tuple[str, str], ...], str, str]]
 ) -> dict[tuple[str, tuple[tuple[str, str], ...], str, str], str]:
-    """`<benchmark>-<metric>[-<params>][-<placement>]`: what is needed to tell the files apart."""
+    """`<benchmark>-<metric>[-<params>][-<placement>]`: as far as needed for unique names."""
     found = {}
     taken: set[str] = set()
     for key in keys:

@@ -53,7 +53,7 @@ _PUBLISHED = "published, measured on another machine"
 
 
 def sweep_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
-    """A figure for each sweep; several where there are more lines than can be told apart. Labels
+    """A figure for each sweep; several if there are too many lines for one. Labels
     are laid over each other."""
     figures: list[Figure] = []
     taken: set[str] = set()

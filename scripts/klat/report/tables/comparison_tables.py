@@ -70,8 +70,8 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
         for _, key in against.unmeasurable:
             writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
         for left in against.uncompared:
-            told = {"verdict": left.what, "reason": uncompared.reason(left)}
-            writer.writerow(cells(_left_out(against, left.key) | told))
+            outcome = {"verdict": left.what, "reason": uncompared.reason(left)}
+            writer.writerow(cells(_left_out(against, left.key) | outcome))
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield ""
         if against.cells:
             heads = [f"{name} [{_cellular(against.base.unit)}]" for name in ("BASE", "NEW")]
-            told = ("benchmark", "metric", "estimand", *heads, "NEW/BASE", "interval", "verdict")
-            yield f"| {' | '.join(told)} |"
+            titles = ("benchmark", "metric", "estimand", *heads, "NEW/BASE", "interval", "verdict")
+            yield f"| {' | '.join(titles)} |"
             yield "|---|---|---|---:|---:|---:|---|---|"
             for cell in against.cells:
                 yield from _rows(cell, against, comparison)
@@ -195,9 +195,9 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
         j = result.judgement
         word = wording.verdict(j)
         why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
-        told = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
+        verdict = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
         values = [wording.figure(s.value) for s in (j.base, j.new)]
-        yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), told])} |"
+        yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), verdict])} |"
 
 
 def _cellular(text: str) -> str:

@@ -33,8 +33,8 @@ def column_widths(table: Table) -> list[int]:
 
 
 def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
-    """The first `left` columns to the left, the others to the right, two spaces between or,
-    where that would leave the terminal, one."""
+    """The cells in one line: the first `left` columns to the left, the others to the right. Two spaces between
+    them, or one if the line would be too long."""
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
     cells = [
         cell.ljust(width) if i < left else cell.rjust(width)

@@ -79,7 +79,7 @@ def name(series: HistorySeries, history: History) -> str:
 
 
 def setting(series: HistorySeries, history: History) -> str:
-    """With what tells it from other series of the same measurement."""
+    """Benchmark, placement and parameters, and what distinguishes the series from others of the measurement."""
     text = wording.setting(series.key, [other.key for other in history.series])
     return ", ".join([text, *(f"{k}: {v}" for k, v in series.apart)])
 
@@ -127,13 +127,13 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
             f" {wording.figure(step.before)} to {wording.figure(step.after)} {series.unit},"
             f" {signed(step.ratio)} (p {wording.p_value(step.p)})"
         )
-        told = []
+        parts = []
         if step.kernels[0] != step.kernels[1]:
-            told.append(f"Linux {step.kernels[0]} | {step.kernels[1]}")
-        told += [f"{d.name}: {d.a} | {d.b}" for d in step.differences[:_MOST_DIFFERENCES]]
+            parts.append(f"Linux {step.kernels[0]} | {step.kernels[1]}")
+        parts += [f"{d.name}: {d.a} | {d.b}" for d in step.differences[:_MOST_DIFFERENCES]]
         more = len(step.differences) - _MOST_DIFFERENCES
-        told += [f"and {more} more"] if more > 0 else []
-        yield "differs there: " + ("; ".join(told) if told else "nothing that was captured")
+        parts += [f"and {more} more"] if more > 0 else []
+        yield "differs there: " + ("; ".join(parts) if parts else "nothing that was captured")
     if series.shape is TrendKind.DRIFTS and series.drift:
         d = series.drift
         low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))

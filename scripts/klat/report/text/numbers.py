@@ -16,8 +16,8 @@ def whole(value: float | None) -> str:
 
 
 def nanoseconds(label: Dataset, value: float | None, sample: bool) -> str:
-    """A sample's time is told to the decade of the granularity (26 ticks of 10 ns: tens). An
-    average of many samples resolves more, and is told to the nanosecond."""
+    """A sample's time, rounded to the decade of the granularity (26 ticks of 10 ns: tens). An average of many
+    samples resolves more, and is rounded to the nanosecond."""
     time = None if value is None else label.nanoseconds(value)
     if time is None:
         return MISSING
@@ -50,9 +50,8 @@ def boots(counts: Sequence[int]) -> str:
 
 
 def ratio_digits(low: float, high: float) -> int:
-    """Decimals for a ratio and its interval: those of one digit of half the interval, at least 3 and
-    at most 4, which tell a hundredth of a per cent. An interval without width, of figures that are
-    the same in every run, needs no more. A ratio above 100 has 1."""
+    """Decimals for a ratio and its interval: 3, or 4 if half the interval is below 0.001. An interval without
+    width, of figures that are equal in every run, needs no more than 3. A ratio above 100 has 1."""
     if high >= 100:
         return 1
     half = (high - low) / 2

@@ -48,7 +48,7 @@ def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
 
 
 def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
-    """Of metrics that no plan can be made for, as far as the table has no room for them."""
+    """Why some metrics have no plan, if the table has no room for the reason."""
     keys = [metric.key for metric in pilot.metrics]
     for metric in pilot.metrics:
         _, _, rest = metric.reason.partition(": ")
@@ -81,17 +81,17 @@ def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
 
 
 def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
-    """That there is no plan: for no number would do, or for how many would is not known."""
+    """Why there is no plan: no number is enough, or the pilot does not show how many are."""
     unknown = [m for m in pilot.metrics if m.reason and not m.reason.startswith(TOO_COARSE)]
     if pilot.planned or not unknown:
         return [f"  no number of {noun}s up to 1,000 would do"]
     why = ", ".join(dict.fromkeys(metric.reason for metric in unknown))
     more = {
-        "one run": "what varies takes 2 runs in each of 2 boots at least to tell",
-        "one block is complete": "how much they vary takes 2 at least to tell",
+        "one run": "to measure the variation takes at least 2 runs in each of 2 boots",
+        "one block is complete": "to measure their variation takes at least 2",
     }.get(why, "")
-    told = f"how many {noun}s it takes is not known: {why}{f'; {more}' if more else ''}"
-    return wrapped(told, "  ", "    ")
+    text = f"how many {noun}s it takes is not known: {why}{f'; {more}' if more else ''}"
+    return wrapped(text, "  ", "    ")
 
 
 def _aim(pilot: Pilot | TurnsPilot) -> str:

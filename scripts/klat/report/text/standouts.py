@@ -15,7 +15,7 @@ from klat.compare.sources import Run
 
 def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
     """A sentence for each place that stands out over the runs of the setting, or of one of its sessions. Nothing is said of
-    runs that --inject made longer in an order of its own. `failed` is told why samples cannot be
+    runs that --inject made longer in an order of its own. `failed` gets the reason if samples cannot be
     read."""
     if "inject" in setting.params:
         return
@@ -87,4 +87,4 @@ def _sentence(held: list[Standout]) -> str:
         extreme = "shortest" if worst.shorter else "longest"
         share = f"{100 * worst.typical:.2g} %"
         said = f"{which} is among the {extreme} {share} of its run in half of {runs}"
-    return f"{said}, likewise in {plural(len(held), 'session')}" if len(held) > 1 else said
+    return f"{said}, the same in {plural(len(held), 'session')}" if len(held) > 1 else said

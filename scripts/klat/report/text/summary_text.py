@@ -25,7 +25,7 @@ _HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
 
 
 def summary(labels: Sequence[Dataset], failed: Callable[[str], None]) -> Iterator[str]:
-    """The lines of the summary. `failed` is told what could not be computed, and why."""
+    """The lines of the summary. `failed` gets a sentence on each figure that cannot be computed."""
     for position, label in enumerate(labels):
         if position:
             yield ""
@@ -53,7 +53,7 @@ def heading(label: Dataset) -> Iterator[str]:
         )
     elif label.mode == "counted":
         yield from _item(
-            "counter", "counts the instructions of a guest with one CPU, and tells no time"
+            "counter", "counts the instructions of a guest with one CPU, and measures no time"
         )
     sessions = plural(len(label.sessions), "session")
     recorded, planned = label.planned
@@ -123,12 +123,12 @@ def _unmeasurable(setting: Setting) -> Iterator[str]:
     """The metrics without a number, and what there is instead of one."""
     for metric in setting.unmeasurable():
         yield from wrapped(f"{printable(metric)}  {NOT_MEASURABLE}", "    ", "      ")
-    told = [
+    parts = [
         f"{printable(name)} {low:,}" + (f" to {high:,}" if high != low else "")
         for name, low, high in setting.evidence_ranges()
     ]
-    if told:
-        yield from wrapped(f"evidence  {', '.join(told)}", "    ", "      ")
+    if parts:
+        yield from wrapped(f"evidence  {', '.join(parts)}", "    ", "      ")
 
 
 def counts(setting: Setting) -> str:
@@ -140,10 +140,10 @@ def counts(setting: Setting) -> str:
         runs += (
             f" of {plural(high, 'sample')}" if low == high else f" of {low:,} to {high:,} samples"
         )
-    told = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
-    if len(told) > 1:
-        return f"{runs}: {', '.join(told)}"
-    only = told[0].partition(" ")[2]
+    parts = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
+    if len(parts) > 1:
+        return f"{runs}: {', '.join(parts)}"
+    only = parts[0].partition(" ")[2]
     return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
 
 
@@ -202,7 +202,7 @@ def shootdown(label: Dataset, sweep: Shootdown) -> Iterator[str]:
     widths = column_widths(table)
     yield from (aligned(row, widths, left=0) for row in table)
     if sweep.base is None:
-        yield "  T(0) was not measured, so the shootdown cannot be told from the teardown;"
+        yield "  T(0) was not measured, so shootdown and teardown cannot be separated;"
         yield "  add responders=0 to the sweep"
     for line in slope(label, sweep):
         yield from wrapped(line, "  ", "    ")

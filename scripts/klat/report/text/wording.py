@@ -76,8 +76,8 @@ def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         common = set(params[0]).intersection(*params[1:])
         own = [pair for pair in cell.params.split(";") if pair not in common]
         tested = [what for what in cell.under_test if what not in everywhere]
-        told = ", ".join([" ".join([cell.placement, *own]), *tested])
-        found.append((f"{cell.benchmark} {cell.metric}", told))
+        parts = ", ".join([" ".join([cell.placement, *own]), *tested])
+        found.append((f"{cell.benchmark} {cell.metric}", parts))
     return found
 
 
@@ -259,10 +259,10 @@ def spreads(j: Judgement, noun: str) -> list[str]:
     sides = (("BASE", j.base), ("NEW", j.new))
     runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
     units = [(name, _unit_deviation(found)) for name, found in sides]
-    told = [f"variation between runs: {_of_sides(runs)}"]
+    parts = [f"variation between runs: {_of_sides(runs)}"]
     if any(text != MISSING for _, text in units):
-        told.append(f"variation between {noun}s: {_of_sides(units)}")
-    return told
+        parts.append(f"variation between {noun}s: {_of_sides(units)}")
+    return parts
 
 
 def _unit_deviation(found: Spread) -> str:
@@ -272,9 +272,9 @@ def _unit_deviation(found: Spread) -> str:
     return own if own == observed else f"{own} ({observed} with that of the runs)"
 
 
-def _of_sides(told: Sequence[tuple[str, str]]) -> str:
-    texts = {text for _, text in told}
-    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in told)
+def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
+    texts = {text for _, text in parts}
+    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in parts)
 
 
 def deviation(own: float | None) -> str:
