@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
-from klat.report.text.uncompared import reason
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
@@ -66,7 +65,7 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
     for side, key in against.unmeasurable:
         yield _left_out(key, *_REFUSED, f"{NOT_MEASURABLE} ({side})")
     for left in against.uncompared:
-        yield _left_out(left.key, left.what, left.what, reason(left))
+        yield _left_out(left.key, left.what, left.what, wording.uncompared_reason(left))
 
 
 def _left_out(key: Key, kind: str, verdict: str, why: str) -> Case:

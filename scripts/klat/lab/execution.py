@@ -23,6 +23,7 @@ from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
+from klat.running.runner import command_line
 from klat.record.session import STATUSES, read_session
 
 MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
@@ -193,7 +194,7 @@ class Attempt:
             # Only counted guests do not disturb each other.
             if jobs and jobs > 1:
                 self.say(f"one guest at a time, as {planned.mode} ones would disturb each other")
-            jobs = _cpus() if planned.mode == "counted" else 1
+            jobs = len(os.sched_getaffinity(0)) if planned.mode == "counted" else 1
         schedule = planned.schedule()
         total = len(schedule) * planned.runs_of_boot
         # Read again: another lab may have been at work on it until now.
@@ -262,15 +263,15 @@ class Attempt:
             streams.announce([begun.output / label for label in labels], self.say)
         if len(boots.sessions) < len(schedule) and boots.sessions and self._resumable:
             one = next(iter(boots.sessions.values()))
-            self.say(f"to complete it: {_klat('lab', 'run', '--resume', str(one))}")
+            self.say(f"to complete it: {command_line('lab', 'run', '--resume', one)}")
         if isinstance(failure, Stopped):
             self.say(f"stopped: {failure}")
             return failure.status
         if failure:
             raise failure
         if len(labels) == 2 and begun.experiment.mode != "emulated":
-            paths = [str(begun.output / label) for label in labels]
-            self.say(f"next: {_klat('compare', *paths)}")
+            paths = [begun.output / label for label in labels]
+            self.say(f"next: {command_line('compare', *paths)}")
         if len(boots.sessions) < len(schedule) or statuses["error"] or missing:
             return FAILED
         if statuses["invalid"]:
@@ -282,16 +283,6 @@ def _worst_statuses(path: Path) -> Counter[str]:
     return Counter(
         max((row.status for row in rows), key=STATUSES.index) for rows in read_session(path).runs()
     )
-
-
-def _klat(*words: str) -> str:
-    from klat.running.runner import command_line
-
-    return command_line(*words)
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _check_output(output: Path) -> None:

@@ -150,17 +150,7 @@ _RUN = Object(_RUN_FIELDS)
 _RESUMABLE = Object(
     _RUN_FIELDS,
     needed=frozenset(
-        {
-            "schema",
-            "label",
-            "seed",
-            "boot_id",
-            "plan_sha256",
-            "pause_ms",
-            "time_limit_s",
-            "runner",
-            "resumed",
-        }
+        "schema label seed boot_id plan_sha256 pause_ms time_limit_s runner resumed".split()
     ),
 )
 _MACHINE = Object(

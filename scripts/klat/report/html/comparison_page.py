@@ -14,7 +14,6 @@ from klat.compare.figure_data import cell_figures
 from klat.report.html import page
 from klat.report.text import wording
 from klat.report.html.page_figures import figures
-from klat.report.text.uncompared import uncompared
 from klat.record.session import SessionError
 from klat.compare.dataset import Dataset
 from klat.compare.verdicts import Verdict
@@ -75,7 +74,6 @@ def comparison_page(
         comparison=comparison,
         parts=parts,
         words=wording,
-        uncompared=uncompared,
         badge_of=_badge,
         kind=_STATUS[comparison.status],
         legend=_legend(),

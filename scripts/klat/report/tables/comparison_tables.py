@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
-from klat.report.text import uncompared, wording
+from klat.report.text import wording
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
@@ -70,7 +70,7 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
         for _, key in against.unmeasurable:
             writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
         for left in against.uncompared:
-            outcome = {"verdict": left.what, "reason": uncompared.reason(left)}
+            outcome = {"verdict": left.what, "reason": wording.uncompared_reason(left)}
             writer.writerow(cells(_left_out(against, left.key) | outcome))
 
 
@@ -169,7 +169,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
         for line in wording.unmeasurable(against):
             yield f"- {_cellular(line)}"
         for left in against.uncompared:
-            yield f"- {_cellular(uncompared.uncompared(left, against))}"
+            yield f"- {_cellular(wording.uncompared(left, against))}"
         if against.unmeasurable or against.uncompared:
             yield ""
         if against.differences:

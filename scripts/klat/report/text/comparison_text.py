@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
 from klat.report.text.columns import wrapped
-from klat.report.text.uncompared import uncompared
 from klat.record.session import printable
 from klat.compare.verdicts import Verdict
 
@@ -65,7 +64,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     for line in wording.unmeasurable(against):
         yield from wrapped(line, "", "    ")
     for left in against.uncompared:
-        yield from wrapped(uncompared(left, against), "", "    ")
+        yield from wrapped(wording.uncompared(left, against), "", "    ")
     if against.differences:
         yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
         for found in against.differences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Worst
+from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Uncompared, Worst
 from klat.compare.pilot_blocks import TURNS
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, boots, plural, ratio_digits
@@ -40,6 +40,17 @@ def unmeasurable(against: Against) -> list[str]:
         f"{NOT_MEASURABLE} ({sides}): {printable(setting(key, keys(against)))}: {printable(key[3])}"
         for sides, key in against.unmeasurable
     ]
+
+
+def uncompared(left: Uncompared, against: Against) -> str:
+    """A line for a measurement in no cell."""
+    metric = f": {left.key[3]}" if left.key[3] else ""
+    what = f"{left.what}: {setting(left.key, keys(against))}{metric}"
+    return f"{printable(what)} ({uncompared_reason(left)})"
+
+
+def uncompared_reason(left: Uncompared) -> str:
+    return printable(left.reason if left.neither else f"BASE: {left.reason}")
 
 
 def nothing_shared(against: Against) -> str:
