@@ -85,7 +85,7 @@ def test_a_setting_may_take_cpus_offline(side: SideWriter, klat: Klat) -> None:
 
 def test_what_would_settle_blocks_is_given_in_options_of_ab(side: SideWriter, klat: Klat) -> None:
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
-    sides = side("a", noise=0.05, **shared), side("b", 1.06, noise=0.05, **shared)
+    sides = side("a", noise=0.03, **shared), side("b", 1.04, noise=0.03, **shared)
     document = json.loads(klat("compare", *sides, "--format", "json")[1])
     settle = document["against"][0]["cells"][0]["results"][0]["judgement"]["settle"]
     out = words(klat("compare", *sides)[1])

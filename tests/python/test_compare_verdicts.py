@@ -41,7 +41,7 @@ def test_the_verdict_decides_the_exit_status(
 
 
 def test_an_inconclusive_verdict_says_what_would_settle_it(side: SideWriter, klat: Klat) -> None:
-    status, out, _ = klat("compare", side("stock", noise=0.03, boots=4), side("rt", boots=4, noise=0.03, **RT))  # fmt: skip
+    status, out, _ = klat("compare", side("stock", noise=0.015, boots=4), side("rt", boots=4, noise=0.015, **RT))  # fmt: skip
     assert status == 3
     assert "round_trip, median: inconclusive" in out
     assert re.search(r"would be settled as \w+ by [\d,]+ boots a side \(now 4 and 4\)", words(out))
