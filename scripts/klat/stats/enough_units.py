@@ -26,7 +26,7 @@ def fewest(alpha: float, pairs: bool = False) -> int:
 
 
 # Shares of units in the slower state; 1/2 is one of them.
-_SHARES = np.linspace(0, 1, 101)[1:-1, None, None]
+_SHARES = np.linspace(0, 1, 101)[1:-1, None]
 
 
 @lru_cache(maxsize=1024)
@@ -34,10 +34,19 @@ def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
     """The chance that of a and b units in two states the shares of the slower one differ as much as
     slow_a / a and slow_b / b do, where both sides are alike: for the share at which it is likeliest
     (Barnard, Biometrika 34, 1947). Of n and n that line up in full it is 2 / 4^n."""
-    i, j = np.arange(a + 1)[:, None], np.arange(b + 1)
-    ways = _chances(a, i) * _chances(b, j)
-    far = np.abs(i / a - j / b) >= abs(slow_a / a - slow_b / b) - 1e-9
-    return float((ways * far).sum(axis=(1, 2)).max())
+    distance = abs(slow_a / a - slow_b / b) - 1e-9
+    if distance <= 0:
+        return 1.0
+    shares_a, shares_b = np.arange(a + 1) / a, np.arange(b + 1) / b
+    chances_b = _chances(b, np.arange(b + 1))
+    below = np.searchsorted(shares_b, shares_a - distance, "right")
+    above = np.searchsorted(shares_b, shares_a + distance, "left")
+    nothing = np.zeros((len(_SHARES), 1))
+    # Each sum begins at its small end: the chance of a million to one is kept.
+    up_to = np.hstack([nothing, np.cumsum(chances_b, axis=1)])
+    from_there = np.hstack([np.cumsum(chances_b[:, ::-1], axis=1)[:, ::-1], nothing])
+    far = _chances(a, np.arange(a + 1)) * (up_to[:, below] + from_there[:, above])
+    return float(far.sum(axis=1).max())
 
 
 @lru_cache(maxsize=1024)
@@ -46,7 +55,7 @@ def by_paired_states(n: int, slower: int, faster: int) -> float:
     from scipy.special import binom
 
     i, j = np.arange(n + 1)[:, None], np.arange(n + 1)
-    alone = _SHARES * (1 - _SHARES)
+    alone = (_SHARES * (1 - _SHARES))[:, None]
     rest = np.maximum(n - i - j, 0)
     ways = binom(n, i) * binom(n - i, j) * alone ** (i + j) * (1 - 2 * alone) ** rest
     far = (np.abs(i - j) >= abs(slower - faster)) & (i + j <= n)
