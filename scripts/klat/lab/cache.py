@@ -111,14 +111,14 @@ def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> i
             # removes the directory.
             while not locks.try_take(descriptor):
                 holder = locks.name_of(locks.holder(descriptor))
+                if say:
+                    say(f"waiting for {holder}, which has locked {path}")
+                    say = None
                 if time.monotonic() > deadline:
                     raise KlatError(
                         f"timed out after {seconds:g} s waiting for {holder}, which has locked"
                         f" {path}; end it"
                     )
-                if say:
-                    say(f"waiting for {holder}, which has locked {path}")
-                    say = None
                 time.sleep(_POLL_SECONDS)
             if _is_still(descriptor, path):
                 return descriptor
