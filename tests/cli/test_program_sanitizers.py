@@ -48,7 +48,8 @@ def choices(program: str) -> list[list[str]]:
         argument = rest.split(" ")[0]
         if "|" in argument:
             found += [[f"--{name}", word] for word in argument.split("|")]
-        elif argument.islower() and name not in ("help", "version"):
+        # With --remote, network waits for a client on another machine.
+        elif argument.islower() and name not in ("help", "version", "remote"):
             found.append([f"--{name}"])
     return found
 
