@@ -98,7 +98,7 @@ SHAPES = (
     Shape("lognormal", "samples of 20 % standard deviation", MEDIAN, _normal, _alike),
     Shape("bimodal boots", "4 boots in 10 are 3 % slower", MEDIAN, _normal, _of_two_kinds),
     Shape("Pareto(1.5)", "tails without a variance", MEDIAN, _pareto, _alike),
-    Shape("Pareto(1.5), mean", "the same, judged by the mean", MEAN, _pareto, _alike),
+    Shape("Pareto(1.5), mean", "the same tails", MEAN, _pareto, _alike),
     Shape("AR(1) 0.9", "autocorrelated samples", MEDIAN, _remembering, _alike),
     Shape("coarse", "340 ticks at steps of 26; samples of 2 %", MEDIAN, _narrow, _alike, RUN, 340),
     Shape("coarse, spread", "1,000 ticks at steps of 26; runs vary by 3 %", MEDIAN, _narrow, _alike, 0.03, 1000),  # fmt: skip
