@@ -65,7 +65,7 @@ static void be_at_work(const struct klat_run *run)
 {
 	int64_t migrations, wait_ns;
 
-	for (int i = 0; run->end == run->iterations && i < 3; i++)
+	for (int i = 0; klat_planted(run, "edges") && i < 3; i++)
 		klat_thread_self(&migrations, &wait_ns);
 }
 

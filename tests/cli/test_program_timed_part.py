@@ -47,6 +47,21 @@ def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Pa
     assert most >= 2 * iterations, "each iteration makes one of them, or this is another program"
 
 
+def test_a_worker_reads_its_state_only_before_and_after_its_body(tmp_path: Path) -> None:
+    """timer has no tail: its one worker must not be taken for one with the fault "edges"."""
+
+    def readings(*options: str) -> int:
+        trace = ["strace", "--follow-forks", "--trace=openat", "--output", tmp_path / "report"]
+        words = [path_of("timer"), "--policy", "other", "--iterations", "10", "--quiet", *options]
+        done = command([*trace, *words], limit=60)
+        if done.status == harness.FAILED and "ptrace" in done.err.lower():
+            harness.lacking("this machine allows no ptrace")
+        return (tmp_path / "report").read_text().count('"/proc/thread-self/schedstat"')
+
+    assert readings() == 2
+    assert readings("--plant", "edges") > 2
+
+
 # A program with a build of its own has no such copy.
 COPIED = [p for p in harness.PROGRAMS if not (harness.ROOT / p / "build.mk").exists()]
 
