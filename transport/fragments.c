@@ -171,7 +171,10 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 {
 	if (size >= 0)
 		return 0;
-	/* A sleep that a beat ended does not count as one for a message. */
+	/*
+	 * A beat ended the sleep, which is one voluntary switch and not the wait for a message.
+	 * klat_rest_begins() is not used here: it would be in the timed part, before each receive.
+	 */
 	side->worker->rests += errno == EINTR;
 	if (errno == EAGAIN || errno == EINTR)
 		return -EAGAIN;
