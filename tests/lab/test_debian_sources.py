@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -102,3 +103,36 @@ def test_the_variable_replaces_the_sources(system: Path, monkeypatch: pytest.Mon
         "http://other.example/debian",
         "http://other.example/debian-security",
     }
+
+
+def test_a_changed_archive_is_used_once_its_lists_are_fetched(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = False
+    fetched = []
+
+    def fake_apt(self: Archive, *words: str, **_: object) -> str:
+        if fails:
+            raise KlatError("apt-get update failed")
+        fetched.append(words[0])
+        return ""
+
+    monkeypatch.setattr(Archive, "_apt", fake_apt)
+    monkeypatch.setattr(apt, "_KEYS", system)
+    said: list[str] = []
+
+    def used_archives() -> set[str]:
+        Archive(said.append).packages()
+        lines = (system / "cache/klat/lab/apt/sources.list").read_text()
+        return set(re.findall(r"http://([a-z]+)", lines))
+
+    (system / "sources.list").write_text(ONE_LINE)
+    assert used_archives() == used_archives() == {"mirror"}
+    assert fetched == ["update", "dumpavail"], "the lists are fresh the second time"
+    (system / "sources.list").write_text(ONE_LINE.replace("mirror", "other"))
+    fails = True
+    assert used_archives() == {"mirror"}
+    assert said[-1] == "apt-get update failed; using the lists of the last time"
+    fails = False
+    assert used_archives() == {"other"}
+    assert fetched == 2 * ["update", "dumpavail"]

@@ -65,8 +65,8 @@ class Archive:
     # The index ------------------------------------------------------------------------------------
 
     def packages(self, update: bool = False) -> dict[str, Package]:
-        """Kernels and busybox by name. The lists are at most a week old if the archive can be reached. KlatError
-        if there are no lists."""
+        """Kernels and busybox by name. If the archive can be reached, the lists are at most a week old
+        and from the archive that the system's sources name now. KlatError if there are no lists."""
         if self._index is not None and not update:
             return self._index
         with cache.exclusive("apt", _WAIT_SECONDS, self._say):
@@ -75,7 +75,7 @@ class Archive:
                 fresh = time.time() - kept.stat().st_mtime < _FRESH_SECONDS
             except OSError:
                 fresh = False
-            if update or not fresh:
+            if update or not fresh or self._archive_changed():
                 try:
                     self._update()
                 except KlatError as error:
@@ -92,6 +92,21 @@ class Archive:
             raise KlatError(f"{kept} is damaged: klat lab clear removes it") from None
         return {package.name: package for package in entries}
 
+    @property
+    def _sources(self) -> Path:
+        """The sources.list that the lists were fetched with."""
+        return self._base / "sources.list"
+
+    def _archive_changed(self) -> bool:
+        """Whether the system's sources name another archive than the lists are from; False if unknown."""
+        try:
+            return self._sources.read_text() != self._source_lines()
+        except (OSError, KlatError):
+            return False
+
+    def _source_lines(self) -> str:
+        return debian_sources.source_lines(self._ask_system, str(_KEYS))
+
     def _configure(self) -> Path:
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._base / name).mkdir(parents=True, exist_ok=True)
@@ -106,11 +121,13 @@ class Archive:
                 f"Debian's keys ({_KEYS}) are not here: apt install debian-archive-keyring, or give"
                 " --kernel NAME=path/to/bzImage"
             )
-        lines = debian_sources.source_lines(self._ask_system, str(_KEYS))
-        (self._base / "sources.list").write_text(lines)
+        # Renamed after success. After a failure, the old lists keep their own sources.
+        draft = self._sources.with_suffix(".new")
+        draft.write_text(self._source_lines())
+        sources = ("-o", f"Dir::Etc::sourcelist={draft}")
         self._say("fetching Debian's package lists")
-        self._apt("update", "-q", "--error-on=any", seconds=_UPDATE_SECONDS)
-        text = self._apt("dumpavail", command="apt-cache")
+        self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
+        text = self._apt("dumpavail", *sources, command="apt-cache")
         kept = self._base / "index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
@@ -118,6 +135,7 @@ class Archive:
                 newest.setdefault(package.name, package)
         index = [[p.name, p.version, p.size] for p in newest.values()]
         files.write_whole(kept, json.dumps(index).encode())
+        draft.rename(self._sources)
 
     # Fetching -------------------------------------------------------------------------------------
 
