@@ -27,7 +27,7 @@ def qemu() -> str:
 
 @pytest.fixture(scope="session")
 def busybox() -> Path:
-    from klat.lab.suite import is_static
+    from klat.lab.elf import is_static
 
     path = Path("/bin/busybox")
     if not path.exists() or not is_static(path):

@@ -270,9 +270,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / 'scripts')!r})
 from klat import cli
-from klat.lab import suite
-usual = suite.is_static
-suite.is_static = lambda path: path != Path("/bin/busybox") and usual(path)
+from klat.lab import elf
+usual = elf.is_static
+elf.is_static = lambda path: path != Path("/bin/busybox") and usual(path)
 sys.exit(cli.main(sys.argv[1:]))
 """
 

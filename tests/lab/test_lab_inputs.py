@@ -119,17 +119,19 @@ def test_modules_that_need_each_other_are_refused(tmp_path: Path) -> None:
         names(tree(tmp_path, a="b", b="a"), "a")
 
 
-@pytest.mark.parametrize("suffix", ["", ".xz", ".zst", ".gz"])
-def test_packed_modules_are_read(tmp_path: Path, suffix: str) -> None:
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-qc"], input=data, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("", bytes), (".xz", lzma.compress), (".zst", zstd), (".gz", gzip.compress)],
+)
+def test_packed_modules_are_read(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
     data = planted.module(RELEASE, "")
-    path = tmp_path / f"tun.ko{suffix}"
-    if suffix == ".xz":
-        path.write_bytes(lzma.compress(data))
-    elif suffix:
-        tool = {".zst": ["zstd", "-qc"], ".gz": ["gzip", "-c"]}[suffix]
-        path.write_bytes(subprocess.run(tool, input=data, capture_output=True, check=True).stdout)
-    else:
-        path.write_bytes(data)
+    (tmp_path / f"tun.ko{suffix}").write_bytes(pack(data))
     (module,) = Tree(tmp_path, RELEASE).closure(["tun"])
     assert module.data == data
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import planted
@@ -46,11 +49,17 @@ def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:
     assert "CONFIG_VIRTIO_BLK: results come by" in line
 
 
-def test_a_kernel_may_hold_its_configuration(tmp_path: Path) -> None:
+# The kernel's build appends the unpacked size, except to gzip data.
+@pytest.mark.parametrize(
+    ("pack", "size"), [(gzip.compress, b""), (bz2.compress, bytes(4)), (lzma.compress, bytes(4))]
+)
+def test_a_kernel_may_hold_its_configuration(
+    tmp_path: Path, pack: Callable[[bytes], bytes], size: bytes
+) -> None:
     path = planted.kernel(tmp_path / "k")
     assert image.configuration(image.inspect(path)) is None
     held = b"IKCFG_ST" + gzip.compress(config("FUTEX")) + b"IKCFG_ED"
-    payload = gzip.compress(b"code" + held + b"more")
+    payload = pack(b"code" + held + b"more") + size
     data = bytearray(path.read_bytes())
     data[(data[0x1F1] + 1) * 512 :] = payload
     struct.pack_into("<II", data, 0x248, 0, len(payload))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from klat.base import programs
 from klat.base.errors import KlatError
-from klat.lab import cache, image, initramfs, suite
+from klat.lab import cache, elf, image, initramfs
 from klat.lab.apt import Archive
 from klat.lab.boots import Ready
 from klat.lab.experiment import Experiment
@@ -28,7 +28,7 @@ class Contents:
 
     def busybox(self) -> bytes:
         installed = Path("/bin/busybox")
-        if not (installed.is_file() and suite.is_static(installed)):
+        if not (installed.is_file() and elf.is_static(installed)):
             package = self._archive.packages().get("busybox-static")
             if package is None:
                 raise KlatError(

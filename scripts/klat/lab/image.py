@@ -7,18 +7,14 @@ unpack a bzImage than for the rest of the boot. So the host unpacks the kernel a
 
 from __future__ import annotations
 
-import bz2
 import hashlib
-import lzma
-import shutil
 import struct
-import subprocess
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
+from klat.lab import compression, elf
 
 _SETUP_SECTORS = 0x1F1
 _MAGIC = (0x202, b"HdrS")
@@ -29,7 +25,6 @@ _PAYLOAD = 0x248
 _HEADER_END = 0x268  # with what protocol 2.12 has
 _OLDEST = 0x20C  # protocol 2.12, of Linux 3.8, marks 64-bit kernels
 _KERNEL_64 = 1
-_PT_NOTE = 4
 _PVH_ENTRY = 18
 _OTHERS = (
     (0x38, b"ARM\x64", "a kernel for arm64"),
@@ -95,7 +90,7 @@ def vmlinux(image: Image, cache: Path) -> Path | None:
     if kept.exists():
         return kept if kept.stat().st_size else None
     data = _kernel(image)
-    if not has_pvh_entry(data):
+    if not _has_pvh_entry(data):
         data = b""
     files.write_whole(kept, data)
     return kept if data else None
@@ -115,52 +110,26 @@ def _kernel(image: Image) -> bytes:
     start, size = image.payload
     with image.path.open("rb") as file:
         file.seek(start)
-        return _unpack(file.read(size))
+        data = file.read(size)
+    # The kernel's build appends the unpacked size, except to gzip data, which end with it.
+    return _unpack(data if data.startswith(compression.GZIP) else data[:-4])
 
 
 def _unpack(data: bytes) -> bytes:
-    """Empty if the format is unknown, the data damaged or zstd missing."""
     try:
-        if data.startswith(b"\xfd7zXZ\0"):
-            return lzma.LZMADecompressor().decompress(data)
-        if data.startswith(b"\x1f\x8b"):
-            return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data)
-        if data.startswith(b"BZh"):
-            return bz2.BZ2Decompressor().decompress(data)
-        if data.startswith(b"\x28\xb5\x2f\xfd"):
-            return _unpack_zstd(data)
-    except (lzma.LZMAError, zlib.error, OSError):
-        pass
-    return b""
-
-
-def _unpack_zstd(data: bytes) -> bytes:
-    zstd = shutil.which("zstd")
-    if not zstd:
+        return compression.decompress(data)
+    except ValueError:
         return b""
-    # The last four bytes are the unpacked size, written by the kernel's build.
-    done = subprocess.run([zstd, "-dcq"], input=data[:-4], capture_output=True, check=False)
-    return b"" if done.returncode else done.stdout
 
 
-def has_pvh_entry(data: bytes) -> bool:
-    if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
-        return False
+def _has_pvh_entry(kernel: bytes) -> bool:
     try:
-        (headers,) = struct.unpack_from("<Q", data, 32)
-        size, count = struct.unpack_from("<HH", data, 54)
-        for index in range(count):
-            kind, _, start, _, _, length = struct.unpack_from(
-                "<IIQQQQ", data, headers + index * size
-            )
-            if kind == _PT_NOTE and _notes_tell_pvh(data[start : start + length]):
-                return True
-    except struct.error:
-        pass
-    return False
+        return any(_names_pvh(notes) for kind, notes in elf.segments(kernel) if kind == elf.NOTE)
+    except ValueError:
+        return False
 
 
-def _notes_tell_pvh(notes: bytes) -> bool:
+def _names_pvh(notes: bytes) -> bool:
     offset = 0
     while offset + 12 <= len(notes):
         name_size, size, kind = struct.unpack_from("<III", notes, offset)

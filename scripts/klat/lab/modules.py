@@ -6,22 +6,16 @@ Packages have no modules.dep. So the dependencies are read from `depends=` in th
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
-import shutil
-import struct
-import subprocess
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.lab import compression, elf
 from klat.lab.boot_failures import ModuleMissing
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
-_ELF_SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 @dataclass(frozen=True)
@@ -36,56 +30,19 @@ def normal(name: str) -> str:
     return name.replace("-", "_")
 
 
-def unpack(path: Path) -> bytes:
-    """The unpacked module. KlatError if it is damaged or zstd is missing."""
-    data = path.read_bytes()
-    try:
-        if path.name.endswith(".xz"):
-            return lzma.decompress(data)
-        if path.name.endswith(".gz"):
-            return gzip.decompress(data)
-    except (lzma.LZMAError, zlib.error, OSError, EOFError) as error:
-        raise KlatError(f"{path}: cannot be unpacked: {error}") from None
-    if not path.name.endswith(".zst"):
-        return data
-    zstd = shutil.which("zstd")
-    if not zstd:
-        raise KlatError(f"{path}: is packed with zstd, which is not installed: apt install zstd")
-    done = subprocess.run([zstd, "-dcq"], input=data, capture_output=True, check=False)
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip()
-        raise KlatError(f"{path}: cannot be unpacked: {why}")
-    return done.stdout
-
-
 def information(data: bytes) -> list[tuple[str, str]]:
     """The `name=value` pairs of .modinfo. ValueError if the file is not a module for x86-64."""
-    if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
-        raise ValueError("is no 64-bit ELF file")
-    if struct.unpack_from("<H", data, 18)[0] != 62:
-        raise ValueError("is not for x86-64")
-    try:
-        (offset,) = struct.unpack_from("<Q", data, 40)
-        size, count, names_index = struct.unpack_from("<HHH", data, 58)
-        sections = [_ELF_SECTION.unpack_from(data, offset + i * size) for i in range(count)]
-        names = data[sections[names_index][4] :]
-        for name, _, _, _, start, length, *_ in sections:
-            if names[name : name + 9] == b".modinfo\0":
-                text = data[start : start + length].decode("utf-8", "replace")
-                pairs = (item.partition("=") for item in text.split("\0") if item)
-                return [(key, value) for key, _, value in pairs]
-    except (struct.error, IndexError):
-        raise ValueError("is a damaged ELF file") from None
-    raise ValueError("has no .modinfo section")
+    text = elf.section(data, b".modinfo").decode("utf-8", "replace")
+    pairs = (item.partition("=") for item in text.split("\0") if item)
+    return [(key, value) for key, _, value in pairs]
 
 
 def read(path: Path) -> Module:
-    data = unpack(path)
     try:
-        found = information(data)
+        data = compression.decompress(path.read_bytes())
+        values = dict(reversed(information(data)))
     except ValueError as error:
-        raise KlatError(f"{path}: {error}, so it is no kernel module") from None
-    values = dict(reversed(found))
+        raise KlatError(f"{path}: cannot be used as a kernel module: it {error}") from None
     needed = tuple(normal(name) for name in values.get("depends", "").split(",") if name)
     file = path.name.partition(".")[0]
     words = values.get("vermagic", "").split()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from klat.base import programs
 from klat.base.errors import KlatError
+from klat.lab import elf
 from klat.record.plan_csv import ProgramOption
 
 # On one CPU.
@@ -46,20 +47,6 @@ def one_cpu_settings(
     ]
 
 
-def is_static(path: Path) -> bool:
-    """Whether an ELF file needs no interpreter."""
-    data = path.read_bytes()
-    if data[:6] != b"\x7fELF\x02\x01":
-        return False
-    headers = int.from_bytes(data[32:40], "little")
-    size, count = (int.from_bytes(data[at : at + 2], "little") for at in (54, 56))
-    kinds = (
-        int.from_bytes(data[headers + i * size : headers + i * size + 4], "little")
-        for i in range(count)
-    )
-    return 3 not in kinds  # PT_INTERP
-
-
 def use_static_programs(names: Sequence[str]) -> None:
     """Let klat.base.programs find the static programs from now on. In a source tree, build these first, or all
     if `names` is empty. KLAT_PROGRAMS overrides this."""
@@ -92,7 +79,7 @@ def static_programs(names: Sequence[str]) -> dict[str, Path]:
         path = programs.locate(name)
         if path is None:
             raise KlatError(f"there is no {name} in {programs.directory()}")
-        if not is_static(path):
+        if not elf.is_static(path):
             raise KlatError(
                 f"{path} is not linked statically, as a guest needs it"
                 f" (make OUT={_BUILD} STATIC=1 all)"

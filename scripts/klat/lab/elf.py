@@ -1,0 +1,58 @@
+"""Reads ELF files for x86-64: unpacked kernels, kernel modules and programs (elf(5)).
+
+ValueError says why a file is none.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+NOTE = 4  # a type of segment
+_INTERPRETER = 3
+_LITTLE_ENDIAN_64 = b"\x7fELF\x02\x01"
+_X86_64 = 62
+_SEGMENT = struct.Struct("<IIQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+
+
+def segments(data: bytes) -> list[tuple[int, bytes]]:
+    """The type and the contents of each segment."""
+    table = _table(data, _SEGMENT, 32, 54)
+    return [(kind, data[start : start + size]) for kind, _, start, _, _, size in table]
+
+
+def section(data: bytes, name: bytes) -> bytes:
+    """The contents of the section of that name."""
+    table = _table(data, _SECTION, 40, 58)
+    (names_index,) = struct.unpack_from("<H", data, 62)
+    names = data[table[names_index][4] :] if names_index < len(table) else b""
+    for at, _, _, _, start, size, *_ in table:
+        if names[at : at + len(name) + 1] == name + b"\0":
+            return data[start : start + size]
+    raise ValueError(f"has no {name.decode()} section")
+
+
+def is_static(program: Path) -> bool:
+    """Whether the program needs no interpreter and so no shared library."""
+    try:
+        return all(kind != _INTERPRETER for kind, _ in segments(program.read_bytes()))
+    except ValueError:
+        return False
+
+
+def _table(
+    data: bytes, entry: struct.Struct, offset_at: int, size_at: int
+) -> list[tuple[int, ...]]:
+    """`offset_at` is where the header has the table's offset, `size_at` where it has the size of an entry
+    and the number of entries."""
+    if data[:6] != _LITTLE_ENDIAN_64 or len(data) < 64:
+        raise ValueError("is no 64-bit ELF file")
+    if struct.unpack_from("<H", data, 18)[0] != _X86_64:
+        raise ValueError("is not for x86-64")
+    (start,) = struct.unpack_from("<Q", data, offset_at)
+    size, count = struct.unpack_from("<HH", data, size_at)
+    try:
+        return [entry.unpack_from(data, start + i * size) for i in range(count)]
+    except struct.error:
+        raise ValueError("is a damaged ELF file") from None
