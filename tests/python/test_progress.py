@@ -88,7 +88,7 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal: bool, t
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
     assert lines[:3] == [
-        "about 6 min 20 s for the 190 runs to come",
+        "about 6 min 20 s to go",
         "10 of 200 runs (5 %), about 6 min 20 s left",
         "20 of 200 runs (10 %), about 6 min 0 s left",
     ]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.report.text.numbers import plural
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
 from klat.base.errors import KlatError
@@ -158,8 +159,8 @@ def _begin(arguments: argparse.Namespace) -> int:
     sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
-        f" {blocks} blocks, labels {arguments.a} and {arguments.b}, seed {seed},"
-        f" into {sessions[0]} and {sessions[1]}",
+        f" {plural(blocks, 'block')}, labels {arguments.a} and {arguments.b}, seed {seed}\n"
+        f"into {sessions[0]} and {sessions[1]}",
         file=sys.stderr,
     )
     return TurnsRunner(sessions).run()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import _session_options, add_command
+from klat.report.text.numbers import plural
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 
@@ -118,8 +119,8 @@ def _begin(arguments: argparse.Namespace) -> int:
     session = session_directory.create(_session_options.output(arguments), label)
     write(session, settings, schedule, sys.argv)
     print(
-        f"{len(schedule)} runs ({', '.join(benchmarks)}), label {label}, seed {seed},"
-        f" into {session}",
+        f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {label}, seed {seed}\n"
+        f"into {session}",
         file=sys.stderr,
     )
     return Runner([session]).run()

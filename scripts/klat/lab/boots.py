@@ -28,6 +28,7 @@ from klat.lab.guest import Delivery
 from klat.lab.qemu import Guest, Machine
 from klat.base.process import Signals
 from klat.running.progress import Progress, duration
+from klat.report.text.numbers import plural
 from klat.record.session import printable
 
 _POLL_SECONDS = 0.2
@@ -337,7 +338,7 @@ class Boots:
             self.finished.seconds.append(booting.seconds)
             self.finished.fixed.append(booting.ready_s or 0.0)
             self._progress.say(
-                f"{name}: {booting.runs} runs in {booting.seconds:.1f} s, of which the boot took"
+                f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s, of which the boot took"
                 f" {booting.ready_s or 0:.1f} s"
             )
             for left in lab_files.unrecorded(place):

@@ -24,6 +24,7 @@ from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
 from klat.running.runner import command_line
+from klat.report.text.numbers import plural
 from klat.record.session import STATUSES, read_session
 
 MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
@@ -159,7 +160,7 @@ class Attempt:
 
     def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
         if asked != "auto":
-            return asked, "as asked for"
+            return asked, "as requested"
         with Signals() as signals:
             return modes.choose(self._emulator, kernel.image.path, busybox, signals)
 
@@ -203,11 +204,11 @@ class Attempt:
             if boot.number in there:
                 collect.check_whole(there[boot.number], planned.plan(boot))
         self.say(
-            f"{len(schedule)} boots of {planned.runs_of_boot} runs"
-            f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time,"
-            f" seed {planned.seed}, clock {planned.clock}"
-            + ("" if self._quiet else f", into {begun.output}")
+            f"{plural(len(schedule), 'boot')} of {plural(planned.runs_of_boot, 'run')}"
+            f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time"
             + (f"; {len(there)} are there" if there else "")
+            + f"\nseed {planned.seed}, clock {planned.clock}"
+            + ("" if self._quiet else f", into {begun.output}")
         )
         for label, release in zip(planned.labels, planned.releases):
             self.say(f"  {label}: {release}")

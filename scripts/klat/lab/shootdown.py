@@ -65,7 +65,7 @@ def _report(session: Path) -> bool:
         f"{who}: {record.info['cpus_online']} CPUs"
         + (f" on {nodes} nodes" if nodes else "")
         + f": {counts['responders_reached']} of {options['responders']} responders got {'each' if every else 'not each'} of"
-        f" {expected} shootdowns (at least {counts['least_delivered']} by the TLB row; of the"
-        f" {options['iterations']} timed ones at least {own} by what the responder saw itself)"
+        f" {expected} shootdowns\n  (at least {counts['least_delivered']} by the TLB row; of the"
+        f" {options['iterations']} timed ones at least {own} by what the responder saw)"
     )
     return every and counts["responders_reached"] == options["responders"]

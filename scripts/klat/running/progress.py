@@ -99,7 +99,7 @@ class Progress:
         """A run of `benchmark` is next, after `done` runs; `left` seconds are to come."""
         if left is not None and not self._announced:
             self._announced = True
-            self.say(f"about {duration(left)} for the {self.total - done} runs to come")
+            self.say(f"about {duration(left)} to go")
         now = self._clock()
         if self._bar:
             if now - self._drawn_at >= _REDRAW_SECONDS:

@@ -25,6 +25,7 @@ from klat.record.other_work import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals
 from klat.record.json_files import SCHEMA
+from klat.report.text.columns import wrapped
 from klat.record.session import STATUSES, Session, printable, read_session
 
 MEASURED, FAILED, USAGE, INVALID, SKIPPED = range(5)
@@ -303,10 +304,10 @@ class Recording:
             say(problem)
         counts = ", ".join(f"{outcome.statuses[s]} {s}" for s in STATUSES if outcome.statuses[s])
         say(f"{outcome.recorded} of {outcome.planned} runs recorded: {counts or 'none'}")
-        if outcome.disturbance:
-            say(f"warning: {outcome.disturbance}")
         by_reason = outcome.reasons.items()
         _say_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
+        if outcome.disturbance:
+            say("\n".join(wrapped(f"warning: {outcome.disturbance}", "", "  ")))
         self.report_messages([why for _, _, why in outcome.reasons] + [stopped], say)
 
     def report_messages(self, reported: Iterable[str], say: Callable[[str], None]) -> None:

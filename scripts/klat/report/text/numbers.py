@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from klat.compare.dataset import Dataset
+if TYPE_CHECKING:
+    from klat.compare.dataset import Dataset
 
 MISSING = "n/a"
 
