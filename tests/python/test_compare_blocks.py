@@ -34,7 +34,9 @@ def test_two_settings_in_one_boot_without_blocks_cannot_be_attributed(
     stock, rt = side("stock", boots=1, prefix="x"), side("rt", 1.5, boots=1, prefix="x")
     status, out, _ = klat("compare", stock, rt)
     assert status == 3 and "in one boot and declare no blocks" in words(out)
-    shown = "the ratio shown compares the two sides in this boot, interval from the runs within it"
+    shown = (
+        "the ratio compares the two sides in this boot, and its interval is from the runs within it"
+    )
     assert shown in words(out) and "two boots" not in words(out)
 
 

@@ -25,7 +25,6 @@ def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
     """The lines; `colour` only for a terminal."""
     for against in comparison.against:
         yield from _against(against, comparison, colour)
-        yield ""
     for line in wording.terms(comparison):
         yield from wrapped(line, "")
     yield f"{wording.conclusion(comparison)} (status {comparison.status})"
@@ -61,14 +60,18 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     if not against.refused:
         yield from _overview(against, colour)
         yield from _cells(against, comparison, colour)
-    for line in wording.unmeasurable(against):
+    rest = [
+        *wording.unmeasurable(against),
+        *(wording.uncompared(left, against) for left in against.uncompared),
+    ]
+    for line in rest:
         yield from wrapped(line, "", "    ")
-    for left in against.uncompared:
-        yield from wrapped(wording.uncompared(left, against), "", "    ")
     if against.differences:
-        yield f"{'besides the release, ' if against.subject == 'kernel' else ''}BASE and NEW differ in"
+        yield "BASE and NEW differ in"
         for found in against.differences:
             yield from wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
+    if rest or against.differences:
+        yield ""
 
 
 def _overview(against: Against, colour: bool) -> Iterator[str]:

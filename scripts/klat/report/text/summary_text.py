@@ -37,7 +37,7 @@ def heading(label: Dataset) -> Iterator[str]:
     yield f"label {label.name}"
     preemption = info.get("preemption") or "unknown"
     if preemption == "unknown":
-        preemption += " (only root can read it, with debugfs mounted)"
+        preemption += " (mount debugfs and record as root)"
     kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
     yield from _item("kernel", f"{kernel}, preemption: {preemption}")
     machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())

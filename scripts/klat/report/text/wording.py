@@ -180,10 +180,10 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
                 what = f"the two sides in this {noun}" if shared else f"these two {noun}s"
                 within = "it" if shared else within
             how = {
-                Method.RUNS: f"interval from the runs within {within}",
-                Method.SAMPLES: "interval from the samples of one run a side",
-            }.get(j.method, f"{_lone(j, noun)}, so no interval")
-            yield f"the ratio shown compares {what}, {how}: it says nothing about other {noun}s"
+                Method.RUNS: f"its interval is from the runs within {within}",
+                Method.SAMPLES: "its interval is from the samples of one run a side",
+            }.get(j.method, f"it has no interval, because {_lone(j, noun)}")
+            yield f"the ratio compares {what}, and {how}; it says nothing about other {noun}s"
         if against.subject == "kernel":
             yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
     elif j.verdict is Verdict.NOT_DELIVERED:
