@@ -265,7 +265,7 @@ def test_the_busiest_neighbours_are_named_without_klat_itself(machine: Path) -> 
     assert [(c.name, c.pid) for c in known.consumers] == [("cc1 (x) y", 7)]
     assert known.busy_cpus == pytest.approx(0.9)
     (finding,) = checks.examine(known, GRANTED)
-    assert "cc1 (x) y (7) 90%" in finding.detail
+    assert "cc1 (x) y (7) 90 %" in finding.detail
 
 
 def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:

@@ -19,7 +19,7 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
     cpus = len(machine.cpus_online)
     average = machine.load_average
     if machine.busy_cpus >= _BUSY_DISTORTS:
-        names = ", ".join(f"{c.name} ({c.pid}) {c.share:.0%}" for c in machine.consumers)
+        names = ", ".join(f"{c.name} ({c.pid}) {100 * c.share:.0f} %" for c in machine.consumers)
         yield Finding(
             "neighbours",
             Severity.SPOILS if machine.busy_cpus >= _BUSY_SPOILS else Severity.DISTORTS,
@@ -40,12 +40,12 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
     longest = max((gap.longest_us for gap in probes.gaps), default=0)
     if longest >= _GAP_DISTORTS_US:
         seen = "; ".join(
-            f"CPU {g.cpu}: {g.count}, longest {g.longest_us:.0f} us" for g in probes.gaps
+            f"CPU {g.cpu}: {g.count}, longest {g.longest_us:,.0f} us" for g in probes.gaps
         )
         yield Finding(
             "gaps",
             Severity.DISTORTS,
-            f"a spinning process stood still for {longest:.0f} us",
+            f"a spinning process stood still for {longest:,.0f} us",
             f"Seen within a tenth of a second on each CPU ({seen}). The cause is another task, an"
             " interrupt, the firmware or the hypervisor, also where it reports no stolen time.",
             "see the other findings; on hardware look for SMIs (turbostat, the firmware's settings)",
