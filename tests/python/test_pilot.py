@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import Klat, NewSession, again, words
+from written_sessions import Klat, NewSession, SyntheticSession, again, words
 
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -104,6 +104,29 @@ def test_the_time_of_a_run_is_from_its_start_to_the_next(
     new_session: NewSession, klat: Klat
 ) -> None:
     assert told(klat, pilot(new_session))["round_seconds"] == pytest.approx(0.03)
+
+
+def test_in_counted_mode_the_time_of_a_run_is_the_hosts(
+    new_session: NewSession, klat: Klat
+) -> None:
+    def counted(name: str, **info: Any) -> SyntheticSession:
+        return new_session(name, mode="counted", unit="instructions", **info)
+
+    path = pilot(counted)
+    status, out, _ = klat("plan", path)
+    assert status == 0 and "the time of a run is not recorded" in words(out)
+    assert re.search(r"[0-9]+ boots of [0-9]+ runs? for each kernel$", out, re.MULTILINE)
+    found = told(klat, path)
+    assert found["round_seconds"] is None and found["effort"]["seconds"] is None
+    for session in path.iterdir():
+        (session / "lab").mkdir()
+        # The guest's clock says 0.03 s a run, and 0.23 s for all.
+        times = {"seconds": 33.0, "seconds_until_ready": 10.0}
+        (session / "lab/machine.json").write_text(json.dumps(times))
+    found = told(klat, path)
+    assert found["round_seconds"] == pytest.approx(3.0)
+    effort = found["effort"]
+    assert effort["seconds"] == pytest.approx(effort["boots"] * (10 + 3 * effort["runs"]))
 
 
 def test_boots_of_one_run_count_all_variation_as_the_boots(

@@ -40,7 +40,7 @@ class Effort:
 
     units: int
     runs: int
-    seconds: float
+    seconds: float | None  # None if the time of a run is unknown
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Metric:
     run: float | None
     unit: float | None
     unit_bound: float | None
-    run_seconds: float
+    run_seconds: float | None
     alone: Effort | None = None
     reason: str = ""
     resolution: float = 0.0
@@ -77,16 +77,18 @@ class Metric:
 @dataclass(frozen=True)
 class UnitCost:
     """A unit is a boot of one kernel, or with `pairs` a block of `turns` turns of each of two
-    settings. `start_seconds` pass before the first run of a boot or a turn."""
+    settings. `start_seconds` pass before the first run of a boot or a turn. `round_seconds` is the
+    time of one run of every benchmark. If it is None, a round counts like a start."""
 
     start_seconds: float
-    round_seconds: float  # one run of every benchmark
+    round_seconds: float | None
     turns: int = 1
     pairs: bool = False
 
     def seconds(self, units: int, runs: int) -> float:
         turns = 2 * self.turns if self.pairs else 1
-        return units * turns * (self.start_seconds + runs * self.round_seconds)
+        of_round = self.start_seconds if self.round_seconds is None else self.round_seconds
+        return units * turns * (self.start_seconds + runs * of_round)
 
 
 def efforts(
@@ -120,7 +122,7 @@ def least_effort(
     For one metric and many boots this is Kalibera and Jones's r = sqrt(c2 / c1 x T1^2 / T2^2). Here
     every r is tried, because boots are few and the metrics differ.
     """
-    best: Effort | None = None
+    best, least = None, math.inf
     if not metrics:
         return None
     for runs in RUNS:
@@ -137,8 +139,9 @@ def least_effort(
             units = max(units, needed)
         else:
             seconds = cost.seconds(units, runs)
-            if best is None or seconds < best.seconds:
-                best = Effort(units, runs, seconds)
+            if seconds < least:
+                known = cost.round_seconds is not None
+                best, least = Effort(units, runs, seconds if known else None), seconds
     return best
 
 

@@ -10,7 +10,8 @@ from statistics import median
 
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
-from klat.record.session import SessionError, printable
+from klat.record.lab_files import seconds_of_runs
+from klat.record.session import Session, SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.least_effort import (
@@ -43,7 +44,7 @@ class Pilot:
     target: Target
     metrics: tuple[Metric, ...]
     tests: int
-    round_seconds: float  # one run of every benchmark
+    round_seconds: float | None  # one run of every benchmark; None if unknown
     effort: Effort | None
     cautious: Effort | None
     same: Effort | None
@@ -88,7 +89,8 @@ def plan_path(path: Path, target: Target) -> Pilot:
     ]
     tests = sum(metric.units > 0 for metric in found)
     usable = [metric for metric in found if not metric.reason]
-    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    run_seconds = {metric.key[:3]: metric.run_seconds for metric in found}.values()
+    round_seconds = None if None in run_seconds else sum(filter(None, run_seconds))
     cost = UnitCost(target.boot_seconds, round_seconds)
     return Pilot(
         label=side.name,
@@ -135,18 +137,33 @@ def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[
 
 
 def _run_costs(side: Dataset) -> dict[tuple[str, str, str], float]:
-    """Seconds of a run by benchmark, params and placement: from its start to the next one's, which
-    holds starting and ending the process; the median, as a session may have been interrupted."""
+    """Seconds of a run by benchmark, params and placement, where the record has them. They last from
+    the start of a run to the start of the next, so they include the start and the end of the process.
+    The median, because a session may have been interrupted."""
     cells: dict[tuple[str, str, str], list[float]] = {}
     for source in side.sources:
+        rate = _clock_rate(source.session)
+        if rate is None:
+            continue
         starts = sorted({row.start_ns for row in source.session.rows})
         following = dict(zip(starts, starts[1:]))
         for key, cell in side.cells.items():
             for run in (run for run in cell.runs if run.source is source):
                 after = following.get(run.row.start_ns)
                 taken = (run.row.elapsed_ns or 0) if after is None else after - run.row.start_ns
-                cells.setdefault(key[:3], []).append(taken / 1e9)
+                cells.setdefault(key[:3], []).append(rate * taken / 1e9)
     return {key: median(values) for key, values in cells.items()}
+
+
+def _clock_rate(session: Session) -> float | None:
+    """Seconds that pass in a second of the session's clock; None if unknown. In counted mode this clock
+    counts instructions, and only the host knows the time."""
+    if session.mode != "counted":
+        return 1.0
+    seconds = seconds_of_runs(session.path)
+    start = min((row.start_ns for row in session.rows), default=0)
+    end = max((row.start_ns + (row.elapsed_ns or 0) for row in session.rows), default=0)
+    return seconds * 1e9 / (end - start) if seconds and end > start else None
 
 
 def _metric(
@@ -156,7 +173,7 @@ def _metric(
     costs: dict[tuple[str, str, str], float],
     target: Target,
 ) -> Metric:
-    seconds = costs.get(key[:3], 0.0)
+    seconds = costs.get(key[:3])
     blank = Metric(key, estimand.name, 0, len(cell.runs), None, None, None, seconds)
     try:
         observed_runs = observe(cell, estimand, Units())
@@ -217,6 +234,11 @@ def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
         found.append(
             "boots of one run do not separate the variation between runs from that between boots;"
             " the plan takes all of it as between boots"
+        )
+    if any(metric.run_seconds is None for metric in metrics):
+        found.append(
+            "the plan assumes that one run of every benchmark takes as long as the start of a boot;"
+            " the record does not have the time of a run"
         )
     found.append("the plan assumes that the other kernel varies as much as the pilot's")
     return found

@@ -91,7 +91,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in found if not metric.reason]
     tests = sum(metric.units > 1 for metric in found)
-    round_seconds = sum({m.key[:3]: m.run_seconds for m in found}.values())
+    round_seconds = sum({one[:3]: seconds.get(one[:3], 0.0) for one, _ in held}.values())
     cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True)
     return TurnsPilot(
         labels=(a.name, b.name),

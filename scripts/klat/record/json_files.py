@@ -156,6 +156,7 @@ _RESUMABLE = Object(
 _MACHINE = Object(
     {
         "qemu": _OPTIONAL,
+        "seconds": Maybe(Number(0, MOST_SECONDS)),
         "seconds_until_ready": Maybe(Number(0, MOST_SECONDS)),
         "kernel": Maybe(Object({"initramfs_sha256": _HASH, "started_as": _ANY})),
     }

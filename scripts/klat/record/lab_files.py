@@ -57,6 +57,13 @@ def boot_seconds(sessions: Iterable[Path]) -> float | None:
     return median(known) if known else None
 
 
+def seconds_of_runs(session: Path) -> float | None:
+    """The host's time from a guest's first run to the guest's end; None if it is not recorded."""
+    machine = read_machine_json(session)
+    whole, ready = machine.get("seconds"), machine.get("seconds_until_ready")
+    return None if whole is None or ready is None else whole - ready
+
+
 def unrecorded(session: Path) -> list[Unrecorded]:
     """Empty where run.json names none."""
     return [

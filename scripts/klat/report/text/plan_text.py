@@ -38,7 +38,11 @@ def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
 
 
 def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
-    run = f"one run of every benchmark took {duration(pilot.round_seconds)}"
+    run = (
+        "the time of a run is not recorded: in counted mode, the guest's clock counts instructions"
+        if pilot.round_seconds is None
+        else f"one run of every benchmark took {duration(pilot.round_seconds)}"
+    )
     if isinstance(pilot, Pilot):
         return f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; {run}; {boot_time}"
     return (
@@ -112,15 +116,11 @@ def _seen(variance: float) -> str:
 
 def effort(found: Effort, noun: str) -> str:
     """`5 boots of 5 runs for each kernel, 6 min a kernel`, or the options of klat ab."""
+    needed = f"{plural(found.units, noun)} of {plural(found.runs, 'run')}"
+    time = "" if found.seconds is None else f", {duration(found.seconds)}"
     if noun == "boot":
-        return (
-            f"{plural(found.units, 'boot')} of {plural(found.runs, 'run')} for each kernel,"
-            f" {duration(found.seconds)} a kernel"
-        )
-    return (
-        f"{plural(found.units, 'block')} of {plural(found.runs, 'run')} a turn,"
-        f" {duration(found.seconds)}: --blocks {found.units} --runs-per-block {found.runs}"
-    )
+        return f"{needed} for each kernel" + (f"{time} a kernel" if time else "")
+    return f"{needed} a turn{time}: --blocks {found.units} --runs-per-block {found.runs}"
 
 
 def duration(seconds: float) -> str:
