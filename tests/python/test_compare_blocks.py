@@ -127,7 +127,7 @@ def test_blocks_of_several_boots_are_judged_together(side: SideWriter, klat: Kla
     status, out, _ = klat("compare", *sides)
     text = words(out)
     assert status == 1 and "Student over pairs of blocks, 35.0 degrees" in text
-    assert re.search(r"over 6 boots, each one pair: 1\.1\d* \(1\.\d+ to 1\.\d+\)", text)
+    assert re.search(r"over 6 boots, one pair each: 1\.1\d* \(1\.\d+ to 1\.\d+\)", text)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.1])

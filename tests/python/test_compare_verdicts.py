@@ -53,7 +53,7 @@ def test_a_change_that_may_lie_within_the_margin_is_inconclusive_with_its_direct
     status, out, _ = klat("compare", side("stock"), side("rt", 1.021, **RT), *MEDIAN)
     assert status == 3
     text = words(out)
-    assert "NEW is longer by more than chance, perhaps within the margin" in text
+    assert "NEW is longer beyond chance; the change may lie within the margin" in text
     assert "Fix the number of boots or blocks before you measure" in text
 
 
@@ -166,7 +166,7 @@ def test_the_margin_decides_what_is_the_same(side: SideWriter, klat: Klat) -> No
     for margin in ("10%", "0.1"):
         status, out, _ = klat("compare", stock, rt, "--margin", margin)
         assert status == 0 and "margin 10 %" in out
-        assert "longer by more than chance, but within the margin" in words(out)
+        assert "longer beyond chance, but within the margin" in words(out)
 
 
 def test_several_kernels_share_one_correction(side: SideWriter, klat: Klat) -> None:

@@ -116,7 +116,7 @@ def test_a_change_is_shown_with_its_date_and_size(boots: Callable[..., Path], kl
     assert (status, err) == (0, "")
     assert re.search(r"^changed +\+[78]\.\d+ % +round_trip: pipes", out, re.MULTILINE)
     assert "at boot 11 of 24, 2024-05-11 12:00 (80): " in out
-    assert "differs there: Linux 6.0.0-test | 6.1.0-test" in out
+    assert "changed with it: Linux 6.0.0-test | 6.1.0-test" in out
     assert out.count("at boot ") == 1
 
 

@@ -139,7 +139,7 @@ def test_boots_of_one_run_count_all_variation_as_the_boots(
 
 def test_a_change_below_the_noise_has_no_plan(new_session: NewSession, klat: Klat) -> None:
     status, out, _ = klat("plan", pilot(new_session, boot=0.5), "--change", "2.1%")
-    assert status == 3 and "no number of boots up to 1,000 would do" in out
+    assert status == 3 and "no number of boots up to 1,000 is enough" in out
 
 
 def test_a_change_below_the_counters_steps_is_not_promised(
@@ -151,7 +151,7 @@ def test_a_change_below_the_counters_steps_is_not_promised(
         status, out, _ = klat("plan", path, "--change", change)
         assert status == 3
         assert "hide a change of up to 2.7 %" in words(out)
-        assert "would do" in out
+        assert "is enough" in out
         assert "--quantile mean" in words(out) and "--batch" in out
     found = told(klat, path, "--change", "5%")
     assert found["effort"]["boots"] == 4 and found["same"] is None
@@ -175,8 +175,8 @@ def test_a_metric_too_coarse_to_plan_does_not_stop_the_others(
 
 def unknown(out: str, noun: str) -> str:
     """What is told where how many it takes is not known."""
-    found = re.search(rf"how many {noun}s it takes is not known: (.*?)\n\n", out, re.DOTALL)
-    assert found and "would do" not in out and "of each" not in out
+    found = re.search(rf"the number of {noun}s is not known: (.*?)\n\n", out, re.DOTALL)
+    assert found and "is enough" not in out and "of each" not in out
     assert max(map(len, out.splitlines())) <= 100
     return " ".join(found[1].split())
 

@@ -27,8 +27,8 @@ def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
             point(writer, f"size={size};depth={depth};kind=a", 1_000 * size + depth * 26)
     (sweep,) = found(writer.path)
     assert (sweep.option, sweep.name, sweep.by) == ("size", "item", ("depth",))
-    assert values(sweep)["8"] == {1: 1_208, 10: 10_208, 100: 100_208}
-    assert values(sweep)["4"][100] == 100_104
+    assert values(sweep)["depth=8"] == {1: 1_208, 10: 10_208, 100: 100_208}
+    assert values(sweep)["depth=4"][100] == 100_104
 
 
 def test_options_swept_one_after_the_other_are_two_sweeps(writer: SyntheticSession) -> None:
@@ -119,8 +119,8 @@ def test_a_crossing_of_two_lines_is_found(writer: SyntheticSession) -> None:
     crossing_session(writer, 26)
     (sweep,) = found(writer.path)
     (crossing,) = crossings(sweep)
-    assert (crossing.low.name, crossing.until) == ("1", 3_000)
-    assert (crossing.high.name, crossing.since) == ("0", 10_000)
+    assert (crossing.low.name, crossing.until) == ("spin=1", 3_000)
+    assert (crossing.high.name, crossing.since) == ("spin=0", 10_000)
 
 
 def test_a_crossing_within_the_noise_is_not_found(writer: SyntheticSession) -> None:
@@ -163,9 +163,11 @@ def test_the_table_has_a_row_for_each_value(writer: SyntheticSession, klat: Klat
     out = summary(klat, writer.path)
     table = out[out.index("queue item by idle, for each spin") :].splitlines()
     rows = [line.split() for line in table]
-    assert ["idle", "runs", "0", "1"] in rows
+    assert ["idle", "runs", "spin=0", "spin=1"] in rows
     assert ["3,000", "3", "2,000", "1,154"] in rows  # nanoseconds of 2.6 ticks
-    assert "item is shorter for 1 up to idle=3,000, for 0 from 10,000 on" in " ".join(out.split())
+    assert "item is shorter for spin=1 up to idle=3,000, for spin=0 from 10,000 on" in " ".join(
+        out.split()
+    )
     document = json.loads(summary(klat, writer.path, "--format", "json"))
     (sweep,) = document["labels"][0]["sweeps"]
     assert sweep["option"] == "idle" and sweep["by"] == ["spin"]

@@ -91,5 +91,5 @@ def run(args: argparse.Namespace) -> int:
         )
         raise KlatError(f"{missing}: there is nothing to draw")
     draw(drawn, args.output)
-    print(f"{plural(len(drawn), 'plot')}, each as SVG and PNG, in {printable(str(args.output))}/")
+    print(f"{plural(len(drawn), 'plot')}, as SVG and PNG, in {printable(str(args.output))}/")
     return _UNREADABLE if failures else 0

@@ -279,13 +279,22 @@ def _of_option(
     for quantity in quantities:
         lines = []
         for label, name, chain in chains:
-            values = [chain.params.get(k, "none") for k in by]
+            values = [_named(k, chain.params[k]) for k in by if k in chain.params]
             values += _placement(chain, chains)
             apart = " ".join([name, *values] if several_labels else values) or quantity.name
             lines.append(_line(apart, quantity, label, chain, known))
         lines = [line for line in lines if line.points]
         found.append(sweep(quantity, by, lines))
     return [each for each in found if each.lines]
+
+
+def _named(option: str, value: str) -> str:
+    """A value in the name of a line. A number, and a state of the run, is named by its option."""
+    if option not in OBTAINED and not _NUMBER.fullmatch(value):
+        return value
+    return (
+        f"{option}={int(value):,}" if value.isascii() and value.isdigit() else f"{option}={value}"
+    )
 
 
 def _beside(

@@ -73,8 +73,8 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
         kept = [states[:1] for states in often]
         (one,), (two,) = kept
         found = [WakeupPart("", sides[0][one], sides[1][two])]
-        said.append(f"sleepers were woken by {_way(one)} in BASE and {_way(two)} in NEW")
-    left_out = "count only in woken=any" if mixed else "are left out"
+        said.append(f"sleepers were woken {_way(one)} in BASE and {_way(two)} in NEW")
+    left_out = "counted only in woken=any" if mixed else "left out"
     for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
         said += _left_out(cell, parts, states, f"of {name} {left_out}")
     return found, said
@@ -86,10 +86,7 @@ def _left_out(
     """Sentences on the runs of a cell that are in none of the states."""
     for way, part in parts.items():
         if way not in states and part.runs:
-            yield (
-                f"{len(part.runs):,} of {len(cell.runs):,} runs {what}: sleepers were woken by"
-                f" {_way(way)}"
-            )
+            yield f"{len(part.runs):,} of {len(cell.runs):,} runs {what}: sleepers were woken {_way(way)}"
     if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
         yield (
             f"{torn:,} of {len(cell.runs):,} runs {what}: in another turn of their block sleepers"
@@ -113,7 +110,7 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
 
 def _none(other: str, state: str) -> CellRuns:
     """Of the side that was never in the state."""
-    return CellRuns(reasons=Counter([f"sleepers were woken by {_way(state)} in {other} alone"]))
+    return CellRuns(reasons=Counter([f"sleepers were woken {_way(state)} in {other} alone"]))
 
 
 def _state(run: Run) -> str:
@@ -127,9 +124,9 @@ def _often(parts: Mapping[str, CellRuns]) -> list[str]:
 
 
 def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
-    found = [f"by {_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
+    found = [f"{_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
     return f"{', '.join(found)} of {len(cell.runs):,} runs"
 
 
 def _way(state: str) -> str:
-    return {"": "a way not counted", "mixed": "both ways"}.get(state, state)
+    return {"": "in a way not counted", "mixed": "in both ways"}.get(state, f"by {state}")

@@ -94,7 +94,7 @@ def logarithmic_tics(low: float, high: float, most: int = 9) -> str:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     narrow = most < 9
     steps: Sequence[float] = (1.0, 2.0, 5.0)
-    if decades < 0.8:
+    if decades < 1:
         steps = (1.0, 1.5, 2.0, 3.0, 5.0) if narrow else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
     elif narrow and decades >= 1.5:
         steps = (1.0, 3.0)

@@ -37,10 +37,11 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
         panels = [(held.name, [held]) for held in lines]
     shown = [x for x in sweep.values if any(held.at(x) for held in lines)]
     tall = _ROW * len(shown) * max(1.0, 0.6 * len(panels[0][1])) + 12
+    note = "small: medians of runs; large: their mean, with its 95 % interval"
     for name, together in panels:
         top += 36
-        note = "small: medians of runs; large: their mean, with its 95 % interval"
         caption(figure, top, axis.figure_title(name, sweep.is_time), note if sweep.is_time else "")
+        note = ""  # once is enough
         plot, highest = _plot(figure, sweep, together, shown, axis)
         names = (
             (float(-i), shortened(printable(sweep.text(x)), _NAME_LENGTH))

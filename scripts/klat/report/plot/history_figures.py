@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from klat.compare.label_history import History, HistorySeries, TrendKind
-from klat.report.plot.axis import apart, linear_tics
+from klat.report.plot.axis import apart, linear_tics, whole_tics
 from klat.report.plot.gnuplot import (
     BLUE,
     CIRCLE,
@@ -63,7 +63,7 @@ def _plot(
     floor, roof = max(0.0, floor - room), roof + room
     figure.add(f"set yrange [{floor:.10g}:{roof:.10g}]", f"set ytics {linear_tics(floor, roof, 6)}")
     figure.add(f"set xrange [0.4:{count + 0.6}]", f"set xtics {_dates(series, history, dates)}")
-    figure.add(f"set xlabel {quoted('boots in order, by date')}")
+    figure.add(f"set xlabel {quoted('boots in order of time')}")
     block = figure.data(x, low, high)
     plot = [f"{block} using 1:2:(0):($3-$2) with vectors nohead {line(BLUE, 0.7)}"]
     size = 1.0 if count <= 60 else 0.6 if count <= 300 else 0.3
@@ -89,8 +89,8 @@ def _plot(
 
 
 def _dates(series: HistorySeries, history: History, most: int) -> str:
-    """Each at its boot."""
-    count = len(series.points)
-    step = max(1, math.ceil(count / most))
-    places = range(0, count, step)
-    return tics((i + 1.0, history.boots[series.points[i].boot].date[:10]) for i in places)
+    """Each at its boot: the day, or the number of the boot if all are of one day."""
+    days = [history.boots[point.boot].date[:10] for point in series.points]
+    if len(set(days)) == 1:
+        return whole_tics(1, len(days), most)
+    return tics((i + 1.0, days[i]) for i in range(0, len(days), math.ceil(len(days) / most)))

@@ -101,7 +101,7 @@ def reach(series: HistorySeries) -> str:
     first, last = wording.figure(values[0]), wording.figure(values[-1])
     if low == high:
         return f"{low} {series.unit} in every boot"
-    return f"{first} ... {last} {series.unit}, range {low} to {high}"
+    return f"first {first}, last {last} {series.unit}, range {low} to {high}"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -114,12 +114,12 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def sentences(series: HistorySeries, history: History) -> Iterator[str]:
-    """Where it changed and what else did there; or why nothing is said."""
+    """Where the series changed, and what else changed at that boot; or why there is no statement."""
     count = len(series.points)
     if series.shape is TrendKind.NO_FIGURE:
         yield series.reason
     if series.shape is TrendKind.TOO_FEW:
-        yield f"{plural(count, 'boot')}: it takes {history.needed} to find a change"
+        yield f"{plural(count, 'boot')}: a series needs {history.needed} to find a change"
     for step in series.steps:
         boot = history.boots[series.points[step.at].boot]
         yield (
@@ -133,7 +133,7 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         parts += [f"{d.name}: {d.a} | {d.b}" for d in step.differences[:_MOST_DIFFERENCES]]
         more = len(step.differences) - _MOST_DIFFERENCES
         parts += [f"and {more} more"] if more > 0 else []
-        yield "differs there: " + ("; ".join(parts) if parts else "nothing that was captured")
+        yield "changed with it: " + ("; ".join(parts) if parts else "nothing that was captured")
     if series.shape is TrendKind.DRIFTS and series.drift:
         d = series.drift
         low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from klat.compare.least_effort import CAUTION, TOO_COARSE, Effort, Metric
-from klat.compare.pilot import Pilot
+from klat.compare.pilot import ONE_BOOT, Pilot
 from klat.compare.pilot_blocks import TurnsPilot
 from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import MISSING, boots, plural
@@ -70,7 +70,7 @@ def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
     """What exit status 0 takes if nothing has changed."""
     target = pilot.target
     if not target.margin:
-        yield "exit status 0 cannot be had with a margin of 0: nothing is shown to be the same"
+        yield "exit status 0 is impossible with a margin of 0: no figure can be shown to be the same"
         return
     aim = (
         f"to show that all are the same within {percent(target.margin)} where nothing has changed (exit"
@@ -78,7 +78,7 @@ def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
     )
     yield from wrapped(aim, "", "  ")
     needed = (
-        effort(pilot.same, noun) if pilot.same else f"no number of {noun}s up to 1,000 would do"
+        effort(pilot.same, noun) if pilot.same else f"no number of {noun}s up to 1,000 is enough"
     )
     yield f"  {needed}"
     yield from _cautious(pilot.cautious_same, noun)
@@ -88,13 +88,13 @@ def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
     """Why there is no plan: no number is enough, or the pilot does not show how many are."""
     unknown = [m for m in pilot.metrics if m.reason and not m.reason.startswith(TOO_COARSE)]
     if pilot.planned or not unknown:
-        return [f"  no number of {noun}s up to 1,000 would do"]
+        return [f"  no number of {noun}s up to 1,000 is enough"]
     why = ", ".join(dict.fromkeys(metric.reason for metric in unknown))
     more = {
-        "one run": "to measure the variation takes at least 2 runs in each of 2 boots",
-        "one block is complete": "to measure their variation takes at least 2",
+        "one run": "measure at least 2 runs in each of 2 boots",
+        "one block is complete": "measure at least 2",
     }.get(why, "")
-    text = f"how many {noun}s it takes is not known: {why}{f'; {more}' if more else ''}"
+    text = f"the number of {noun}s is not known: {why}{f'; {more}' if more else ''}"
     return wrapped(text, "  ", "    ")
 
 
@@ -136,8 +136,11 @@ def _table(noun: str, metrics: Sequence[Metric]) -> Iterator[str]:
     """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
     heads = ["", "between runs", f"between {noun}s", f"{noun}s for it alone"]
     rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m, noun)] for m in metrics]
+    about = "variation, and what each figure needs by itself:"
+    if all(metric.reason == ONE_BOOT for metric in metrics):
+        heads, rows, about = heads[:2], [row[:2] for row in rows], "variation:"
     widths = column_widths([heads, *rows])
-    yield "variation, and what each figure needs by itself:"
+    yield about
     yield aligned(heads, widths, left=1)
     keys = [metric.key for metric in metrics]
     last = ""

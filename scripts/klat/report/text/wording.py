@@ -153,7 +153,7 @@ def terms(comparison: Comparison) -> Iterator[str]:
     )
     yield (
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
-        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p is that of a ratio within the margin."
+        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p tests that the ratio is within the margin."
     )
     if any(against.cells for against in comparison.against):
         yield HIDDEN
@@ -175,7 +175,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         if j.ratio is not None:
             what, within = f"these {noun}s", f"the {noun}s"
             if j.base.units == j.new.units == 1:
-                # What is no kernel's was measured in one boot.
+                # Settings, unlike kernels, are compared within one boot.
                 shared = against.subject != "kernel"
                 what = f"the two sides in this {noun}" if shared else f"these two {noun}s"
                 within = "it" if shared else within
@@ -191,18 +191,18 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
     elif j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
         if word := direction(j):
-            yield f"NEW is {word} by more than chance, perhaps within the margin"
+            yield f"NEW is {word} beyond chance; the change may lie within the margin"
         if j.settle:
             yield settle(j.settle, j, noun)
     elif j.verdict is Verdict.SAME:
         if word := direction(j):
-            yield f"NEW is {word} by more than chance, but within the margin"
+            yield f"NEW is {word} beyond chance, but within the margin"
     over = result.over_boots
     if over and over.method is Method.PAIRED:
         figures = "{} ({})".format(*ratio(over))
         yield (
-            f"over {over.base.units} boots, each one pair: {figures}, which includes other boots; the"
-            " verdict is about the blocks of these boots"
+            f"over {over.base.units} boots, one pair each: {figures}; this interval covers other boots"
+            " too, and the verdict holds for the blocks of these boots"
         )
     if j.unpaired:
         yield f"{plural(j.unpaired, noun)} left out: incomplete, or without a partner on the other side"
@@ -280,7 +280,7 @@ def _unit_deviation(found: Spread) -> str:
     if found.unit is None or found.unit.own is None:
         return MISSING
     own, observed = deviation(found.unit.own), deviation(found.unit.observed)
-    return own if own == observed else f"{own} ({observed} with that of the runs)"
+    return own if own == observed else f"{own} ({observed} with the runs' own)"
 
 
 def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
@@ -371,13 +371,9 @@ def verdict_counts(comparison: Comparison) -> str:
 
 
 def conclusion(comparison: Comparison) -> str:
-    """`2 slower, 1 same: regression`; `10 inconclusive`, which says the same as its meaning."""
+    """`2 slower, 1 same: regression`; `2 same, 1 inconclusive`, where the last count is the meaning."""
     counted, meaning = verdict_counts(comparison), MEANINGS[comparison.status]
-    return (
-        counted
-        if counted.endswith(f" {meaning}") and "," not in counted
-        else f"{counted}: {meaning}"
-    )
+    return counted if counted.endswith(f" {meaning}") else f"{counted}: {meaning}"
 
 
 MEANINGS = {
