@@ -31,8 +31,8 @@ environment:
   KLAT_PROGRAMS   directory of the programs, in place of this klat's own
   NO_COLOR        when set, no colour
 
-Exit status: 0 done; 2 usage, input or output; others as klat COMMAND --help
-says.
+Exit status: 0 done; 2 usage, input or output; others: see klat COMMAND --help.
+
 """
 
 

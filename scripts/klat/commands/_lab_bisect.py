@@ -20,11 +20,14 @@ good and the bad kernel with `klat lab run` first.
 """
 
 _EPILOG = """\
-The kernel is measured as the two were: same mode, machine, load, options, QEMU
-and --runs; good and bad that differ in one of these are refused. Only the
-program of the metric runs, so record the two with that one alone. A figure is
-the median over boots of the median over a boot's runs; the kernel is like the
-one that its figure is nearer to, as a ratio.
+klat measures the kernel in the same way as good and bad: same mode, machine,
+load, options, QEMU and --runs. It refuses good and bad that differ in one of
+these. Only the program of the metric runs, so record good and bad with that
+program alone.
+
+The figure of a boot is the median over its runs. The figure of a kernel is the
+median over its boots. The kernel is like good or like bad, whichever figure is
+nearer as a ratio.
 
 Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
 be tested: it does not boot, the programs fail, or its figure is like neither;
@@ -66,7 +69,7 @@ def add_parser(actions: Any) -> None:
         "--statistic",
         choices=("median", "mean", "p90", "p99", "max"),
         default="median",
-        help="of a run (default: median)",
+        help="the figure of a run (default: median)",
     )
     add(
         "--kernel",
@@ -75,7 +78,7 @@ def add_parser(actions: Any) -> None:
         metavar="PATH",
         help="default: arch/x86/boot/bzImage",
     )
-    add("--modules", type=Path, metavar="DIR", help="of that kernel")
+    add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=_session_options.number(1, 10_000), default=1, help="default: 1")
     add("--time-limit", type=_session_options.number(1, 86_400, "number of seconds"), metavar="S")
     parser.set_defaults(func=_bisect_check)

@@ -15,31 +15,33 @@ from klat.base.errors import KlatError
 _DESCRIPTION = """\
 Alternates two settings of this machine, A and B, within one boot, each with
 its own session. A block is four turns, A B B A or B A A B, drawn from the
-seed. `klat compare` takes each block as one pair, in which a steady drift
-cancels, and says whether B is faster or slower than A.
+seed. `klat compare` takes each block as one pair and says whether B is faster
+or slower than A. A steady drift of the machine cancels within a pair.
 """
 
 _EPILOG = """\
-A setting is what its set-up command makes of the machine (idle states, the
-governor, a sysctl), its prefix (a command that ends in running its arguments:
-taskset, chrt, a seccomp or cgroup wrapper), the options of the programs
-(--a-option, --b-option), or several of these. The set-up command is run by sh
-before each turn of that setting, so each has to undo the other's. One that
-fails ends everything, with its message. --restore is run last, by sh, also
-after Ctrl-C; if klat itself is killed, it is run when the current run has
-ended. It may be run twice. Without --restore nothing is restored.
+A setting consists of one or more of these:
+  set-up   a command that changes the machine: idle states, governor, sysctl
+  prefix   a command that runs its arguments: taskset, chrt, a cgroup wrapper
+  options  of the programs: --a-option, --b-option
 
-The prefix is split into words as by sh, and nothing else in it is expanded. The
+sh runs the set-up command before each turn of its setting, so the set-up of A
+has to undo that of B, and the reverse. If a set-up fails, klat ab stops with
+its message. sh runs the --restore command at the end, also after Ctrl-C. If
+klat itself is killed, --restore runs when the current run has ended. It may run
+twice. Without --restore nothing is restored.
+
+klat splits the prefix into words as sh does, and expands nothing in it. The
 prefix must pass on the program's exit status and record.
 
 The order: SEED decides each block's order. Each turn holds every parameter set
 --runs-per-block times, shuffled as `klat run` does. All draws are one stream.
 
 Prints the paths of both sessions, A's first. Ctrl-C ends the run in flight;
---resume with either path completes both, and repeats and loses nothing.
-It runs the commands in run.json of both sessions. So it refuses a session that
-another user owns or can write. Root, you and the caller of sudo are trusted.
---trust overrides this.
+--resume with either path completes both. It loses no recorded run and repeats
+none. --resume runs the commands in run.json of both sessions. So it refuses a
+session that another user owns or can write. Root, you and the caller of sudo
+are trusted. --trust overrides this.
 
 Exit status: 0 every run measured or skipped; 1 a run, a set-up
 command or --restore failed, or the load ended; 2 usage, input or output, disk
@@ -49,9 +51,9 @@ affect the status.
 
 examples:
   klat ab --a aslr --b fixed --b-prefix 'setarch -R' pipes cv
-      with the address space laid out at random, and not
+      address-space randomisation on (A) and off (B)
   klat ab --a read --b epoll --b-option pipes.wait=epoll pipes
-      two ways of a program: the options named may differ, and no others
+      two options of a program; all other options must agree
   export P=/sys/module/haltpoll/parameters/guest_halt_poll_ns
   klat ab --blocks 40
       --a sleep --a-setup 'echo 0 > $P' --b poll --b-setup 'echo 200000 > $P'

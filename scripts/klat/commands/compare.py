@@ -26,14 +26,14 @@ one boot on a side, a difference cannot be attributed to the kernel. Sessions
 that share their boot are one boot.
 
 verdicts:
-  same          shown to differ by less than the margin
-  faster        shown to differ by more than the margin, after the correction
-  slower        over all tests
-  inconclusive  none of these is shown, or a side has no figure; with the
-                reason, and the boots or runs that would settle it
-  cannot be attributed  to the kernel: one boot on a side
+  same            shown to differ by less than the margin
+  faster, slower  shown to differ by more than the margin, after the correction
+                  for the number of tests
+  inconclusive    none of these is shown, or a side has no figure; the report
+                  gives the reason, and the boots or runs that would settle it
+  cannot be attributed  one boot on a side: boot and kernel cannot be separated
   not delivered         a kernel delivered none of the events
-  not comparable        a condition differs; each is named
+  not comparable        a condition differs; the report names each one
 
 Conditions that somebody sets must agree. --allow KEY accepts a difference:
 {keys}

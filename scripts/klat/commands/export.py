@@ -29,12 +29,12 @@ formats of runs and samples; PATH is a session, a label or a results directory:
 formats of verdicts; PATH... is BASE NEW [MORE...], as of klat compare:
 {verdicts}
 
-Only usable runs (ok, disturbed) are exported; the others are counted on
-standard error. Instructions, and ticks of an emulator, are exported under these
-names; googlebench refuses them, because it has only times. A file of
-googlebench or pyperf holds one label. A file of hgrm holds one distribution;
--o DIR/ writes a file for each. The verdict slower is a failure, same and faster
-pass, all others are skipped with their reason.
+Only usable runs (ok, disturbed) are exported; standard error has the number of
+the others. Instructions, and ticks of an emulator, keep their unit; googlebench
+refuses them, because it has only times. A file of googlebench or pyperf holds
+one label. A file of hgrm holds one distribution; -o DIR/ writes a file for
+each. The verdict slower is a failure, same and faster pass, and all others are
+skipped with their reason.
 
 Exit status: 0 done, whatever the verdicts; 2 usage, or something could not be
 read or written, or does not fit the format.

@@ -32,21 +32,21 @@ kernels:
       your own; NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
   NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
-      WORDS go to the command line of this kernel alone, so that two settings of
-      one kernel take turns. compare takes the words as under test
+      WORDS go to the command line of this kernel alone, to compare two settings
+      of one kernel. For compare, the words are under test
 
 modes:
   counted   the emulator counts instructions, on one CPU: the path length of
-            the event. It is the same on every machine, byte for byte with the
-            same --seed and --clock. It includes no cache miss and no wait for
-            hardware. Boots run in parallel
-  kvm       real time, of a virtual machine
-  emulated  many CPUs on few; only counts of events mean something
+            the event. The same --seed and --clock give the same bytes on every
+            machine. Cache misses and waits for hardware are not counted. Boots
+            run in parallel
+  kvm       real time, in a virtual machine
+  emulated  many CPUs on few; only counts of events have a meaning
   auto      kvm if a guest boots with it, else counted (default)
 
-A boot with incomplete results is kept in OUTPUT/LABEL/.failed, with its
-console, and is no session. --resume with any session of the experiment repeats
-such boots and those that are missing.
+A boot with incomplete results is not a session. It is kept in
+OUTPUT/LABEL/.failed, with its console. --resume with any session of the
+experiment repeats failed boots and runs missing ones.
 
 Exit status: 0 every run measured or skipped; 1 a boot or a run
 failed; 2 usage, input or output; 3 some runs are invalid; 4 every run was

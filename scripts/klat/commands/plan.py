@@ -12,11 +12,14 @@ from klat.commands import add_command
 from klat.commands.compare import margin, share
 
 _DESCRIPTION = """\
-Computes how many boots, and runs in each, a comparison of two kernels needs,
-from a pilot of a few boots of one kernel: to find a change of a given size,
-and to show that nothing has changed (exit status 0 of compare). It chooses the
-numbers that need the least time. From one of the two sessions that klat ab
-wrote, it computes the number of blocks.
+Reads a pilot of a few boots of one kernel. Computes how many boots, and runs in
+each boot, a comparison of two kernels needs
+
+  - to find a change of a given size;
+  - to show that nothing has changed (exit status 0 of compare).
+
+It chooses the numbers that need the least time. If the pilot is a session of
+klat ab, it computes the number of blocks.
 """
 
 _EPILOG = """\

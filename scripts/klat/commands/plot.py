@@ -12,11 +12,11 @@ from klat.commands import add_command
 _UNREADABLE = 2
 
 _DESCRIPTION = """\
-Draws, with gnuplot, as SVG and as PNG: how the samples of each metric are
-distributed, how the runs went one after the other, how a shootdown scales with
-its responders, and what each swept option does. Several labels are laid over
-each other; so are the sessions of a single one. Sessions that klat compare
-would refuse as one side have separate curves."""
+Draws with gnuplot, as SVG and as PNG: the distribution of the samples of each
+metric, the runs in their order, the time of a shootdown by the number of
+responders, and the effect of each swept option. Several labels share a figure,
+and so do the sessions of one label. Sessions that klat compare would refuse as
+one side have separate curves."""
 
 _EPILOG = """\
 files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, and

@@ -51,7 +51,7 @@ examples:
   klat run timer --load populate
       while memory is mapped and unmapped; load/load --list names the loads
   klat run timer --load 'stress-ng --vm 1'
-      under a load of one's own
+      under your own load
 """
 
 

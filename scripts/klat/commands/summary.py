@@ -18,8 +18,8 @@ _DESCRIPTION = """\
 Prints what was measured: for each benchmark, placement and metric the average
 and standard deviation over runs, and the median, p99 and maximum over all
 samples. Warns if samples at one position of a run stand out, for example the
-last one. Sessions of one label are pooled where klat compare would take them
-for one side; the others are shown apart, with what differs."""
+last one. Pools those sessions of a label that klat compare would accept as one
+side. Shows the others separately, and names what differs."""
 
 _EPILOG = """\
 Runs whose rows contradict their samples are left out, with a warning on
