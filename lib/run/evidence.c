@@ -140,21 +140,23 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
  * reason, that of the worker that slept least. */
 static void judge_sleepers(struct klat_run *run, const struct klat_worker *first)
 {
-	int64_t least = INT64_MAX;
+	const int64_t observed = klat_observed(run);
+	int64_t missed = INT64_MIN, waits = 0;
 
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
-		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0) -
-				worker->unsampled;
+		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0);
 
-		if (!strcmp(worker->role, first->role) && slept < least)
-			least = slept;
+		if (strcmp(worker->role, first->role) ||
+		    observed + worker->unsampled - slept <= missed)
+			continue;
+		waits = observed + worker->unsampled;
+		missed = waits - slept;
 	}
 	/* One wait at each edge may be counted outside. The edges have no samples. */
-	if (!klat_is_met(KLAT_MOSTLY, least + 1, klat_observed(run)))
+	if (!klat_is_met(KLAT_MOSTLY, observed - missed + 1, observed))
 		klat_invalid(run, "in %lld of %lld iterations the %s was woken before it slept",
-			     (long long)(klat_observed(run) - least), (long long)klat_observed(run),
-			     first->noun);
+			     (long long)missed, (long long)waits, first->noun);
 }
 
 static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ def test_a_planted_fault_is_caught(program: str, fault: str, real_time: None) ->
         ):
             assert done.err == f"{program}: invalid: {result['reason']}\n"
             assert result["metrics"], "an invalid measurement is kept and shown"
+            for part, whole in re.findall(r"(\d+) of (\d+)", result["reason"]):
+                assert int(part) <= int(whole), result["reason"]
             return ""
         return str(done)
 
