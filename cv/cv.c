@@ -103,8 +103,8 @@ static int configure(struct klat_run *run)
 
 	if (o->uncontended) {
 		if (!uses_locks(o))
-			return klat_usage(
-				run, "--contention none goes with --primitive mutex or pi-mutex");
+			return klat_usage(run,
+					  "--contention none needs --primitive mutex or pi-mutex");
 		run->cpu_count = 1;
 		klat_use_metric(run, LOCK_UNLOCK, 1);
 		return 0;

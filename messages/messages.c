@@ -67,9 +67,9 @@ static int configure(struct klat_run *run)
 	const struct options *o = run->options;
 
 	if (o->threads > 1 && o->mode != STAR)
-		return klat_usage(run, "--threads goes with --mode star");
+		return klat_usage(run, "--threads needs --mode star");
 	if (is_alone(o) && o->wake != EVENTFD_EPOLL)
-		return klat_usage(run, "--wake goes with --mode threads or star");
+		return klat_usage(run, "--wake needs --mode threads or star");
 	klat_use_metric(run, HOP, o->threads);
 	run->most_workers = o->threads + 1;
 	if (is_alone(o))

@@ -85,7 +85,7 @@ static int configure(struct klat_run *run)
 	const struct options *o = run->options;
 
 	if (o->mode == ROUND_TRIP && o->higher != NONE)
-		return klat_usage(run, "--higher goes with --mode one-way");
+		return klat_usage(run, "--higher needs --mode one-way");
 	run->cpu_count = 2;
 	run->low_priority = o->higher == NONE ? 0 : o->low_priority;
 	klat_use_metric(run, o->mode, 1);

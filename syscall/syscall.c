@@ -133,7 +133,7 @@ static int configure(struct klat_run *run)
 	bool takes_bytes = o->call == WRITE_NULL || o->call == READ_ZERO;
 
 	if (o->bytes != DEFAULT_BYTES && !takes_bytes)
-		return klat_usage(run, "--bytes goes with --call write-null or read-zero");
+		return klat_usage(run, "--bytes needs --call write-null or read-zero");
 	run->cpu_count = 1;
 	if (o->batch == 1) {
 		klat_use_metric(run, CALL, 1);

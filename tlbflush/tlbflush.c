@@ -70,8 +70,7 @@ static int configure_contention(struct klat_run *run)
 	struct options *o = run->options;
 
 	if (o->responders > 0 || o->sleeping)
-		return klat_usage(run,
-				  "--initiators goes without --responders and --responder-state");
+		return klat_usage(run, "--initiators excludes --responders and --responder-state");
 	o->responders = 0;
 	run->cpu_count = o->initiators;
 	klat_use_metric(run, INITIATOR, o->initiators);
@@ -110,7 +109,7 @@ static int configure(struct klat_run *run)
 
 	run->distinct_cpus = true;
 	if (o->freed && o->operation != MUNMAP)
-		return klat_usage(run, "--page-table freed goes with --operation munmap");
+		return klat_usage(run, "--page-table freed needs --operation munmap");
 	/* More pages would fill a whole page table, which munmap then frees. */
 	if (!o->freed && o->operation == MUNMAP && o->pages > 1022)
 		return klat_usage(run, "--pages above 1022 need --page-table freed");

@@ -194,20 +194,19 @@ static int configure_peer(struct klat_run *run)
 	if (o->listen && o->connect)
 		return klat_usage(run, "--listen and --connect exclude each other");
 	if (o->peer != AUTO && (o->peer == REMOTE) != remote)
-		return klat_usage(run, "--peer remote goes with --listen or --connect");
+		return klat_usage(run, "--peer remote needs --listen or --connect");
 	if (remote)
 		o->peer = REMOTE;
 	else if (o->peer == AUTO)
 		o->peer = o->transport == THREAD_POINTER ? THREAD : PROCESS;
 	if (o->transport == THREAD_POINTER && o->peer != THREAD)
-		return klat_usage(run,
-				  "--transport thread-pointer goes with --peer thread: to another "
-				  "process an address means nothing");
+		return klat_usage(run, "--transport thread-pointer needs --peer thread: to another "
+				       "process an address means nothing");
 	if ((remote || o->peer == NETNS) && !transport_of(run)->internet)
 		return klat_usage(run, "--peer %s takes --transport tcp, udp or multicast",
 				  peers[o->peer]);
 	if (o->interface && (o->transport != MULTICAST || o->peer == NETNS))
-		return klat_usage(run, "--interface goes with --transport multicast, and not with "
+		return klat_usage(run, "--interface needs --transport multicast, without "
 				       "--peer netns");
 	if (o->interface && (!o->interface[0] || strlen(o->interface) >= IFNAMSIZ))
 		return klat_usage(run,
@@ -215,7 +214,7 @@ static int configure_peer(struct klat_run *run)
 				  IFNAMSIZ - 1, o->interface);
 	if ((o->drop_every || o->reorder_every || o->duplicate_every) &&
 	    !transport_of(run)->datagrams)
-		return klat_usage(run, "--%s-every goes with --transport udp or multicast",
+		return klat_usage(run, "--%s-every needs --transport udp or multicast",
 				  o->drop_every      ? "drop"
 				  : o->reorder_every ? "reorder"
 						     : "duplicate");
@@ -233,13 +232,13 @@ static int configure_waits(struct klat_run *run)
 	if (o->wait == AUTO)
 		o->wait = run->one_cpu && o->peer != REMOTE ? BLOCK : SPIN;
 	if (o->rate && o->listen)
-		return klat_usage(run, "--rate is the initiator's, and does not go with --listen");
+		return klat_usage(run, "--rate belongs to the initiator: give it with --connect");
 	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
 		return klat_usage(
 			run, "--rate below %d needs --wait block: a spinner cannot wait so long",
 			LOWEST_SPIN_RATE);
 	if (o->wait == BLOCK && klat_planted(run, "sleep"))
-		return klat_usage(run, "--plant sleep goes with --wait spin");
+		return klat_usage(run, "--plant sleep needs --wait spin");
 	run->distinct_cpus = o->wait == SPIN;
 	return 0;
 }

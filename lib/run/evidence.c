@@ -258,7 +258,7 @@ static void judge_throttling(struct klat_run *run)
 			longest = summary->max - summary->min;
 	}
 	if (klat_ticks_to_ns(run, longest) > 800 * (period - runtime))
-		klat_disturbed(run, "a sample as long as real-time throttling, see klat doctor");
+		klat_disturbed(run, "a sample is as long as real-time throttling; see klat doctor");
 }
 
 int64_t klat_stolen(const struct klat_run *run)
@@ -304,7 +304,7 @@ static void judge_halt_poll(struct klat_run *run)
 	const struct klat_requirement evidence[] = {
 		{ "idle_polls", polls, held ? KLAT_COUNTED : KLAT_RARELY, klat_made(run),
 		  .reason = "idle CPUs polled {got} times despite --guest-halt-poll 0: another "
-			    "program requests a latency of 0, or set limits before" },
+			    "program requests a latency of 0, or raised the limits before" },
 	};
 
 	klat_require(run, evidence);

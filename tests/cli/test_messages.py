@@ -176,8 +176,8 @@ def test_a_lost_wake_up_would_hang_and_none_does(two_cpus: None) -> None:
     "words, said",
     [
         (("--threads", "2"), "--mode star"),
-        (("--mode", "call", "--wake", "futex"), "--wake goes with"),
-        (("--mode", "pass-epoll", "--wake", "spin"), "--wake goes with"),
+        (("--mode", "call", "--wake", "futex"), "--wake needs"),
+        (("--mode", "pass-epoll", "--wake", "spin"), "--wake needs"),
         (("--wake", "spin", *ONE_CPU), "needs its own CPU"),
         (("--mode", "call", *ONE_CPU), "takes 1 CPU"),
         (("--mode", "star", "--cpus", "1"), "takes 2 CPUs"),

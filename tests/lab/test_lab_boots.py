@@ -52,7 +52,7 @@ def lab_run(*words: str | Path, cwd: Path) -> list[str]:
         harness.lacking("there is no qemu-system-x86_64")
     done = klat("lab", "run", *words, cwd=cwd)
     if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
-        harness.lacking(f"Debian's kernels cannot be had: {done.stderr.splitlines()[-1]}")
+        harness.lacking(f"no kernel from Debian: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -356,7 +356,7 @@ def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat
         ("gobench", spoilt.path): "no run counts (1 invalid), so there is nothing to export",
         ("gobench", path, "--metric", "nothing"): "'nothing'; there are round_trip",
         ("gobench", path, "--benchmark", "cv"): "'cv'; there are pipes",
-        ("gobench", path, "--alpha", "1%"): "--alpha goes with verdicts; gobench holds runs",
+        ("gobench", path, "--alpha", "1%"): "--alpha is for verdicts, and gobench holds runs",
         ("junit", path): "give two paths, BASE NEW",
         ("junit", path, tmp_path / "nowhere"): "nowhere: no such directory",
         ("junit", path, path): "is on both sides",

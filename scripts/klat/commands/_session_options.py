@@ -153,7 +153,7 @@ def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:
 
 def refuse_without_resume(arguments: argparse.Namespace) -> None:
     if arguments.trust:
-        raise KlatError("--trust goes with --resume: a new session is the user's own")
+        raise KlatError("--trust needs --resume: a new session is the user's own")
 
 
 def seed(arguments: argparse.Namespace) -> int:

@@ -113,7 +113,7 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
 
     for name in _JUDGING:
         if getattr(args, name) is not None:
-            raise KlatError(f"--{name} goes with verdicts; {args.format} holds runs")
+            raise KlatError(f"--{name} is for verdicts, and {args.format} holds runs")
     exported = read_runs(args.paths, args.benchmark, args.metric)
     _tell(exported)
     if directory:
@@ -158,7 +158,7 @@ def _verdicts(args: argparse.Namespace) -> None:
     from klat.compare.dataset import read_dataset
 
     if args.benchmark:
-        raise KlatError(f"--benchmark goes with runs and samples; {args.format} takes --metric")
+        raise KlatError(f"--benchmark is for runs and samples; {args.format} takes --metric")
     if len(args.paths) < 2:
         raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
     base, *news = map(read_dataset, args.paths)

@@ -118,7 +118,7 @@ class Archive:
     def _update(self) -> None:
         if not _KEYS.exists():
             raise KlatError(
-                f"Debian's keys ({_KEYS}) are not here: apt install debian-archive-keyring, or give"
+                f"Debian's keys ({_KEYS}) are missing: apt install debian-archive-keyring, or give"
                 " --kernel NAME=path/to/bzImage"
             )
         # Renamed after success. After a failure, the old lists keep their own sources.
@@ -206,7 +206,7 @@ class Archive:
         for needed in (command, "dpkg-deb"):
             if not shutil.which(needed):
                 raise KlatError(
-                    f"this machine has no {needed}, so Debian's kernels cannot be had: give"
+                    f"this machine has no {needed}, so it cannot fetch Debian's kernels: give"
                     " --kernel NAME=path/to/bzImage"
                 )
         try:

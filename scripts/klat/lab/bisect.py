@@ -154,7 +154,7 @@ def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
     if good.machine != bad.machine:
         raise KlatError(
             "good and bad were measured by different QEMUs or on different machines, which alone"
-            " makes a difference; measure both again"
+            " changes the figures; measure both again"
         )
 
 
@@ -201,8 +201,8 @@ def _measure(
     machine = Machine(qemu.find(), begun.mode, begun.shape)
     if initramfs.recorded_machine_id(machine.describe(host())) != like.machine:
         raise KlatError(
-            "good and bad were measured by another QEMU than the one here"
-            f" ({machine.emulator.text}) or on another machine, which alone makes a difference;"
+            f"this machine or its QEMU ({machine.emulator.text}) differs from the one that measured"
+            " good and bad, which alone changes the figures;"
             " measure both again"
         )
     request = Request(

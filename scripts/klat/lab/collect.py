@@ -147,7 +147,7 @@ def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
     except SessionError as error:
         why = str(error)
     if why:
-        raise KlatError(f"{session} was damaged since: {why}; remove it, and it is booted again")
+        raise KlatError(f"{session} was damaged since: {why}; remove it, and klat boots it again")
 
 
 def made_of(session: Path) -> tuple[str, str]:

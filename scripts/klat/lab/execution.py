@@ -136,7 +136,7 @@ class Attempt:
                 spec = replace(spec, debian=release)
             kernel = kernels.obtain(spec, self.say, self._archive)
             if kernel.image.sha256 != digest:
-                raise KlatError(f"{text}: is another kernel than the experiment began with")
+                raise KlatError(f"{text}: differs from the kernel of the experiment's first boots")
             found.append(kernel)
         static = self._programs(planned.sets, planned.loads)
         changed = [
@@ -194,7 +194,9 @@ class Attempt:
         if jobs is None or planned.mode != "counted":
             # Only counted guests do not disturb each other.
             if jobs and jobs > 1:
-                self.say(f"one guest at a time, as {planned.mode} ones would disturb each other")
+                self.say(
+                    f"one guest at a time: in mode {planned.mode} they would disturb each other"
+                )
             jobs = len(os.sched_getaffinity(0)) if planned.mode == "counted" else 1
         schedule = planned.schedule()
         total = len(schedule) * planned.runs_of_boot
@@ -304,6 +306,6 @@ def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
         label = begun.experiment.labels[boot.condition.kernel]
         if collect.made_of(begun.sessions[boot.number]) != made[label]:
             raise KlatError(
-                f"{label}: the recorded guests had another QEMU, busybox, klat or modules than are here"
-                " now; start a new experiment"
+                f"{label}: QEMU, busybox, klat or the modules changed since its guests were recorded;"
+                " start a new experiment"
             )

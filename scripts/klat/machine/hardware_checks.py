@@ -62,8 +62,8 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "the time-stamp counter is not invariant",
             f"/proc/cpuinfo does not show {' and '.join(missing)}. The counter may change its rate"
             " with the CPU's clock or stop when idle. Then ticks are no measure of time.",
-            "in a virtual machine expose the host's counter (qemu: -cpu host,+invtsc); on hardware"
-            " this old, hold the clock and the idle states fixed",
+            "in a virtual machine expose the host's counter (qemu: -cpu host,+invtsc); on old"
+            " hardware, fix the frequency and disable idle states",
         )
     if machine.clocksource in ("", "tsc"):
         return
@@ -106,7 +106,7 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         yield Finding(
             "governor",
             Severity.DISTORTS,
-            f"the clock's governor is {', '.join(others)}",
+            f"the frequency governor is {', '.join(others)}",
             "CPUs change their clock with load, and a short benchmark that sleeps looks like no"
             " load. Ticks are time, not cycles: at half the clock everything takes twice as many.",
             "cpupower frequency-set -g performance",
@@ -132,7 +132,7 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         yield Finding(
             "heat",
             Severity.NOTE,
-            f"CPUs have slowed down to cool {machine.throttled} times since boot",
+            f"thermal throttling slowed CPUs {machine.throttled} times since boot",
             "A session that is long enough to heat the machine drifts with its temperature.",
             "better cooling, or turbo off; see the run-by-run plot",
         )

@@ -86,8 +86,8 @@ def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Fin
         yield Finding(
             "rt-groups",
             Severity.NOTE,
-            "real-time time is shared out by control groups (RT_GROUP_SCHED)",
-            "The kernel grants it here. In another group, a service or a container, it may refuse.",
+            "control groups limit real-time CPU time (RT_GROUP_SCHED)",
+            "The kernel grants it here. It may refuse in another group, a service or a container.",
             "start klat from the same shell or service each time",
         )
 

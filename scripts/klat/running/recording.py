@@ -165,7 +165,7 @@ class Recording:
             return list(self.schedule)
         if self.facts["boot_id"] != session_directory.boot_id():
             raise KlatError(
-                f"{self.path}: begun before this machine was booted, and a session is one boot;"
+                f"{self.path}: began before this machine was booted, and a session is one boot;"
                 " start a new session"
             )
         completed: set[int] = set()
