@@ -33,7 +33,7 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[CALL] = { "call", "before to after the system call, on one CPU", true },
+	[CALL] = { "call", "before to after the system call, on one CPU", .path_length = true },
 };
 
 /* In the supervisor, before anything else: how many CPUs, which metrics. */
