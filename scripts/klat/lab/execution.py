@@ -253,10 +253,11 @@ class Attempt:
         missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
         counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
         counts += [f"{missing} without a record"] if missing else []
-        self.say(f"{sum(statuses.values()) + missing} runs: {', '.join(counts) or 'none'}")
+        ended = plural(sum(statuses.values()) + missing, "run")
+        self.say(f"{ended}: {', '.join(counts) or 'none'}")
         if boots.finished.seconds:
             self.say(
-                f"{len(boots.finished.seconds)} boots in {duration(elapsed)}; one takes"
+                f"{plural(len(boots.finished.seconds), 'boot')} in {duration(elapsed)}; one takes"
                 f" {median(boots.finished.fixed):.1f} s until its first run, and"
                 f" {median(boots.finished.seconds):.1f} s in all (medians)"
             )
