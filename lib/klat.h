@@ -433,6 +433,11 @@ int klat_available_cpus(void);
 /* Start a thread that is not a worker, under SCHED_OTHER. 0 or -errno. */
 int klat_thread_start(pthread_t *thread, int cpu, void *(*body)(void *), void *argument);
 
+/* Whether the text is a whole number in the range, in decimal digits. */
+bool klat_parse_number(const char *text, int64_t minimum, int64_t maximum, int64_t *number);
+/* The message about an option, for printf(): its name, both ends of its range, and the text. */
+#define KLAT_NOT_A_NUMBER "--%s takes a whole number from %lld to %lld, not '%s'"
+
 /* The start of a file of /proc or /sys, by one read(). Its size, or -1. */
 ssize_t klat_read_small(const char *path, char *text, size_t size);
 

@@ -5,39 +5,33 @@
  * datagram that is late by more than an interval shifts the later ones: datagrams sent to catch up
  * would reach the reader before it sleeps again.
  */
-#include "base/clock.h"
+#include "klat.h"
+
 #include "datagram.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <err.h>
 #include <errno.h>
 #include <getopt.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define EXIT_USAGE 2
 
-struct arguments {
-	struct in_addr to, source; /* INADDR_ANY when not given */
-	int64_t port, count, interval_us, bytes;
-};
+/* INADDR_ANY when not given. */
+static struct in_addr to, source;
+static int64_t port = DATAGRAM_PORT, count = 2000, interval_us = 1000, bytes = 64;
 
-struct result {
-	int64_t sent, late, refused;
-	int refusal; /* errno of the last one refused */
-	double seconds;
-};
+/* What has happened. */
+static int64_t sent, late, refused;
+static int refusal; /* errno of the last one refused */
 
 static const char usage[] =
 	"Usage: client --to ADDRESS [OPTION]...\n"
-	"Sends UDP datagrams to klat's network --remote on another machine.\n"
+	"Sends UDP datagrams to klat's network --remote on another machine. There,\n"
+	"network --help shows the route and the forwarding that this needs.\n"
 	"\n"
 	"  --to ADDRESS      any other address in the subnet of the tun device,\n"
 	"                    10.168.77.2 if network runs without --address\n"
@@ -50,182 +44,138 @@ static const char usage[] =
 	"  --source ADDRESS  send from this address of this machine\n"
 	"  --help            print this and stop\n"
 	"\n"
-	"This machine needs a route to the device's subnet through the machine that\n"
-	"measures, and that machine has to forward (see network --help):\n"
-	"  here, as root:    ip route add 10.168.77.0/24 via ROUTER\n"
-	"  there, as root:   sysctl net.ipv4.ip_forward=1; network --remote\n"
-	"  here:             client --to 10.168.77.2\n"
-	"\n"
 	"Exit status: 0 sent (network reports what arrived); 1 failed; 2 usage.\n";
 
-static int64_t number(const char *name, int64_t minimum, int64_t maximum)
-{
-	char *end;
-	int64_t value;
+static const struct {
+	const char *name;
+	struct in_addr *address;
+	int64_t *number, minimum, maximum;
+} options[] = {
+	{ "to", .address = &to },
+	{ "source", .address = &source },
+	{ "port", .number = &port, 1, 65535 },
+	{ "count", .number = &count, 1, 1000000000 },
+	{ "interval", .number = &interval_us, 0, 10000000 },
+	{ "bytes", .number = &bytes, sizeof(struct datagram), DATAGRAM_LARGEST },
+	{ .name = "help" },
+};
 
-	errno = 0;
-	value = strtoll(optarg, &end, 10);
-	/* strtoll() skips white space and takes a plus sign. */
-	if (!isdigit((unsigned char)optarg[optarg[0] == '-']) || *end)
-		errx(EXIT_USAGE, "--%s takes a whole number, not '%s'", name, optarg);
-	if (errno == ERANGE || value < minimum || value > maximum)
-		errx(EXIT_USAGE, "--%s %s is out of range: %lld to %lld", name, optarg,
-		     (long long)minimum, (long long)maximum);
-	return value;
+static void set_option(int index)
+{
+	const char *name = options[index].name;
+	const int64_t minimum = options[index].minimum, maximum = options[index].maximum;
+
+	if (options[index].address) {
+		if (inet_pton(AF_INET, optarg, options[index].address) != 1 ||
+		    options[index].address->s_addr == htonl(INADDR_ANY))
+			errx(EXIT_USAGE, "--%s takes an IPv4 address, not '%s'", name, optarg);
+	} else if (options[index].number) {
+		if (!klat_parse_number(optarg, minimum, maximum, options[index].number))
+			errx(EXIT_USAGE, KLAT_NOT_A_NUMBER, name, (long long)minimum,
+			     (long long)maximum, optarg);
+	} else {
+		fputs(usage, stdout);
+		exit(fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS);
+	}
 }
 
-static struct in_addr address(const char *name)
+static void parse(int argc, char **argv)
 {
-	struct in_addr value;
+	struct option table[KLAT_ARRAY_SIZE(options) + 1] = { 0 };
+	int index;
 
-	if (inet_pton(AF_INET, optarg, &value) != 1 || value.s_addr == htonl(INADDR_ANY))
-		errx(EXIT_USAGE, "--%s takes an IPv4 address, not '%s'", name, optarg);
-	return value;
-}
-
-static void parse(int argc, char **argv, struct arguments *arguments)
-{
-	static const struct option table[] = {
-		{ "to", required_argument, NULL, 't' },
-		{ "port", required_argument, NULL, 'p' },
-		{ "count", required_argument, NULL, 'c' },
-		{ "interval", required_argument, NULL, 'i' },
-		{ "bytes", required_argument, NULL, 'b' },
-		{ "source", required_argument, NULL, 's' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
-	int code;
-
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(options); i++) {
+		table[i].name = options[i].name;
+		table[i].has_arg = options[i].address || options[i].number;
+	}
 	/* As err() says it. */
 	argv[0] = program_invocation_short_name;
-	while ((code = getopt_long(argc, argv, "+", table, NULL)) != -1)
-		switch (code) {
-		case 't':
-			arguments->to = address("to");
-			break;
-		case 's':
-			arguments->source = address("source");
-			break;
-		case 'p':
-			arguments->port = number("port", 1, 65535);
-			break;
-		case 'c':
-			arguments->count = number("count", 1, 1000000000);
-			break;
-		case 'i':
-			arguments->interval_us = number("interval", 0, 10000000);
-			break;
-		case 'b':
-			arguments->bytes =
-				number("bytes", sizeof(struct datagram), DATAGRAM_LARGEST);
-			break;
-		case 'h':
-			fputs(usage, stdout);
-			exit(fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS);
-		default:
-			/* getopt_long() has described it. */
+	for (int code; (code = getopt_long(argc, argv, "+", table, &index)) != -1;) {
+		/* getopt_long() has described it. */
+		if (code)
 			exit(EXIT_USAGE);
-		}
+		set_option(index);
+	}
 	if (optind < argc)
 		errx(EXIT_USAGE, "unexpected argument '%s'; see --help", argv[optind]);
-	if (arguments->to.s_addr == htonl(INADDR_ANY))
+	if (to.s_addr == htonl(INADDR_ANY))
 		errx(EXIT_USAGE, "--to is missing; see --help");
 }
 
 /* A connected socket reports a missing route at once, and ICMP errors for its datagrams. */
-static int open_socket(const struct arguments *arguments)
+static int open_socket(void)
 {
-	struct sockaddr_in source = { .sin_family = AF_INET, .sin_addr = arguments->source };
-	struct sockaddr_in to = { .sin_family = AF_INET,
-				  .sin_port = htons(arguments->port),
-				  .sin_addr = arguments->to };
+	const struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr = source }, other = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = to
+	};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		err(EXIT_FAILURE, "cannot make a UDP socket");
-	if (bind(fd, (struct sockaddr *)&source, sizeof(source)))
+	if (bind(fd, (const struct sockaddr *)&own, sizeof(own)))
 		err(EXIT_FAILURE, "cannot send from that --source");
-	if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
+	if (connect(fd, (const struct sockaddr *)&other, sizeof(other)))
 		err(EXIT_FAILURE, "no route to that address through the machine that measures (see "
 				  "--help)");
 	return fd;
 }
 
-static void sleep_until(int64_t ns)
+/* After an ICMP error for an earlier datagram, send() returns that error and sends nothing. */
+static int send_one(int fd, const char *data)
 {
-	const struct timespec time = klat_from_ns(ns);
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
-		;
-}
-
-/* An ICMP error for an earlier datagram. send() returns it and does not send this datagram. */
-static bool is_refusal(int error)
-{
-	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
-	       error == EHOSTDOWN || error == EACCES || error == EPROTO || error == ENOPROTOOPT;
-}
-
-static int send_one(int fd, const char *data, size_t size, struct result *result)
-{
-	for (int attempt = 0; send(fd, data, size, 0) < 0; attempt++) {
-		if (!is_refusal(errno) || attempt)
-			return -errno;
-		result->refused++;
-		result->refusal = errno;
+	if (send(fd, data, bytes, 0) < 0) {
+		refused++;
+		refusal = errno;
+		if (send(fd, data, bytes, 0) < 0)
+			return errno;
 	}
-	result->sent++;
+	sent++;
 	return 0;
 }
 
-static int send_all(int fd, const struct arguments *arguments, struct result *result)
+static int send_all(int fd)
 {
-	const int64_t interval = arguments->interval_us * 1000, begin = klat_now_ns();
-	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC) };
+	const int64_t interval = interval_us * 1000;
+	int64_t next = klat_now_ns();
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC), .stream = next ^ getpid() };
 	char data[DATAGRAM_LARGEST] = { 0 };
-	int64_t next = begin;
-	int err = 0;
+	int error = 0;
 
-	if (getrandom(&datagram.stream, sizeof(datagram.stream), 0) != sizeof(datagram.stream))
-		datagram.stream = begin ^ getpid();
-	for (int64_t i = 0; i < arguments->count && !err; i++) {
+	for (int64_t i = 0; i < count && !error; i++) {
+		const struct timespec time = klat_from_ns(next);
+
 		if (interval)
-			sleep_until(next);
+			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
 		next += interval;
 		if (interval && klat_now_ns() > next) {
-			result->late++;
+			late++;
 			next = klat_now_ns() + interval;
 		}
 		datagram.sequence = htonl(i);
 		memcpy(data, &datagram, sizeof(datagram));
-		err = send_one(fd, data, arguments->bytes, result);
+		error = send_one(fd, data);
 	}
-	result->seconds = (klat_now_ns() - begin) / 1e9;
-	return err;
+	return error;
 }
 
 int main(int argc, char **argv)
 {
-	struct arguments arguments = {
-		.port = DATAGRAM_PORT, .count = 2000, .interval_us = 1000, .bytes = 64
-	};
-	struct result result = { 0 };
-	char to[INET_ADDRSTRLEN];
-	int error;
+	int64_t begin;
+	int fd, error;
 
-	parse(argc, argv, &arguments);
-	error = -send_all(open_socket(&arguments), &arguments, &result);
-	inet_ntop(AF_INET, &arguments.to, to, sizeof(to));
+	parse(argc, argv);
+	fd = open_socket();
+	begin = klat_now_ns();
+	error = send_all(fd);
 	printf("sent %lld datagrams of %lld bytes to %s:%lld in %.3f s, %lld of them late\n",
-	       (long long)result.sent, (long long)arguments.bytes, to, (long long)arguments.port,
-	       result.seconds, (long long)result.late);
+	       (long long)sent, (long long)bytes, inet_ntoa(to), (long long)port,
+	       (klat_now_ns() - begin) / 1e9, (long long)late);
 	if (fflush(stdout))
 		err(EXIT_FAILURE, "cannot write the result");
-	if (result.refused)
+	if (refused)
 		warnx("%lld datagrams were refused, the last one: %s; is network --remote running "
 		      "with this address and --port, and is its machine forwarding?",
-		      (long long)result.refused, strerror(result.refusal));
+		      (long long)refused, strerror(refusal));
 	if (error)
 		errx(EXIT_FAILURE, "cannot send: %s", strerror(error));
 	return EXIT_SUCCESS;

@@ -23,7 +23,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -169,15 +168,16 @@ static int parse_connect(struct klat_run *run)
 	const struct options *o = run->options;
 	struct state *state = run->state;
 	const char *colon = strrchr(o->connect, ':');
-	char address[INET_ADDRSTRLEN], *end = NULL;
-	long port = colon && colon[1] >= '0' && colon[1] <= '9' ? strtol(colon + 1, &end, 10) : 0;
+	char address[INET_ADDRSTRLEN];
+	int64_t port;
 
-	state->listener = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
-	if (colon && colon - o->connect < (ptrdiff_t)sizeof(address)) {
+	if (colon && colon - o->connect < (ptrdiff_t)sizeof(address) &&
+	    klat_parse_number(colon + 1, 1, 65535, &port)) {
 		memcpy(address, o->connect, colon - o->connect);
 		address[colon - o->connect] = 0;
-		if (end && !*end && port >= 1 && port <= 65535 &&
-		    inet_pton(AF_INET, address, &state->listener.sin_addr) == 1)
+		state->listener.sin_family = AF_INET;
+		state->listener.sin_port = htons(port);
+		if (inet_pton(AF_INET, address, &state->listener.sin_addr) == 1)
 			return 0;
 	}
 	return klat_usage(run,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -139,8 +138,7 @@ static int find_word(const struct klat_run *run, const struct klat_option *optio
 static int set_value(const struct klat_run *run, const struct klat_option *option, void *field,
 		     const char *text)
 {
-	char *end;
-	long long number;
+	int64_t number;
 	int word = option->choices ? find_word(run, option, text) : 0;
 
 	if (word < 0)
@@ -153,16 +151,9 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 		*(const char **)field = text;
 		return 0;
 	case KLAT_OPTION_INTEGER:
-		errno = 0;
-		number = strtoll(text, &end, 10);
-		/* strtoll() skips white space and takes a plus sign. */
-		if (!isdigit((unsigned char)text[text[0] == '-']) || *end) {
-			klat_warn(run, "--%s takes a whole number, not '%s'", option->name, text);
-			return -EINVAL;
-		}
-		if (errno == ERANGE || number < option->minimum || number > option->maximum) {
-			klat_warn(run, "--%s %s is out of range: %lld to %lld", option->name, text,
-				  (long long)option->minimum, (long long)option->maximum);
+		if (!klat_parse_number(text, option->minimum, option->maximum, &number)) {
+			klat_warn(run, KLAT_NOT_A_NUMBER, option->name, (long long)option->minimum,
+				  (long long)option->maximum, text);
 			return -EINVAL;
 		}
 		*(int64_t *)field = number;

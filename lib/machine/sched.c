@@ -6,11 +6,9 @@
  */
 #include "machine/machine.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,8 +28,7 @@ enum {
 int klat_policy_parse(const char *text, struct klat_policy *policy)
 {
 	size_t length = strcspn(text, ":"), i = 0;
-	char *end;
-	long priority;
+	int64_t priority;
 
 	while (i < SELECTABLE_POLICIES &&
 	       (strlen(policies[i].name) != length || strncmp(text, policies[i].name, length)))
@@ -43,11 +40,8 @@ int klat_policy_parse(const char *text, struct klat_policy *policy)
 		policy->priority = 0;
 	if (!text[length])
 		return 0;
-	errno = 0;
-	priority = strtol(text + length + 1, &end, 10);
-	/* strtol() skips white space and takes a sign. */
-	if (!isdigit((unsigned char)text[length + 1]) || *end || errno ||
-	    policy->policy == SCHED_OTHER || priority < 1 || priority > 99)
+	if (!klat_parse_number(text + length + 1, 1, 99, &priority) ||
+	    policy->policy == SCHED_OTHER)
 		return -EINVAL;
 	policy->priority = priority;
 	return 0;

@@ -83,7 +83,7 @@ def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None
     [
         (("--option", "pipes.cpus=0,1"), "pipes --cpus=0,1: --cpus: CPU 1 does not exist"),
         (("--option", "pipes.no-such=1"), "pipes --no-such=1: unknown"),
-        (("--sweep", "pipes.bytes=1,0"), "pipes --bytes=0: --bytes 0 is out of range"),
+        (("--sweep", "pipes.bytes=1,0"), "pipes --bytes=0: --bytes takes a whole number"),
     ],
 )
 def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_for(
