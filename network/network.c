@@ -1,33 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A thread of high priority (H) blocks in read() on a tun device. A thread of low priority (L)
- * spins on the same CPU and reads the counter in each turn.
- *
- * Timed: from L's last stamp to H's return from read(). This is interrupt, wakeup and preemption on
- * one counter. Also from the sender's stamp before send() to the same return.
- * Not timed: H's way back to sleep; the sender's wait for L.
- *
- * Traps:
- * - A packet that comes while L rests, or while H is still busy, preempts nobody. So the sender
- *   waits until L says that it spins, and L checks after each packet that it was preempted.
- * - Other packets reach the device (strays). They are counted and are never a sample.
- * - A datagram of this machine passes the device in its sender's context. A reschedule interrupt
- *   wakes H, not the interrupt of a network card.
- * - On one CPU a timer wakes the sender, whose priority is between H and L. It preempts L, and H
- *   preempts it before send() returns. The samples hold all of that.
- */
+/* What can be chosen, the device, and the evidence. threads.c has the event. */
 #include "network.h"
 
+#include "datagram.h"
+
+#include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#define DEFAULT_ADDRESS "10.168.77.1/24"
 
 static const struct options defaults = {
 	.low_priority = 19,
 	.port = DATAGRAM_PORT,
 	.wait_for = 30,
 	.address = DEFAULT_ADDRESS,
-	.device = DEFAULT_DEVICE,
+	.device = "klat0",
 };
 
 static const struct klat_option options[] = {
@@ -75,10 +67,19 @@ static const struct klat_published published[] = {
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	int err = device_configure(run);
+	struct state *state = run->state;
 
-	if (err)
-		return err;
+	/* '%' would ask the kernel to choose a number. */
+	if (!o->device[0] || strlen(o->device) >= IFNAMSIZ || strpbrk(o->device, "/%: \t\n") ||
+	    o->device[0] == '.')
+		return klat_usage(run, "--device takes a name of at most %d characters, not '%s'",
+				  IFNAMSIZ - 1, o->device);
+	state->device.name = o->device;
+	if (!klat_net_parse(o->address, &state->device))
+		return klat_usage(run,
+				  "--address takes the IPv4 address of a host and a prefix of 8 to "
+				  "30, for example " DEFAULT_ADDRESS ", not '%s'",
+				  o->address);
 	run->low_priority = o->low_priority;
 	klat_use_metric(run, WAKEUP, 1);
 	if (o->remote) {
@@ -93,6 +94,59 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
+/* The first address of the subnet that is not the device's own. The kernel routes a packet to it to
+ * the device. */
+static struct in_addr peer_of(const struct klat_net_device *device)
+{
+	const uint32_t first = ntohl(device->address.s_addr & device->netmask.s_addr) + 1,
+		       own = ntohl(device->address.s_addr);
+
+	return (struct in_addr){ htonl(first + (first == own)) };
+}
+
+static int open_private(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	const struct sockaddr_in peer = { .sin_family = AF_INET,
+					  .sin_port = htons(o->port),
+					  .sin_addr = peer_of(&state->device) };
+	int err = klat_enter_namespace(run, CLONE_NEWNET, "a network namespace");
+
+	if (err)
+		return err;
+	state->tun_fd = klat_net_open_tun(run, &state->device, true);
+	if (state->tun_fd < 0)
+		return state->tun_fd;
+	state->socket_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (state->socket_fd < 0)
+		return klat_error(run, errno, "cannot make a UDP socket: %m");
+	if (connect(state->socket_fd, (const struct sockaddr *)&peer, sizeof(peer)))
+		return klat_error(run, errno, "no route to the device %s: %m", o->device);
+	return 0;
+}
+
+/* On a terminal, say what to type on the other machine. */
+static int open_remote(struct klat_run *run)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+	int err = klat_net_check_free(run, &state->device);
+
+	if (err)
+		return err;
+	state->tun_fd = klat_net_open_tun(run, &state->device, false);
+	if (state->tun_fd < 0)
+		return state->tun_fd;
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr,
+			"network: waiting on %s for up to %lld s; on the other machine: "
+			"network/client --to %s --port %lld\n",
+			o->device, (long long)o->wait_for, inet_ntoa(peer_of(&state->device)),
+			(long long)o->port);
+	return 0;
+}
+
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -101,7 +155,7 @@ static int setup(struct klat_run *run)
 	int err;
 
 	state->stream = getpid();
-	err = device_open(run);
+	err = o->remote ? open_remote(run) : klat_net_in_child(run, open_private);
 	if (err)
 		return err;
 	/* L comes first: the library's planted faults spoil the first worker, and H would starve.

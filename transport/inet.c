@@ -12,15 +12,12 @@
 static int make_in_namespaces(struct klat_run *run)
 {
 	struct state *state = run->state;
-	const struct in_addr netmask = { htonl(~0xffu) };
-	struct klat_net_device devices[2] = { { .name = "klat0", .netmask = netmask },
-					      { .name = "klat1", .netmask = netmask } };
+	struct klat_net_device devices[2] = { { .name = "klat0" }, { .name = "klat1" } };
 	int err;
 
 	for (int i = 0; i < 2; i++) {
-		inet_pton(AF_INET, i == INITIATOR ? "10.168.78.1" : "10.168.78.2",
-			  &state->addresses[i]);
-		devices[i].address = state->addresses[i];
+		klat_net_parse(i == INITIATOR ? "10.168.78.1/24" : "10.168.78.2/24", &devices[i]);
+		state->addresses[i] = devices[i].address;
 	}
 	err = klat_net_make_veth(run, devices, state->namespaces);
 	if (!err)

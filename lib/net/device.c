@@ -90,25 +90,26 @@ static int fail_tun(struct klat_run *run, const char *name)
 	}
 }
 
-int klat_net_open_tun(struct klat_run *run, const char *name, bool persist)
+int klat_net_open_tun(struct klat_run *run, const struct klat_net_device *device, bool persist)
 {
 	/* Exclusive: fail if a device of this name exists. */
 	struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_TUN_EXCL };
 	int err, fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 
-	if (fd < 0 && (errno == EACCES || errno == EPERM))
-		return klat_skip(run, "/dev/net/tun: %s; run as root", strerror(errno));
 	if (fd < 0)
-		return klat_skip(run,
-				 "/dev/net/tun: %s; load the tun module (modprobe tun), or give "
-				 "the container the device",
-				 strerror(errno));
-	strcpy(request.ifr_name, name);
+		return klat_skip(run, "/dev/net/tun: %s; %s", strerror(errno),
+				 errno == EACCES || errno == EPERM
+					 ? "run as root"
+					 : "load the tun module (modprobe tun), or give the "
+					   "container the device");
+	strcpy(request.ifr_name, device->name);
 	if (ioctl(fd, TUNSETIFF, &request))
-		err = fail_tun(run, name);
+		err = fail_tun(run, device->name);
 	else if (persist && ioctl(fd, TUNSETPERSIST, 1))
-		err = klat_error(run, errno, "cannot leave %s to its namespace: %m", name);
+		err = klat_error(run, errno, "cannot leave %s to its namespace: %m", device->name);
 	else
+		err = klat_net_bring_up(run, device);
+	if (!err)
 		return fd;
 	close(fd);
 	return err;

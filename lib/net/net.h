@@ -28,17 +28,24 @@ int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run));
 /* Enter a namespace by its descriptor. */
 int klat_net_enter(struct klat_run *run, int namespace);
 
+/* Read the address of a host and its netmask from "A.B.C.D/N", N from 8 to 30. */
+bool klat_net_parse(const char *text, struct klat_net_device *device);
+
+/* Fail if an interface has addresses of the device's subnet: it would lose packets to the device. A
+ * program lets its user choose the subnet with --address. */
+int klat_net_check_free(struct klat_run *run, const struct klat_net_device *device);
+
 /* Disable IPv6 on the device, set its address and netmask, and bring it up. The kernel adds the
  * route to the subnet. */
 int klat_net_bring_up(struct klat_run *run, const struct klat_net_device *device);
 
 /*
- * Make a tun device and return its descriptor. Without `persist` the device disappears with its
- * last descriptor. Unregistering a device waits for RCU, some 20 ms. With `persist` a device in a
- * private namespace is left to that namespace, which the kernel removes in the background. A
- * program lets its user choose the name with --device.
+ * Make a tun device, bring it up and return its descriptor. Without `persist` the device disappears
+ * with its last descriptor. Unregistering a device waits for RCU, some 20 ms. With `persist` a
+ * device in a private namespace is left to that namespace, which the kernel removes in the
+ * background. A program lets its user choose the name with --device.
  */
-int klat_net_open_tun(struct klat_run *run, const char *name, bool persist);
+int klat_net_open_tun(struct klat_run *run, const struct klat_net_device *device, bool persist);
 
 /*
  * Make two namespaces with one end of a veth pair each, both up. Put the descriptors of the

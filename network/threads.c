@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread of high priority (H) blocks in read() on a tun device. A thread of low priority (L)
+ * spins on the same CPU and reads the counter in each turn. A client sends the packets.
+ *
+ * Timed: from L's last stamp to H's return from read(). This is interrupt, wakeup and preemption on
+ * one counter. Also from the client's stamp before send() to the same return.
+ * Not timed: H's way back to sleep; the client's wait for L.
+ *
+ * Traps:
+ * - A packet that comes while L rests, or while H is still busy, preempts nobody. So the client
+ *   waits until L says that it spins, and L checks after each packet that it was preempted.
+ * - Other packets reach the device (strays). They are counted and are never a sample.
+ */
+#include "network.h"
+
+#include "datagram.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* With --remote, turns of L between two readings of the clock: some 100 us. */
+#define TURNS 4096
+/* Consider a datagram lost if H has not read it within this time. */
+#define LOST_NS 100000000
+#define MAX_ATTEMPTS 8
+/*
+ * Pause between the moment L spins and send(). It covers several turns of L. A random part keeps
+ * the two from falling into step.
+ */
+#define SETTLE_NS 2000
+#define SETTLE_RANDOM_NS 8000
+/* On one CPU, the client's sleep, and the largest number of sleeps for one packet. */
+#define NAP_NS 50000
+#define NAP_RANDOM_NS 16384
+#define MAX_NAPS 20000
+
+/* Warm-up iterations are negative; generations begin at 1. */
+static uint32_t generation_of(const struct klat_run *run, int64_t i)
+{
+	return i + run->warmup + 1;
+}
+
+/* The low thread */
+
+static int64_t involuntary_switches(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nivcsw;
+}
+
+static int give_up(struct klat_worker *worker)
+{
+	const struct options *o = worker->run->options;
+	const struct state *state = worker->state;
+	char forwards[2] = "";
+
+	klat_read_small("/proc/sys/net/ipv4/ip_forward", forwards, sizeof(forwards));
+	return klat_error(worker->run, ETIMEDOUT,
+			  "no packet could be measured for %lld s, after %lld of %lld "
+			  "(%lld came while the spinner did not run, %lld were stray): %s",
+			  (long long)o->wait_for,
+			  (long long)(worker->iteration + worker->run->warmup),
+			  (long long)klat_made(worker->run),
+			  (long long)__atomic_load_n(&state->unspun, __ATOMIC_RELAXED),
+			  (long long)__atomic_load_n(&state->strays, __ATOMIC_RELAXED),
+			  forwards[0] == '0' ? "net.ipv4.ip_forward is 0 here, see --help"
+					     : "is network/client sending, and is its route set?");
+}
+
+static void announce(struct state *state, uint32_t generation)
+{
+	__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
+	__atomic_store_n(&state->announced, generation, __ATOMIC_RELEASE);
+}
+
+/*
+ * Spin until H has read the packet. In the private network the client limits the wait. With
+ * --remote L limits it, and rests meanwhile.
+ */
+static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool yields)
+{
+	const struct options *o = worker->run->options;
+	const int64_t deadline =
+		klat_clock_ns(CLOCK_MONOTONIC_COARSE) + o->wait_for * KLAT_NS_PER_S;
+	struct state *state = worker->state;
+
+	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation;
+	     turn++) {
+		__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
+		if (__builtin_expect(yields, 0))
+			klat_nap(50000);
+		if (!o->remote || turn % TURNS)
+			continue;
+		__atomic_store_n(&state->announced, 0, __ATOMIC_RELAXED);
+		klat_rest(worker);
+		announce(state, generation);
+		if (klat_clock_ns(CLOCK_MONOTONIC_COARSE) > deadline)
+			return give_up(worker);
+	}
+	return 0;
+}
+
+int spin_for_packets(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const bool yields = klat_planted(run, "yield");
+	struct state *state = worker->state;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		int64_t switches;
+
+		klat_iteration(worker, i);
+		klat_rest(worker);
+		switches = involuntary_switches();
+		announce(state, generation_of(run, i));
+		err = spin_until_read(worker, generation_of(run, i), yields);
+		klat_stamp_end(worker); /* checks the CPU */
+		switches = involuntary_switches() - switches;
+		/* On one CPU the client preempts L, too. With --remote, L may rest meanwhile. */
+		if (klat_is_sample(run, i) && state->spun &&
+		    (run->one_cpu ? switches > 0 : switches == 1))
+			state->preempted++;
+	}
+	return err;
+}
+
+/* The high thread */
+
+/* The datagram in an IPv4 packet from the device, or false for a stray. */
+static bool find_datagram(const struct options *o, const char *packet, size_t size,
+			  struct datagram *datagram)
+{
+	struct iphdr ip;
+	struct udphdr udp;
+	size_t header;
+
+	if (size < sizeof(ip))
+		return false;
+	memcpy(&ip, packet, sizeof(ip));
+	header = ip.ihl * 4;
+	if (ip.version != 4 || header < sizeof(ip) || ip.protocol != IPPROTO_UDP ||
+	    (ntohs(ip.frag_off) & (IP_OFFMASK | IP_MF)) ||
+	    size < header + sizeof(udp) + sizeof(*datagram))
+		return false;
+	memcpy(&udp, packet + header, sizeof(udp));
+	memcpy(datagram, packet + header + sizeof(udp), sizeof(*datagram));
+	return ntohs(udp.dest) == o->port && ntohl(datagram->magic) == DATAGRAM_MAGIC;
+}
+
+/* A gap in the sender's numbering is a lost packet. A late packet fills its gap. */
+static void follow_numbering(struct state *state, const struct datagram *datagram)
+{
+	uint32_t sequence = ntohl(datagram->sequence);
+	int32_t ahead = sequence - state->next;
+
+	if (ntohl(datagram->stream) != state->stream) {
+		state->stream = ntohl(datagram->stream);
+		ahead = 0;
+	}
+	if (ahead >= 0)
+		state->next = sequence + 1;
+	state->lost += ahead >= 0 ? ahead : -1;
+}
+
+/* Whether H has just read the packet of this generation. */
+static bool accept_packet(struct klat_run *run, uint32_t generation, const char *packet,
+			  size_t size, bool spun, struct datagram *datagram)
+{
+	const struct options *o = run->options;
+	struct state *state = run->state;
+
+	if (!find_datagram(o, packet, size, datagram) ||
+	    (!o->remote && (ntohl(datagram->stream) != state->stream ||
+			    ntohl(datagram->sequence) != generation))) {
+		__atomic_fetch_add(&state->strays, 1, __ATOMIC_RELAXED);
+		return false;
+	}
+	if (!o->remote)
+		return true;
+	follow_numbering(state, datagram);
+	__atomic_fetch_add(&state->unspun, !spun, __ATOMIC_RELAXED);
+	return spun;
+}
+
+int read_packets(struct klat_worker *worker)
+{
+	struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	uint64_t *wakeup = klat_series(run, WAKEUP, 0),
+		 *send_to_read = klat_series(run, SEND_TO_READ, 0), last = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+		const uint32_t generation = generation_of(run, i);
+		struct datagram datagram;
+		uint64_t end;
+		char packet[2048];
+		ssize_t size;
+		bool spun;
+
+		klat_iteration(worker, i);
+		do {
+			const uint64_t seen = last;
+
+			size = read(state->tun_fd, packet, sizeof(packet));
+			if (size < 0)
+				return -errno;
+			klat_inject(run, i);
+			end = klat_stamp_end(worker);
+			/* L does not run now, so its words do not change. It spun for this packet
+			 * only if it made a turn since H last returned. */
+			last = __atomic_load_n(&state->last, __ATOMIC_RELAXED);
+			spun = last != seen &&
+			       __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
+		} while (!accept_packet(run, generation, packet, size, spun, &datagram));
+		wakeup[i] = end - last;
+		if (send_to_read)
+			send_to_read[i] = end - datagram.start;
+		state->end = end;
+		/* Without priorities, L may write a stamp after H took its own. */
+		state->spun = spun && last < end;
+		__atomic_store_n(&state->done, generation, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
+/* The client */
+
+static bool is_read(const struct state *state, uint32_t generation, uint64_t lost_ticks)
+{
+	uint64_t begin = klat_ticks();
+
+	while (__atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation)
+		if (klat_ticks() - begin > lost_ticks)
+			return false;
+	return true;
+}
+
+/*
+ * Each repetition carries its own stamp, so H may read any of them. On one CPU, H reads before
+ * send() returns; *sent is the stamp after it.
+ */
+static int send_until_read(struct klat_worker *worker, struct datagram *datagram,
+			   uint32_t generation, uint64_t lost_ticks, uint64_t *sent)
+{
+	struct state *state = worker->state;
+
+	datagram->sequence = htonl(generation);
+	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+		datagram->start = klat_stamp_begin();
+		if (send(state->socket_fd, datagram, sizeof(*datagram), 0) < 0 && errno != ENOBUFS)
+			return -errno;
+		*sent = klat_stamp_end(worker);
+		if (worker->run->one_cpu || is_read(state, generation, lost_ticks))
+			return 0;
+		state->lost++;
+	}
+	return klat_error(worker->run, ETIMEDOUT, "%d datagrams in a row were not read",
+			  MAX_ATTEMPTS);
+}
+
+/* Sleep until L spins for this generation. */
+static int nap_until_announced(struct state *state, uint32_t generation, uint64_t *seed)
+{
+	for (int nap = 0; nap < MAX_NAPS; nap++) {
+		bool announced = __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
+
+		klat_nap(NAP_NS + klat_draw(seed) % NAP_RANDOM_NS);
+		/* L announced before this sleep, so it spun during the sleep. */
+		if (announced)
+			return 0;
+	}
+	return -ETIMEDOUT;
+}
+
+/* On one CPU the client sleeps until L spins. On a CPU of its own it spins too. */
+int send_packets(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
+				     .stream = htonl(state->stream) };
+	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
+		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
+		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
+	uint64_t seed = state->stream, sent = 0;
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		const uint32_t generation = generation_of(run, i);
+
+		klat_iteration(worker, i);
+		if (run->one_cpu) {
+			err = nap_until_announced(state, generation, &seed);
+		} else {
+			klat_rest(worker);
+			err = klat_spin_until(worker, &state->announced, generation);
+			klat_spin(settle + klat_draw(&seed) % settle_random);
+		}
+		if (!err)
+			err = send_until_read(worker, &datagram, generation, lost_ticks, &sent);
+		if (run->one_cpu && klat_is_sample(run, i) && !err &&
+		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
+		    datagram.start < state->end && state->end < sent)
+			state->overtaken++;
+	}
+	return err;
+}
