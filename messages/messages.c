@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages to a queue: what can be chosen, the set-up and the evidence. loops.c has the event. */
-#include "messages.h"
+/*
+ * Messages to a queue whose owner handles them. In one thread a hop is one sample. Between threads
+ * the hub sends a message to a spoke, which answers:
+ *
+ *     hub:   sent ... got
+ *     spoke: taken, answered
+ *
+ * One hop is ((taken-sent)+(got-answered))/2: a constant offset between the two CPUs' counters
+ * cancels. Not timed: what the spoke does between taken and answered.
+ *
+ * Traps:
+ * - The owner of a queue that is never empty never sleeps. "With a wakeup" then means only the cost
+ *   of the system call. So the evidence counts the waits.
+ * - A pass of a loop arms a timer, takes its lock and allocates memory for each message. These cost
+ *   more than the queue. So each is an option.
+ */
+#include "owner.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,11 +24,50 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_THREADS 10000
 /* For the program itself, the library and the C library. */
 #define OTHER_FILES 32
 
-struct spoke *spokes;
+enum {
+	HOP
+};
+enum {
+	CALL,
+	PASS_WRITE,
+	PASS_EPOLL,
+	THREADS,
+	STAR
+};
+
+struct options {
+	int64_t threads;
+	int mode, wake, timer, alloc;
+};
+
+/* A thread of the star. The hub and the spoke exchange one message. */
+struct spoke {
+	struct owner owner;
+	struct message message; /* with --alloc none */
+	uint32_t round;         /* the hub's: the round that is under way or next */
+};
+
+struct state {
+	struct costs costs;
+	struct owner hub;
+	struct message message;
+	struct counts counts; /* of all threads */
+	uint64_t ticks;       /* of the timed part, without the hub's sleeps */
+	int64_t mismatches;   /* answers of another round than the one under way */
+	bool timer_armed;     /* in the end */
+	uint64_t unread;      /* pass-write: the count of the eventfd in the end */
+};
+
+/* Not in the shared state: there can be thousands, and only the measured process needs them. */
+static struct spoke *spokes;
+
+static bool is_alone(const struct options *o)
+{
+	return o->mode <= PASS_EPOLL;
+}
 
 static const struct options defaults = { .threads = 1, .mode = THREADS };
 
@@ -26,10 +80,10 @@ static const struct klat_option options[] = {
 	  KLAT_CHOICE(mode, "call", "pass-write", "pass-epoll", "threads", "star") },
 	{ .name = "threads",
 	  .help = "star: threads besides the hub",
-	  KLAT_INTEGER(threads, 1, MAX_THREADS) },
+	  KLAT_INTEGER(threads, 1, 10000) },
 	{ .name = "wake",
 	  .help = "threads, star: how an owner waits and is woken",
-	  KLAT_CHOICE_OF(wake, wake_names) },
+	  KLAT_CHOICE(wake, "eventfd-epoll", "eventfd-read", "futex", "cond", "pipe", "spin") },
 	{ .name = "timer",
 	  .help = "per-loop: each pass of a loop arms a timer, under one lock for all threads",
 	  KLAT_CHOICE(timer, "none", "per-loop") },
@@ -82,6 +136,179 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
+/* The message stays in the thread's own queue until the next pass of the loop. */
+static int loner(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct owner *owner = &state->hub;
+	uint64_t *hop = klat_series(run, HOP, 0);
+	int err = 0;
+
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		struct message *message;
+		uint64_t begin;
+
+		if (klat_iteration(worker, i))
+			owner->counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		klat_rest(worker);
+		begin = klat_stamp_begin();
+		klat_inject(run, i);
+		message = message_make(&state->costs, &state->message);
+		if (!message)
+			return -ENOMEM;
+		queue_push(&owner->queue, message);
+		if (o->mode != CALL)
+			err = sync_post(&owner->wake);
+		if (!err)
+			err = owner_pass(owner);
+		if (!err && o->mode == PASS_EPOLL)
+			err = owner_wait(owner);
+		message_free(&state->costs, queue_take(&owner->queue));
+		hop[i] = klat_stamp_end(worker) - begin;
+		state->ticks += klat_is_sample(run, i) ? hop[i] : 0;
+		owner->counts.handled++;
+	}
+	owner->counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	if (o->mode == PASS_WRITE && !err &&
+	    read(owner->wake.fds[0], &state->unread, sizeof(state->unread)) < 0)
+		err = -errno;
+	return err;
+}
+
+/* The hub's side of one bounce. */
+static int bounce(struct klat_worker *worker, struct spoke *spoke)
+{
+	struct state *state = worker->state;
+	uint64_t sent = klat_stamp_begin();
+	struct message *message = message_make(&state->costs, &spoke->message);
+
+	if (!message)
+		return -ENOMEM;
+	klat_inject(worker->run, spoke->round - 1 + klat_first(worker->run));
+	message->thread = spoke - spokes;
+	message->round = spoke->round;
+	message->sent = sent;
+	return owner_send(&spoke->owner, message);
+}
+
+/* Send a message to each spoke that has rounds left. */
+static int bounce_all(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	int err = 0;
+
+	for (int64_t t = 0; t < o->threads && !err; t++)
+		if (spokes[t].round <= klat_made(run))
+			err = bounce(worker, &spokes[t]);
+	return err;
+}
+
+/* Take an answer and store its sample; *from is the spoke that sent it. */
+static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64_t *got)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct message *message, answer;
+	int err = owner_take(&state->hub, &message);
+
+	if (err)
+		return err;
+	answer = *message;
+	message_free(&state->costs, message);
+	*got = klat_stamp_end(worker);
+	*from = &spokes[answer.thread];
+	state->mismatches += answer.round != (*from)->round;
+	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
+		((answer.taken - answer.sent) + (*got - answer.answered)) / 2;
+	return 0;
+}
+
+/*
+ * The hub sends each spoke a message, and another one after each answer. When a sleep is due, the
+ * hub holds the messages until all answers have come.
+ */
+static int hub(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	const uint64_t rest_every = klat_ns_to_ticks(run, KLAT_SPIN_NS);
+	/* Stamps of the last answers of the warm-up, of the timed part and of the tail. */
+	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
+	const int64_t timed = run->iterations * o->threads;
+	int64_t held = 0, left = o->threads, handled = klat_first(run) * o->threads;
+	int err;
+
+	state->hub.worker = worker;
+	err = bounce_all(worker);
+	while (left && !err) {
+		struct spoke *spoke;
+
+		if (handled % o->threads == 0 && klat_iteration(worker, handled / o->threads))
+			state->hub.counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		handled++;
+		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
+		if (err)
+			break;
+		if (spoke->round++ == klat_made(run))
+			left--;
+		else if (klat_stamp_begin() - awake_since > rest_every)
+			held++;
+		else
+			err = bounce(worker, spoke);
+		/* No message is under way, so all threads can sleep. */
+		if (held && held == left && !err) {
+			uint64_t since = klat_stamp_begin();
+
+			state->hub.rested =
+				__atomic_add_fetch(&state->costs.resting, 1, __ATOMIC_RELAXED);
+			klat_sleep(worker, KLAT_REST_NS);
+			err = bounce_all(worker);
+			held = 0;
+			awake_since = klat_stamp_begin();
+			rested +=
+				klat_is_sample(run, handled / o->threads) ? awake_since - since : 0;
+		}
+	}
+	state->hub.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	state->ticks = got[1] - got[0] - rested;
+	return err;
+}
+
+static int spoke_thread(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	struct state *state = worker->state;
+	struct spoke *spoke = &spokes[worker->index];
+	int err = 0;
+
+	spoke->owner.worker = worker;
+	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+		struct message *message, answer;
+
+		if (klat_iteration(worker, i))
+			spoke->owner.counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		err = owner_take(&spoke->owner, &message);
+		if (err)
+			break;
+		answer = *message;
+		message_free(&state->costs, message);
+		answer.taken = klat_stamp_end(worker);
+		answer.answered = klat_stamp_begin();
+		klat_inject(run, i);
+		message = message_make(&state->costs, &spoke->message);
+		if (!message)
+			return -ENOMEM;
+		*message = answer;
+		err = owner_send(&state->hub, message);
+	}
+	spoke->owner.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	return err;
+}
+
 static int init_owners(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -94,8 +321,10 @@ static int init_owners(struct klat_run *run)
 	if (!spokes)
 		return -ENOMEM;
 	memset(spokes, 0, o->threads * sizeof(*spokes));
-	for (int64_t t = 0; t < o->threads && !err; t++)
+	for (int64_t t = 0; t < o->threads && !err; t++) {
+		spokes[t].round = 1;
 		err = owner_init(&spokes[t].owner, &state->costs);
+	}
 	return err;
 }
 
@@ -117,73 +346,60 @@ static int setup(struct klat_run *run)
 		return err;
 	err = init_owners(run);
 	if (err)
-		return klat_error(run, -err, "cannot make %lld queues woken by %s: %m",
-				  (long long)o->threads + !is_alone(o), wake_names[o->wake]);
+		return klat_error(run, -err, "cannot make %lld queues: %m",
+				  (long long)o->threads + !is_alone(o));
 	if (is_alone(o)) {
 		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner)->sleeps = KLAT_NEVER;
 		return 0;
 	}
-	worker = klat_worker_add(run, "hub", 0, KLAT_HIGH, hub);
-	worker->woken = true;
-	/* With several threads the next message can come before the hub sleeps. On one CPU no other
-	 * thread runs until a thread sleeps. */
-	worker->sleeps = o->wake != SPIN && o->threads == 1 ? KLAT_MOSTLY : KLAT_COUNTED;
-	for (int64_t t = 0; t < o->threads; t++) {
-		worker = klat_worker_add(run, "thread", 1 + t % (run->cpu_count - 1), KLAT_HIGH,
-					 spoke_thread);
+	for (int64_t t = 0; t <= o->threads; t++) {
+		worker = t ? klat_worker_add(run, "thread", 1 + (t - 1) % (run->cpu_count - 1),
+					     KLAT_HIGH, spoke_thread)
+			   : klat_worker_add(run, "hub", 0, KLAT_HIGH, hub);
 		worker->woken = true;
-		worker->sleeps = o->wake != SPIN && (o->threads == 1 || run->one_cpu)
+		/* With several threads the next message can come before the hub sleeps. On one CPU
+		 * no other thread runs until a thread sleeps. */
+		worker->sleeps = o->wake != SPIN && (o->threads == 1 || (t && run->one_cpu))
 					 ? KLAT_MOSTLY
 					 : KLAT_COUNTED;
 	}
 	return 0;
 }
 
-/* Add up the counts of the spokes, which the supervisor cannot see. */
+/* What the supervisor cannot see. */
 static void teardown(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	struct itimerspec left = { 0 };
 
-	state->waited = state->hub.waited;
-	state->armed = state->hub.armed;
-	for (int64_t t = 0; t < o->threads && spokes; t++) {
-		state->cpu_ns += spokes[t].cpu_ns;
-		state->handled += spokes[t].owner.handled + run->lead - run->warmup;
-		state->waited += spokes[t].owner.waited;
-		state->armed += spokes[t].owner.armed;
-	}
-}
-
-static int64_t slept(const struct klat_run *run)
-{
-	int64_t times = 0;
-
-	for (int i = 0; i < run->worker_count; i++)
-		times += run->workers[i].voluntary;
-	return times;
+	state->counts = state->hub.counts;
+	for (int64_t t = 0; t < o->threads && spokes; t++)
+		klat_add_counts(&state->counts, &spokes[t].owner.counts, sizeof(state->counts));
+	timerfd_gettime(state->hub.timer, &left);
+	state->timer_armed = left.it_value.tv_sec;
 }
 
 static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const bool alone = is_alone(o);
-	int64_t handled = state->handled ? state->handled : 1,
-		timed = run->iterations * (alone ? 1 : 2 * o->threads), all = klat_made(run);
+	const int64_t each = is_alone(o) ? 1 : 2 * o->threads, all = klat_made(run),
+		      timed = run->iterations * each,
+		      handled = state->counts.handled - (run->warmup - run->lead) * each;
+	int64_t slept = 0;
 	const struct klat_requirement evidence[] = {
-		{ "messages", state->handled, alone ? KLAT_COUNTED : KLAT_EXACTLY,
-		  2 * o->threads * klat_observed(run),
+		{ "messages", handled, KLAT_EXACTLY, klat_observed(run) * each,
 		  .reason = "{got} of {wanted} messages were handled" },
-		{ NULL, state->mismatches, KLAT_NEVER, state->handled,
+		{ NULL, state->mismatches, KLAT_NEVER, handled,
 		  .reason = "{got} of {wanted} messages were handled out of order" },
-		{ "waits", state->waited, alone ? KLAT_EXACTLY : KLAT_COUNTED,
+		{ "waits", state->counts.waited, is_alone(o) ? KLAT_EXACTLY : KLAT_COUNTED,
 		  o->mode == PASS_EPOLL ? all : 0,
 		  .reason = "epoll was called {got} times, not {wanted}" },
 		{ NULL, state->unread, KLAT_EXACTLY, all,
 		  .reason = "the eventfd was written {got} times for {wanted} messages",
 		  .unless = o->mode != PASS_WRITE },
-		{ "timers_armed", state->armed, KLAT_AT_LEAST, handled,
+		{ "timers_armed", state->counts.armed, KLAT_AT_LEAST, handled,
 		  .reason = "the timer was armed {got} times for {wanted} messages",
 		  .unless = !o->timer },
 		{ NULL, state->timer_armed, KLAT_EXACTLY, 1,
@@ -194,9 +410,11 @@ static void verify(struct klat_run *run)
 	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
 		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
-	klat_count(run, "cpu_ticks", klat_ns_to_ticks(run, state->cpu_ns) / handled);
-	if (!alone)
-		klat_count(run, "sleeps_per_1000_messages", slept(run) * 1000 / handled);
+	klat_count(run, "cpu_ticks", klat_ns_to_ticks(run, state->counts.cpu_ns) / handled);
+	for (int i = 0; i < run->worker_count; i++)
+		slept += run->workers[i].voluntary;
+	if (!is_alone(o))
+		klat_count(run, "sleeps_per_1000_messages", slept * 1000 / handled);
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "messages.h"
+#include "owner.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -7,28 +7,25 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-const char *const wake_names[] = { "eventfd-epoll", "eventfd-read", "futex", "cond",
-				   "pipe",          "spin",         NULL };
+static const struct {
+	enum sync_kind kind;
+	int descriptors;
+} wakes[] = {
+	[EVENTFD_EPOLL] = { SYNC_EVENTFD, 2 },
+	[EVENTFD_READ] = { SYNC_EVENTFD, 1 },
+	[FUTEX] = { SYNC_FUTEX, 0 },
+	[COND] = { SYNC_COND, 0 },
+	[PIPE] = { SYNC_PIPE, 2 },
+	[SPIN] = { SYNC_NONE, 0 },
+};
 
 int owner_descriptors(const struct costs *costs)
 {
-	static const int taken[] = {
-		[EVENTFD_EPOLL] = 2, [EVENTFD_READ] = 1, [PIPE] = 2, [SPIN] = 0
-	};
-
-	return taken[costs->wake] + costs->timer;
+	return wakes[costs->wake].descriptors + costs->timer;
 }
 
 int owner_init(struct owner *owner, struct costs *costs)
 {
-	static const enum sync_kind kinds[] = {
-		[EVENTFD_EPOLL] = SYNC_EVENTFD,
-		[EVENTFD_READ] = SYNC_EVENTFD,
-		[FUTEX] = SYNC_FUTEX,
-		[COND] = SYNC_COND,
-		[PIPE] = SYNC_PIPE,
-		[SPIN] = SYNC_NONE,
-	};
 	int err;
 
 	owner->costs = costs;
@@ -38,7 +35,7 @@ int owner_init(struct owner *owner, struct costs *costs)
 			return -errno;
 	}
 	owner->wake.takes_all = true;
-	err = sync_init(&owner->wake, kinds[costs->wake], 0);
+	err = sync_init(&owner->wake, wakes[costs->wake].kind, 0);
 	if (err || costs->wake != EVENTFD_EPOLL)
 		return err;
 	owner->epoll = sync_epoll(owner->wake.fds[0]);
@@ -76,7 +73,7 @@ int owner_pass(struct owner *owner)
 	pthread_mutex_lock(&owner->costs->timers);
 	err = timerfd_settime(owner->timer, 0, &hour, NULL) ? -errno : 0;
 	pthread_mutex_unlock(&owner->costs->timers);
-	owner->armed++;
+	owner->counts.armed++;
 	return err;
 }
 
@@ -84,7 +81,7 @@ int owner_wait(struct owner *owner)
 {
 	struct epoll_event event;
 
-	owner->waited++;
+	owner->counts.waited++;
 	if (owner->costs->polls) {
 		while (queue_is_empty(&owner->queue))
 			sched_yield();
@@ -108,7 +105,7 @@ int owner_take(struct owner *owner, struct message **message)
 		/* The wake may have been for a message that an earlier pass took. */
 		*message = queue_take(&owner->queue);
 	} while (!err && !*message);
-	owner->handled++;
+	owner->counts.handled++;
 	return err;
 }
 
