@@ -10,9 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int init_posix(struct sync *sync, uint32_t tokens)
+static int init_posix(struct sync *sync)
 {
-	return sem_init(&sync->posix, 0, tokens) ? -errno : 0;
+	return sem_init(&sync->posix, 0, 0) ? -errno : 0;
 }
 
 static int wait_posix(struct sync *sync)
@@ -28,14 +28,10 @@ static int post_posix(struct sync *sync)
 	return sem_post(&sync->posix) ? -errno : 0;
 }
 
-static int init_sysv(struct sync *sync, uint32_t tokens)
+static int init_sysv(struct sync *sync)
 {
-	union {
-		int value;
-	} initial = { .value = tokens };
-
 	sync->sysv = semget(IPC_PRIVATE, 1, 0600);
-	return sync->sysv < 0 || semctl(sync->sysv, 0, SETVAL, initial) ? -errno : 0;
+	return sync->sysv < 0 ? -errno : 0;
 }
 
 static int operate_sysv(struct sync *sync, int by)
@@ -53,13 +49,6 @@ static int wait_sysv(struct sync *sync)
 static int post_sysv(struct sync *sync)
 {
 	return operate_sysv(sync, 1);
-}
-
-static int init_futex(struct sync *sync, uint32_t tokens)
-{
-	sync->futex.tokens = tokens;
-	sync->futex.waiters = 0;
-	return 0;
 }
 
 /*
@@ -97,9 +86,8 @@ static int post_futex(struct sync *sync)
 	return 0;
 }
 
-static int init_cond(struct sync *sync, uint32_t tokens)
+static int init_cond(struct sync *sync)
 {
-	sync->cond.tokens = tokens;
 	return -(pthread_mutex_init(&sync->cond.mutex, NULL)
 			 ?: pthread_cond_init(&sync->cond.cond, NULL));
 }
@@ -128,11 +116,11 @@ static int post_cond(struct sync *sync)
 	return 0;
 }
 
-static int init_eventfd(struct sync *sync, uint32_t tokens)
+static int init_eventfd(struct sync *sync)
 {
 	int flags = EFD_CLOEXEC | (sync->takes_all ? 0 : EFD_SEMAPHORE);
 
-	sync->fds[0] = sync->fds[1] = eventfd(tokens, flags);
+	sync->fds[0] = sync->fds[1] = eventfd(0, flags);
 	return sync->fds[0] < 0 ? -errno : 0;
 }
 
@@ -150,6 +138,11 @@ static int post_eventfd(struct sync *sync)
 	return write(sync->fds[1], &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
 }
 
+static int init_pipe(struct sync *sync)
+{
+	return pipe2(sync->fds, O_CLOEXEC) ? -errno : 0;
+}
+
 static int wait_pipe(struct sync *sync)
 {
 	char tokens[4096];
@@ -162,15 +155,6 @@ static int post_pipe(struct sync *sync)
 	return write(sync->fds[1], "", 1) == 1 ? 0 : -errno;
 }
 
-static int init_pipe(struct sync *sync, uint32_t tokens)
-{
-	int err = pipe2(sync->fds, O_CLOEXEC) ? -errno : 0;
-
-	while (tokens-- && !err)
-		err = post_pipe(sync);
-	return err;
-}
-
 static int do_nothing(struct sync *sync)
 {
 	(void)sync;
@@ -180,22 +164,27 @@ static int do_nothing(struct sync *sync)
 int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 {
 	static const struct {
-		int (*init)(struct sync *sync, uint32_t tokens);
+		int (*init)(struct sync *sync);
 		int (*wait)(struct sync *sync);
 		int (*post)(struct sync *sync);
 	} kinds[] = {
 		[SYNC_POSIX] = { init_posix, wait_posix, post_posix },
 		[SYNC_SYSV] = { init_sysv, wait_sysv, post_sysv },
-		[SYNC_FUTEX] = { init_futex, wait_futex, post_futex },
+		[SYNC_FUTEX] = { NULL, wait_futex, post_futex },
 		[SYNC_COND] = { init_cond, wait_cond, post_cond },
 		[SYNC_EVENTFD] = { init_eventfd, wait_eventfd, post_eventfd },
 		[SYNC_PIPE] = { init_pipe, wait_pipe, post_pipe },
 		[SYNC_NONE] = { NULL, do_nothing, do_nothing },
 	};
+	int err = 0;
 
 	sync->wait = kinds[kind].wait;
 	sync->post = kinds[kind].post;
-	return kinds[kind].init ? kinds[kind].init(sync, tokens) : 0;
+	if (kinds[kind].init)
+		err = kinds[kind].init(sync);
+	while (tokens-- && !err)
+		err = sync_post(sync);
+	return err;
 }
 
 int sync_epoll(int fd)

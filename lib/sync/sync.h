@@ -44,7 +44,7 @@ struct sync {
 	} KLAT_ALIGNED;
 } KLAT_ALIGNED;
 
-/* Set takes_all and signals_held first. */
+/* `sync` is zeroed, except for takes_all and signals_held. */
 int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens);
 
 static inline int sync_wait(struct sync *sync)
