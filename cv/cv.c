@@ -12,35 +12,22 @@
  * Traps:
  * - L must not pair stamps of different turns. So H stores the number of the turn with its stamps.
  * - A wait without a predicate loses a signal that comes first.
- * - A lock that its owner can take again at once is not handed over. So three mutexes rotate: L
- *   starts with locks 0 and 2, H with lock 1. In each turn a thread unlocks the lock that the other
- *   waits for, and then waits for the lock that the other holds.
+ * - A lock that its owner can take again at once is not handed over: see struct sync_pair.
  */
 #include "klat.h"
 #include "sync/sync.h"
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-/* Metrics, primitives, and whose wait a hand-off ends. */
+/* Metrics, and the threads of the pair. */
 enum {
 	HANDOFF,
 	ROUND_TRIP,
 	LOCK_UNLOCK
 };
 enum {
-	COND,
-	FUTEX,
-	MUTEX,
-	PI_MUTEX,
-	SEMAPHORE
-};
-enum {
-	TO_HIGH,
-	TO_LOW
+	LOW,
+	HIGH
 };
 
 struct options {
@@ -49,9 +36,7 @@ struct options {
 };
 
 struct state {
-	struct sync signals[2]; /* by direction */
-	pthread_mutex_t locks[3] KLAT_ALIGNED;
-	pthread_barrier_t entered;
+	struct sync_pair pair;
 	uint64_t end1 KLAT_ALIGNED, start2; /* H's stamps */
 	uint32_t turn;                      /* and their iteration */
 	int64_t mismatches; /* iterations in which H's stamps were of another turn, or were further
@@ -61,6 +46,8 @@ struct state {
 
 static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
 					       "pi-mutex", "semaphore", NULL };
+static const enum sync_kind kinds[] = { SYNC_COND, SYNC_FUTEX, SYNC_MUTEX, SYNC_PI_MUTEX,
+					SYNC_POSIX };
 
 static const struct options defaults = { .low_priority = 19 };
 
@@ -92,97 +79,31 @@ static const struct klat_published published[] = {
 	  "two CPUs, condition variables, mean of 500 runs, sd 195.3; Linux, 2013" },
 };
 
-static bool uses_locks(const struct options *o)
-{
-	return o->primitive == MUTEX || o->primitive == PI_MUTEX;
-}
-
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
+	if (o->uncontended && !sync_is_mutex(kinds[o->primitive]))
+		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
+	run->cpu_count = o->uncontended ? 1 : 2;
 	if (o->uncontended) {
-		if (!uses_locks(o))
-			return klat_usage(run,
-					  "--contention none needs --primitive mutex or pi-mutex");
-		run->cpu_count = 1;
 		klat_use_metric(run, LOCK_UNLOCK, 1);
 		return 0;
 	}
-	run->cpu_count = 2;
 	run->low_priority = o->low_priority;
 	klat_use_metric(run, HANDOFF, 1);
 	klat_use_metric(run, ROUND_TRIP, 1);
 	return 0;
 }
 
-/* The lock that is handed over in a turn: 0, 2, 1, 0, ... from L to H, the next one from H to L. */
-static inline pthread_mutex_t *lock_at(struct state *state, int direction, uint32_t turn)
-{
-	return &state->locks[(2 * (turn % 3) + direction) % 3];
-}
-
-/*
- * Whether H waits for the lock. The futex word does not show it: an owner that had to wait, as each
- * owner here did, leaves "may have waiters" set, by glibc (2) or by the kernel (FUTEX_WAITERS). So
- * ask the kernel. For a normal mutex, move one waiter from its queue to the same queue: the call
- * returns how many it moved. For a priority-inheritance lock, wake one: the call fails if there is
- * a waiter.
- */
-static bool has_waiter(pthread_mutex_t *lock, bool inherit)
-{
-	int *word = &lock->__data.__lock;
-
-	if (inherit)
-		return syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1) < 0 && errno == EINVAL;
-	return syscall(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 1, word, 2) == 1;
-}
-
-/* Wait about a millisecond for H to wait for the lock; true if it does. Inlined, it would take
- * registers from the timed part. */
-static __attribute__((noinline)) bool becomes_contended(pthread_mutex_t *lock, bool inherit)
-{
-	for (int tries = 0; tries < 10000; tries++)
-		if (has_waiter(lock, inherit))
-			return true;
-	return false;
-}
-
-/* End the other thread's wait for `direction`. */
-static inline void give(struct state *state, bool locks, int direction, uint32_t turn)
-{
-	if (locks)
-		pthread_mutex_unlock(lock_at(state, direction, turn));
-	else
-		sync_post(&state->signals[direction]);
-}
-
-static inline void take(struct state *state, bool locks, int direction, uint32_t turn)
-{
-	if (locks)
-		pthread_mutex_lock(lock_at(state, direction, turn));
-	else
-		sync_wait(&state->signals[direction]);
-}
-
-/* `direction` is the one that the caller waits for. */
-static void enter(struct state *state, bool locks, int direction)
-{
-	for (int i = direction == TO_HIGH; i < 3 && locks; i += 2)
-		pthread_mutex_lock(&state->locks[i]);
-	pthread_barrier_wait(&state->entered);
-}
-
 static int low(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const bool locks = uses_locks(o);
 	struct state *state = worker->state;
 	uint64_t *handoff = klat_series(run, HANDOFF, 0),
 		 *round_trip = klat_series(run, ROUND_TRIP, 0);
 
-	enter(state, locks, TO_LOW);
+	sync_pair_enter(&state->pair, LOW);
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint32_t turn = i + run->warmup;
 		uint64_t start1, end1, start2, end2;
@@ -191,13 +112,12 @@ static int low(struct klat_worker *worker)
 		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
-		if (locks &&
-		    becomes_contended(lock_at(state, TO_HIGH, turn), o->primitive == PI_MUTEX))
+		if (sync_pair_becomes_contended(&state->pair, LOW, turn))
 			state->contended += klat_is_sample(run, i);
 		start1 = klat_stamp_begin();
 		klat_inject(run, i);
-		give(state, locks, TO_HIGH, turn);
-		take(state, locks, TO_LOW, turn);
+		sync_pair_post(&state->pair, LOW, turn);
+		sync_pair_wait(&state->pair, LOW, turn);
 		end2 = klat_stamp_end(worker);
 		end1 = state->end1;
 		start2 = state->start2;
@@ -211,23 +131,23 @@ static int low(struct klat_worker *worker)
 static int high(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const bool locks = uses_locks(run->options), late = klat_planted(run, "late");
+	const bool late = klat_planted(run, "late");
 	const uint32_t behind = klat_planted(run, "stale");
 	struct state *state = worker->state;
 
-	enter(state, locks, TO_HIGH);
+	sync_pair_enter(&state->pair, HIGH);
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
 		if (__builtin_expect(late, 0))
 			klat_sleep(worker, 5000000);
-		take(state, locks, TO_HIGH, turn);
+		sync_pair_wait(&state->pair, HIGH, turn);
 		state->end1 = klat_stamp_end(worker);
 		state->turn = turn - behind;
 		state->start2 = klat_stamp_begin();
 		klat_inject(run, i);
-		give(state, locks, TO_LOW, turn);
+		sync_pair_post(&state->pair, HIGH, turn);
 	}
 	return 0;
 }
@@ -235,7 +155,7 @@ static int high(struct klat_worker *worker)
 static int locker(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	pthread_mutex_t *lock = ((struct state *)worker->state)->locks;
+	pthread_mutex_t *lock = ((struct state *)worker->state)->pair.mutexes;
 	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
 
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
@@ -252,36 +172,17 @@ static int locker(struct klat_worker *worker)
 	return 0;
 }
 
-static int init(struct state *state, const struct options *o)
-{
-	static const enum sync_kind kinds[] = {
-		[COND] = SYNC_COND, [FUTEX] = SYNC_FUTEX, [SEMAPHORE] = SYNC_POSIX
-	};
-	pthread_mutexattr_t attributes;
-	int err = 0;
-
-	pthread_barrier_init(&state->entered, NULL, 2);
-	pthread_mutexattr_init(&attributes);
-	pthread_mutexattr_setprotocol(&attributes, o->primitive == PI_MUTEX ? PTHREAD_PRIO_INHERIT
-									    : PTHREAD_PRIO_NONE);
-	for (int i = 0; i < 3 && !err; i++)
-		err = -pthread_mutex_init(&state->locks[i], &attributes);
-	for (int d = 0; d < 2 && !uses_locks(o) && !err; d++) {
-		state->signals[d].signals_held = !o->released;
-		err = sync_init(&state->signals[d], kinds[o->primitive], 0);
-	}
-	return err;
-}
-
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	const enum sync_kind kind = kinds[o->primitive];
 	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
 	 * another CPU. */
 	const enum klat_rule sleeps =
-		o->primitive == PI_MUTEX && !run->one_cpu ? KLAT_COUNTED : KLAT_MOSTLY;
+		kind == SYNC_PI_MUTEX && !run->one_cpu ? KLAT_COUNTED : KLAT_MOSTLY;
+	struct state *state = run->state;
 	struct klat_worker *worker;
-	int err = init(run->state, o);
+	int err = sync_pair_init(&state->pair, kind, !o->released);
 
 	if (err)
 		return klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive]);
@@ -311,7 +212,7 @@ static void verify(struct klat_run *run)
 		  .unless = o->uncontended },
 		{ "contended", state->contended, KLAT_MOSTLY, run->iterations,
 		  .reason = "a thread waited for the lock in only {got} of {wanted} iterations",
-		  .unless = o->uncontended || !uses_locks(o) },
+		  .unless = o->uncontended || !sync_is_mutex(kinds[o->primitive]) },
 	};
 
 	klat_require(run, evidence);

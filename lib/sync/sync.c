@@ -187,6 +187,51 @@ int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 	return err;
 }
 
+int sync_pair_init(struct sync_pair *pair, enum sync_kind kind, bool signals_held)
+{
+	pthread_mutexattr_t attributes;
+	int err = 0;
+
+	pthread_barrier_init(&pair->entered, NULL, 2);
+	pthread_mutexattr_init(&attributes);
+	if (kind == SYNC_PI_MUTEX)
+		pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+	for (int i = 0; i < 3 && !err; i++)
+		err = -pthread_mutex_init(&pair->mutexes[i], &attributes);
+	for (int i = 0; i < 2 && !err; i++) {
+		pair->semaphores[i].signals_held = signals_held;
+		err = sync_init(&pair->semaphores[i], kind, 0);
+	}
+	return err;
+}
+
+void sync_pair_enter(struct sync_pair *pair, int thread)
+{
+	for (int i = thread; i < 3 && !pair->semaphores[0].post; i += 2)
+		pthread_mutex_lock(&pair->mutexes[i]);
+	pthread_barrier_wait(&pair->entered);
+}
+
+/*
+ * The futex word does not show a waiter: an owner that had to wait, as each owner here did, leaves
+ * "may have waiters" set, by glibc (2) or by the kernel (FUTEX_WAITERS). So let the kernel move one
+ * waiter from its queue to the same queue. The call returns how many it moved. For a
+ * priority-inheritance mutex with a waiter, it fails.
+ */
+bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t turn)
+{
+	int *word = &sync_pair_mutex(pair, thread, turn)->__data.__lock;
+
+	for (int tries = 0; tries < 10000 && !pair->semaphores[thread].post; tries++) {
+		int seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+		long moved = syscall(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 1, word, seen);
+
+		if (moved > 0 || (moved < 0 && errno == EINVAL))
+			return true;
+	}
+	return false;
+}
+
 int sync_epoll(int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN };

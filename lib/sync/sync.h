@@ -20,6 +20,9 @@ enum sync_kind {
 	SYNC_COND,
 	SYNC_EVENTFD,
 	SYNC_PIPE,
+	/* The mutexes are for struct sync_pair only. */
+	SYNC_MUTEX,
+	SYNC_PI_MUTEX,
 	SYNC_NONE, /* wait and post do nothing */
 };
 
@@ -56,6 +59,56 @@ static inline int sync_post(struct sync *sync)
 {
 	return sync->post(sync);
 }
+
+static inline bool sync_is_mutex(enum sync_kind kind)
+{
+	return kind == SYNC_MUTEX || kind == SYNC_PI_MUTEX;
+}
+
+/*
+ * Two threads that wake each other. In each turn thread 0 posts and then waits, and thread 1 waits
+ * and then posts. With mutexes, a post is an unlock and a wait is a lock.
+ *
+ * A mutex that its owner can lock again at once is not handed over. So three mutexes rotate: thread
+ * 0 starts with mutexes 0 and 2, thread 1 with mutex 1. In each turn a thread unlocks the mutex
+ * that the other waits for, and then waits for the mutex that the other holds.
+ */
+struct sync_pair {
+	struct sync semaphores[2]; /* by the thread that posts; no functions if it has mutexes */
+	pthread_mutex_t mutexes[3] KLAT_ALIGNED;
+	pthread_barrier_t entered;
+};
+
+/* `pair` is zeroed. */
+int sync_pair_init(struct sync_pair *pair, enum sync_kind kind, bool signals_held);
+
+/* Both threads call it before their first turn. It waits for the other thread. */
+void sync_pair_enter(struct sync_pair *pair, int thread);
+
+/* The mutex that the thread unlocks in a turn: 0, 2, 1, 0, ... or 1, 0, 2, 1, ... */
+static inline pthread_mutex_t *sync_pair_mutex(struct sync_pair *pair, int thread, uint64_t turn)
+{
+	return &pair->mutexes[(2 * turn + thread) % 3];
+}
+
+static inline void sync_pair_post(struct sync_pair *pair, int thread, uint32_t turn)
+{
+	if (pair->semaphores[thread].post)
+		sync_post(&pair->semaphores[thread]);
+	else
+		pthread_mutex_unlock(sync_pair_mutex(pair, thread, turn));
+}
+
+static inline void sync_pair_wait(struct sync_pair *pair, int thread, uint32_t turn)
+{
+	if (pair->semaphores[!thread].wait)
+		sync_wait(&pair->semaphores[!thread]);
+	else
+		pthread_mutex_lock(sync_pair_mutex(pair, !thread, turn));
+}
+
+/* Whether the other thread waits for this thread's mutex within about a millisecond. */
+bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t turn);
 
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */
 int sync_epoll(int fd);
