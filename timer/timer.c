@@ -2,18 +2,14 @@
 /*
  * A timer and the thread that waits for it.
  *
- * Timed:
- * - delivery: from the last stamp of a spinning thread to the signal handler (interrupt and signal
- *   frame)
- * - return: from that stamp to the loop that sees the handler's flag (adds sigreturn)
- * - lateness: from the deadline to the handler, or to the return of the blocking call
+ * Timed: what `metrics` says.
  * Not timed: setting the timer.
  *
  * Traps:
  * - A very short timer fires inside the call that sets it and interrupts no spin. Such samples are
  *   counted.
  * - A periodic timer that is served late skips periods. They are counted, and lateness is taken
- * from the first deadline that was missed.
+ *   from the first deadline that was missed.
  */
 #include "timer.h"
 
@@ -55,26 +51,19 @@ static const struct klat_published published[] = {
 	  "SIGALRM into a spinning thread, mean of 500 runs, sd 116.7; Linux, 2013" },
 };
 
-static int effective_wait(const struct options *o)
-{
-	static const int natural[] = {
-		[SIGNAL] = SPIN,     [ITIMER] = SPIN,       [TIMERFD] = READ,
-		[NANOSLEEP] = SLEEP, [SIGNAL_BELOW] = SPIN,
-	};
-
-	return o->wait == AUTO ? natural[o->method] : o->wait;
-}
+/* The waits of each method. With --wait auto it is the first one. */
+static const int fitting[][3] = {
+	[SIGNAL] = { SPIN, READ, EPOLL }, [ITIMER] = { SPIN, READ, EPOLL },
+	[TIMERFD] = { READ, EPOLL },      [NANOSLEEP] = { SLEEP },
+	[SIGNAL_BELOW] = { SPIN },
+};
 
 static int configure(struct klat_run *run)
 {
 	struct options *o = run->options;
-	int wait = effective_wait(o);
-	bool fits = o->method == NANOSLEEP      ? wait == SLEEP
-		    : o->method == TIMERFD      ? wait == READ || wait == EPOLL
-		    : o->method == SIGNAL_BELOW ? wait == SPIN
-						: wait != SLEEP;
+	const int *fit = fitting[o->method], wait = o->wait == AUTO ? fit[0] : o->wait;
 
-	if (!fits)
+	if (wait != fit[0] && wait != fit[1] && wait != fit[2])
 		return klat_usage(run, "--method %s does not support --wait %s", methods[o->method],
 				  waits[wait]);
 	o->wait = wait;
@@ -130,19 +119,19 @@ static void verify(struct klat_run *run)
 const struct klat_benchmark klat_benchmark = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
-	.description = "One pinned thread waits for a timer. If it spins, it stamps its counter in "
-		       "each turn. delivery is the time of the interrupt and the signal frame; "
-		       "return adds sigreturn. lateness is the time since the deadline, on the "
-		       "kernel's clock. It is the only metric of a blocking wait. setitimer() "
-		       "takes a relative time: klat computes the deadline from the time that "
-		       "getitimer() reports, to the microsecond.\n\n"
-		       "A one-shot timer is set for each sample. A periodic timer keeps running. A "
-		       "period in which the thread does not run is counted as missed. Lateness "
-		       "then counts from the first deadline that the thread missed, so the samples "
-		       "that a long delay prevents do not hide it. A negative lateness is recorded "
-		       "as 0 and counted as premature: no timer of the kernel expires early, so it "
-		       "is an error in reading a clock. Under --policy other, lateness includes "
-		       "the timer slack (50 us by default).",
+	.description =
+		"One pinned thread waits for a timer. A spinning thread stamps its counter in "
+		"each turn. delivery is the time of the interrupt and the signal frame; return "
+		"adds sigreturn. A blocking wait has lateness only. setitimer() takes a relative "
+		"time: klat computes the deadline from the time that getitimer() reports, to the "
+		"microsecond.\n\n"
+		"A one-shot timer is set for each sample. A periodic timer keeps running. A "
+		"period in which the thread does not run is counted as missed. Lateness "
+		"then counts from the first deadline that the thread missed, so the samples "
+		"that a long delay prevents do not hide it. A negative lateness is recorded "
+		"as 0 and counted as premature: no timer of the kernel expires early, so it "
+		"is an error in reading a clock. Under --policy other, lateness includes "
+		"the timer slack (50 us by default).",
 	.examples =
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"

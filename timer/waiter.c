@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The timer with its deadlines, and the thread that waits for it. Every stamp is taken here. */
+/* The timer with its deadlines, and the thread that waits for it. */
 #include "timer.h"
 
 #include "sync/sync.h"
@@ -15,31 +15,26 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* A spinner sleeps until this long before a far deadline. Spinning all the time would use up the
- * runtime of the real-time class. */
+/* A spinner sleeps until this long before a far deadline: see KLAT_SPIN_NS. */
 #define SPIN_NS 1000000
 /* A spinner gives way when the signal is this late. */
 #define STARVED_NS 200000000
 
-/* Shared by the signal handler and the loop that it interrupts. */
-struct handler {
+/*
+ * The timer of one thread. A stretch is the time in which a periodic timer runs without a stop. All
+ * times are on CLOCK_MONOTONIC, in ns; stamps are in ticks.
+ */
+struct clockwork {
+	/* Shared by the signal handler and the loop that it interrupts. */
 	volatile uint64_t last_spin; /* 0 until the first turn after the timer was set */
 	volatile uint64_t set;       /* stamp before the timer was set */
 	volatile uint64_t from, to;  /* last stamp before the handler; its own */
 	volatile bool early;
 	volatile sig_atomic_t fired;
 	struct klat_worker *worker;
-};
-
-/*
- * The timer of one thread. A stretch is the time in which a periodic timer runs without a stop. All
- * times are on CLOCK_MONOTONIC, in ns.
- */
-struct clockwork {
-	struct klat_worker *worker;
 	const struct options *options;
-	struct handler *handler;
 	struct state *state;
+	int method;           /* SIGNAL for SIGNAL_BELOW, too */
 	int64_t period, next; /* `next`: the deadline that the thread waits for */
 	int64_t begun;        /* start of the stretch, 0 between two stretches */
 	int64_t counted;      /* time of the last count of deadlines */
@@ -49,7 +44,7 @@ struct clockwork {
 };
 
 /* A signal handler has no argument for this. Set before the first timer is. */
-static struct handler *the_handler;
+static struct clockwork *the_clockwork;
 /* SIGALRM. Between two waits for a running timer it must not interrupt but stay pending. */
 static sigset_t alarm_set;
 
@@ -67,13 +62,12 @@ static struct timeval to_timeval(int64_t ns)
 /* Set the timer to its next deadline, or stop it. A periodic timer then runs by itself. */
 static int set_timer(struct clockwork *work, bool runs)
 {
-	const struct options *o = work->options;
-	int64_t interval = runs && o->mode == PERIODIC ? work->period : 0;
+	int64_t interval = runs && work->options->mode == PERIODIC ? work->period : 0;
 	struct itimerspec absolute = { klat_from_ns(interval),
 				       klat_from_ns(runs ? work->next : 0) };
 	struct itimerval relative = { to_timeval(interval), to_timeval(runs ? work->period : 0) };
 
-	switch (o->method) {
+	switch (work->method) {
 	case SIGNAL:
 		return timer_settime(work->timer, TIMER_ABSTIME, &absolute, NULL) ? -errno : 0;
 	case ITIMER:
@@ -85,115 +79,110 @@ static int set_timer(struct clockwork *work, bool runs)
 	}
 }
 
-/*
- * Count the periods of the stretch up to the last count of deadlines.
- *
- * At the last count of deadlines, the next one was less than a period away if the count is right.
- * Deadlines before that moment passed unserved and are missed. One may pass during the count; the
- * others, and periods that were counted too early, are unaccounted.
- */
-static void end_stretch(struct clockwork *work)
+/* What the kernel reports, in ns: 0 if the timer has fired and is pending, a microsecond if it is
+ * overdue. */
+static int64_t itimer_remaining(void)
 {
-	const int64_t left = work->next - work->counted,
-		      passed = left <= 0 ? 1 - left / work->period : 0;
+	struct itimerval timer;
 
-	if (work->begun) {
-		work->state->periods += (work->counted - work->begun) / work->period;
-		work->state->missed += passed;
-		work->state->unaccounted += passed > 1 ? passed - 1
-					    : passed   ? 0
-						       : left / work->period;
-	}
-	work->begun = 0;
-}
-
-static int64_t remaining_ns(const struct itimerval *timer)
-{
-	return timer->it_value.tv_sec * KLAT_NS_PER_S + timer->it_value.tv_usec * 1000;
+	getitimer(ITIMER_REAL, &timer);
+	return timer.it_value.tv_sec * KLAT_NS_PER_S + timer.it_value.tv_usec * 1000;
 }
 
 /*
- * The deadline of a relative timer, from the remaining time that the kernel reports. setitimer()
- * can take longer than all that is measured here (in a guest it programs the hypervisor's timer),
- * so neither its start nor its end is a good estimate. This estimate is early by at most a
- * microsecond and a short call.
+ * The deadline of a relative timer, from the remaining time. setitimer() can take longer than all
+ * that is measured here (in a guest it programs the hypervisor's timer), so neither its start nor
+ * its end is a good estimate. This estimate is early by at most a microsecond and a short call.
  */
 static void anchor_itimer(struct clockwork *work)
 {
-	struct itimerval left;
-	int64_t now = klat_now_ns();
+	int64_t now = klat_now_ns(), remaining = itimer_remaining();
 
-	getitimer(ITIMER_REAL, &left);
-	/* A timer that has fired has no time left. */
-	if (left.it_value.tv_sec || left.it_value.tv_usec > 1)
-		work->next = now + remaining_ns(&left);
-	work->begun = work->next - work->period;
+	if (remaining > 1000)
+		work->next = now + remaining;
 }
 
 static int begin_stretch(struct clockwork *work)
 {
 	int err;
 
-	work->begun = klat_now_ns();
-	work->next = work->begun + work->period;
-	work->handler->last_spin = 0;
-	work->handler->fired = 0;
-	work->handler->set = klat_stamp_begin();
+	/* The timer may fire inside the call that sets it. The handler then runs there, and the
+	 * sample counts as early. */
+	if (work->options->wait == SPIN)
+		pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+	work->next = klat_now_ns() + work->period;
+	work->last_spin = 0;
+	work->fired = 0;
+	work->set = klat_stamp_begin();
 	err = set_timer(work, true);
-	if (work->options->method == ITIMER)
+	if (work->method == ITIMER)
 		anchor_itimer(work);
 	if (work->misdates)
 		work->next += work->period / 2;
+	work->begun = work->next - work->period;
 	return err;
+}
+
+/*
+ * The clock gives the number of deadlines in the stretch, up to the last count of deadlines. Those
+ * that were not counted passed unserved and are missed. One deadline may pass during the count.
+ * More than one are unaccounted, and so are deadlines that were counted before they passed.
+ */
+static void end_stretch(struct clockwork *work)
+{
+	const int64_t periods = (work->counted - work->begun) / work->period,
+		      unserved = periods + 1 - (work->next - work->begun) / work->period;
+
+	work->state->periods += periods;
+	work->state->missed += unserved > 0 ? unserved : 0;
+	work->state->unaccounted += unserved > 0 ? unserved - 1 : -unserved;
+	work->begun = 0;
 }
 
 /*
  * How many deadlines of an interval timer the kernel skipped when it delivered the last one. The
  * kernel then waits for the first deadline in the future. The clock alone could count one too many,
- * because that deadline may have passed since. The remaining time shows which one the kernel
- * waits for: it is 0 if the timer has fired and is pending, and a microsecond if it is overdue.
+ * because that deadline may have passed since. So the remaining time shows which one it is.
  */
 static int64_t passed_over(const struct clockwork *work, int64_t now)
 {
-	struct itimerval value;
-	int64_t left, ahead;
+	const int64_t remaining = itimer_remaining(),
+		      ahead = now - work->next + remaining +
+			      (remaining > 1000 ? work->period / 2 : 0);
 
-	getitimer(ITIMER_REAL, &value);
-	left = remaining_ns(&value);
-	ahead = now - work->next + (left > 1000 ? left + work->period / 2 : left);
 	return ahead > work->period ? ahead / work->period - 1 : 0;
 }
 
 /*
  * Go on to the next deadline of a running timer. `late` is the lateness of the last one in ticks;
- * `more` is the number of further expirations that the kernel reports.
+ * `count` is the number of expirations that the kernel reports for a descriptor.
  *
- * Deadlines that passed before the last one was served are missed. Their number is `more` if the
- * kernel counts them. An interval timer shows the next deadline, and for nanosleep it is the number
- * of periods in the lateness.
+ * Deadlines that passed before the last one was served are missed. The kernel counts them, except
+ * for an interval timer. For nanosleep, it is the number of periods in the lateness.
  */
-static int advance(struct clockwork *work, uint64_t late, int64_t more)
+static int advance(struct clockwork *work, uint64_t late, uint64_t count)
 {
-	const struct options *o = work->options;
 	static const struct timespec at_once;
-	struct handler *handler = work->handler;
-	int64_t missed = more;
+	const int64_t period_ticks = klat_ns_to_ticks(work->worker->run, work->period);
+	int64_t missed = count - 1;
 	int err;
 
 	if (work->miscounts)
-		klat_spin(2 * klat_ns_to_ticks(work->worker->run, work->period));
+		klat_spin(2 * period_ticks);
 	work->counted = klat_now_ns();
 	if (work->miscounts)
 		missed = 0;
-	else if (o->method == ITIMER)
+	else if (work->method == ITIMER)
 		missed = passed_over(work, work->counted);
-	else if (o->method == NANOSLEEP)
-		missed = late / klat_ns_to_ticks(work->worker->run, work->period);
+	else if (work->method == NANOSLEEP)
+		missed = late / period_ticks;
+	else if (work->options->wait == SPIN)
+		missed = timer_getoverrun(work->timer);
 	work->state->missed += missed;
 	work->next += (1 + missed) * work->period;
-	handler->last_spin = 0;
-	handler->fired = 0;
-	handler->set = klat_stamp_begin();
+	work->last_spin = 0;
+	work->fired = 0;
+	work->set = klat_stamp_begin();
 	if (!rested(work))
 		return 0;
 	/* Deadlines during the program's own rest are neither served nor missed. */
@@ -205,18 +194,17 @@ static int advance(struct clockwork *work, uint64_t late, int64_t more)
 
 static int make_clockwork(struct clockwork *work)
 {
-	const struct options *o = work->options;
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
 
-	if (o->method == SIGNAL && timer_create(CLOCK_MONOTONIC, &event, &work->timer))
+	if (work->method == SIGNAL && timer_create(CLOCK_MONOTONIC, &event, &work->timer))
 		return -errno;
-	if (o->method == NANOSLEEP || o->wait == SPIN)
+	if (work->method == NANOSLEEP || work->options->wait == SPIN)
 		return 0;
-	work->fd = o->method == TIMERFD ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)
-					: signalfd(-1, &alarm_set, SFD_CLOEXEC);
+	work->fd = work->method == TIMERFD ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)
+					   : signalfd(-1, &alarm_set, SFD_CLOEXEC);
 	if (work->fd < 0)
 		return -errno;
-	work->epoll_fd = o->wait == EPOLL ? sync_epoll(work->fd) : 0;
+	work->epoll_fd = work->options->wait == EPOLL ? sync_epoll(work->fd) : 0;
 	return work->epoll_fd < 0 ? work->epoll_fd : 0;
 }
 
@@ -225,14 +213,14 @@ static int make_clockwork(struct clockwork *work)
  */
 static void on_alarm(int signal, siginfo_t *info, void *context)
 {
-	struct handler *handler = the_handler;
+	struct clockwork *work = the_clockwork;
 
 	(void)info;
-	klat_inject(handler->worker->run, handler->worker->iteration);
-	handler->to = klat_stamp_end(handler->worker);
-	handler->early = !handler->last_spin;
-	handler->from = handler->last_spin ? handler->last_spin : handler->set;
-	handler->fired = 1;
+	klat_inject(work->worker->run, work->worker->iteration);
+	work->to = klat_stamp_end(work->worker);
+	work->early = !work->last_spin;
+	work->from = work->last_spin ? work->last_spin : work->set;
+	work->fired = 1;
 	sigaddset(&((ucontext_t *)context)->uc_sigmask, signal);
 }
 
@@ -254,7 +242,7 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 	uint64_t after = klat_stamp_begin(), since = before + (after - before) / 2 - at;
 
 	late = klat_ns_to_ticks(run, ns - work->next) - since;
-	if (late < 0 && work->options->method == ITIMER && work->options->mode == PERIODIC) {
+	if (late < 0 && work->method == ITIMER && work->options->mode == PERIODIC) {
 		work->next -= work->period;
 		late += klat_ns_to_ticks(run, work->period);
 		work->state->missed--;
@@ -268,27 +256,22 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
  * signal, and a spinner of higher priority keeps that thread from running. The signal then comes
  * when the spinner sleeps.
  */
-static int give_way(struct clockwork *work, int64_t late_ns)
+static int give_way(struct clockwork *work)
 {
-	struct klat_run *run = work->worker->run;
-
 	klat_nap(10000000);
-	if (work->handler->fired)
-		return klat_skip(run,
-				 "not delivered: SIGALRM to a thread that spins at priority %d "
-				 "(none in %d ms, one when the thread slept: this kernel sends the "
-				 "signal from a thread of lower priority). Use --method "
-				 "signal-below, or --method nanosleep, which needs no signal",
-				 work->worker->priority, STARVED_NS / 1000000);
-	if (late_ns > 2000000000)
-		return klat_error(run, ETIMEDOUT, "no SIGALRM for two seconds");
-	return 0;
+	if (!work->fired)
+		return 0;
+	return klat_skip(work->worker->run,
+			 "not delivered: SIGALRM to a thread that spins at priority %d (none in %d "
+			 "ms, one when the thread slept: this kernel sends the signal from a "
+			 "thread of lower priority). Use --method signal-below, or --method "
+			 "nanosleep, which needs no signal",
+			 work->worker->priority, STARVED_NS / 1000000);
 }
 
 /* Spin until the handler has run; *end is the loop's first stamp after it. */
 static int spin(struct clockwork *work, uint64_t *end)
 {
-	struct handler *handler = work->handler;
 	int64_t limit = work->next + STARVED_NS;
 
 	pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
@@ -296,12 +279,12 @@ static int spin(struct clockwork *work, uint64_t *end)
 		/* A signal that ends this sleep came before the spin; its sample shows that. */
 		klat_sleep_until(work->worker, work->next - SPIN_NS);
 	}
-	for (uint32_t turns = 1; !handler->fired; turns++) {
-		handler->last_spin = klat_stamp_begin();
+	for (uint32_t turns = 1; !work->fired; turns++) {
+		work->last_spin = klat_stamp_begin();
 		if (work->yields)
 			klat_nap(20000);
 		if (!(turns & 0xffff) && klat_now_ns() > limit) {
-			int err = give_way(work, klat_now_ns() - work->next);
+			int err = give_way(work);
 
 			if (err)
 				return err;
@@ -315,7 +298,6 @@ static int spin(struct clockwork *work, uint64_t *end)
 /* Wait in the kernel. *count is the number of expirations that the kernel reports. */
 static int block(struct clockwork *work, uint64_t *count)
 {
-	const struct options *o = work->options;
 	struct timespec deadline = klat_from_ns(work->next);
 	struct signalfd_siginfo info;
 	struct epoll_event event;
@@ -323,11 +305,11 @@ static int block(struct clockwork *work, uint64_t *count)
 	*count = 1;
 	while (work->yields && klat_now_ns() < work->next)
 		sched_yield();
-	if (o->method == NANOSLEEP)
+	if (work->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
-	if (o->wait == EPOLL && epoll_wait(work->epoll_fd, &event, 1, -1) < 0)
+	if (work->options->wait == EPOLL && epoll_wait(work->epoll_fd, &event, 1, -1) < 0)
 		return -errno;
-	if (o->method == TIMERFD)
+	if (work->method == TIMERFD)
 		return read(work->fd, count, sizeof(*count)) == sizeof(*count) ? 0 : -errno;
 	if (read(work->fd, &info, sizeof(info)) != sizeof(info))
 		return -errno;
@@ -335,64 +317,54 @@ static int block(struct clockwork *work, uint64_t *count)
 	return 0;
 }
 
-static int spinner_sample(struct clockwork *work, int64_t i)
+static int take_sample(struct clockwork *work, int64_t i)
 {
 	const struct klat_run *run = work->worker->run;
-	struct handler *handler = work->handler;
-	struct state *state = work->state;
-	uint64_t end = 0, late;
-	int err = spin(work, &end);
+	const bool spins = work->options->wait == SPIN;
+	uint64_t count = 1, at, end = 0, late;
+	bool early;
+	int err;
 
-	if (err)
-		return err;
-	late = lateness(work, handler->to);
-	klat_series(run, LATENESS, 0)[i] = late;
-	klat_series(run, DELIVERY, 0)[i] = handler->to - handler->from;
-	klat_series(run, RETURN, 0)[i] = end - handler->from;
-	state->early += klat_is_sample(run, i) && handler->early;
-	if (work->options->mode == PERIODIC)
-		return advance(work, late,
-			       work->options->method == SIGNAL ? timer_getoverrun(work->timer) : 0);
-	rested(work);
-	return 0;
-}
-
-static int sleeper_sample(struct clockwork *work, int64_t i)
-{
-	const struct klat_run *run = work->worker->run;
-	struct state *state = work->state;
-	bool early = klat_now_ns() >= work->next;
-	uint64_t count, at, late;
-	int err = block(work, &count);
-
-	klat_inject(run, i);
-	at = klat_stamp_end(work->worker);
+	if (spins) {
+		err = spin(work, &end);
+		at = work->to;
+		early = work->early;
+	} else {
+		early = klat_now_ns() >= work->next;
+		err = block(work, &count);
+		klat_inject(run, i);
+		at = klat_stamp_end(work->worker);
+	}
 	if (err)
 		return err;
 	late = lateness(work, at);
 	klat_series(run, LATENESS, 0)[i] = late;
-	state->early += klat_is_sample(run, i) && early;
-	return work->options->mode == PERIODIC ? advance(work, late, count - 1) : 0;
+	if (spins) {
+		klat_series(run, DELIVERY, 0)[i] = at - work->from;
+		klat_series(run, RETURN, 0)[i] = end - work->from;
+	}
+	work->state->early += klat_is_sample(run, i) && early;
+	if (work->options->mode == PERIODIC)
+		return advance(work, late, count);
+	rested(work);
+	return 0;
 }
 
 int wait_for_timer(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	struct options options = *(const struct options *)run->options;
-	struct handler handler = { .worker = worker };
+	const struct options *o = run->options;
 	struct clockwork work = { .worker = worker,
-				  .options = &options,
-				  .handler = &handler,
+				  .options = o,
 				  .state = worker->state,
-				  .period = options.period_us * 1000,
+				  .method = o->method == SIGNAL_BELOW ? SIGNAL : o->method,
+				  .period = o->period_us * 1000,
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
 	int err;
 
-	if (options.method == SIGNAL_BELOW)
-		options.method = SIGNAL;
-	the_handler = &handler;
+	the_clockwork = &work;
 	err = make_clockwork(&work);
 	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
 		if (klat_iteration(worker, i)) {
@@ -400,18 +372,12 @@ int wait_for_timer(struct klat_worker *worker)
 			*work.state = (struct state){ 0 };
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
-		if (work.options->mode == ONE_SHOT || !work.begun) {
-			/* The timer may fire inside the call that sets it; the handler then runs
-			 * there and the sample counts as early. */
-			if (work.options->wait == SPIN)
-				pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+		if (o->mode == ONE_SHOT || !work.begun)
 			err = begin_stretch(&work);
-		}
 		if (!err)
-			err = work.options->wait == SPIN ? spinner_sample(&work, i)
-							 : sleeper_sample(&work, i);
+			err = take_sample(&work, i);
 	}
-	if (work.options->mode == PERIODIC && !err) {
+	if (o->mode == PERIODIC && work.begun && !err) {
 		end_stretch(&work);
 		err = set_timer(&work, false);
 	}
