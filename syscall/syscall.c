@@ -2,15 +2,13 @@
 /*
  * One system call that does next to nothing: the way into the kernel and back.
  *
- * Timed: one call between two stamps. With --batch N: N calls and 2N calls, in a random order. In
- * the difference of the two means, the stamps and the set-up of the loop cancel.
+ * Timed: one call between two stamps. With --batch N: N calls and 2N calls, in a random order.
  * Not timed: libc, because the program makes the system call itself.
  *
  * Traps:
  * - libc answers clock_gettime() without the kernel, and close() is a cancellation point.
  * - A call that fails is faster than one that works. So every result is checked.
- * - A result can be right without the kernel. So the same code runs once more under a seccomp
- *   filter that refuses the call with an error that only the filter returns.
+ * - A result can be right without the kernel. So the same code runs under a filter: control.c.
  */
 #include "syscall.h"
 
@@ -47,19 +45,16 @@ enum {
 	STAT,
 	OPEN_CLOSE
 };
-enum {
-	THREAD,
-	PROCESS
-};
 
 struct options {
 	int64_t batch, bytes;
-	int call, caller;
+	int call, process;
 };
 
 struct state {
 	struct call call;
 	int null, zero;
+	int number; /* of the call; the fault "refused" does not change it */
 	char bytes[MAX_BYTES] KLAT_ALIGNED;
 	struct timespec time;
 	struct stat status;
@@ -69,19 +64,6 @@ struct state {
 	int64_t counted;     /* reads or writes that the kernel counted; -1: it does not count */
 	int64_t intercepted; /* calls that the filter refused */
 	bool effective;      /* the calls had their effects */
-};
-
-static const int numbers[] = {
-	[GETPPID] = SYS_getppid,
-	[GETTID] = SYS_gettid,
-	[SCHED_YIELD] = SYS_sched_yield,
-	[CLOSE_BAD] = SYS_close,
-	[WRITE_NULL] = SYS_write,
-	[READ_ZERO] = SYS_read,
-	[FUTEX_WAKE_NONE] = SYS_futex,
-	[CLOCK_GETTIME] = SYS_clock_gettime,
-	[STAT] = SYS_stat,
-	[OPEN_CLOSE] = SYS_open,
 };
 
 static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
@@ -102,7 +84,7 @@ static const struct klat_option options[] = {
 	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
 	{ .name = "caller",
 	  .help = "process: with one thread, so the kernel need not count references to its files",
-	  KLAT_CHOICE(caller, "thread", "process") },
+	  KLAT_CHOICE(process, "thread", "process") },
 };
 
 static const struct klat_metric metrics[] = {
@@ -111,36 +93,30 @@ static const struct klat_metric metrics[] = {
 	[CALLS_2N] = { "calls_2n", "2N calls", true },
 };
 
-/* Beside a single call and beside --batch. */
-#define PUBLISHED_WRITE(ns, about)                                                                 \
-	{ "call", "call=write-null;bytes=30", ns, "ns", about },                                   \
-	{                                                                                          \
-		"call_ticks", "call=write-null;bytes=30", ns, "ns", about                          \
-	}
+static const char in_linux[] =
+	"Go's os.File.Write in a Linux guest, mean of 400,000,000; Jiny's notes",
+		  in_ring_0[] =
+			  "the same with the program in ring 0 of the Jiny kernel: a function call",
+		  write_30[] = "call=write-null;bytes=30";
 
+/* Beside a single call and beside --batch. */
 static const struct klat_published published[] = {
-	PUBLISHED_WRITE(
-		520,
-		"Go's os.File.Write in a Linux guest, 400,000,000 of them in 208 s, Jiny's notes"),
-	PUBLISHED_WRITE(
-		55,
-		"the same in 22 s with the program in ring 0 of the Jiny kernel: a function call"),
+	{ "call", write_30, 520, "ns", in_linux },
+	{ "call_ticks", write_30, 520, "ns", in_linux },
+	{ "call", write_30, 55, "ns", in_ring_0 },
+	{ "call_ticks", write_30, 55, "ns", in_ring_0 },
 };
 
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	bool takes_bytes = o->call == WRITE_NULL || o->call == READ_ZERO;
 
-	if (o->bytes != DEFAULT_BYTES && !takes_bytes)
+	if (o->bytes != DEFAULT_BYTES && o->call != WRITE_NULL && o->call != READ_ZERO)
 		return klat_usage(run, "--bytes needs --call write-null or read-zero");
 	run->cpu_count = 1;
-	if (o->batch == 1) {
-		klat_use_metric(run, CALL, 1);
-	} else {
-		klat_use_metric(run, CALLS_N, 1);
+	klat_use_metric(run, o->batch == 1 ? CALL : CALLS_N, 1);
+	if (o->batch > 1)
 		klat_use_metric(run, CALLS_2N, 1);
-	}
 	return 0;
 }
 
@@ -232,11 +208,6 @@ static void call_in_batches(struct klat_worker *worker,
 	}
 }
 
-static bool cached(const struct klat_run *run)
-{
-	return klat_planted(run, "cached");
-}
-
 /* In the worker: its parent and its id depend on --caller. */
 static int describe_call(struct klat_worker *worker)
 {
@@ -244,24 +215,23 @@ static int describe_call(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct call *call = &state->call;
-	const long bytes = (long)state->bytes, path = (long)"/dev/null";
+	const long bytes = (long)state->bytes, path = (long)"/dev/null",
+		   futex = (long)&state->futex;
 	const struct request described[] = {
-		[GETPPID] = { .expected = getppid() },
-		[GETTID] = { .expected = worker->tid },
-		[SCHED_YIELD] = { .expected = 0 },
-		[CLOSE_BAD] = { .arguments = { -1 }, .expected = -EBADF },
-		[WRITE_NULL] = { .arguments = { state->null, bytes, o->bytes },
-				 .expected = o->bytes },
-		[READ_ZERO] = { .arguments = { state->zero, bytes, o->bytes },
-				.expected = o->bytes },
-		[FUTEX_WAKE_NONE] = { .arguments = { (long)&state->futex, FUTEX_WAKE_PRIVATE, 1 } },
-		[CLOCK_GETTIME] = { .arguments = { CLOCK_MONOTONIC, (long)&state->time } },
-		[STAT] = { .arguments = { path, (long)&state->status } },
-		[OPEN_CLOSE] = { .arguments = { path, O_RDONLY } },
+		[GETPPID] = { SYS_getppid, { 0 }, getppid() },
+		[GETTID] = { SYS_gettid, { 0 }, worker->tid },
+		[SCHED_YIELD] = { SYS_sched_yield, { 0 }, 0 },
+		[CLOSE_BAD] = { SYS_close, { -1 }, -EBADF },
+		[WRITE_NULL] = { SYS_write, { state->null, bytes, o->bytes }, o->bytes },
+		[READ_ZERO] = { SYS_read, { state->zero, bytes, o->bytes }, o->bytes },
+		[FUTEX_WAKE_NONE] = { SYS_futex, { futex, FUTEX_WAKE_PRIVATE, 1 }, 0 },
+		[CLOCK_GETTIME] = { SYS_clock_gettime, { CLOCK_MONOTONIC, (long)&state->time }, 0 },
+		[STAT] = { SYS_stat, { path, (long)&state->status }, 0 },
+		[OPEN_CLOSE] = { SYS_open, { path, O_RDONLY }, 0 },
 	};
 
 	call->requests[0] = described[o->call];
-	call->requests[0].number = numbers[o->call];
+	state->number = call->requests[0].number;
 	call->count = 1;
 	if (o->call == OPEN_CLOSE) {
 		/* open() returns the lowest free number. Nothing else here opens a file. */
@@ -271,7 +241,7 @@ static int describe_call(struct klat_worker *worker)
 			return klat_error(worker->run, errno, "cannot open /dev/null: %m");
 		close(fd);
 		call->requests[0].expected = fd;
-		call->requests[1] = (struct request){ .number = SYS_close, .arguments = { fd } };
+		call->requests[1] = (struct request){ SYS_close, { fd }, 0 };
 		call->count = 2;
 	}
 	/* No system call has this number. */
@@ -299,20 +269,14 @@ static bool took_effect(const struct options *o, const struct state *state)
 {
 	struct timespec now;
 
-	switch (o->call) {
-	case READ_ZERO:
-		for (int64_t i = 0; i < o->bytes; i++)
-			if (state->bytes[i])
-				return false;
-		return true;
-	case CLOCK_GETTIME:
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		return state->time.tv_sec && now.tv_sec - state->time.tv_sec <= 1;
-	case STAT:
+	if (o->call == READ_ZERO)
+		return !state->bytes[0] && !memcmp(state->bytes, state->bytes + 1, o->bytes - 1);
+	if (o->call == STAT)
 		return S_ISCHR(state->status.st_mode) && state->status.st_rdev == makedev(1, 3);
-	default:
+	if (o->call != CLOCK_GETTIME)
 		return true;
-	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return state->time.tv_sec && now.tv_sec - state->time.tv_sec <= 1;
 }
 
 static int caller(struct klat_worker *worker)
@@ -320,22 +284,22 @@ static int caller(struct klat_worker *worker)
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct state *state = worker->state;
+	const bool cached = klat_planted(run, "cached");
 	int err = describe_call(worker);
-	int64_t before, after;
+	int64_t before;
 
 	if (err)
 		return err;
 	memset(state->bytes, -1, sizeof(state->bytes));
 	before = count_by_kernel(o);
 	if (o->batch > 1)
-		call_in_batches(worker, cached(run) ? repeat_cached : repeat);
-	else if (cached(run))
+		call_in_batches(worker, cached ? repeat_cached : repeat);
+	else if (cached)
 		call_singly(worker, true);
 	else
 		call_singly(worker, false);
-	after = count_by_kernel(o);
 	/* The first reading of the file counts as a read in the second. */
-	state->counted = before < 0 ? -1 : after - before - (o->call == READ_ZERO);
+	state->counted = before < 0 ? -1 : count_by_kernel(o) - before - (o->call == READ_ZERO);
 	state->effective = took_effect(o, state);
 	return 0;
 }
@@ -352,7 +316,7 @@ static int setup(struct klat_run *run)
 		return klat_error(run, errno, "cannot open %s: %m",
 				  state->null < 0 ? "/dev/null" : "/dev/zero");
 	worker = klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
-	worker->process = o->caller == PROCESS;
+	worker->process = o->process;
 	worker->sleeps = KLAT_NEVER;
 	return 0;
 }
@@ -379,8 +343,8 @@ static void verify(struct klat_run *run)
 	struct state *state = run->state;
 	const int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
 		      made = klat_made(run) * repeats * state->call.count,
-		      intercepted = control(&state->call, numbers[o->call], cached(run),
-					    &state->intercepted);
+		      intercepted = control(&state->call, state->number,
+					    klat_planted(run, "cached"), &state->intercepted);
 	const struct klat_requirement evidence[] = {
 		{ "calls", .got = made },
 		{ "wrong", state->wrong, KLAT_NEVER, made,
@@ -410,15 +374,14 @@ const struct klat_benchmark klat_benchmark = {
 		       "instruction to after it: the way into the kernel and out again, and the "
 		       "little that the call does.\n\n"
 		       "With --batch N, each iteration times a loop of N calls and one of 2N, in "
-		       "an order drawn from the plan's seed and the run's number. In the evidence, "
-		       "difference_ticks is the mean of 2N calls minus that of N: the two stamps "
-		       "and the set-up of the loop cancel. call_ticks is difference_ticks divided "
-		       "by N. Both can be negative. The three or four instructions of the loop for "
-		       "each call do not cancel; the CPU runs them in parallel with the call.\n\n"
-		       "Evidence: every call returns the expected result and has the expected "
-		       "effect. The kernel's own count of reads and writes agrees. The same code "
-		       "runs again in another process, under a seccomp filter that refuses the "
-		       "call, and gets the filter's error each time.",
+		       "random order. difference_ticks in the evidence is the mean of 2N calls "
+		       "minus that of N: the two stamps and the set-up of the loop cancel. "
+		       "call_ticks is difference_ticks divided by N. Both can be negative. The "
+		       "three or four instructions of the loop for each call do not cancel; the "
+		       "CPU runs them in parallel with the call.\n\n"
+		       "Evidence: the result and the effect of every call, the kernel's own count "
+		       "of reads and writes, and the same code in another process under a seccomp "
+		       "filter that refuses the call.",
 	.examples =
 		"syscall\tgetppid, one call a sample\n"
 		"syscall --batch 1000\tthe mean of a thousand calls, without the floor\n"
