@@ -3,8 +3,6 @@
  * Several initiators in one process, each with its own pages, unmap at the same time, as in a
  * program whose threads map and unmap memory.
  *
- * Timed: each call, and the time from the begin of the first call to the end of the last.
- *
  * Trap: threads that start one after the other do not compete. So they wait for each other in a
  * spin, and each operation must overlap with another one.
  */

@@ -6,27 +6,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/*
- * With --page-table kept, an inaccessible reservation surrounds the pages and shares their page
- * tables. With freed, nothing else is mapped in these page tables.
- */
-static char *find_place(const struct options *o)
-{
-	size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
-	char *reservation = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-				 -1, 0),
-	     *aligned;
-
-	if (reservation == MAP_FAILED)
-		return NULL;
-	aligned = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
-	if (o->freed) {
-		munmap(reservation, size);
-		return aligned;
-	}
-	return aligned + PAGE;
-}
-
 static int map_pages(const struct options *o, char *place)
 {
 	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
@@ -35,10 +14,24 @@ static int map_pages(const struct options *o, char *place)
 	return mapped == MAP_FAILED ? -errno : 0;
 }
 
+/*
+ * With --page-table kept, an inaccessible reservation surrounds the pages and shares their page
+ * tables. With freed, nothing else is mapped in these page tables.
+ */
 int make_pages(const struct options *o, char **pages)
 {
-	*pages = find_place(o);
-	return *pages ? map_pages(o, *pages) : -ENOMEM;
+	const size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
+	char *reservation =
+		mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (reservation == MAP_FAILED)
+		return -ENOMEM;
+	*pages = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
+	if (o->freed)
+		munmap(reservation, size);
+	else
+		*pages += PAGE;
+	return map_pages(o, *pages);
 }
 
 /* A read would map the shared zero page. */

@@ -2,14 +2,13 @@
 /*
  * An initiator removes pages that responders on other CPUs have in their TLBs.
  *
- * Timed: the system call on the initiator's CPU. On each responder, its interruption: the longest
- * gap between two readings of its counter while the call runs.
+ * Timed: the system call on the initiator's CPU, and on each responder the gap that it causes.
  * Not timed: mapping and touching the pages.
  *
  * Traps:
  * - The kernel interrupts only CPUs that run a thread of the address space at that moment (except
- *   to free page tables). Responders that sleep get no shootdown. So they spin in user mode, and
- *   /proc/interrupts must show an interrupt for each responder and iteration.
+ *   to free page tables). So responders spin in user mode, and /proc/interrupts must show an
+ *   interrupt for each responder and iteration.
  * - New pages have the address of the old ones. So a generation announces them to the responders.
  * - In an emulator the host also makes gaps. There the responder uses a mark that only an interrupt
  *   clears.
@@ -126,16 +125,6 @@ static bool responders_sleep(const struct klat_run *run)
 	return o->sleeping || klat_planted(run, "sleep");
 }
 
-static int await_touched(struct klat_worker *worker, int64_t responders, uint32_t generation)
-{
-	struct state *state = worker->state;
-	int err = 0;
-
-	for (int64_t r = 0; r < responders && !err; r++)
-		err = klat_spin_until(worker, &state->responders[r].touched, generation);
-	return err;
-}
-
 static int initiator(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -156,7 +145,7 @@ static int initiator(struct klat_worker *worker)
 		klat_rest(worker);
 		touch_first(worker, i, pages);
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
-		err = await_touched(worker, o->responders, generation);
+		err = klat_spin_until(worker, &state->arrived, o->responders * generation);
 		if (err)
 			break;
 		/* Responders need more time to fall asleep. */
@@ -243,8 +232,7 @@ static int responder(struct klat_worker *worker)
 		touch_pages(o, state->pages);
 		if (marks && !sleeps)
 			klat_arch_mark();
-		__atomic_store_n(&state->responders[worker->index].touched, generation,
-				 __ATOMIC_RELEASE);
+		__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
 		if (sleeps)
 			sleep_until_finished(state, generation);
 		else if (!marks)
@@ -366,11 +354,10 @@ const struct klat_benchmark klat_benchmark = {
 		"of k responders. Each count needs a process of its own, because the kernel "
 		"remembers the CPUs on which an address space has run. klat run tlbflush --sweep "
 		"tlbflush.responders=0..3 does that and ends in a table.\n\n"
-		"With --initiators N, N threads unmap pages of their own at the same time, as in "
-		"programs whose threads map and unmap memory. They contend for the lock of the "
-		"address space and interrupt each other. Each call of an initiator is a sample. "
-		"together is the time from the first begin to the last end. Without any "
-		"parallelism it is N times the time of one call.\n\n"
+		"With --initiators N, N threads unmap pages of their own at the same time. They "
+		"contend for the lock of the address space and interrupt each other. Each call of "
+		"an initiator is a sample. Without any parallelism, together is N times the time "
+		"of one call.\n\n"
 		"Evidence: the TLB row of /proc/interrupts shows an interrupt for at least 99 % of "
 		"the operations on each responder's CPU (two with mprotect, which also makes the "
 		"pages writable again), and almost none on other CPUs. With several initiators, "

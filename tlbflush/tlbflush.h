@@ -35,11 +35,11 @@ struct state {
 	char *pages KLAT_ALIGNED;
 	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
 	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
+	uint32_t arrived KLAT_ALIGNED;  /* responders that have written to the pages, or contenders
+					   at meeting points; summed over all iterations */
 	struct {
-		uint32_t touched;    /* generation whose pages this responder has written to */
-		int64_t interrupted; /* iterations that cleared its mark */
+		int64_t interrupted; /* iterations that cleared this responder's mark */
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
-	uint32_t arrived KLAT_ALIGNED; /* arrivals at meeting points, of all contenders */
 	struct contender contenders[MAX_RESPONDERS + 1];
 };
 
