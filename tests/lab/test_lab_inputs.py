@@ -364,3 +364,10 @@ def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
     words = qemu.command(machine, boot)
     assert words[words.index("-cpu") + 1] == "host,migratable=off"
     assert words[words.index("-accel") + 1] == "kvm"
+
+
+def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
+    """Compare refuses sessions of different machines, and bisect does not resume on one."""
+    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "counted", qemu.GuestSize(2))
+    said = "qemu 7.2; counted; cpu max; Shape(cpus=2, nodes=1, memory_mib=512)"
+    assert machine.describe("") == said

@@ -32,6 +32,10 @@ class GuestSize:
     nodes: int = 1
     memory_mib: int = 512
 
+    def __str__(self) -> str:
+        """Part of the text whose hash is the guest's machine-id, so recorded sessions depend on it."""
+        return f"Shape(cpus={self.cpus}, nodes={self.nodes}, memory_mib={self.memory_mib})"
+
 
 @dataclass(frozen=True)
 class Emulator:
