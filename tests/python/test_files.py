@@ -146,7 +146,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_replaced_and_not_followed(
 
 def test_a_hard_link_is_not_appended_to(theirs: Path, secret: Path) -> None:
     os.link(secret, theirs / "file")
-    with pytest.raises(KlatError, match="has 2 names"):
+    with pytest.raises(KlatError, match="has 2 hard links"):
         appended(theirs / "file")
     (theirs / "file").unlink()
 

@@ -44,7 +44,7 @@ def test_figures_without_samples_are_not_believed(new_session: NewSession) -> No
     writer = new_session(**COUNTED)
     without_number(writer, mean="12.000")
     session = read_session(writer.path)
-    assert session.rows == [] and "has figures without samples" in session.problems[0]
+    assert session.rows == [] and "has figures, but no samples" in session.problems[0]
 
 
 def test_summary_shows_the_evidence_in_place_of_figures(

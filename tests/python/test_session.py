@@ -107,7 +107,7 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
     started = writer.start_ns
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     assert [row.start_ns for row in read_session(writer.path).rows] == [started]
-    assert "is complete" in problems(writer)
+    assert "has the same place in the plan" in problems(writer)
 
 
 def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer: SyntheticSession) -> None:
@@ -165,7 +165,7 @@ def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession) -> 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"boot": "another"}, "another boot"),
+        ({"boot": "another"}, "boot is not the boot_id"),
         ({"unit": "instructions"}, "unit is not"),
         ({"status": "good"}, "not known"),
         ({"first_sample": ""}, "no first_sample"),

@@ -1,4 +1,4 @@
-"""Resuming a session that another user can have written: klat would run that user's commands."""
+"""Resuming a session that another user may have written: klat would run that user's commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads files that somebody else may have written: only regular files, and at most a limit of bytes.
+"""Reads files that another user may have written: only regular files, and only up to a size.
 
-To open a FIFO would block, and to open a device may be an action. Root refuses symbolic links, because
+Opening a FIFO would block, and opening a device may have an effect. Root refuses symbolic links, because
 the target may be a file that only root can read.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from klat.base.errors import SessionError, printable
 from klat.base.fields import Kind, Wrong
 
-# Levels of lists and objects. klat writes four.
+# Levels of nested lists and objects. klat writes at most four.
 _DEEPEST = 32
 _MOST_DIGITS = 1000
 
@@ -32,7 +32,7 @@ def open_to_read(path: Path) -> BinaryIO:
                 raise SessionError(
                     f"{name}: is a symbolic link, which klat does not follow as root"
                 )
-        # Check the kind of file before and after open(): to open a device may be an action.
+        # Check before open(), because opening a device may have an effect, and again after it.
         _require_regular(name, os.stat(path))
         file = open(os.open(path, flags), "rb", buffering=0)
         try:
@@ -53,13 +53,13 @@ def _require_regular(name: str, status: os.stat_result) -> None:
 
 
 def read_regular(path: Path, largest: int) -> bytes:
-    """The whole file, of at most `largest` bytes. Errors as open_to_read()."""
+    """The whole file, of at most `largest` bytes. Raises the errors of open_to_read()."""
     with open_to_read(path) as file:
         return read_open(file, path, largest)
 
 
 def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
-    """The whole of an open, unbuffered file, of at most `largest` bytes. SessionError."""
+    """The whole of an open, unbuffered file, of at most `largest` bytes. Raises SessionError."""
     name = printable(str(path))
     try:
         size = os.fstat(file.fileno()).st_size
@@ -72,7 +72,7 @@ def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
 
 
 def _all(file: BinaryIO, at_once: int, most: int) -> bytes:
-    """Up to `most` bytes. The file may grow, and one read() gives 2 GiB at most."""
+    """Up to `most` bytes. The file may grow, and one read() returns at most 2 GiB."""
     data = file.read(min(at_once, most))
     while len(data) < most and (more := file.read(min(at_once, most - len(data)))):
         data += more
@@ -80,7 +80,8 @@ def _all(file: BinaryIO, at_once: int, most: int) -> bytes:
 
 
 def read_json(path: Path, kind: Kind, largest: int) -> Any:
-    """The value in a JSON file of at most `largest` bytes, checked by `kind`. Errors as open_to_read()."""
+    """The value in a JSON file of at most `largest` bytes, checked by `kind`. Raises the errors of
+    open_to_read()."""
     return parse_json(path, read_regular(path, largest), kind)
 
 
@@ -98,7 +99,7 @@ def parse_json(path: Path, data: bytes, kind: Kind) -> Any:
 
 
 def _whole(text: str) -> int:
-    if len(text) > _MOST_DIGITS:  # Python's own error for this is no message for users
+    if len(text) > _MOST_DIGITS:  # Python's own message for this is not for users
         raise Wrong(f"it has a number of {len(text):,} digits")
     return int(text)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class KlatError(Exception):
-    """Something that stops a command. The message is one sentence that says what to mend. `status` is the
+    """An error that stops a command. The message is one sentence and says what to do. `status` is the
     exit status of the command; 2 stands for usage, input and output."""
 
     def __init__(self, message: str, status: int = 2) -> None:
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'pipes'?`, or nothing where no known word is near."""
+    """`, did you mean 'pipes'?`, or an empty text if no known word is similar."""
     import difflib
 
     close = difflib.get_close_matches(word.lower(), list(known), n=1)

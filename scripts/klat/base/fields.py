@@ -44,7 +44,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """Text without NUL. It matches `pattern`, if there is one; `what` describes the pattern."""
+    """A text without NUL that matches `pattern`, if one is given. `what` describes the pattern."""
 
     longest: int = 4096
     pattern: str = ""
@@ -162,8 +162,8 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Object:
-    """Fields by name. The fields in `needed` must be there. A key that is not in `fields` holds a value of
-    the kind `others`, or any value."""
+    """Fields by name. The fields in `needed` must be there. A key that is not in `kinds` has a value of
+    the kind `others`; without `others`, it has any value."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Names of files that are made from other texts."""
+"""Makes file names from other texts."""
 
 from __future__ import annotations
 

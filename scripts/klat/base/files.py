@@ -1,14 +1,14 @@
-"""Writes files and directories where other users may write, also as root.
+"""Writes files and directories safely where other users can write, even as root.
 
 - In a session directory, klat follows no symbolic link, and appends only to regular files without hard
   links.
-- In a path that the user gives, root follows a symbolic link only if the directory that holds the link
-  belongs to root and nobody else can write that directory. An ordinary user follows every link.
+- In a path that the user gives, root follows a symbolic link only if root owns the directory of the link
+  and no other user can write that directory. An ordinary user follows every link.
 - A new file belongs to the caller of sudo. A replaced file keeps its owner and its mode.
 - A file is replaced as a whole: klat writes a draft under an unpredictable name, then renames it.
 
-A path is opened directory by directory. If somebody replaces a directory by a link in the meantime, the
-open fails.
+A path is opened directory by directory. If another user replaces a directory by a link in the meantime,
+the open fails.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _STREAMS = {"stdout": 1, "stderr": 2}
 
 @contextmanager
 def directory(path: Path, make: bool = False) -> Iterator[int]:
-    """A descriptor of the directory, for `dir_fd` only. `make` makes missing directories.
+    """A descriptor of the directory, for `dir_fd` only. `make` creates missing directories.
 
-    OSError, or KlatError for a link on the way that root must not follow.
+    Raises OSError, or KlatError for a symbolic link in the path that root must not follow.
     """
     descriptor = _walk(path, make)
     try:
@@ -54,19 +54,19 @@ def directory(path: Path, make: bool = False) -> Iterator[int]:
 
 
 def make_directories(path: Path) -> None:
-    """As `mkdir -p`. OSError, or KlatError as directory()."""
+    """Like `mkdir -p`. Raises the errors of directory()."""
     with directory(path, make=True):
         pass
 
 
 def make_directory(parent: int, name: str, mode: int = 0o777) -> None:
-    """Make a directory that belongs to the caller of sudo. OSError."""
+    """Make a directory that belongs to the caller of sudo. Raises OSError."""
     os.mkdir(name, mode, dir_fd=parent)
     if owners.caller() is None:
         return
     made = os.open(name, os.O_RDONLY | _DIRECTORY, dir_fd=parent)
     try:
-        # A user who can write `parent` can have put another directory of root in its place.
+        # A user who can write `parent` may have replaced it by another directory of root.
         if os.fstat(made).st_uid == os.geteuid() and not os.listdir(made):
             owners.give(made)
     finally:
@@ -80,15 +80,15 @@ def remove_tree(path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """OSError, or KlatError as directory()."""
+    """Rename a file or a directory. Raises the errors of directory()."""
     with directory(source.parent) as old, directory(target.parent) as new:
         os.rename(source.name, target.name, src_dir_fd=old, dst_dir_fd=new)
 
 
 @contextmanager
 def private_directory() -> Iterator[int]:
-    """A temporary directory that no other user can enter: a descriptor, because a user who owns
-    $TMPDIR can put another directory in its place."""
+    """A descriptor of a temporary directory that no other user can enter. Its path is not safe: the
+    owner of $TMPDIR can replace the directory."""
     with tempfile.TemporaryDirectory(prefix="klat-", ignore_cleanup_errors=True) as name:
         descriptor = os.open(name, os.O_RDONLY | _DIRECTORY)
         try:
@@ -157,21 +157,21 @@ def _link(parent: int, name: str) -> str | None:
 
 
 def _check_link(parent: int, name: str, target: str, links: int) -> None:
-    """OSError after too many links, KlatError where root must not follow this one."""
+    """Raises OSError after too many links, and KlatError if root must not follow this one."""
     if links > _LINKS_MAX:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     status = os.fstat(parent)
     only_root = status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if os.geteuid() == 0 and not only_root:
         raise KlatError(
-            f"{_place(parent, name)} is a symbolic link to {target}, which another user can have"
-            " made; as root, klat does not follow it: remove the link or, if it is yours, name its"
-            " target"
+            f"{_place(parent, name)} is a symbolic link to {target} that another user may have"
+            " made; as root, klat does not follow it: remove the link, or give its target if you made"
+            " the link"
         )
 
 
 def _place(parent: int, name: str) -> Path:
-    """For messages."""
+    """The path of `name`, for messages."""
     try:
         return Path(os.readlink(f"/proc/self/fd/{parent}")) / name
     except OSError:
@@ -183,7 +183,7 @@ def _place(parent: int, name: str) -> Path:
 
 @contextmanager
 def explained(what: str, path: Path) -> Iterator[None]:
-    """KlatError `cannot WHAT PATH: why` for an OSError."""
+    """Turns an OSError into a KlatError `cannot WHAT PATH: why`."""
     try:
         yield
     except OSError as error:
@@ -191,7 +191,7 @@ def explained(what: str, path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace the file by `data`, or leave it unchanged, also after a crash. KlatError."""
+    """Replace the file by `data`. If this fails, even by a crash, the file is unchanged. Raises KlatError."""
     with explained("write", path), directory(path.parent) as parent:
         with _draft(parent, path.name, 0o644) as file:
             file.write(data)
@@ -205,14 +205,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write a new file. OSError, or KlatError as directory()."""
+    """Write a new file. Raises the errors of directory()."""
     with directory(path.parent) as parent:
         with open(_create(parent, path.name, 0o644), "wb") as file:
             file.write(data)
 
 
 def append(path: Path) -> int:
-    """A descriptor that appends to the file. A missing file is made. KlatError."""
+    """A descriptor that appends to the file. Creates a missing file. Raises KlatError."""
     with explained("write", path), directory(path.parent) as parent:
         try:
             return _create(parent, path.name, 0o644, os.O_APPEND)
@@ -221,8 +221,8 @@ def append(path: Path) -> int:
 
 
 def open_regular(parent: int, name: str, flags: int) -> int:
-    """A descriptor of an existing regular file. For writing, the file must have no hard links. OSError, or
-    KlatError for any other file."""
+    """A descriptor of an existing regular file. For writing, the file must have no hard links. Raises
+    OSError, or KlatError for any other file."""
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=parent)
@@ -247,7 +247,7 @@ def _refused(parent: int, name: str) -> KlatError:
             f"{place} is a symbolic link to {target}; klat does not follow it: remove it"
         )
     if found and stat.S_ISREG(found.st_mode):
-        return KlatError(f"{place} has {found.st_nlink} names (hard links); remove it, or copy it")
+        return KlatError(f"{place} has {found.st_nlink} hard links; remove it, or copy it")
     return KlatError(f"{place} is not a regular file; remove it")
 
 
@@ -295,11 +295,11 @@ def _draft(parent: int, name: str, mode: int) -> Iterator[BinaryIO]:
 
 @contextmanager
 def output(path: Path | None, streams: bool = True) -> Iterator[BinaryIO]:
-    """A stream into the file that -o or --html names. The file changes only when all was written.
-    None, /dev/stdout and /dev/fd/N are streams that klat was started with.
+    """A stream into the file that -o or --html names. The file is replaced when all data is written.
+    For None, /dev/stdout and /dev/fd/N, klat writes to the stream that it was started with.
 
-    A pipe or a character device is written directly, unless `streams` is False. As root, klat refuses
-    another user's pipe. KlatError if the file cannot be written.
+    klat writes to a pipe or a character device directly, unless `streams` is False. As root, klat
+    refuses another user's pipe. KlatError if the file cannot be written.
     """
     number = _own_stream(path)
     if path is None or number == 1:
@@ -339,7 +339,7 @@ def _open_stream(parent: int, name: str, found: os.stat_result) -> int:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=parent)
     try:
-        _check_stream(os.fstat(descriptor), parent, name)  # somebody can have replaced it
+        _check_stream(os.fstat(descriptor), parent, name)  # another user may have replaced it
     except BaseException:
         os.close(descriptor)
         raise

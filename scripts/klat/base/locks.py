@@ -17,8 +17,8 @@ def try_take(descriptor: int) -> bool:
 
 
 def holder(descriptor: int) -> int | None:
-    """The pid that took the lock of a file, from /proc/locks. That process can have ended while its
-    children keep the lock. None if it is unknown."""
+    """The pid that took the lock of a file, from /proc/locks; None if it is unknown. This process may
+    have ended: its children keep the lock."""
     status = os.fstat(descriptor)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     try:

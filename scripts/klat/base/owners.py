@@ -1,4 +1,4 @@
-"""Who owns what klat writes, and whose files klat may trust."""
+"""Says who owns the files that klat writes, and whose files klat trusts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def caller() -> tuple[int, int] | None:
         return None
     if not all(_ID.fullmatch(text) and int(text) <= _ID_MAX for text in texts):
         raise KlatError(
-            "SUDO_UID and SUDO_GID must be the numbers of a user and a group; start klat by sudo, or"
+            "SUDO_UID and SUDO_GID must be the numbers of a user and a group; start klat with sudo, or"
             " unset them"
         )
     return int(texts[0]), int(texts[1])
@@ -40,8 +40,8 @@ def trusted(user: int) -> bool:
 
 
 def doubt(status: os.stat_result) -> str:
-    """Why an untrusted user can have written the file with this status; empty if none can. A group with
-    the owner's number is assumed to have no other member."""
+    """Why an untrusted user may have written the file with this status; empty if only trusted users can
+    write it. klat assumes that a group with the owner's number has no other member."""
     if not trusted(status.st_uid):
         return f"belongs to {user_name(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:

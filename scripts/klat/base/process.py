@@ -1,4 +1,4 @@
-"""Starts a program, waits for it without using the CPU, and ends it with all that it started.
+"""Starts a program, waits for it without using the CPU, and ends it together with its children.
 
 While a program measures, the runner sleeps in sigtimedwait(). That returns when the program ends, when the
 user asks to stop, or when the time limit is over. subprocess.wait(timeout) would poll, and add up to 50 ms
@@ -15,7 +15,7 @@ from types import TracebackType
 
 _GRACE_SECONDS = 5.0
 _ONE_REQUEST_SECONDS = 0.5
-_POLL_SECONDS = 0.02  # only for processes that are no children of klat
+_POLL_SECONDS = 0.02  # only for processes that are not children of klat
 # Python ignores some of these, and an ancestor may ignore others. A program gets the default actions.
 _DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 
 class Signals:
-    """A context in which the signals to stop klat, and SIGCHLD, are blocked and waited for."""
+    """A context that blocks SIGCHLD and the signals that stop klat. Its methods wait for them."""
 
     def __init__(self) -> None:
         self._stop: set[int] = set()
@@ -58,7 +58,7 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until a child changes (True) or the time is over (False). Raises Stopped."""
+        """Sleep until a child changes state (True) or the time is over (False). Raises Stopped."""
         arrived = signal.sigtimedwait(self._waited, max(0.0, seconds))
         if arrived and arrived.si_signo in self._stop:
             raise Stopped(arrived.si_signo)
@@ -77,7 +77,7 @@ class Signals:
 
 
 class Process:
-    """A child in a process group of its own, so that all it starts can be ended with it."""
+    """A child in its own process group, so that klat can end its children as well."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class Process:
         stderr: int | None = None,
         inherit: Sequence[int] = (),
     ) -> None:
-        """Standard streams are /dev/null unless a descriptor is given; standard output always is."""
+        """Standard input and standard error are /dev/null unless a descriptor is given. Standard
+        output is always /dev/null."""
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
         for target, given in ((0, stdin), (1, None), (2, stderr)):
             if given is None:
@@ -108,7 +109,7 @@ class Process:
         self.status: int | None = None
 
     def ended(self) -> bool:
-        """Whether it has ended. The process is not reaped, so that no other process gets its number."""
+        """Whether the process has ended. It is not reaped, so no other process gets its pid."""
         if self.status is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -120,13 +121,13 @@ class Process:
         return self.status
 
     def signal_group(self, number: int) -> bool:
-        """Send a signal. False if no process of the group is left, or none that klat may signal."""
+        """Send a signal to the group. False if it has no process left that klat may signal."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
         except PermissionError:
-            # Only processes of another user are left, for example of a load that calls sudo.
+            # Only processes of another user are left, for example if a load calls sudo.
             return False
         return True
 
@@ -134,11 +135,12 @@ class Process:
         """Whether no process of the group runs any more."""
         if self.status is None and self.ended():
             self.reap()
-        # The number of a group is not reused while a member is left.
+        # The kernel does not reuse the number of a group that still has a process.
         return self.status is not None and not (self.signal_group(0) and _group_runs(self.pid))
 
     def end(self, signals: Signals, number: int = signal.SIGTERM) -> int:
-        """Signal the group; kill it after five seconds, or when the user asks again. The exit status."""
+        """Signal the group; kill it after five seconds, or when the user asks again. Returns the exit
+        status."""
         self.signal_group(number)
         self.signal_group(signal.SIGCONT)
         begun = time.monotonic()
@@ -155,7 +157,7 @@ class Process:
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a process of the group runs. A zombie does not; an idle init may keep it for long."""
+    """Whether a process of the group runs. A zombie does not; it may stay until init reaps it."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -193,7 +195,7 @@ def run(
         process.end(signals, stopped.number)
         raise
     status = process.reap()
-    if status < 0:  # killed: what it started may still be there
+    if status < 0:  # killed: its children may still run
         process.signal_group(signal.SIGKILL)
     return status
 

@@ -1,4 +1,4 @@
-"""Finds the benchmark programs and says where this klat was started from.
+"""Finds the benchmark programs, and the source tree or prefix of this klat.
 
 A program is `<root>/<name>/<name>` in a source tree and `<prefix>/libexec/klat/<name>` when
 installed. KLAT_PROGRAMS names another directory that holds them in either form.
@@ -49,7 +49,7 @@ def _is_program(path: Path) -> bool:
 
 
 def locate(name: str) -> Path | None:
-    """An executable of that name among the programs. It may be another program than a benchmark: see find()."""
+    """An executable of that name among the programs. It need not be a benchmark: see find()."""
     if not name or not set(name) <= _NAME_CHARACTERS:
         return None
     for candidate in _places(name):
@@ -87,7 +87,7 @@ def _is_benchmark(path: Path) -> bool:
 
 
 def _check_limits(path: Path, error: OSError) -> None:
-    """KlatError if a limit of this process is the cause, not the path."""
+    """KlatError if the cause is a limit of this process, not the path."""
     if error.errno == errno.EMFILE:
         raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     if error.errno == errno.EAGAIN:

@@ -13,7 +13,7 @@ _OUTPUT = "standard output"
 
 
 class _Output(io.FileIO):
-    """Sets `filename` in its errors, as the errors of other files have it."""
+    """Sets `filename` in its errors, like other files."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -24,7 +24,7 @@ class _Output(io.FileIO):
 
 
 class _Error(io.FileIO):
-    """It drops what it cannot write."""
+    """Drops what it cannot write."""
 
     def write(self, data: Any, /) -> int:
         try:

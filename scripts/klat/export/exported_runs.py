@@ -83,7 +83,7 @@ def mean(run: Run) -> float:
     found = figure(run, "mean")
     if found is None:
         path = printable(str(run.source.session.path))
-        raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples and no mean")
+        raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples, but no mean")
     return found
 
 

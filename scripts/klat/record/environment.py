@@ -1,4 +1,4 @@
-"""What was captured of the machine and the kernel's settings, and how two captures differ."""
+"""Reads the settings of the machine and the kernel that a session captured, and compares two captures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABSENT = "absent"
 _LARGEST = 4 << 20
 _LONGEST = 60
 
-# Counters, and what the kernel's release says already: these differ between any two sessions.
+# Counters, and files that say nothing beyond the kernel's release.
 _ALWAYS_DIFFERENT = frozenset(
     {
         "proc/interrupts",
@@ -46,8 +46,9 @@ class Difference:
 
 
 def differences(a: Path, b: Path) -> list[Difference]:
-    """What differs between the environment directories of two sessions, by name. Files with counters are
-    left out. A per-CPU file is one entry for all CPUs. A file that cannot be read is absent."""
+    """The differences between the environment directories of two sessions, by name. Files with counters
+    are left out. The files of all CPUs are one entry. A file that cannot be read counts as absent.
+    """
     one, two = captured(a), captured(b)
     found: list[Difference] = []
     for name in sorted({*one, *two}):
@@ -63,7 +64,7 @@ def differences(a: Path, b: Path) -> list[Difference]:
 
 
 def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
-    """What differs in session.json between two sessions, besides the kernel."""
+    """The differences between session.json of two sessions, except the kernel."""
     found = []
     for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
         if a.get(key) != b.get(key):
@@ -79,7 +80,7 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
 
 
 def short(value: object) -> str:
-    """A value in at most 60 harmless characters."""
+    """A value in at most 60 printable characters."""
     text = ABSENT if value is None else printable(" ".join(str(value).split()))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -100,7 +101,7 @@ def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator
 
 
 def _shortened(one: str | None, two: str | None) -> tuple[str, str]:
-    """Both values, short. Of two long lists of words, for example CPU flags, only the words that differ."""
+    """Both values, short. Two long lists of words (CPU flags) are reduced to the words that differ."""
     texts = short(one), short(two)
     if one is None or two is None or max(len(one), len(two)) <= _LONGEST:
         return texts
@@ -113,8 +114,8 @@ def _shortened(one: str | None, two: str | None) -> tuple[str, str]:
 
 def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
     """The values of each file below an environment directory, by key. A file with one value has the key ''.
-    The files of all CPUs are one file with `cpu*` in its name; values that differ name their CPUs. To read
-    the kernel's configuration takes longest, so it is optional."""
+    The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
+    CPUs. Reading the kernel's configuration takes longest, so it is optional."""
     found: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
@@ -159,7 +160,7 @@ def _read(path: Path) -> str | None:
         with open_to_read(path) as file:
             data = file.read(_LARGEST)
         if path.suffix == ".gz":
-            # Bounded, for a small file can unpack to a very large one.
+            # Bounded, because a small file can unpack to a very large one.
             data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
     except (OSError, SessionError, zlib.error):
         return None
@@ -173,7 +174,7 @@ def _config(data: str) -> dict[str, str]:
 
 def _values(name: str, data: str) -> dict[str, str]:
     if name == "proc/cmdline":
-        # The kernel takes off quotes. Where its image lies says nothing beyond its release.
+        # The kernel removes quotes. The path of its image says nothing beyond its release.
         every = data.replace('"', "").split()
         words = [w for w in every if not w.startswith(("BOOT_IMAGE=", "initrd="))]
         return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
@@ -188,7 +189,7 @@ def _values(name: str, data: str) -> dict[str, str]:
 
 
 def _cpuinfo(data: str) -> dict[str, str]:
-    """The fields of the first CPU that do not change."""
+    """The constant fields of the first CPU."""
     first = data.split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}

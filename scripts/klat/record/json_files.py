@@ -1,7 +1,7 @@
-"""The JSON files of a session: what each of their fields may hold, and how they are read.
+"""Reads the JSON files of a session, and checks each field by its kind.
 
 docs/record.md says what the fields mean. Sessions of earlier versions lack some of them. A key that is not
-named here may hold anything: a newer klat may know it.
+named here is not checked: a newer klat may have written it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FACTS = "run.json"
 MACHINE_FILE = "lab/machine.json"
 UNITS = ("ticks", "instructions")
 MODES = ("hardware", "virtual", "emulated", "counted")
-# The modes in which a tick can be turned into nanoseconds.
+# The modes in which ticks can be converted to nanoseconds.
 TIMED_MODES = ("hardware", "virtual")
 
 MOST_PAUSE_MS = 60_000
@@ -40,7 +40,7 @@ MOST_SECONDS = 86_400
 MOST_BOOTS = 1_000_000  # of an experiment
 LARGEST_INTEGER = 2**63 - 1
 _LARGEST_PID = 1 << 22
-# Of files, in bytes.
+# Maximum sizes of files in bytes.
 _LARGEST_SESSION = 1 << 20
 LARGEST_RUN = 1 << 26
 LARGEST_PLAN = 1 << 28
@@ -138,7 +138,7 @@ _RUN_FIELDS: dict[str, Kind] = {
     "first": Truth(),
     "partner": _OPTIONAL,
     "options": Maybe(ListOf(_LONG, 1 << 16)),
-    # Earlier versions wrote no place.
+    # Earlier versions wrote the first and the last order only.
     "turns": Maybe(ListOf(Tuple((_ORDER, _ORDER, _ORDER), optional=1), MAX_RUNS)),
     "pairing": Maybe(_PAIRING),
     "under_test": Maybe(Object({"experiment": _OPTIONAL, "append": Maybe(_LONG)})),
@@ -146,7 +146,7 @@ _RUN_FIELDS: dict[str, Kind] = {
     "unrecorded": Maybe(ListOf(_UNRECORDED, MAX_RUNS)),
 }
 _RUN = Object(_RUN_FIELDS)
-# What a session needs to be resumed.
+# The fields that are needed to resume a session.
 _RESUMABLE = Object(
     _RUN_FIELDS,
     needed=frozenset(
@@ -181,7 +181,7 @@ def read_session_json(path: Path) -> dict[str, Any]:
 def _check_schema(file: Path, schema: object) -> None:
     where = printable(str(file))
     if type(schema) is not int:
-        raise SessionError(f"{where}: does not say its schema, so it cannot be read safely")
+        raise SessionError(f"{where}: has no schema number, so klat cannot read it safely")
     if schema > SCHEMA:
         raise SessionError(
             f"{where}: has schema {str(schema)[:20]} and this klat reads {SCHEMA}; use a newer klat"
@@ -206,7 +206,9 @@ def parse_resumable(file: Path, data: bytes) -> dict[str, Any]:
     facts: dict[str, Any] = parse_json(file, data, Object())
     if facts.get("schema") != SCHEMA:
         where = printable(str(file))
-        raise SessionError(f"{where} is not of schema {SCHEMA}, the one this klat knows")
+        raise SessionError(
+            f"{where}: its schema is not {SCHEMA}, the only one that this klat resumes"
+        )
     checked(file, _RESUMABLE, facts)
     return facts
 

@@ -1,4 +1,4 @@
-"""Reads what a session of klat lab holds besides its runs."""
+"""Reads what klat lab adds to a session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unrecorded:
 
 
 def failures(sessions: Iterable[Path]) -> list[str]:
-    """A sentence for each program that left runs of these sessions without a record."""
+    """A sentence for each program whose runs in these sessions left no record."""
     found: dict[tuple[str, str, str], list[tuple[Path, Unrecorded]]] = {}
     for session in sessions:
         for left in unrecorded(session):

@@ -1,4 +1,4 @@
-"""Work of others on the CPUs under test, from the counts that docs/record.md defines."""
+"""Warns of other work on the CPUs under test, by the counts that docs/record.md defines."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from math import sqrt
 from klat.record.json_files import read_run_json
 from klat.record.session import Session, parse_pairs
 
-# The share of the CPUs' time above which to warn.
+# Warn above this share of the CPUs' time.
 SHARE = 0.05
-# Standard errors by which a sum must exceed that: 3 false alarms in 100,000 sessions.
+# The sum must exceed the share by this many standard errors: 3 false alarms in 100,000 sessions.
 _ERRORS = 4
 _COUNTS = ("cpu_us", "other_busy_us", "other_busy_error_us")
 
 
 def other_work(sessions: Iterable[Session]) -> str:
-    """A warning where other work took more than SHARE of the CPUs' time over all these sessions,
-    except those under a load; otherwise empty."""
+    """A warning if other work took more than SHARE of the CPUs' time in all these sessions together;
+    otherwise empty. Sessions under a load do not count."""
     time = busy = squares = 0
     for session in sessions:
         if read_run_json(session.path).get("load"):

@@ -29,7 +29,7 @@ from klat.base.errors import KlatError
 
 COLUMNS = ("order", "benchmark", "run", "arguments")
 HEADER = ",".join(COLUMNS)
-# Over a day of the shortest runs. A sweep with a typing error is refused, instead of filling the memory.
+# More than a day of the shortest runs. A mistyped sweep is refused before it fills the memory.
 MAX_RUNS = 1_000_000
 
 # Options that the runner sets itself, and options that would keep a program from measuring or recording.
@@ -39,7 +39,7 @@ RESERVED = frozenset(
 
 _SETTING = re.compile(r"([a-z][a-z0-9_-]*)\.([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
-# Of a line of plan.csv.
+# The fields of a line of plan.csv.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
 _LONGEST = 1 << 16
@@ -94,7 +94,7 @@ def parse_option(text: str) -> ProgramOption:
 
 
 def parse_sweep(text: str) -> ProgramOption:
-    """`benchmark.option=values`: `0,1,2,4`, `0..79` or both; by `;` where values hold commas."""
+    """`benchmark.option=values`: `0,1,2,4`, `0..79` or both. Values with commas are separated by `;`."""
     benchmark, option, values = _split(text)
     if values is None:
         raise ValueError(f"'{text}' gives no values: benchmark.option=values")
@@ -216,13 +216,13 @@ _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 def take_turns(
     both: Sequence[Sequence[tuple[str, tuple[str, ...]]]], blocks: int, runs: int, seed: int
 ) -> list[tuple[list[PlannedRun], list[Turn]]]:
-    """The plans of two settings, A and B, that take turns in `blocks` blocks of four turns, from as
-    many parameter sets of each. A block is ABBA or BAAB, drawn from the seed. A turn holds every
+    """The plans of two settings, A and B, that take turns in `blocks` blocks of four turns. Both have
+    the same number of parameter sets. A block is ABBA or BAAB, drawn from the seed. A turn holds every
     parameter set `runs` times, in an order drawn for each turn. All draws come from one stream.
 
-    Where turns are of one length, the middle of A's two turns of a block is the middle of B's, so a
-    drift along a straight line cancels. The drawn order keeps a curved drift, and what the outer
-    turns of a block always meet, from weighing on the same setting in every block.
+    If all turns take the same time, A's turns and B's turns of a block have the same middle, so a
+    linear drift cancels. A curved drift does not, nor does an effect on the outer turns of a block.
+    Because the order is drawn, these do not affect the same setting in every block.
     """
     count = len(both[0])
     length = count * runs
@@ -254,7 +254,7 @@ def to_csv(plan: Iterable[PlannedRun]) -> str:
 
 
 def from_csv(text: str) -> list[PlannedRun]:
-    """The plan that to_csv() wrote. KlatError names the first line that is not one of its own."""
+    """The plan that to_csv() wrote. KlatError names the first line that to_csv() cannot write."""
     rows = csv.reader(text.splitlines(), strict=True)
     words: dict[str, tuple[str, ...]] = {}
     plan: list[PlannedRun] = []

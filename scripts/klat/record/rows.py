@@ -69,13 +69,13 @@ class Row:
 
     @property
     def usable(self) -> bool:
-        """Whether the row counts in statistics. One without samples, of a metric that was not
-        measurable, does not: see Session.measurable()."""
+        """Whether the row counts in statistics. A row without samples does not, even if its status is
+        ok: see Session.measurable()."""
         return self.status in USABLE and self.metric != "" and bool(self.n)
 
     @property
     def batch(self) -> tuple[str, str, int, int]:
-        """What the rows of one run share."""
+        """The key that all rows of one run share."""
         return (self.benchmark, self.params, self.run, self.start_ns)
 
     def options(self) -> dict[str, str]:
@@ -108,8 +108,8 @@ class _Numbers:
 
     @property
     def quick(self) -> str:
-        """The pattern of numbers that are below `high` by their digits alone: they have fewer digits, or as
-        many and a lower first digit."""
+        """A pattern of numbers that need no comparison with `high`. They have fewer digits than `high`,
+        or as many digits and a lower first digit."""
         digits = str(self.high)
         first = f"[0-{int(digits[0]) - 1}]?[0-9]{{1,{len(digits) - 1}}}"
         return f"{first}{self.decimals}" if self.needed else f"(?:{first}{self.decimals})?"
@@ -118,7 +118,7 @@ class _Numbers:
         if not text and not self.needed:
             return None
         if not re.fullmatch(f"[0-9]{{1,20}}{self.decimals}", text, re.ASCII):
-            what = "a number as recorded" if self.decimals else "a whole number"
+            what = "a number in klat's format" if self.decimals else "a whole number"
             raise BadRow(f"{name} is '{printable(text)[:20]}', not {what}")
         value = self.convert(text)
         if value > self.high:
@@ -131,7 +131,7 @@ _THOUSANDTHS = r"\.[0-9]{3}"
 _NUMBERS = {
     "order": _Numbers(LARGEST_INTEGER, needed=True),
     "run": _Numbers(LARGEST_INTEGER, needed=True),
-    "first_sample": _Numbers(2**59),  # its offset in bytes fits a file
+    "first_sample": _Numbers(2**59),  # the offset in bytes fits into 63 bits
     "n": _Numbers(2**32 - 1),  # the sum of squares stays exact
     "mean": _Numbers(_SAMPLE, decimals=_THOUSANDTHS),
     "stddev": _Numbers(_SAMPLE, decimals=_THOUSANDTHS),
@@ -153,15 +153,15 @@ _NAMES = {
     "metric": re.compile(r"[^\x00-\x1f\x7f]{0,255}"),
     "placement": re.compile(r"[^\x00-\x1f\x7f]{0,255}"),
 }
-# The maximum length of every other text. Most whole rows are shorter.
+# The maximum lengths of texts.
 _LONGEST = {"params": 1 << 13, "reason": 1 << 13}
-_LONGEST_LIST = 1 << 18  # a value for each CPU
-_SHORT_LINE = 1 << 12
-# A number in a text of pairs has no more digits than the largest sample.
+_LONGEST_LIST = 1 << 18  # of the other texts: a value for each CPU
+_SHORT_LINE = 1 << 12  # no text of a shorter line can be too long
+# The largest sample has this many digits. A longer number in a text is an error.
 _MOST_DIGITS = 20
 _DIGITS = bytes(0x30 if chr(byte).isdigit() else 0x20 for byte in range(128)) + b" " * 128
 
-# All numbers of a row at once. If they do not match, each is checked alone, for a message.
+# Matches all numbers of a row at once. If this fails, each is checked by itself to find the column.
 _QUICK = re.compile(",".join(numbers.quick for numbers in _NUMBERS.values()), re.ASCII)
 _numbers_of = itemgetter(*map(COLUMNS.index, _NUMBERS))
 _names_of = itemgetter(*_NAMES)
@@ -170,7 +170,7 @@ _CONVERT = tuple(numbers.convert for numbers in _NUMBERS.values())
 
 
 def has_odd_bytes(data: bytes) -> bool:
-    """Whether `data` holds a NUL or a very long number. Then each row has to be searched."""
+    """Whether `data` contains a NUL or a very long number. Then the texts of each row must be checked."""
     return b"\0" in data or b"0" * (_MOST_DIGITS + 1) in data.translate(_DIGITS)
 
 
@@ -213,7 +213,7 @@ class RowParser:
         except (UnicodeDecodeError, csv.Error, StopIteration) as error:
             raise BadRow("is not CSV in UTF-8") from error
         if len(values) != len(self._header):
-            raise BadRow(f"has {len(values)} fields where the header has {len(self._header)}")
+            raise BadRow(f"has {len(values)} fields, but the header has {len(self._header)}")
         return values
 
     def _typed(self, values: Sequence[str]) -> dict[str, Any]:
@@ -237,14 +237,14 @@ class RowParser:
         if names not in self._known:
             for name, pattern in _NAMES.items():
                 if not pattern.fullmatch(typed[name]):
-                    raise BadRow(f"'{printable(typed[name])[:20]}' is not the name of a {name}")
+                    raise BadRow(f"{name} is '{printable(typed[name])[:20]}', not a valid name")
             self._known.add(names)
         if typed["status"] not in STATUSES:
             raise BadRow(f"status is '{printable(typed['status'])[:20]}', which is not known")
         if typed["boot"] != self._boot:
-            raise BadRow("has another boot than the session")
+            raise BadRow("boot is not the boot_id of session.json")
         if typed["unit"] != self._unit:
-            raise BadRow(f"unit is not '{self._unit}', the session's")
+            raise BadRow(f"unit is not '{self._unit}' as in session.json")
         n = typed["n"]
         if n and typed["first_sample"] is None:
             raise BadRow("has samples, but no first_sample")
@@ -255,9 +255,9 @@ class RowParser:
         if n:
             mean, stddev, low, high = _always_of(typed)
             if mean is None or stddev is None or low is None or high is None:
-                raise BadRow("has samples and no figures")
+                raise BadRow("has samples, but no figures")
         elif any(typed[name] is not None for name in FIGURES):
-            raise BadRow("has figures without samples")
+            raise BadRow("has figures, but no samples")
 
 
 def _check_texts(typed: Mapping[str, Any]) -> None:
@@ -268,6 +268,6 @@ def _check_texts(typed: Mapping[str, Any]) -> None:
         if len(text) > longest:
             raise BadRow(f"{name} has {len(text):,} characters, more than {longest:,}")
         if "\0" in text:
-            raise BadRow(f"{name} holds NUL")
+            raise BadRow(f"{name} contains a NUL byte")
         if re.search(f"[0-9]{{{_MOST_DIGITS + 1}}}", text, re.ASCII):
-            raise BadRow(f"{name} holds a number of more than {_MOST_DIGITS} digits")
+            raise BadRow(f"{name} contains a number of more than {_MOST_DIGITS} digits")

@@ -1,6 +1,7 @@
-"""Reads runs.csv as docs/record.md defines it: it checks each row by its checksum and by column.
+"""Reads runs.csv as docs/record.md defines it, and checks the checksum and each column of every row.
 
-A row that fails a check is left out and listed among the problems. The other rows are still read. Needs the standard library only.
+A row that fails a check is left out, and the problems name it. The other rows are still read. Needs the
+standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FAULTS_SHOWN = 8
 
 
 class Faults:
-    """Collects the lines that fail a check, by fault."""
+    """The lines that failed a check, by fault."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[int]] = defaultdict(list)
@@ -45,8 +46,8 @@ class Faults:
 def read_rows(
     file: Path, info: Mapping[str, Any], problems: list[str], faults: Faults
 ) -> list[Row]:
-    """The rows of all complete runs. `info` is session.json. Adds what was left out to `problems` and
-    `faults`. SessionError if the header cannot be read."""
+    """The rows of all complete runs. `info` is session.json. Adds the rows that are left out to
+    `problems` and `faults`. SessionError if the header cannot be read."""
     try:
         data = read_regular(file, _LARGEST_FILE)
     except FileNotFoundError:
@@ -90,11 +91,11 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
         text = line.removesuffix(b"\r").decode("utf-8")
         header: list[str] = next(csv.reader([text], strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise SessionError(f"{where}: its first line is no CSV header ({error})") from error
+        raise SessionError(f"{where}: its first line is not a CSV header ({error})") from error
     known = ",".join(COLUMNS)
     if text != known and known.startswith(text):
         # The first run was killed while recording. The checksums still prove the later rows.
-        problems.append("the header of runs.csv is torn: its rows are read as those of schema 1")
+        problems.append("the header of runs.csv is torn: klat assumes the columns of schema 1")
         return COLUMNS
     missing = [name for name in COLUMNS if name not in header]
     if missing:
@@ -115,7 +116,7 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
 
 
 def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
-    """The rows of complete runs, with each place of the plan once."""
+    """The rows of complete runs. Of runs with the same order, only the first is kept."""
     batches: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
         batches.setdefault(row.batch, []).append(row)
@@ -133,7 +134,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         if not whole:
             incomplete += 1
         elif batch[0].order and batch[0].order in orders:
-            # Keep the first: to choose among repetitions would be to choose the result.
+            # Choosing among repetitions would be choosing the result.
             repeated += 1
         else:
             orders.add(batch[0].order)
@@ -146,7 +147,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         )
     if repeated:
         problems.append(
-            f"ignored {repeated} run{'s' if repeated > 1 else ''}: an earlier run of the same place in"
-            " the plan is complete"
+            f"ignored {repeated} run{'s' if repeated > 1 else ''}: an earlier run has the same place in"
+            " the plan"
         )
     return kept

@@ -1,4 +1,4 @@
-"""Access to the samples of a session, piece by piece: a session may hold gigabytes of them."""
+"""Reads the samples of a session in pieces, because a session may hold gigabytes of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from klat.stats.histogram import CountedValues
 Samples = npt.NDArray[np.uint64]
 
 _WIDTH = 8
-# Read at once of a run: more does not go faster.
+# The most samples that are read at once. A larger number is not faster.
 PART = 1 << 21
 
 
@@ -33,18 +33,18 @@ class SampleFiles:
         return self.span(row, 0, row.n or 0)
 
     def parts(self, row: Row) -> Iterator[Samples]:
-        """The same piece by piece, each at most `PART` long."""
+        """The samples of a row in pieces of at most `PART`. SessionError as read()."""
         for start in range(0, row.n or 0, PART):
             yield self.span(row, start, min(PART, (row.n or 0) - start))
 
     def counted_values(self, row: Row) -> CountedValues:
-        """The same counted by value; of the last row asked for it is kept for the next question."""
+        """The samples of a row, counted by value. The result for the last row is kept."""
         if self._counted is None or self._counted[0] is not row:
             self._counted = (row, CountedValues.of(self.parts(row)))
         return self._counted[1]
 
     def span(self, row: Row, start: int, count: int) -> Samples:
-        """`count` samples from `start` on, counted from the row's first. SessionError as read()."""
+        """`count` samples of a row. `start` 0 is its first sample. SessionError as read()."""
         if not count:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.record.rows refuses such rows
@@ -62,7 +62,7 @@ class SampleFiles:
                 f" {printable(row.benchmark)} point to samples that cannot be read"
             ) from error
         raise SessionError(
-            f"{printable(str(path))}: holds {held:,} samples where line {row.line} of runs.csv"
+            f"{printable(str(path))}: holds {held:,} samples, but line {row.line} of runs.csv"
             f" needs {row.first_sample + (row.n or 0):,}; the file was cut off: copy the session"
             " again"
         )

@@ -1,6 +1,6 @@
 """Reads a session as docs/record.md defines it. The only reader of session.json and runs.csv.
 
-Needs the standard library only, for the runner resumes from a session on machines without numpy.
+Needs the standard library only, because the runner resumes a session on machines without numpy.
 A torn last line, a row that does not match its checksum, and a run with rows missing are left out of
 `Session.rows` and listed in `Session.problems`. The rest is still read. A session that cannot be read
 at all raises SessionError with one sentence.
@@ -45,7 +45,7 @@ class Session:
     info: dict[str, Any]
     rows: list[Row]
     problems: list[str] = field(default_factory=list)
-    damaged: int = 0  # lines of runs.csv that were ignored for what they say
+    damaged: int = 0  # lines of runs.csv that failed a check
 
     @property
     def label(self) -> str:
@@ -65,14 +65,14 @@ class Session:
 
     @property
     def khz(self) -> float | None:
-        """Ticks per millisecond; None if ticks are no time in this mode."""
+        """Ticks per millisecond; None if ticks do not measure time in this mode."""
         if self.unit != "ticks" or self.mode not in TIMED_MODES:
             return None
         return float(self.info["tsc"]["khz"])
 
     @property
     def figure_unit(self) -> str:
-        """The unit of figures: ns, ticks where ticks are no time, or instructions."""
+        """The unit of figures: ns, or the unit of the samples if it does not measure time."""
         return "ns" if self.khz else self.unit
 
     @property
@@ -82,12 +82,12 @@ class Session:
 
     @property
     def step(self) -> int:
-        """The least that two samples can differ by. Instructions are counted one by one."""
+        """The smallest difference between two samples. Instructions are counted one by one."""
         return self.quantum if self.unit == "ticks" else 1
 
     def measurable(self, row: Row) -> bool:
-        """False where an emulator gave the row's metric no number: the run's evidence stands, and
-        there is no sample."""
+        """False if the row has no samples because this mode cannot measure its metric. The evidence of
+        the row is valid."""
         return not row.metric or bool(row.n) or self.mode in TIMED_MODES
 
     def runs(self) -> list[list[Row]]:
@@ -103,11 +103,11 @@ class Session:
 
 
 def find_sessions(path: Path | str | Iterable[Path | str]) -> list[Path]:
-    """The sessions that a path stands for: itself, those in it (a label), or those of the labels in
-    it.
+    """The sessions of a path. It names a session, a label (a directory of sessions), or a directory of
+    labels.
 
-    A list of paths gives the sessions of each, every session once, in the order given. Raises
-    SessionError where a path does not exist or leads to no session.
+    For several paths: the sessions of each in the order given, each session once. SessionError if a
+    path does not exist or has no session.
     """
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     found: dict[Path, Path] = {}

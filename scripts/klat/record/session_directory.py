@@ -1,4 +1,4 @@
-"""The directory of a session, as far as the runner writes it: plan.csv and run.json.
+"""Writes and reads the runner's files in the directory of a session: plan.csv and run.json.
 
 The programs write the rest; klat.record.session reads all of it. run.json holds what --resume needs: the
 command line, the load, the plan's SHA-256, the boot, and when the session was resumed.
@@ -44,7 +44,7 @@ def check_label(label: str) -> str:
         size = len(label.encode("utf-8"))
     except UnicodeEncodeError:
         raise ValueError("a label has to be valid UTF-8") from None
-    # These end lines or steer terminals.
+    # These can end a line or control a terminal.
     if any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in label):
         raise ValueError("a label cannot hold control characters")
     if _BIDIRECTIONAL.intersection(label):
@@ -76,7 +76,7 @@ def create(output: Path, label: str) -> Path:
             with suppress(FileExistsError):
                 files.make_directory(held, name, 0o755)
                 return parent / name
-    raise KlatError(f"{parent}: too many sessions begun in one second")
+    raise KlatError(f"{parent}: too many sessions were started in one second")
 
 
 def write_facts(session: Path, facts: dict[str, Any]) -> None:
@@ -92,8 +92,8 @@ def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
 
 
 def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
-    """The whole file. OSError; SessionError if it is larger than `largest`; KlatError if another user can
-    have written it and `trust` is False."""
+    """The whole file. Raises OSError; SessionError if it is larger than `largest`; KlatError if another
+    user may have written it and `trust` is False."""
     with files.directory(session) as held:
         with open(files.open_regular(held, name, os.O_RDONLY), "rb", buffering=0) as file:
             if not trust:
@@ -113,7 +113,7 @@ def _check_owner(descriptor: int, path: Path) -> None:
 
 def read_facts(session: Path, trust: bool = False) -> dict[str, Any]:
     """run.json of a session that klat run or klat ab began. KlatError if it is missing or damaged, or if
-    another user can have written it and `trust` is False."""
+    another user may have written it and `trust` is False."""
     if not session.is_dir():
         raise KlatError(f"{session}: no such session directory")
     path = session / FACTS
@@ -183,10 +183,10 @@ def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]])
 
 
 class Lock:
-    """Held on plan.csv by a runner and by the program that it runs.
+    """The lock on plan.csv. The runner takes it, and each program that it runs inherits it.
 
-    A program inherits the lock. After a SIGKILL of the runner, the lock is held until the run in flight has
-    ended: to resume earlier would repeat that run.
+    If the runner is killed, the program keeps the lock until the run has ended. Resuming earlier would
+    repeat that run.
     """
 
     def __init__(self, session: Path) -> None:

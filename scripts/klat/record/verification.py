@@ -1,9 +1,9 @@
 """Checks the rows of a session against their samples, in every digit.
 
 A checksum detects damage. It does not detect an edit, because whoever edits a row can also compute its
-checksum. The samples detect both. One pass over the samples checks all statistics of a row, one cacheful
-at a time. It needs a sum, a sum of squares, and for each quantile two counts: the samples below it, and
-the samples up to it.
+checksum. The samples detect both. One pass over the samples, in pieces that fit into the cache, checks all
+statistics of a row. It needs a sum, a sum of squares, and for each quantile two counts: the samples below
+it, and the samples up to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from klat.stats.descriptive import P50, P90, P99, exact_row, exact_sums, rank, s
 
 # Samples in one step. Rows with fewer samples are checked several at a time.
 PIECE = 1 << 17
-# For longer rows the message has no correct figures: they need all samples in memory.
+# For longer rows the message has no correct figures, because these need all samples in memory.
 _EXPLAINED = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
@@ -56,8 +56,8 @@ def verify(session: Session) -> Verification:
 
 
 def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
-    """The rows without those that share samples with an earlier row. `rows` is in the order of samples. If
-    two rows share samples, one is a copy of the other."""
+    """The rows that share no samples with an earlier row. `rows` is in the order of samples. If two rows
+    share samples, one is a copy of the other."""
     kept: list[Row] = []
     end = 0
     for row in rows:
@@ -71,8 +71,8 @@ def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
 
 
 def believed(session: Session) -> Session:
-    """The session without the runs of refuted rows. Its problems list what was left out, and the rows
-    that could not be checked."""
+    """The session without the runs of refuted rows. Its problems list the runs that are left out and the
+    rows that cannot be checked."""
     result = verify(session)
     bad = {row.batch for row in session.rows if row.line in result.refuted}
     kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
@@ -133,7 +133,7 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
             piece = files.span(group[0], start, min(PIECE, whole - start))
             seen.add(piece.reshape(len(group), -1))
     except SessionError as error:
-        if len(group) > 1:  # the samples of some rows may be there
+        if len(group) > 1:  # the samples of some rows may be readable
             for row in group:
                 _check(files, [row], result)
         else:

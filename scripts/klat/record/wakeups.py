@@ -1,11 +1,11 @@
-"""How the sleepers of a run were woken, from the counts that docs/record.md defines."""
+"""Says how the sleepers of a run were woken, by the counts that docs/record.md defines."""
 
 from __future__ import annotations
 
 from klat.record.session import Row, parse_pairs
 
 INTERRUPT, POLLING, MIXED = "interrupt", "polling", "mixed"
-# A state in a smaller share of the runs has another cause than the kernel.
+# If a smaller share of the runs has a state, its cause is not the kernel.
 STRAY = 0.1
 
 

@@ -113,7 +113,7 @@ class Recording:
     """One session while klat completes it."""
 
     def __init__(self, session: Path, trust: bool = False) -> None:
-        """`trust` accepts a session that another user can have written."""
+        """`trust` accepts a session that another user may have written."""
         self.path = session
         self.facts = session_directory.read_facts(session, trust)
         self.settings = Settings.of(self.facts)

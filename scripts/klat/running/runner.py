@@ -36,7 +36,7 @@ class Runner:
     command = "run"  # of klat, that resumes it
 
     def __init__(self, sessions: Sequence[Path], trust: bool = False) -> None:
-        """`trust` accepts sessions that another user can have written."""
+        """`trust` accepts sessions that another user may have written."""
         self._trust = trust
         self._recordings = [Recording(session, trust) for session in sessions]
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
