@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "arch.h"
@@ -244,6 +245,15 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 
 /* For verify(): the worker of that role and index. */
 struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
+
+/* The kernel's counts for the calling thread. */
+static inline struct rusage klat_thread_usage(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage;
+}
 
 void klat_observed_part_begins(struct klat_worker *worker);
 

@@ -21,7 +21,6 @@
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,10 +35,9 @@
  */
 #define SETTLE_NS 2000
 #define SETTLE_RANDOM_NS 8000
-/* On one CPU, the client's sleep, and the largest number of sleeps for one packet. */
+/* The client's sleep on one CPU. */
 #define NAP_NS 50000
 #define NAP_RANDOM_NS 16384
-#define MAX_NAPS 20000
 
 /* Warm-up iterations are negative; generations begin at 1. */
 static uint32_t generation_of(const struct klat_run *run, int64_t i)
@@ -48,14 +46,6 @@ static uint32_t generation_of(const struct klat_run *run, int64_t i)
 }
 
 /* The low thread */
-
-static int64_t involuntary_switches(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nivcsw;
-}
 
 static int give_up(struct klat_worker *worker)
 {
@@ -121,11 +111,11 @@ int spin_for_packets(struct klat_worker *worker)
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
-		switches = involuntary_switches();
+		switches = klat_thread_usage().ru_nivcsw;
 		announce(state, generation_of(run, i));
 		err = spin_until_read(worker, generation_of(run, i), yields);
 		klat_stamp_end(worker); /* checks the CPU */
-		switches = involuntary_switches() - switches;
+		switches = klat_thread_usage().ru_nivcsw - switches;
 		/* On one CPU the client preempts L, too. With --remote, L may rest meanwhile. */
 		if (klat_is_sample(run, i) && state->spun &&
 		    (run->one_cpu ? switches > 0 : switches == 1))
@@ -268,18 +258,15 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 			  MAX_ATTEMPTS);
 }
 
-/* Sleep until L spins for this generation. */
-static int nap_until_announced(struct state *state, uint32_t generation, uint64_t *seed)
+/* L announced before the last sleep, so it spun during that sleep. */
+static void nap_until_announced(const struct state *state, uint32_t generation, uint64_t *seed)
 {
-	for (int nap = 0; nap < MAX_NAPS; nap++) {
-		bool announced = __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
+	bool announced;
 
+	do {
+		announced = __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
 		klat_nap(NAP_NS + klat_draw(seed) % NAP_RANDOM_NS);
-		/* L announced before this sleep, so it spun during the sleep. */
-		if (announced)
-			return 0;
-	}
-	return -ETIMEDOUT;
+	} while (!announced);
 }
 
 /* On one CPU the client sleeps until L spins. On a CPU of its own it spins too. */
@@ -300,7 +287,7 @@ int send_packets(struct klat_worker *worker)
 
 		klat_iteration(worker, i);
 		if (run->one_cpu) {
-			err = nap_until_announced(state, generation, &seed);
+			nap_until_announced(state, generation, &seed);
 		} else {
 			klat_rest(worker);
 			err = klat_spin_until(worker, &state->announced, generation);

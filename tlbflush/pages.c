@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 static int map_pages(const struct options *o, char *place)
 {
@@ -45,13 +44,11 @@ void touch_pages(const struct options *o, char *pages)
  * one fault. */
 void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 {
-	struct rusage before, after;
+	const int64_t before = klat_thread_usage().ru_minflt;
 
-	getrusage(RUSAGE_THREAD, &before);
 	touch_pages(worker->run->options, pages);
-	getrusage(RUSAGE_THREAD, &after);
 	if (i >= -worker->run->lead)
-		worker->expected_faults += after.ru_minflt - before.ru_minflt;
+		worker->expected_faults += klat_thread_usage().ru_minflt - before;
 }
 
 int operate(const struct options *o, char *pages)

@@ -6,7 +6,6 @@
 #include "machine/machine.h"
 
 #include <errno.h>
-#include <sys/resource.h>
 
 #define TIMEOUT_NS (2 * KLAT_NS_PER_S)
 #define EMULATED_TIMEOUT_NS (120 * KLAT_NS_PER_S)
@@ -16,22 +15,14 @@ static int64_t coarse_ns(void)
 	return klat_clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
-static int64_t voluntary_switches(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw;
-}
-
 void klat_rest_begins(struct klat_worker *worker)
 {
-	worker->rests -= voluntary_switches();
+	worker->rests -= klat_thread_usage().ru_nvcsw;
 }
 
 void klat_rest_ends(struct klat_worker *worker)
 {
-	worker->rests += voluntary_switches();
+	worker->rests += klat_thread_usage().ru_nvcsw;
 }
 
 int klat_sleep_until(struct klat_worker *worker, int64_t ns)

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,9 +71,8 @@ static void be_at_work(const struct klat_run *run)
 
 void klat_observed_part_begins(struct klat_worker *worker)
 {
-	struct rusage usage;
+	const struct rusage usage = klat_thread_usage();
 
-	getrusage(RUSAGE_THREAD, &usage);
 	worker->start_voluntary = usage.ru_nvcsw;
 	worker->start_involuntary = usage.ru_nivcsw;
 	worker->start_minor = usage.ru_minflt;
@@ -91,7 +89,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	struct rusage usage;
 
 	be_at_work(worker->run);
-	getrusage(RUSAGE_THREAD, &usage);
+	usage = klat_thread_usage();
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* transport counts an interrupted receive as a rest even if it had not slept. */
 	if (worker->voluntary < 0)
@@ -147,7 +145,6 @@ static void *worker_main(void *argument)
 	struct klat_worker *worker = argument;
 	struct klat_library *library = worker->run->library;
 	int64_t migrations, wait_ns;
-	struct rusage usage;
 	bool pinned_first;
 
 	worker->tid = gettid();
@@ -161,8 +158,7 @@ static void *worker_main(void *argument)
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
-	getrusage(RUSAGE_THREAD, &usage);
-	worker->wakeups = -usage.ru_nvcsw;
+	worker->wakeups = -klat_thread_usage().ru_nvcsw;
 	worker->result = worker->body(worker);
 	if (worker->result)
 		fail(worker);
