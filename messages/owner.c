@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The owner of a queue: how it waits, and how others wake it. */
 #include "owner.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* What the messages of a run must show, by transport. */
 #include "transport.h"
 
 /* Passing the address of a block that nobody reads has no throughput. */

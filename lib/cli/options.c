@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Options: those of every program, the program's own, and their values as the record's params. */
 #include "cli/cli.h"
 
 #include <errno.h>

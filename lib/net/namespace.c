@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* Private network namespaces, made in a child process. */
 #include "net/net.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The wait and the post of each primitive. */
 #include "sync/sync.h"
 
 #include <errno.h>

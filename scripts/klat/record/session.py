@@ -1,4 +1,4 @@
-"""Reads a session as docs/record.md defines it. The only reader of session.json and runs.csv.
+"""Reads a session as docs/record.md defines it: session.json, and the rows of runs.csv that belong to it.
 
 Needs the standard library only, because the runner resumes a session on machines without numpy.
 A torn last line, a row that does not match its checksum, and a run with rows missing are left out of
