@@ -35,7 +35,7 @@ def with_time(label: Dataset, value: float | None) -> str:
     """`26 ticks (10 ns)`, for a value that is a sample."""
     if value is None:
         return MISSING
-    text = f"{whole(value)} {label.unit}"
+    text = plural(round(value), label.unit.removesuffix("s"))
     return f"{text} ({nanoseconds(label, value, True)} ns)" if label.khz else text
 
 
