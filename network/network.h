@@ -28,7 +28,6 @@ struct state {
 
 	/* Written by H. */
 	uint32_t done KLAT_ALIGNED; /* generation whose packet is read */
-	uint64_t end;               /* stamp of that read */
 	bool spun;                  /* L was spinning when the packet came */
 	uint32_t stream, next;      /* the sender's numbering, and the next number in it */
 	int64_t strays, unspun;

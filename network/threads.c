@@ -215,7 +215,6 @@ int read_packets(struct klat_worker *worker)
 		wakeup[i] = end - last;
 		if (send_to_read)
 			send_to_read[i] = end - datagram.start;
-		state->end = end;
 		/* Without priorities, L may write a stamp after H took its own. */
 		state->spun = spun && last < end;
 		__atomic_store_n(&state->done, generation, __ATOMIC_RELEASE);
@@ -279,6 +278,7 @@ int send_packets(struct klat_worker *worker)
 	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
 		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
 		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
+	const uint64_t *send_to_read = klat_series(run, SEND_TO_READ, 0);
 	uint64_t seed = state->stream, sent = 0;
 	int err = 0;
 
@@ -297,7 +297,7 @@ int send_packets(struct klat_worker *worker)
 			err = send_until_read(worker, &datagram, generation, lost_ticks, &sent);
 		if (run->one_cpu && klat_is_sample(run, i) && !err &&
 		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
-		    datagram.start < state->end && state->end < sent)
+		    send_to_read[i] < sent - datagram.start)
 			state->overtaken++;
 	}
 	return err;
