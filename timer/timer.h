@@ -34,13 +34,12 @@ struct options {
 	int method, wait, mode;
 };
 
-/* The last four count deadlines of the observed part. */
 struct state {
 	int64_t early; /* samples whose timer fired before the wait began */
+	/* Deadlines of the observed part. */
 	int64_t missed, periods;
-	int64_t premature;   /* samples that seem to come before their deadline */
-	int64_t unaccounted; /* difference between the clock and the count of deadlines, in periods
-			      */
+	int64_t premature;   /* those that a sample seems to come before */
+	int64_t unaccounted; /* periods between the clock and the count of deadlines */
 };
 
 /* wait_prepare() runs before any worker exists. */

@@ -208,9 +208,7 @@ static int make_clockwork(struct clockwork *work)
 	return work->epoll_fd < 0 ? work->epoll_fd : 0;
 }
 
-/* Leaves SIGALRM blocked. Otherwise the loop never goes on if the period is shorter than a
- * delivery.
- */
+/* Leaves SIGALRM blocked. Otherwise the loop never goes on if a delivery exceeds the period. */
 static void on_alarm(int signal, siginfo_t *info, void *context)
 {
 	struct clockwork *work = the_clockwork;
