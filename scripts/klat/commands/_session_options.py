@@ -1,4 +1,4 @@
-"""The options that the commands which begin sessions share, and what they make of them."""
+"""The options of all commands that begin sessions, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def named(arguments: argparse.Namespace) -> list[str]:
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
-    """What decides the plan, for a session on this machine and in a guest."""
+    """The options that decide the plan, on this machine and in a guest."""
     add = parser.add_argument
     add(
         "--seed",
@@ -200,7 +200,8 @@ def parameter_sets(
 
 
 def benchmarks(named: list[str]) -> list[str]:
-    """Those of the session, in klat's order whatever the order typed: the plan is the same."""
+    """The session's benchmarks in klat's order, whatever the order typed: the plan is then the
+    same."""
     if not named:
         chosen = list(programs.CORE)
     elif named == ["all"]:

@@ -1,4 +1,4 @@
-"""`klat doctor`: says before a session what on this machine would spoil it."""
+"""`klat doctor`: lists, before a session, what on this machine would spoil it."""
 
 from __future__ import annotations
 

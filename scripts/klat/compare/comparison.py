@@ -34,7 +34,7 @@ class Options:
     allow: tuple[str, ...] = ()
     threshold: float | None = None
     threshold_is_time: bool = False  # it was given with a unit of time
-    within_runs: bool = False  # read every sample, to tell how well single runs tell a quantile
+    within_runs: bool = False  # read every sample, for the precision of single runs
 
     def tested_of(self, runs: Iterable[Run]) -> tuple[Estimand, ...]:
         """In a cell with these runs."""
@@ -62,10 +62,9 @@ class SideInfo:
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest sample of one side and the number of samples and runs. It has no valid interval.
-
-    With a threshold: how many samples and runs exceed it, and the interval of the share of runs.
-    """
+    """The largest sample of one side, and the number of its samples and runs. The maximum has no
+    valid interval. With a threshold: how many samples and runs exceed it, and the interval of the
+    share of runs."""
 
     maximum: float | None
     samples: int
@@ -77,8 +76,8 @@ class Worst:
 
 @dataclass(frozen=True)
 class Result:
-    """One estimand of a cell. Where blocks of several boots are judged, `over_boots` describes the
-    same with each boot as one pair: it says more of other boots, from fewer units."""
+    """One estimand of a cell. Where the blocks of several boots are judged, `over_boots` is the
+    same estimand with each boot as one pair. It covers other boots too, but has fewer units."""
 
     estimand: str
     tested: bool
@@ -94,12 +93,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Cell:
-    """One metric of one benchmark with one set of params at one placement, on both sides.
+    """One metric of one benchmark with one set of params (BASE's) at one placement, on both sides.
 
-    `refused` names what keeps it from being compared, and then there are no results; `accepted`
-    what differs and was allowed; `under_test` what one setting alone was told, and what followed
-    from it, where they took turns. The params are BASE's. A cell without a run that counts on one side is
-    not shown, and so inconclusive, unless its kernel did not deliver the event; `tried` is false where that side has no run of it at all.
+    `refused` names the conditions that forbid the comparison; there are no results then. `accepted`
+    names differences that were allowed. `under_test` names the options that one setting alone got,
+    and their effects, if the settings alternated.
+
+    A cell in which a side has no run that counts is inconclusive, unless its kernel did not deliver
+    the event. `tried` is false if that side has no run of the cell at all.
     """
 
     benchmark: str
@@ -132,8 +133,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """A measurement in no cell: only NEW has it, or no side has it and its key is without metric.
-    `failed` if BASE tried it and failed."""
+    """A measurement that is in no cell: only NEW has it, or neither side has it and its key has no
+    metric. `failed` if BASE tried it and failed."""
 
     key: Key
     reason: str
@@ -147,8 +148,8 @@ class Uncompared:
 
 @dataclass(frozen=True)
 class Against:
-    """BASE against one NEW. `unit_noun` is what inference rests on, a boot or a block; `subject`,
-    what a verdict is about, the kernel or the setting within one boot."""
+    """BASE against one NEW. `unit_noun` is the unit of inference, a boot or a block. `subject` is
+    what a verdict is about: the kernel, or the setting within one boot."""
 
     base: SideInfo
     new: SideInfo
@@ -160,17 +161,17 @@ class Against:
     differences: tuple[Difference, ...]
     cells: tuple[Cell, ...]
     uncompared: tuple[Uncompared, ...] = ()
-    unmeasurable: tuple[tuple[str, Key], ...] = ()  # on which side the mode gives it no number
+    unmeasurable: tuple[tuple[str, Key], ...] = ()  # the sides on which the mode gives it no number
 
     @property
     def shared(self) -> bool:
-        """Whether both sides tried anything that one of them has figures of."""
+        """Whether both sides tried a measurement of which at least one has a figure."""
         return any(cell.tried for cell in self.cells)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of it. `family` is the number of tests that the correction is over."""
+    """The whole comparison. `family` is the number of tests that the correction is over."""
 
     options: Options
     against: tuple[Against, ...]
@@ -183,13 +184,15 @@ class Comparison:
 
     @property
     def status(self) -> int:
-        """1 where anything is slower; else 4 where anything could not be compared, or nothing was;
-        else 3 where anything stays open, or is not shown because a side has no figure of it; else 5
-        where NEW did not deliver what BASE delivered; else 0.
-        What NEW alone has is no claim about BASE and leaves nothing open, unless BASE failed at it.
+        """The exit status, by the first rule that applies:
 
-        Any `slower` is a regression: it is shown to lie beyond the margin, and the correction over
-        the family keeps the chance of a false one at alpha for the whole comparison.
+        1 if anything is slower; 4 if anything could not be compared, or nothing was compared; 3 if
+        anything is inconclusive, or a side has no figure of it; 5 if NEW did not deliver what BASE
+        delivered; else 0.
+
+        A measurement of NEW alone leaves nothing open, unless BASE failed at it. Any `slower` is a
+        regression: it is shown to lie beyond the margin, and the correction keeps the chance of a
+        false one in the whole comparison at alpha.
         """
         found = self.verdicts
         if found[Verdict.SLOWER]:

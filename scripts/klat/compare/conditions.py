@@ -35,7 +35,7 @@ RECORDED = {
     "mode": "mode",
     "unit": "unit",
 }
-# Whether files of the environment are there at all.
+# Whether the environment was captured.
 CAPTURE = ("environment", "the environment")
 NONE = "none"
 RUN = {
@@ -80,9 +80,8 @@ def is_allowable(key: str) -> bool:
 
 @dataclass(frozen=True)
 class Condition:
-    """A key that does not agree. `name` is the file or field. `base` and `new` are short texts with
-    every value of their side. `why` replaces them where the values agree but are not usable.
-    """
+    """A key whose values disagree. `name` is the file or field. `base` and `new` are short texts
+    with every value of their side. `why` replaces them if the values agree but cannot be used."""
 
     key: str
     name: str
@@ -115,7 +114,8 @@ Distinctions = tuple[tuple[str, str], ...]
 def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     """Of one session, by (key, name). `facts` is run.json, or empty."""
     found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
-    # That of the figures: ticks become nanoseconds where they tell time, and stay ticks elsewhere.
+    # The unit of figures: ticks become nanoseconds where they measure time, and stay ticks
+    # elsewhere.
     found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
         told = facts.get(key)
@@ -157,13 +157,13 @@ class RunConditions:
         }
 
 
-# The words that only BASE's kernel got, and those that only NEW's got.
+# The words on the command line that only BASE's kernel got, and those that only NEW's got.
 Words = tuple[str, str]
 
 
 def words_under_test(base: Sequence[Values], new: Sequence[Values]) -> Words | None:
-    """None unless all sessions are of one experiment that gave the two sides' kernels different words
-    on the command line."""
+    """None unless all sessions are of one experiment, which gave the kernels of the two sides
+    different words on the command line."""
     held = [
         {(name, text) for values in side for (key, name), text in _declared(values)}
         for side in (base, new)
@@ -194,7 +194,7 @@ def is_captured(values: Values) -> bool:
 
 
 def of_kernel(session: Session) -> Values:
-    """What makes the kernel under test, by (key, name)."""
+    """What identifies the kernel under test, by (key, name)."""
     return {(key, name): _text(session.info.get(name)) for key, name in WITHIN_SIDE.items()}
 
 
@@ -203,7 +203,7 @@ def _text(value: object) -> str:
 
 
 def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
-    """What was not set the same in all sessions of both sides."""
+    """The settings that are not the same in all sessions of both sides."""
     found = []
     every = [*base, *new]
     common = Alike.of(every)
@@ -230,7 +230,7 @@ _NOTHING = (ABSENT, ABSENT)
 
 
 def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:
-    """The text, and what it counts as."""
+    """The text, and the value that it is compared as."""
     text = values.get((key, name), ABSENT)
     counts_as = ABSENT if text == ABSENT else meaning(key, text, values, common)
     return _NOTHING if counts_as is None or counts_as == ABSENT else (text, counts_as)
@@ -267,8 +267,8 @@ def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
 
 
 def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
-    """Two texts that are the same where they are shown: with what they count as, or from where they
-    differ."""
+    """Two texts for values that look the same when shortened: with the value that each is compared
+    as, or from the first difference on."""
     if one[0] == two[0]:
         return [short(f"{text} ({counts_as})") for text, counts_as in (one, two)]
     place = max(0, len(commonprefix([one[0], two[0]])) - 10)

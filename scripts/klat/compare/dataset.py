@@ -1,11 +1,9 @@
 """The one model of recorded runs, which summary, plot, compare, export, history and plan read.
 
-A `Dataset` is sessions of one label. It gives their runs in two forms:
-
-- `cells`: the runs of each metric by boot and pair, for verdicts, history and plans;
-- `settings`: the runs of each setting, with their statistics, for tables, figures and exports.
-
-What compare refuses within a side is never pooled: `Dataset.pools` takes such sessions apart.
+A `Dataset` is the sessions of one label. It gives their runs in two forms: `cells`, the runs of
+each metric by boot and pair, for verdicts, history and plans; and `settings`, the runs of each
+setting with their statistics, for tables, figures and exports. Sessions that compare refuses within
+a side are never pooled: `Dataset.pools` separates them.
 """
 
 from __future__ import annotations
@@ -70,8 +68,8 @@ class CellRuns:
         return len({boot for boot, _ in self.units})
 
     def parts(self, kind_of: Callable[[Run], Kind]) -> dict[Kind, CellRuns]:
-        """The runs by their kind, the most frequent kind first. Its part also has the runs that do
-        not count. The runs of a pair are left out where their kind is not in all turns of the pair.
+        """The runs by their kind, the most frequent kind first. The first part also has the runs
+        that do not count. A pair is left out of a kind if one of its turns has no run of that kind.
         """
         found: dict[Kind, CellRuns] = {}
         for unit, runs in self.units.items():
@@ -118,11 +116,9 @@ class CellRuns:
 
 @dataclass
 class Dataset:
-    """Sessions of one label in the order taken. Each is a boot or a part of one.
-
-    `apart` says what keeps them apart from other sessions of the label. `problems` are sentences on
-    what could not be believed.
-    """
+    """Sessions of one label in the order taken. Each is a boot or a part of one. `apart` names the
+    conditions that separate them from other sessions of the label. `problems` are sentences on
+    damage."""
 
     sources: list[Source]
     apart: Distinctions = ()
@@ -149,7 +145,7 @@ class Dataset:
 
     @property
     def full_name(self) -> str:
-        """The name, with what keeps other sessions of the label apart."""
+        """The label's name, with the conditions that separate it from other sessions of the label."""
         return f"{self.name} ({self.apart_text})" if self.apart else self.name
 
     @property
@@ -251,7 +247,7 @@ class Dataset:
 
     @property
     def unmeasurable(self) -> tuple[Key, ...]:
-        """The metrics to which the mode gives no number."""
+        """The metrics that have no number in this mode."""
         return self._by_key[2]
 
     @cached_property
@@ -277,7 +273,7 @@ class Dataset:
     def unmeasurable_lines(
         self, metrics: Sequence[str] = (), benchmarks: Sequence[str] = ()
     ) -> list[str]:
-        """A sentence for each program with metrics to which the mode gives no number. Empty
+        """A sentence for each program with metrics that have no number in this mode. Empty
         `metrics` and `benchmarks` mean all."""
         found: dict[str, dict[str, None]] = {}
         for benchmark, _, _, metric in self.unmeasurable:
@@ -290,7 +286,7 @@ class Dataset:
         return list(dict.fromkeys(key[3] for key in (*self.cells, *self.unmeasurable)))
 
     def pools(self, across_kernels: bool = False) -> list[Dataset]:
-        """The sessions in groups that compare takes for one side."""
+        """The sessions in groups that compare accepts as one side."""
         values = [s.values | ({} if across_kernels else of_kernel(s.session)) for s in self.sources]
         return [
             replace(self, sources=[self.sources[place] for place in places], apart=apart)
@@ -341,7 +337,7 @@ def _disagreements(dataset: Dataset) -> list[str]:
 
 
 def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
-    """A unit in which a turn is missing gets a name of its own, which finds no partner."""
+    """A unit in which a turn is missing gets a name of its own, so it finds no partner."""
     (boot, pair), runs = item
     if not _is_whole(runs):
         pair = f"{pair}, incomplete in {runs[0].source.session.label}"

@@ -1,6 +1,7 @@
-"""The conditions that a session's environment holds: what a kernel was set to, and what it brings.
+"""The conditions in a session's environment: what a kernel was set to, and what it brings.
 
-A value that both kernels could have counts as set. What only one of them has, it brings.
+A value that both kernels could have counts as set. A value that only one of them can have comes
+from that kernel.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _WORDS = (
 ).split()
 _WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
 _WORD = re.compile("|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES]))
-_WORD_DEFAULTS = {"mitigations": "auto"}  # which says what is so without it
+_WORD_DEFAULTS = {"mitigations": "auto"}  # the file that tells its state if the word is absent
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
 _FILES = [
@@ -149,7 +150,7 @@ _LIMITS = {
 
 
 def _unless_limited(found: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
-    """A limit that is the driver's own was not set, whatever its value."""
+    """The driver's own limit was not set by anybody, whatever its value."""
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
     own = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
     if found.get(key) in own:
@@ -157,8 +158,8 @@ def _unless_limited(found: Values, files: Files, limit: str, bounds: Iterable[st
 
 
 def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
-    """All states as one value; and whether each was disabled, by name, as drivers number them
-    differently."""
+    """All states as one value. Also whether each one was disabled, by name, because drivers number
+    the states differently."""
     shown = []
     for file, values in files.items():
         if not (match := _STATE.fullmatch(file)):
@@ -175,7 +176,7 @@ def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
 
 @dataclass(frozen=True)
 class Alike:
-    """What all sessions of a comparison have in common, on which it rests what a value counts as."""
+    """What all sessions of a comparison have in common. It decides what a value counts as."""
 
     kernel: bool
     frequency_driver: bool
@@ -196,7 +197,7 @@ def _first(values: Values, key: str) -> str:
 
 
 def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
-    """What a value counts as; None where it says nothing. `values` are those of its session."""
+    """What a value counts as; None if it says nothing. `values` are the values of its session."""
     family = key.partition(".")[0]
     if family == "vulnerability":
         return _class(value, alike.kernel)
@@ -218,9 +219,9 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 
 
 def _class(text: str, is_one_kernel: bool) -> str | None:
-    """Not affected, vulnerable or mitigation. That a kernel lacks a mitigation which another one has,
-    or words it differently, is the kernel's doing: where somebody turned it off, the command line
-    says so."""
+    """Not affected, vulnerable or mitigated. If one kernel lacks a mitigation, or words it
+    differently, the kernel brings that. If somebody turned a mitigation off, the command line says
+    so."""
     match = re.search("not affected|vulnerable|mitigation", text, re.IGNORECASE)
     if not match:
         return None

@@ -1,5 +1,5 @@
-"""What lies behind the verdict on a metric, for figures: its samples, its runs by unit, and how far
-the sides are apart at every quantile. The verdict rests on none of it."""
+"""The data behind the verdict on a metric, for figures: its samples, its runs by unit, and the
+ratio of the sides at every quantile. No verdict rests on it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class SideFigures:
 
 @dataclass(frozen=True)
 class Shift:
-    """How far apart the sides are at one quantile: NEW/BASE, found as the ratio of medians is. The
-    interval is of this one quantile."""
+    """The ratio of the sides at one quantile: NEW/BASE, computed like the ratio of medians. The
+    interval is for this quantile alone."""
 
     share: float
     ratio: float
@@ -64,8 +64,7 @@ class CellFigures:
 def cell_figures(
     cell: Cell, base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules
 ) -> CellFigures | None:
-    """Reads every sample. None where nothing is to be compared; SessionError where samples are
-    missing."""
+    """Reads every sample. None if there is nothing to compare. SessionError if samples are missing."""
     if cell.refused or not base.runs or not new.runs:
         return None
     return CellFigures(
@@ -91,7 +90,7 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
 
 
 def _counted_values(runs: Sequence[Run], scale: float) -> CountedValues:
-    """In ticks of the common length, where some boots' were calibrated to be of another."""
+    """In ticks of one length, because some boots may have been calibrated differently."""
     by_scale: dict[float, list[Run]] = {}
     for run in runs:
         own = run.source.scale / scale

@@ -12,14 +12,15 @@ from klat.compare.sources import Run, Source
 from klat.record.session import STATUSES, USABLE, Row, parse_pairs
 from klat.record.wakeups import STRAY
 
-# Not among the options that a row records as params, for what was asked for may not be obtained.
+# The policy is not among the options in a row's params: the policy obtained may differ from the one
+# asked for.
 _POLICY = "policy"
 
 
 def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
-    """The settings of sessions that may be pooled, sorted by program and params. A setting has the
-    runs of one set of params, one placement, one policy, one choice of CPUs, and one build, woken in
-    one way: those that compare takes together."""
+    """The settings of sessions that may be pooled, sorted by program and params. The runs of a
+    setting have the same params, placement, policy, CPUs and build, and their sleepers were woken
+    in one way. compare takes such runs together."""
     settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
     for source in sources:
@@ -47,8 +48,8 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
 
 
 def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunConditions:
-    """The conditions of counted runs that fit a run which does not count. It may have failed before
-    it had all of its conditions."""
+    """The conditions of counted runs that match a run that does not count. That run may have failed
+    before it had all of its conditions."""
     near = [
         other
         for other in counted
@@ -92,7 +93,8 @@ def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None
 
 
 def _usual_state(group: Sequence[tuple[RunConditions, Setting]]) -> str | None:
-    """The state of all runs but strays. It is not shown, because another label may have no other."""
+    """The state of all runs except a few strays. It is not shown, because another label may have no
+    other state."""
     runs = Counter({held.woken: 0 for held, _ in group})
     for held, setting in group:
         runs[held.woken] += setting.usable_runs

@@ -1,6 +1,5 @@
-"""How a metric went over the sessions of one label: where it changed, and whether it drifts.
-
-`History` holds all that a report prints."""
+"""A metric over the sessions of one label: where it changed, and whether it drifted. `History`
+holds all that a report prints."""
 
 from __future__ import annotations
 
@@ -49,8 +48,8 @@ class HistoryBoot:
 
 @dataclass(frozen=True)
 class BootPoint:
-    """What one boot gave: `value` is the geometric mean over its runs, `low` and `high` the least
-    and largest of them."""
+    """One boot: `value` is the geometric mean over its runs, `low` and `high` are the smallest and
+    the largest run."""
 
     boot: int  # in History.boots
     value: float
@@ -60,8 +59,8 @@ class BootPoint:
 
 @dataclass(frozen=True)
 class Step:
-    """A change before point `at`: geometric means of the points before it, back to the change
-    before, and after it, up to the next."""
+    """A change before point `at`. `before` and `after` are geometric means of the points between
+    this change and its neighbours."""
 
     at: int
     p: float
@@ -77,8 +76,8 @@ class Step:
 
 @dataclass(frozen=True)
 class HistorySeries:
-    """One metric of one setting. `overall` is the last level over the first one: of the segments
-    where it changed, of the line where it drifts; None where neither."""
+    """One metric of one setting. `overall` is the last level over the first one: of the steps if it
+    changed, of the line if it drifts, else None."""
 
     key: Key
     unit: str
@@ -93,9 +92,9 @@ class HistorySeries:
 
 @dataclass(frozen=True)
 class History:
-    """`level` is what each of the two tests of a series is held to, alpha over all of them;
-    `needed` boots are the fewest that can tell, `beside` of the present number on either side of a
-    change."""
+    """`level` is the alpha of each of the two tests of a series, so that alpha holds over all of
+    them. `needed` is the smallest number of boots that can show a change. A change needs `beside`
+    boots on either side."""
 
     label: str
     boots: tuple[HistoryBoot, ...]
@@ -109,7 +108,7 @@ class History:
 
     @property
     def telling(self) -> bool:
-        """Whether anything could be told of any series."""
+        """Whether any series has enough boots for a statement."""
         return any(s.shape not in (TrendKind.TOO_FEW, TrendKind.NO_FIGURE) for s in self.series)
 
 
@@ -133,7 +132,7 @@ def history(side: Dataset, options: HistoryOptions) -> History:
     if not parts:
         why = "; ".join(unmeasurable) or "no run measured anything"
         raise KlatError(f"{side.name}: {why}, so there is no history")
-    # Of each series both a change and a drift are looked for.
+    # Each series is tested for a change and for a drift.
     level = options.alpha / (2 * len(parts))
     return History(
         label=side.name,
@@ -150,8 +149,8 @@ def history(side: Dataset, options: HistoryOptions) -> History:
 
 @dataclass(frozen=True)
 class _Part:
-    """Runs that may be in one series: but for their kernels, compare takes them for one side.
-    `apart` says what keeps them apart from others of the same key."""
+    """Runs that may be in one series: compare would accept them as one side, except for their
+    kernels. `apart` names the conditions that separate them from other runs of the same key."""
 
     key: Key
     cell: CellRuns

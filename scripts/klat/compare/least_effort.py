@@ -45,14 +45,16 @@ class Effort:
 
 @dataclass(frozen=True)
 class Metric:
-    """One estimand of a metric in a pilot, with variances of its logs; None where the pilot does not
-    show them.
+    """One estimand of a metric in a pilot, with the variances of its logs; None if the pilot does
+    not show them.
 
-    Of boots, `run` is between the runs of a boot and `unit` between boots. Of blocks, `run` is that
-    of a run of A plus that of a run of B, and `unit` that of B - A between blocks. `unit` is without
-    what the runs contribute (Kalibera and Jones's T^2; a negative estimate counts as 0), and
-    `unit_bound` is its upper limit. `alone` is what this metric needs by itself. `resolution` is how
-    much of a change, as a log, the counter's granularity can hide.
+    For boots, `run` is the variance between the runs of a boot and `unit` the variance between
+    boots. For blocks, `run` is the variance of a run of A plus that of a run of B, and `unit` the
+    variance of B - A between blocks.
+
+    `unit` does not contain the runs' contribution (it is Kalibera and Jones's T^2; a negative
+    estimate counts as 0). `unit_bound` is its upper limit. `alone` is what this metric needs by
+    itself. `resolution` is how much of a change, as a log, the counter's granularity can hide.
     """
 
     key: Key
@@ -97,7 +99,7 @@ def efforts(
     tests: int,
     cost: UnitCost,
 ) -> dict[str, Effort | None]:
-    """By name: to find the change (`effort`), and to show that nothing has changed (`same`). The
+    """Efforts by name: `effort` finds the change, `same` shows that nothing has changed. The
     `cautious` ones use the bounds of the variances."""
     held = (metrics, target, tests, cost)
     return {

@@ -154,9 +154,9 @@ def matched(
 ) -> list[tuple[Key, Key]]:
     """Pair the keys of the two sides, in BASE's order.
 
-    Equal keys are paired first. Then keys are compared with less and less of them, in the order of
-    `_likenesses`. Two keys are paired if each is the only one left that fits the other. Pairs that
-    differ in more than declared options and their placement are refused later.
+    Equal keys are paired first. Then smaller and smaller parts of the keys are compared, in the
+    order of `_likenesses`. Two keys are paired if each is the only one left that fits the other.
+    Pairs that differ in more than declared options and their placement are refused later.
     """
     known = set(new)
     pairs = {key: key for key in base if key in known}

@@ -1,5 +1,5 @@
-"""What the runs of one cell say: an estimand by unit, the precision of single runs, and the samples
-above a threshold."""
+"""The figures of the runs of one cell: an estimand by unit, the precision of single runs, and the
+samples above a threshold."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
 def observe_values(
     cell: CellRuns, units: Units, value_of: Callable[[Run], float | None], quantised: bool
 ) -> Observed:
-    """The same of any figure of a run. With `quantised` it is a sample, with its granularity."""
+    """The same for any figure of a run. With `quantised` the figure is a sample, with its
+    granularity."""
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
@@ -85,8 +86,9 @@ def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Within:
-    """How precise a quantile of one run is. Medians over `runs`: the number of samples, the number of
-    independent samples that are as precise, and the ends of the interval over the quantile."""
+    """How precise a quantile of one run is, as medians over `runs`: the number of samples, the
+    number of independent samples with the same precision, and the ends of the interval over the
+    quantile."""
 
     runs: int
     samples: float

@@ -1,5 +1,5 @@
-"""From a pilot: how much runs and boots vary, and how many of each find a given change in the least
-time."""
+"""Reads from a pilot how much runs and boots vary, and computes how many of each find a given
+change in the least time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from klat.compare.least_effort import (
 )
 from klat.compare.verdicts import spread
 
-# Boot-to-boot variation for which boots are told where a pilot of one boot cannot tell it.
+# Variations between boots for which a pilot of one boot lists the number of boots.
 ASSUMED = (0.002, 0.005, 0.01, 0.02)
 # Why nothing is planned for a metric.
 ONE_BOOT = "one boot"
@@ -35,10 +35,10 @@ ONE_BOOT = "one boot"
 
 @dataclass(frozen=True)
 class Pilot:
-    """`effort` is to find the change, for all metrics together, and `same` to show that all are the
-    same where nothing has changed, which is exit status 0; None with a margin of 0. The `cautious`
-    ones are these at the bound. `assumed` gives `effort` for boot-to-boot variations that a pilot of
-    one boot cannot tell."""
+    """`effort` finds the change in all metrics together. `same` shows that all are the same if
+    nothing has changed (exit status 0); it is None with a margin of 0. The `cautious` ones use the
+    bound of the variances. `assumed` has an `effort` for each assumed variation between boots, if
+    the pilot is one boot."""
 
     label: str
     target: Target
@@ -62,7 +62,7 @@ class Pilot:
 
     @property
     def planned(self) -> list[Metric]:
-        """Those that a number of boots is told for, if only for assumed variations."""
+        """The metrics for which a number of boots is computed, if only for assumed variations."""
         return [m for m in self.metrics if not m.reason or (m.reason == ONE_BOOT and self.assumed)]
 
 
@@ -110,7 +110,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
 
 
 def _require_one_pool(side: Dataset) -> None:
-    """What boots of several kinds vary by is not what boots of one kernel vary by."""
+    """Boots of several kinds vary more than boots of one kernel."""
     found = side.pools()
     if len(found) > 1:
         kinds = " | ".join(pool.apart_text for pool in found)
@@ -121,8 +121,8 @@ def _require_one_pool(side: Dataset) -> None:
 
 
 def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
-    """Of each metric the runs that are in a figure together, the most there are, and sentences on
-    the others."""
+    """For each metric, the largest group of runs that may be in one figure; and sentences on the
+    other runs."""
     kept: dict[Key, CellRuns] = {}
     left_out: dict[str, None] = {}  # once for all metrics of a program
     for key, cell in cells.items():
@@ -182,7 +182,7 @@ def _metric(
     found = spread(observed_runs)
     if found.run is None or found.unit is None:
         return replace(blank, runs=0, reason=f"no run has its {estimand.name}")
-    # The other kernel's figures have steps of their own, taken to be as large.
+    # The other kernel's counter steps are assumed to be as large.
     known = replace(
         blank, units=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
     )
@@ -193,7 +193,7 @@ def _metric(
         return replace(known, run=run, reason=ONE_BOOT if run is not None else "one run")
     limit = bound(observed, found.units)
     if run is None:
-        # One run in each boot: what varies is told apart no further.
+        # With one run in each boot, the variation of runs and of boots cannot be separated.
         return replace(known, run=0.0, unit=observed, unit_bound=limit)
     own = found.unit.own or 0.0
     runs_share = observed - own

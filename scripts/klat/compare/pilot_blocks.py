@@ -1,5 +1,5 @@
-"""From a pilot of two settings that took turns in one boot: how much runs and blocks vary, and how
-many of each find a given change in the least time."""
+"""Reads from a pilot of two settings that alternated in one boot how much runs and blocks vary, and
+computes how many of each find a given change in the least time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TurnsPilot:
 
     @property
     def planned(self) -> list[Metric]:
-        """Those that a number of blocks is told for."""
+        """The metrics for which a number of blocks is computed."""
         return [metric for metric in self.metrics if not metric.reason]
 
 
@@ -129,7 +129,7 @@ def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:
 def _left_out(
     a: Dataset, b: Dataset, held: Sequence[tuple[Key, Key]], target: Target
 ) -> Iterator[str]:
-    """What one setting has and the other has not."""
+    """Metrics that only one of the settings has."""
     for number, side in enumerate((a, b)):
         there = {pair[number] for pair in held}
         for key in side.cells:
@@ -142,9 +142,9 @@ def _left_out(
 
 
 def _costs(a: Dataset, b: Dataset) -> tuple[dict[tuple[str, str, str], float], float]:
-    """Seconds of a run of A by benchmark, params and placement, from its start to the next one's of
-    either side; and what the first of a turn waits beyond that. Medians, for a session may have been
-    interrupted."""
+    """Seconds of a run of A by benchmark, params and placement, from its start to the start of the
+    next run of either setting; and the additional wait of the first run of a turn. Medians, because
+    a session may have been interrupted."""
     starts = sorted(
         (row.start_ns, number, (row.benchmark, row.params, row.placement))
         for number, side in enumerate((a, b))

@@ -1,4 +1,4 @@
-"""Figures that were published of the same events, as the programs themselves tell them."""
+"""Published figures of the same events, as the programs list them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Published:
     """One row of a program's table: of another machine, so context and no target."""
 
     metric: str
-    params: str  # what the run has to have had, name=value;…
+    params: str  # the options that the run must have: name=value;…
     value: float
     unit: str
     about: str
 
     @property
     def nanoseconds(self) -> float | None:
-        """None for cycles, whose machine's frequency nobody told."""
+        """None for cycles: the frequency of that machine is unknown."""
         return self.value if self.unit == "ns" else None
 
     def stands_beside(self, metric: str, params: Mapping[str, str]) -> bool:
@@ -41,7 +41,7 @@ class Published:
 
 @cache
 def published(benchmark: str) -> tuple[Published, ...]:
-    """Nothing where the program is not here, which sessions are read without."""
+    """Empty if the program is not on this machine. A session can be read without its programs."""
     path = programs.find(benchmark)
     if path is None:
         return ()

@@ -35,7 +35,7 @@ def between(
             why = "a side is emulated without counting instructions, so it has no valid times"
             found.append(Condition("mode", "mode", "emulated", "emulated", why))
     if units.subject == "setting" and units.took_turns:
-        # One setting each: several experiments of the same labels may have had others.
+        # One setting each: other experiments of the same labels may have had other settings.
         mixed = {c.key for values in sides for c in disagreements(values, values)}
         found = [c for c in found if c.family not in SETTINGS or c.key in mixed]
     if words := words_under_test(*sides):
@@ -50,14 +50,15 @@ def split(found: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions,
 
 
 def _follows(condition: Condition, words: Words) -> bool:
-    """Whether it is one of the words that only one side's kernel got, or can be an effect of them."""
+    """Whether it is one of the words that only one side's kernel got, or can be an effect of these
+    words."""
     given = {word.partition("=")[0].replace("-", "_") for side in words for word in side.split()}
     name = condition.key.removeprefix("cmdline.")
     return condition.family in UNDER_TEST or (condition.family == "cmdline" and name in given)
 
 
 def differences(base: Dataset, new: Dataset) -> list[Difference]:
-    """Everything that differs, refused or not."""
+    """All differences, refused or not."""
     one, two = base.sessions[0], new.sessions[0]
     found = recorded_differences(one.info, two.info)
     held = [source.values for source in (base.sources[0], new.sources[0])]

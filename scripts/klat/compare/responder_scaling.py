@@ -1,4 +1,5 @@
-"""How a TLB shootdown scales with its responders: T(k), and the slope with its interval."""
+"""How the time of a TLB shootdown grows with its responders: T(k), and the slope with its interval.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from klat.compare.sweeps import RESPONDERS, Quantity, SweepPoint, values_of
 from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
 
 BENCHMARK, SWEPT = RESPONDERS
-# Follow from the number of responders, so they differ along a sweep without being another one.
+# These follow from the number of responders, so they may differ along a sweep.
 _FOLLOWING = ("cpus",)
 
 
@@ -33,9 +34,8 @@ class Shootdown:
 
 
 def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
-    """Every sweep over responders: settings that differ in nothing else, with at least two
-    counts, or one that is not alone for lack of trying (a sweep whose other counts have no
-    usable run)."""
+    """Every sweep over responders. The settings of a sweep differ in nothing else. A sweep has at
+    least two counts, or one count if the runs of the other counts are unusable."""
     groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in settings:
         count = setting.params.get(SWEPT, "")
@@ -52,9 +52,9 @@ def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
 
 
 def _on_one_choice_of_cpus(settings: Sequence[Setting]) -> list[dict[int, Setting]]:
-    """The settings by their number of responders: all as one where no number was measured on two
-    choices of CPUs, else one for each choice. Without responders there is one CPU, for any of them.
-    """
+    """The settings by their number of responders: together if each number was measured on one
+    choice of CPUs, else separately for each choice. A setting without responders has one CPU and
+    belongs to any choice."""
     counts = [int(setting.params[SWEPT]) for setting in settings]
     if len(set(counts)) == len(counts):
         return [dict(zip(counts, settings))]
@@ -69,7 +69,7 @@ def _on_one_choice_of_cpus(settings: Sequence[Setting]) -> list[dict[int, Settin
 
 
 def _metrics(counts: dict[int, Setting]) -> list[str]:
-    """The initiator's: what is measured with no responder too, else what was measured first."""
+    """The initiator's metric: the one that is measured without responders too, else the first one."""
     names = list(counts[min(counts)].measurements)
     return names if min(counts) == 0 else names[:1]
 

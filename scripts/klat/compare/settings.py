@@ -95,7 +95,7 @@ class Setting:
     reasons: list[tuple[str, str]] = field(default_factory=list)  # status, one reason of a run
     floors: list[int] = field(default_factory=list)
     measurements: dict[str, Measurement] = field(default_factory=dict)
-    # Of runs that count although the mode gives no number: the evidence is their result.
+    # The evidence of runs that count although the mode gives no number: their only result.
     evidence: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -109,7 +109,7 @@ class Setting:
         return floors[(len(floors) - 1) // 2] if floors else None
 
     def unmeasurable(self) -> list[str]:
-        """Metrics that have no number because of the mode."""
+        """Metrics that have no number in this mode."""
         return [name for name, m in self.measurements.items() if m.unmeasurable]
 
     def evidence_ranges(self) -> list[tuple[str, int, int]]:

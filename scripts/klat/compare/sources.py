@@ -115,7 +115,7 @@ class Source:
 
     @cached_property
     def step(self) -> float:
-        """How much the counter's granularity may round a sample, in the unit of figures."""
+        """How much the counter's granularity can round a sample, in the unit of figures."""
         return self.session.quantum * self.scale if self.session.unit == "ticks" else 0.0
 
 

@@ -27,11 +27,11 @@ from klat.compare.settings import Setting, common_params
 from klat.compare.sources import Run
 from klat.stats.descriptive import Values, mean_interval
 
-# The program and the option of which responder_scaling.py makes a table of its own.
+# The program and the option that responder_scaling.py reports in a table of its own.
 RESPONDERS = ("tlbflush", "responders")
-# May follow from the swept option: more responders take more CPUs.
+# These may follow from the swept option: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")
-# What was obtained or planted is not an axis.
+# Conditions that were obtained, and planted faults, are not an axis.
 _NO_CHOICE = (*OBTAINED, "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
@@ -47,7 +47,7 @@ class Quantity:
 
     @property
     def name(self) -> str:
-        """Without the unit that the record's name holds: figures are shown in others."""
+        """Without the unit in the recorded name: reports show another unit."""
         return shown(self.recorded) if self.is_count else self.recorded
 
     @property
@@ -102,7 +102,7 @@ class SweepLine:
         return next((point for point in self.points if point.x == x), None)
 
     def interval(self, point: SweepPoint) -> tuple[float, float] | None:
-        """95 %, within one boot only: runs of several boots are not independent."""
+        """95 %, only within one boot: runs of several boots are not independent."""
         return mean_interval(point.runs) if self.label.boots == 1 else None
 
 
@@ -116,10 +116,10 @@ class Sweep:
     quantity: Quantity | None  # None where each line is a time of its own
     by: tuple[str, ...]
     params: dict[str, str]  # that the lines share
-    own: dict[str, str]  # shared by the lines, but not by the benchmark's other settings
+    own: dict[str, str]  # shared by the lines, but not by all settings of the benchmark
     lines: list[SweepLine]
     choices: tuple[str, ...] = ()  # the words, if values are words: x is the index
-    beside: tuple[Published, ...] = ()  # published for what all choices share
+    beside: tuple[Published, ...] = ()  # figures published for the params that all choices share
 
     def text(self, x: float) -> str:
         """A value of the option."""
@@ -153,7 +153,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Settings that differ in the option and in what follows from it."""
+    """Settings that differ in the option and in the params that follow from it."""
 
     option: str
     params: dict[str, str]
@@ -300,7 +300,7 @@ def _named(option: str, value: str) -> str:
 def _beside(
     known: Sequence[Published], option: str, shared: dict[str, str], quantities: Iterable[Quantity]
 ) -> tuple[Published, ...]:
-    """Figures published for what all the choices share, without naming one of them."""
+    """Figures published for the params that all choices share, without one of the choices."""
     times = [quantity.recorded for quantity in quantities if quantity.is_time]
     return tuple(
         p

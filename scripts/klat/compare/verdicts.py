@@ -18,7 +18,7 @@ from klat.stats.descriptive import lag1_autocorrelation
 
 Interval = tuple[float, float]
 
-# Why more boots do not settle a verdict, and what does.
+# Why more boots do not settle a verdict, and what settles it.
 GRANULAR = (
     "the counter's granularity is coarse compared with the margin, and more boots or runs do not help:"
     " judge the mean (--quantile mean), or time several operations at once where the program can"
@@ -51,7 +51,7 @@ class Rules:
     margin: float = 0.02
     alpha: float = 0.05
     correction: str = "holm"
-    power: float = 0.8  # chance with which `settle` would settle a verdict
+    power: float = 0.8  # the chance with which the numbers in `settle` would settle a verdict
 
     @property
     def log_margin(self) -> float:
@@ -113,12 +113,11 @@ class Settle:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is known of one estimand, NEW over BASE. `verdict` is None where nothing was tested.
-
-    `p` tests a ratio within the margin; `p_adjusted` is `p` after the correction over the family.
-    `p_same` tests a ratio beyond the margin. It needs no correction: "all are the same" is wrong only
-    where one of them is wrong. The interval has level 1 - alpha for this one ratio.
-    """
+    """What is known of one estimand, NEW over BASE. `verdict` is None if nothing was tested. `p`
+    tests that the ratio is within the margin; `p_adjusted` is `p` after the correction over the
+    family. `p_same` tests that the ratio is beyond the margin. It needs no correction: the
+    statement "all are the same" is wrong only if one of its parts is wrong. The interval has level
+    1 - alpha for this one ratio."""
 
     base: Spread
     new: Spread
@@ -217,7 +216,7 @@ def _tested(
     noun: str,
     rules: Rules,
 ) -> Judgement:
-    """With its p, unless so few units line up by chance too often."""
+    """With p, unless so few units line up by chance too often."""
     in_pairs = draft.method is Method.PAIRED
     units = len(means[0]), len(means[1])
     if enough_units.by_arrangement(*units, in_pairs) > rules.alpha:

@@ -27,15 +27,15 @@ class WakeupPart:
 
 
 def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
-    """The runs of both sides by how their sleepers were woken, and sentences on what is not compared
-    like with like.
+    """The runs of both sides by how their sleepers were woken, and sentences on runs that are not
+    compared with runs of the same state.
 
-    Each state that is frequent on both sides makes a pair. If the share of a state differs between the
-    sides beyond chance, with units as observations, all runs make one more pair, the last. A kernel
-    that wakes in the slow way more often is slower, although each way takes as long as before.
-    Otherwise a state that is frequent on one side only has no partner and stays open. If no state is
-    frequent on both sides, the most frequent states of the sides are compared: then the kernel, or the
-    setting, changed the way.
+    Each state that is frequent on both sides makes a pair. If the share of a state differs between
+    the sides beyond chance, with units as observations, all runs make one more pair, the last. A
+    kernel that wakes in the slow way more often is slower, although each way takes as long as
+    before. Otherwise a state that is frequent on one side only has no partner and stays open. If no
+    state is frequent on both sides, the most frequent states of the sides are compared: then the
+    kernel, or the setting, changed the way.
     """
     if not (base.units and new.units):
         return [WakeupPart("", base, new)], []
@@ -109,7 +109,7 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
 
 
 def _none(other: str, state: str) -> CellRuns:
-    """Of the side that was never in the state."""
+    """The empty cell of the side that was never in the state."""
     return CellRuns(reasons=Counter([f"sleepers were woken {_way(state)} in {other} alone"]))
 
 

@@ -36,7 +36,7 @@ _READY = b"klat-lab: ready"
 _RUN = b"klat-lab: run "
 _SAYS = re.compile(r"^klat-lab: (?!run |ready)(.*)$", re.MULTILINE)
 _DEATH = re.compile(r"^(?:\[ *[\d.]+\] ?)?(Kernel panic .*|BUG: .*|Oops: .*)$", re.MULTILINE)
-_RUN_BYTES = 65536  # of a run's rows, and the disk's share of the environment
+_RUN_BYTES = 65536  # for a run's rows, and the disk's share of the environment
 _DISK_BYTES = 16 << 20
 _SERIES = 8  # metrics a program may have
 _CONSOLE_LINES = 8
@@ -145,7 +145,7 @@ class Booting:
         return self._guest.seconds
 
     def conclude(self) -> tuple[Delivery | None, BootFailure | None]:
-        """What the guest delivered, and why this is no valid record."""
+        """What the guest delivered, and the reason if it is not a valid record."""
         status = self._guest.status()
         self.end()
         self._read_console()

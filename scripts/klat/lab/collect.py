@@ -1,5 +1,5 @@
-"""Makes a session from what a guest delivered: checks that it is complete, and adds what only the host
-knows."""
+"""Makes a session from the results of a guest: checks that they are complete, and adds what only
+the host knows."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def keep_failed(
     evidence: Evidence,
     failure: BootFailure,
 ) -> Path:
-    """A directory below FAILED with what is left of the boot. It is no session. Its run.json holds the reason.
-    Results that cannot be unpacked are kept as a tar."""
+    """A directory below FAILED with the results of the boot. It is not a session. Its run.json
+    holds the reason. Results that cannot be unpacked are kept as a tar."""
     parent = output / boot.label / FAILED
     draft = _draft(parent)
     try:

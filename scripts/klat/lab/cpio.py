@@ -17,7 +17,7 @@ _ALIGNED = 512
 
 @dataclass(frozen=True)
 class Entry:
-    """`data` is a link's target where `mode` says that it is one; `device` is (major, minor)."""
+    """`data` is the target if `mode` is that of a link. `device` is (major, minor)."""
 
     name: str  # without a leading slash
     mode: int
@@ -42,7 +42,7 @@ def character_device(name: str, major: int, minor: int) -> Entry:
 
 
 def archive(entries: Iterable[Entry]) -> bytes:
-    """With every directory that the entries lie in, each name once, directories first."""
+    """The entries and all their parent directories, each name once, directories first."""
     found: dict[str, Entry] = {}
     for entry in entries:
         parts = entry.name.split("/")
@@ -61,7 +61,8 @@ def _write(written: bytearray, entry: Entry, inode: int) -> None:
     name = entry.name.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     major, minor = entry.device
-    # inode, mode, uid, gid, links, time, size, device of the file, device it is, name's size, check
+    # inode, mode, uid, gid, links, time, size, device of the file, device number, size of the name,
+    # check
     fields = (inode, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, major, minor, len(name), 0)
     written += _MAGIC + b"".join(b"%08x" % field for field in fields) + name
     written += b"\0" * (-len(written) % 4)

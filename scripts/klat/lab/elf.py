@@ -1,7 +1,5 @@
-"""Reads ELF files for x86-64: unpacked kernels, kernel modules and programs (elf(5)).
-
-ValueError says why a file is none.
-"""
+"""Reads ELF files for x86-64: unpacked kernels, kernel modules and programs (elf(5)). ValueError if
+a file is not an ELF file for x86-64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An experiment: which kernels are booted how often, in which order, with which programs. run.json of every
-session holds all of it, so that any session is enough to complete the experiment."""
+"""An experiment: its kernels, the number and order of boots, and the programs. run.json of every
+session holds all of it, so any session is enough to complete the experiment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klat.record.plan_csv import PlannedRun
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
 IDLE = "none"
-FAILED = ".failed"  # the directory of a label with the boots that gave no session
+FAILED = ".failed"  # the directory of a label with the failed boots
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Experiment:
     boots: int
     runs: int
     seed: int
-    clock: str  # of the first guest; those of the others are each a second later
+    clock: str  # of the first guest; each later guest shows one second more
     time_limit_s: int
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
 

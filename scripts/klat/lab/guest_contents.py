@@ -21,7 +21,7 @@ _NETWORK = "tun"
 
 
 class Contents:
-    """`say` prints what a user should know of a kernel."""
+    """`say` prints notes on a kernel for the user."""
 
     def __init__(self, archive: Archive, say: Callable[[str], None]) -> None:
         self._archive, self._say = archive, say
@@ -88,8 +88,8 @@ class Contents:
         )
 
     def _virtio(self, kernel: Kernel) -> list[str]:
-        """The modules of the disk with the results. A user's kernel may do without: it was built
-        without virtio, or its modules came without a list of what is built in."""
+        """The modules for the disk with the results. A user's kernel may have none: it was built
+        without virtio, or its modules came without a list of built-in ones."""
         assert kernel.tree
         known = [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
         for name in _VIRTIO:

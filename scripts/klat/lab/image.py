@@ -47,7 +47,7 @@ class Image:
 
 
 def inspect(path: Path) -> Image:
-    """KlatError says what the file is instead of a kernel for x86-64."""
+    """KlatError says what the file is, if it is not a kernel for x86-64."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise KlatError(f"{path}: is no regular file")  # and may never end

@@ -58,7 +58,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Offered:
-    """A kernel that Debian has: by what name, and how new."""
+    """A kernel in Debian's archive: its name and its version."""
 
     name: str  # 6.1, 6.1-rt
     release: str
@@ -99,7 +99,8 @@ def _archive_name(text: str) -> str:
 
 
 def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
-    """The kernel, and its options by name. A path may hold commas and equals signs, but not `,NAME=`."""
+    """The kernel, and its options by name. A path may hold commas and equals signs, but not
+    `,NAME=`."""
     before, append, words = rest.partition(",append=")
     kernel, *parts = re.split(r",([a-z_]+)=", before)
     options = dict(zip(parts[::2], parts[1::2]))
@@ -177,7 +178,7 @@ def _from_file(spec: Spec) -> Kernel:
 
 
 def _config_beside(path: Path, release: str) -> bytes | None:
-    """The configuration, where the image lies in the tree that it was built in or in /boot."""
+    """The configuration, if the image lies in its build tree or in /boot."""
     candidates = [path.parent / f"config-{release}"]
     parents = path.resolve().parents
     if len(parents) > 3 and path.resolve().parent.name == "boot":

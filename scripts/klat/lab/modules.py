@@ -50,7 +50,7 @@ def read(path: Path) -> Module:
 
 
 class Tree:
-    """The modules below a directory: lib/modules/RELEASE, or what holds that."""
+    """The modules below a directory: lib/modules/RELEASE, or one of its parents."""
 
     def __init__(self, directory: Path, release: str) -> None:
         if not directory.is_dir():
@@ -90,7 +90,8 @@ class Tree:
         return self.has(name) or normal(name) in self._built_in
 
     def closure(self, wanted: Iterable[str]) -> list[Module]:
-        """The modules and their dependencies, each after its own. Leaves out what is built into the kernel."""
+        """The modules with their dependencies, each after the modules that it needs. Leaves out
+        modules that are built into the kernel."""
         found: dict[str, Module] = {}
         for name in wanted:
             self._add(normal(name), (), found)

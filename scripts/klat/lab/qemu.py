@@ -20,8 +20,8 @@ from klat.lab.boot_failures import EmulatorFailed
 PROGRAM = "qemu-system-x86_64"
 MODES = ("kvm", "counted", "emulated")
 _PR_SET_PDEATHSIG = 1
-# Without x2APIC, which the emulator learnt in 9.0, an APIC's number has eight bits, and one of them
-# all set means every CPU.
+# Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits
+# set means every CPU.
 _XAPIC_CPUS = 255
 _X2APIC_SINCE = (9, 0)
 
@@ -46,7 +46,7 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a guest's figures depend on, besides its kernel and its seed."""
+    """All that a guest's figures depend on, besides its kernel and its seed."""
 
     emulator: Emulator
     mode: str
@@ -58,8 +58,8 @@ class Machine:
         return "host,migratable=off" if self.mode == "kvm" else "max"
 
     def describe(self, host: str) -> str:
-        """What has to agree between two sessions; `host` names this machine, which matters where the
-        guest runs on its CPUs."""
+        """The values that must agree between two sessions. `host` names this machine; it matters if
+        the guest runs on this machine's CPUs."""
         words = [f"qemu {self.emulator.text}", self.mode, f"cpu {self.cpu_model}", str(self.shape)]
         return "; ".join(words + ([host] if self.mode == "kvm" else []))
 
@@ -84,7 +84,7 @@ def find() -> Emulator:
 
 
 def check(machine: Machine) -> None:
-    """KlatError where this QEMU cannot make the machine, or its figures would mean nothing."""
+    """KlatError if this QEMU cannot make the machine, or its figures would have no meaning."""
     shape, emulator = machine.shape, machine.emulator
     if machine.mode == "counted" and shape.cpus > 1:
         raise KlatError(
@@ -130,14 +130,14 @@ def command_line(machine: Machine, append: str) -> str:
         "cryptomgr.notests",
     ]
     if machine.mode != "kvm":
-        # The TSC is the host's, or counts instructions, and is as reliable as can be. Any other
-        # clock of an emulator takes the lock that all its devices share.
+        # The TSC is the host's, or counts instructions, so it is reliable. Any other clock of an
+        # emulator takes the lock that all its devices share.
         words += ["tsc=reliable", "no_timer_check"]
     if machine.mode == "counted":
         words += ["klat.mode=counted"]
     elif machine.mode == "emulated":
-        # The others are brought up by /init: until the kernel is past its start they would tick,
-        # which takes all the time of a small host.
+        # /init brings up the other CPUs. During the kernel's start they would only tick, and that
+        # takes all the time of a small host.
         words += ["maxcpus=1"]
     return " ".join([*words, append]).strip()
 
@@ -190,7 +190,7 @@ def _nodes(shape: GuestSize) -> list[str]:
 
 
 class Guest:
-    """QEMU at work. It ends with klat, however that ends."""
+    """A running QEMU. It ends when klat ends, in any way."""
 
     def __init__(self, words: Sequence[str], stderr: Path, file_bytes: int) -> None:
         """SIGXFSZ kills QEMU when a file that it writes would exceed `file_bytes`."""

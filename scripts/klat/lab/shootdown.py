@@ -1,4 +1,4 @@
-"""Shows that a TLB shootdown interrupts all CPUs of an emulated machine with many."""
+"""Shows that a TLB shootdown interrupts all CPUs of an emulated machine with many CPUs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
 
 
 def parameter_set(cpus: int, iterations: int) -> tuple[str, tuple[str, ...]]:
-    """At no real-time priority: throttling counts the time that an emulated CPU was not run. The
-    initiator on CPU 0, which has the kernel's own threads: one that runs where a responder was
-    keeps the shootdown from it."""
+    """No real-time priority: throttling would count the time in which an emulated CPU did not run.
+    The initiator is on CPU 0 with the kernel's threads, because a thread that preempts a responder
+    makes the responder miss a shootdown."""
     words = (f"--responders={cpus - 1}", f"--iterations={iterations}", f"--warmup={_WARMUP}")
     return PROGRAM, (*words, "--policy=other", f"--cpus={_listed(range(cpus))}")
 
 
 def command_line(cpus: int) -> str:
-    """For the kernel. No ticks on the responders' CPUs: those of 80 would take all the time of a
-    small host, and be shootdowns to a responder's eyes. No balancing of pages among nodes, which
-    has shootdowns of its own, and no compaction ahead of need, whose thread wakes on any CPU of
-    its node."""
+    """For the kernel. No ticks on the responders' CPUs: 80 ticking CPUs would take all the time of
+    a small host, and a responder would take a tick for a shootdown. No NUMA balancing, because it
+    makes shootdowns of its own. No proactive compaction, because its thread wakes on any CPU of its
+    node."""
     return (
         f"nohz_full={_listed(range(1, cpus))} numa_balancing=disable"
         " sysctl.vm.compaction_proactiveness=0"
@@ -43,7 +43,7 @@ def _listed(cpus: range) -> str:
 
 
 def report(session: Path) -> bool:
-    """Print the evidence of a session. Whether every responder was reached."""
+    """Print the evidence of a session. Returns whether every responder was reached."""
     with delivered():
         return _report(session)
 

@@ -20,7 +20,7 @@ _ONE_CPU: dict[str, dict[str, str]] = {
     # PREEMPT_RT does not deliver the signal of the default to a spinner.
     "timer": {"method": "nanosleep"},
 }
-# What a program calls the mode of a guest.
+# The name of a guest's mode in the programs.
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
 _SKIPPED = 4
 _CHECK_SECONDS = 10

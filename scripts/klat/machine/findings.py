@@ -14,8 +14,8 @@ class Severity(Enum):
     """In order of harm. Only the first makes `klat doctor` end with status 1."""
 
     SPOILS = "spoils"  # figures are wrong, or a program cannot run
-    DISTORTS = "distorts"  # figures are those of this setting as much as of the kernel
-    NOTE = "note"  # know it when reading or comparing
+    DISTORTS = "distorts"  # figures depend on this setting as much as on the kernel
+    NOTE = "note"  # worth knowing when figures are read or compared
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def to_json(findings: Sequence[Finding]) -> str:
 
 
 def to_text(findings: Sequence[Finding], width: int = 80, colour: bool = False) -> str:
-    """For people, at most `width` columns."""
+    """As text, at most `width` columns wide."""
     tints = {Severity.SPOILS: "31", Severity.DISTORTS: "33", Severity.NOTE: "36"}
     indent = " " * 10
     lines = []

@@ -1,7 +1,7 @@
 """Checks of the CPUs, their clocks and counters, and the hypervisor below them.
 
-Emulation, hypervisor, time-stamp counter and clock source are read from what only x86 shows. On another
-architecture these checks find nothing.
+Emulation, hypervisor, time-stamp counter and clock source are read from files and flags of x86. On
+another architecture these checks find nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klat.machine.findings import Finding, Severity
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
-# A CPU that takes longer to wake than this is seen in every cross-CPU figure.
+# A CPU that takes longer to wake affects every cross-CPU figure.
 _DEEP_IDLE_US = 10
 _STEAL_SPOILS = 0.02  # of all CPU time
 

@@ -63,7 +63,7 @@ class MachineState:
     idle_states: tuple[IdleState, ...]  # enabled ones, of any CPU
     smt: bool
     turbo: str  # the file that switches it off; empty if it is off
-    throttled: int  # how often a CPU has slowed down to cool, since boot
+    throttled: int  # thermal throttling events since boot
     huge_pages: str  # always, madvise or never
     numa_balancing: bool
     watchdog_s: float  # period of the soft-lockup watchdog on each CPU; 0 if it is off
@@ -71,8 +71,8 @@ class MachineState:
     swap_total_kib: int
     swap_used_kib: int
     irqbalance: bool
-    tracer: str  # in use; "nop" or empty for none
-    config: frozenset[str]  # options of the kernel that are y, where its configuration can be read
+    tracer: str  # the tracer in use; "nop" or empty for none
+    config: frozenset[str]  # kernel options that are y, if the configuration can be read
     mitigations: tuple[str, ...]  # vulnerabilities that this kernel works around
 
 
@@ -271,7 +271,7 @@ def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) ->
 def gather(
     root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> MachineState:
-    """Read it all. The use of CPU time is measured for `seconds`."""
+    """Read everything. Measures the use of CPU time for `seconds`."""
     cpu = root / "sys/devices/system/cpu"
     kernel = root / "proc/sys/kernel"
     flags, model = _cpuinfo(root)

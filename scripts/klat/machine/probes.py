@@ -1,7 +1,7 @@
 """Probes what the kernel grants to this user, here and now.
 
-To be root proves nothing: a container, RT_GROUP_SCHED or a security module may still refuse. A probe that
-would change this process runs in a child.
+Root may still be refused: by a container, RT_GROUP_SCHED or a security module. A probe that would
+change this process runs in a child.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPUN_CPUS = 4
 
 @dataclass(frozen=True)
 class Gap:
-    """A CPU that stopped executing a spinning process."""
+    """A CPU on which a spinning process stood still."""
 
     cpu: int
     count: int
@@ -36,7 +36,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class ProbeResults:
-    """A text is the kernel's reason to refuse, or empty if it granted."""
+    """A text is the kernel's reason to refuse; it is empty if the kernel granted the request."""
 
     realtime: str
     memory_lock: str
@@ -101,7 +101,7 @@ def _namespace() -> str:
     try:
         _call("unshare", _CLONE_NEWNET)
     except PermissionError:
-        # The unprivileged way, where the kernel allows users to make user namespaces.
+        # As an ordinary user, if the kernel allows users to make user namespaces.
         _call("unshare", _CLONE_NEWUSER | _CLONE_NEWNET)
     return ""
 
@@ -115,7 +115,7 @@ def _opens(path: str, flags: int) -> str:
 
 
 def _results_directory(path: Path) -> tuple[str, int | None]:
-    """Why sessions cannot be written below `path`, and how much space is there."""
+    """The reason why sessions cannot be written below `path`, and the free space there."""
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -145,7 +145,8 @@ def _longest_gaps(cpu: int) -> str:
 
 
 def find_gaps(cpus: Sequence[int]) -> tuple[Gap, ...]:
-    """Spin for a tenth of a second on each of the first few CPUs: when did the process not run?"""
+    """Spin for a tenth of a second on each of the first few CPUs, and note when the process did not
+    run."""
     gaps = []
     for cpu in cpus[:_SPUN_CPUS]:
         words = _in_child(lambda cpu=cpu: _longest_gaps(cpu)).split()  # type: ignore[misc]

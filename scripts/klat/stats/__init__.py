@@ -1,2 +1,2 @@
-"""What follows from runs and boots: estimates, intervals, tests, power. Pure functions over arrays;
-no files, no printing. Every formula names where it comes from."""
+"""Estimates, intervals, tests and power from runs and boots. Pure functions over arrays: no files,
+no printing. Every formula names its source."""

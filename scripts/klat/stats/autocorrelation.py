@@ -30,10 +30,13 @@ class RunQuantile:
 
 
 def correlation_time(series: npt.NDArray[np.float64]) -> float:
-    """By how much the variance of the series' mean exceeds that of as many independent values, at
-    least 1: 1 + 2 (sum of the autocorrelations), up to where sums of neighbouring ones are no more
-    positive and falling (the initial monotone sequence of Geyer, "Practical Markov chain Monte
-    Carlo", Statistical Science 7, 1992)."""
+    """By how much the variance of the series' mean exceeds the variance of a mean of as many
+    independent values, at least 1.
+
+    It is 1 + 2 (sum of the autocorrelations). The sum ends where the sums of neighbouring
+    autocorrelations are no longer positive and falling (the initial monotone sequence of Geyer,
+    "Practical Markov chain Monte Carlo", Statistical Science 7, 1992).
+    """
     n = len(series)
     centred = series - series.mean()
     if n < 4 or not float(np.abs(centred).max()) > 1e-12:
@@ -73,8 +76,8 @@ def quantile_of(
     q: Fraction,
     confidence: float = 0.95,
 ) -> RunQuantile | None:
-    """The same for n samples that need not be in memory: `stretch` holds the first `STRETCH` of them, and
-    `ranked` returns the samples at given places of all in ascending order."""
+    """The same for n samples that need not be in memory. `stretch` holds the first `STRETCH`
+    samples. `ranked` returns the samples at given ranks, in ascending order."""
     if not n or not supports(n, q):
         return None
     (value,) = ranked([rank(n, q) - 1])

@@ -1,11 +1,12 @@
 """Where a series of independent values changes, and whether it drifts. Pure functions.
 
 Changes are found by E-divisive (Matteson and James, "A Nonparametric Approach for Multiple Change
-Point Analysis of Multivariate Data", J. American Statistical Association 109, 2014), with the energy
-distance of exponent 1 and segments of two values at least: the best of all splits is taken while a
-permutation within segments says that none as good comes about by chance. Drift is found by Kendall's
-tau over time (Mann, Econometrica 13, 1945), and its slope is Theil and Sen's (Sen, J. American
-Statistical Association 63, 1968).
+Point Analysis of Multivariate Data", J. American Statistical Association 109, 2014), with the
+energy distance of exponent 1 and segments of at least two values. It takes the best of all splits,
+and repeats this as long as permutations within segments show that chance gives no split as good.
+
+Drift is found by Kendall's tau over time (Mann, Econometrica 13, 1945). Its slope is Theil and
+Sen's (Sen, J. American Statistical Association 63, 1968).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
 
-_LEAST = 2  # values of a segment: fewer have no distance within
+_LEAST = 2  # values of a segment: with fewer there is no distance within the segment
 _BATCH = 1 << 21  # numbers held at a time
 _MOST_DRAWN = 19_999
 
@@ -34,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Drift:
-    """`slope` per step with its interval of 95 %; `p` of none."""
+    """`slope` per step with its interval of 95 %. `p` tests that there is no drift."""
 
     p: float
     slope: float
@@ -43,8 +44,8 @@ class Drift:
 
 
 def needed(level: float) -> int:
-    """The fewest values of which a permutation can say anything at that level: the halves of n
-    values change places in n over n/2 ways, and either may come first."""
+    """The smallest number of values for which a permutation can be significant at that level. The
+    halves of n values can be exchanged in n over n/2 ways, and either half may come first."""
     n = 2 * _LEAST
     while 2 / math.comb(n, n // 2) > level:
         n += 1
@@ -52,8 +53,8 @@ def needed(level: float) -> int:
 
 
 def needed_beside(n: int, level: float) -> int:
-    """How many of n values have to be on the shorter side of a change for it to be found. At most n/2, if
-    `needed(level)` is at most n."""
+    """How many of n values must be on the shorter side of a change, so that the change can be
+    found. At most n/2, if `needed(level)` is at most n."""
     side = _LEAST
     while side < n // 2 and 2 / math.comb(n, side) > level:
         side += 1
@@ -61,8 +62,8 @@ def needed_beside(n: int, level: float) -> int:
 
 
 def changes(values: Sequence[float], level: float, seed: int) -> list[Change]:
-    """In order. Where the values within each segment come in any order alike, the chance of one
-    change too many is at most `level`."""
+    """The changes in order. If the order of the values within each segment has no effect, the
+    chance of one change too many is at most `level`."""
     if len(values) < needed(level):
         return []
     series = np.array(values, dtype=np.float64)
@@ -91,8 +92,8 @@ def _best(segment: Values) -> tuple[float, int]:
 
 
 def _statistics(rows: Values) -> Values:
-    """Matteson and James's Q of each split of each row: m n / (m + n) times the energy distance
-    between the m values before it and the n after."""
+    """Matteson and James's Q for each split of each row: m n / (m + n) times the energy distance
+    between the m values before the split and the n values after it."""
     count = rows.shape[1]
     distance = np.triu(np.abs(rows[:, :, None] - rows[:, None, :]))
     within_left = np.cumsum(distance.sum(axis=1), axis=1)  # pairs among the first i + 1
@@ -109,7 +110,7 @@ def _statistics(rows: Values) -> Values:
 def _as_good(
     segments: Sequence[Values], observed: float, drawn: int, random: np.random.Generator
 ) -> int:
-    """Of `drawn` permutations within the segments, those with a split as good somewhere."""
+    """Of `drawn` permutations within the segments, how many have a split that is at least as good."""
     best = np.full(drawn, -np.inf)
     for segment in segments:
         batch = max(1, _BATCH // len(segment) ** 2)
@@ -135,7 +136,7 @@ def drift(values: Sequence[float]) -> Drift | None:
 
 def is_line(values: Sequence[float], starts: Sequence[int]) -> bool:
     """Whether a straight line fits the values better than steps at `starts` do, by Schwarz's
-    criterion (Annals of Statistics 6, 1978); a step has two parameters, its place and its height.
+    criterion (Annals of Statistics 6, 1978). A step has two parameters, its place and its height.
     """
     series = np.array(values, dtype=np.float64)
     n = len(series)

@@ -1,8 +1,8 @@
-"""Pure functions over arrays: no files, no printing.
+"""Statistics of samples and runs. Pure functions over arrays: no files, no printing.
 
 The statistics of a record's row are integer arithmetic, so that they can be compared digit for
-digit (docs/record.md, Exactness). Everything inferred from them is floating point. The unit of
-inference is the run within a boot: samples of one run are never independent facts.
+digit (docs/record.md, Exactness). Inferred figures are floating point. The unit of inference is the
+run within a boot: samples of one run are not independent.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def quantiles(samples: Samples, qs: Sequence[Fraction]) -> list[int | None]:
 
 
 def _sum(values: Samples) -> int:
-    """Exact sum of uint64, which numpy would let wrap. Good for up to 2^32 values."""
+    """Exact sum of uint64, which numpy would let wrap. For up to 2^32 values."""
     high = int(np.sum(values >> _HALF, dtype=np.uint64))
     low = int(np.sum(values & _LOW_HALF, dtype=np.uint64))
     return (high << 32) + low
 
 
 def _sum_of_squares(values: Samples) -> int:
-    """Exact, by (2^32 h + l)^2 = 2^64 h^2 + 2^33 hl + l^2, of which no product leaves 64 bits."""
+    """Exact, by (2^32 h + l)^2 = 2^64 h^2 + 2^33 hl + l^2. No product exceeds 64 bits."""
     high, low = values >> _HALF, values & _LOW_HALF
     squares = _sum(low * low)
     if high.any():
@@ -86,7 +86,8 @@ def thousandths(value: int) -> Decimal:
 
 
 def exact_row(samples: Samples) -> ExactRow:
-    """What the record's row must say of these samples. At least one sample, at most 2^32."""
+    """The statistics that the record's row must have for these samples. At least one sample, at
+    most 2^32."""
     n = len(samples)
     total, squares = exact_sums(samples)
     spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
@@ -110,7 +111,7 @@ def lag1_autocorrelation(values: Values) -> float:
         return 0.0
     centred = values - values.mean()
     variance = float(centred @ centred)
-    # A constant whose mean was rounded leaves a residue that means nothing.
+    # A constant whose mean was rounded leaves a residue without meaning.
     if variance <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2:
         return 0.0
     return float(centred[:-1] @ centred[1:]) / variance
@@ -162,8 +163,7 @@ def mean_interval(values: Values, confidence: float = 0.95) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class LinearFit:
-    """y = intercept + slope x by least squares. The interval is None where the data can't give
-    one."""
+    """y = intercept + slope x by least squares. The interval is None if the data cannot give one."""
 
     slope: float
     intercept: float
@@ -182,12 +182,12 @@ def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:
 
 
 def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | None:
-    """Least squares, each pair an independent unit. None with fewer than two distinct x.
+    """Least squares, with each pair as an independent unit. None with fewer than two distinct x.
 
     The interval is Student's t with n - 2 degrees of freedom over the HC3 standard error (MacKinnon
-    and White, J. Econometrics 1985), because what costs more also varies more: the variance of a
-    shootdown grows with the responders, and the textbook error assumes that it doesn't. None where
-    a single point decides the slope (its leverage is 1) or n < 3.
+    and White, J. Econometrics 1985). The textbook error assumes that all points vary alike, but the
+    variance of a shootdown grows with the responders. None if a single point decides the slope (its
+    leverage is 1), or n < 3.
     """
     from scipy.special import stdtrit
 

@@ -8,26 +8,28 @@ from collections.abc import Iterator, Sequence
 
 from klat.stats.hierarchy import mean
 
-# Of normal noise with a deviation of 0.7 steps or more so many values lie outside of the two fullest
-# steps beside each other, and what rounding does to their mean is below 0.0001 of a step.
+# Of normal noise with a deviation of 0.7 steps or more, this share of values lies outside the two
+# fullest neighbouring steps. Rounding then changes the mean by less than 0.0001 of a step.
 _SCATTERED = 0.2
-# Steps without a value between those that one noise spreads.
+# The most empty steps between values that one noise spreads.
 _GAP = 3
 
 
 def hidden(values: Sequence[float], step: float) -> float:
-    """How far, as a log, steps of that size may have rounded all the values together. Noise that
-    carries values across steps makes their mean resolve more than a step. A run that strayed from the
-    others does not, nor do two states with nothing between them."""
+    """How far, as a log, steps of this size may have rounded all the values together.
+
+    Noise that carries values across steps makes their mean resolve more than a step. One stray run
+    does not, nor do two states with a gap between them.
+    """
     if not values or not step:
         return 0.0
     rounded = _stuck_share(values, step) * step / 2 / mean(values)
-    return -math.log1p(-min(0.5, rounded))  # downwards, where a step is longer
+    return -math.log1p(-min(0.5, rounded))  # downwards, because a step is relatively larger there
 
 
 def _stuck_share(values: Sequence[float], step: float) -> float:
-    """The share of values that lie together and that no noise spreads over the steps there. One by
-    itself is spread, unless it is all there is."""
+    """The share of values in groups that no noise spreads over several steps. A single value counts
+    as spread, unless it is the only group."""
     low = min(values)
     places = sorted(round((value - low) / step) for value in values)
     if len(places) == 1:

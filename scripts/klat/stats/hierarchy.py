@@ -1,7 +1,7 @@
-"""Measurements nested in levels: samples in runs, runs in boots, boots of a kernel.
+"""Measurements in levels: samples in runs, runs in boots, boots of a kernel.
 
-A *tree* of depth 1 is a sequence of numbers, one of depth k a sequence of trees of depth k - 1. For
-a kernel: a list of boots, each the list of its runs' logs. Branches may differ in size.
+A *tree* of depth 1 is a sequence of numbers. A tree of depth k is a sequence of trees of depth k -
+1. For a kernel: a list of boots, each the list of its runs' logs. Branches may differ in size.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ Tree = Sequence[Any]
 
 @dataclass(frozen=True)
 class Level:
-    """One level, the lowest first. Variances are None where no branch has two members.
-
-    `observed` is S^2, the variance of the means of this level's members around the mean of their
-    branch; `own` is T^2, what of it is due to this level alone. An estimate of T^2 may be negative:
-    the level then adds nothing that could be seen.
-    """
+    """One level. Variances are None if no branch has two members. `observed` is S^2: the variance
+    of the means of this level's members around the mean of their branch. `own` is T^2: the part of
+    S^2 that this level alone adds. An estimate of T^2 may be negative; then the level adds nothing
+    that can be seen."""
 
     members: int
     freedom: int
@@ -34,12 +32,12 @@ class _Sums:
     squares: float = 0.0
     freedom: int = 0
     members: int = 0
-    # How often T^2 of each lower level is in `squares`.
+    # The factor of each lower level's T^2 in `squares`.
     lower: list[float] | None = None
 
 
 def branch_means(tree: Tree) -> list[float]:
-    """Of each branch of the highest level, the mean of the means below it."""
+    """The mean of each branch of the highest level: the mean of the means below it."""
     return [_mean(branch) for branch in tree]
 
 
@@ -50,13 +48,13 @@ def _mean(tree: Any) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Equal values have exactly that mean, which a rounded sum would not give."""
+    """Equal values have exactly this mean, but a rounded sum would differ."""
     first = values[0]
     return first + math.fsum(value - first for value in values) / len(values)
 
 
 def variance(values: Sequence[float]) -> float:
-    """With n - 1; exactly 0 for equal values. At least two values."""
+    """The variance with n - 1; exactly 0 for equal values. At least two values."""
     centre = mean(values)
     return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
@@ -64,11 +62,11 @@ def variance(values: Sequence[float]) -> float:
 def variance_components(tree: Tree, depth: int) -> list[Level]:
     """S^2 and T^2 of each level, the lowest first.
 
-    Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), section 6:
-    T_1^2 = S_1^2 and T_i^2 = S_i^2 - S_{i-1}^2 / r_{i-1}. Where branches differ in size the same
-    unweighted means are used, and what is taken off is the expectation of what the lower levels
-    contribute to them (Searle, Casella and McCulloch, Variance Components, 1992, section 3.6, gives
-    the principle); with equal sizes both are the same number, and both are unbiased.
+    Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), section 6: T_1^2 =
+    S_1^2 and T_i^2 = S_i^2 - S_{i-1}^2 / r_{i-1}. If branches differ in size, the same unweighted
+    means are used, and the expected contribution of the lower levels is subtracted (the principle
+    is in Searle, Casella and McCulloch, Variance Components, 1992, section 3.6). With equal sizes
+    both give the same number. Both are unbiased.
     """
     sums = [_Sums(lower=[0.0] * level) for level in range(depth)]
     _descend(tree, depth, sums)
@@ -90,7 +88,7 @@ def variance_components(tree: Tree, depth: int) -> list[Level]:
 
 
 def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[float]]:
-    """The mean of the tree, and how much each lower level's T^2 is in the variance of that mean."""
+    """The mean of the tree, and the factor of each lower level's T^2 in the variance of that mean."""
     if depth == 1:
         means = [float(value) for value in tree]
         inside = [[] for _ in means]  # type: list[list[float]]

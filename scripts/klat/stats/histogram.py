@@ -1,5 +1,5 @@
-"""A distribution as its distinct values and how often each is there: exact, and of a size that grows with the range of
-the values in steps of the counter, and hardly with their number."""
+"""A distribution as its distinct values with their counts. It is exact. Its size grows with the
+range of the values in steps of the counter, and hardly with their number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from klat.stats.descriptive import Samples, Values, rank, supports
 
 Counts = npt.NDArray[np.int64]
 
-# Values within so many of the smallest are counted in a table, as nearly all are; the others are sorted.
+# Nearly all values lie within this distance of the smallest and are counted in a table. The others
+# are sorted.
 _TABLE = 1 << 21
-# Parts shorter than this are counted together, for the table is gone through each time.
+# Parts shorter than this are counted together, because each count reads the whole table.
 _TOGETHER = 1 << 18
 
 
@@ -30,7 +31,7 @@ class CountedValues:
 
     @staticmethod
     def of(parts: Iterable[Samples]) -> CountedValues:
-        """Of all samples of the parts, of which few are held at a time."""
+        """The histogram of all samples of the parts. Only a few parts are in memory at a time."""
         table = np.zeros(0, dtype=np.int64)
         reach = 0
         first = np.uint64(0)
@@ -53,7 +54,7 @@ class CountedValues:
 
     @staticmethod
     def joined(parts: Sequence[CountedValues]) -> CountedValues:
-        """Of all that these are of."""
+        """The histogram of all samples of several histograms."""
         if len(parts) == 1:
             return parts[0]
         values = np.concatenate([part.values for part in parts])
@@ -73,7 +74,7 @@ class CountedValues:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def take(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values at these places, from 0, of all in ascending order."""
+        """The values at these ranks, from 0, in ascending order."""
         found: npt.NDArray[Any] = self.values[np.searchsorted(self.ends, places, side="right")]
         return found
 
@@ -81,23 +82,23 @@ class CountedValues:
         return float(self.take(np.array([place]))[0])
 
     def sample(self, q: Fraction) -> int | None:
-        """The quantile of whole numbers, however large, as in runs.csv: one of the values, and None
-        where there are too few for it."""
+        """The quantile of whole numbers of any size, as in runs.csv: one of the values; None if
+        there are too few."""
         n = len(self)
         return int(self.take(np.array([rank(n, q) - 1]))[0]) if supports(n, q) else None
 
     def quantile(self, q: Fraction) -> float | None:
-        """As in runs.csv: one of the values, and None where there are too few for it."""
+        """As in runs.csv: one of the values; None if there are too few."""
         n = len(self)
         return self.at(rank(n, q) - 1) if supports(n, q) else None
 
     def below(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """How many are less than each of these."""
+        """How many values are less than each of these."""
         places = np.searchsorted(self.values, np.asarray(values, dtype=self.values.dtype))
         return np.asarray(np.r_[0, self.ends][places], dtype=np.int64)
 
     def up_to(self, value: float) -> int:
-        """How many are no more than this one."""
+        """How many values are at most this."""
         place = int(np.searchsorted(self.values, value, side="right"))
         return int(self.ends[place - 1]) if place else 0
 
@@ -108,7 +109,7 @@ class CountedValues:
         return self.total() / len(self)
 
     def deviation(self) -> float:
-        """Of the whole, as of a population."""
+        """The variance of the whole, as of a population."""
         centred: Values = self.values.astype(np.float64) - self.mean()
         return float(np.sqrt(np.sum(centred**2 * self.counts) / len(self)))
 

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 
 from klat.stats.hierarchy import mean, variance
 
-# Logs of equal numbers may differ by so much.
+# Logs of equal numbers may differ by this much.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """Of two means. `error` is its standard error with `freedom` degrees of freedom; 0 where all
-    values are equal on each side, and then every statement below is exact.
-
-    `resolution` bounds what the granularity of the measuring device may add to or hide of the
-    difference, in every unit alike, so that no number of units averages it away. It widens the
-    interval and is held against every claim.
-    """
+    """The difference of two means. `error` is its standard error with `freedom` degrees of freedom.
+    The error is 0 if all values are equal on each side; then every statement below is exact.
+    `resolution` bounds how much the counter's granularity may add to the difference or hide of it.
+    It is the same in every unit, so no number of units averages it away. It widens the interval,
+    and every claim is tested against it."""
 
     value: float
     error: float
@@ -51,7 +49,7 @@ class MeanDifference:
         return self._tail(abs(self.value) + self.resolution - margin)
 
     def _tail(self, distance: float) -> float:
-        """Of Student's t at distance / error."""
+        """The tail of Student's t at distance / error."""
         from scipy.special import stdtr
 
         if not self.error:
@@ -77,7 +75,7 @@ def combined(
     square = square_a + square_b
     if not square:
         return MeanDifference(b - a, 0.0, freedom_a + freedom_b, resolution)
-    # In shares of the sum, whose squares do not vanish however small the variances are.
+    # As shares of the sum: their squares do not underflow, however small the variances are.
     freedom = 1 / ((square_a / square) ** 2 / freedom_a + (square_b / square) ** 2 / freedom_b)
     return MeanDifference(b - a, math.sqrt(square), freedom, resolution)
 
@@ -94,8 +92,8 @@ def paired(differences: Sequence[float], resolution: float = 0.0) -> MeanDiffere
 def from_intervals(
     a: float, interval_a: tuple[float, float], b: float, interval_b: tuple[float, float]
 ) -> tuple[float, float]:
-    """An interval for b - a from one for each: the method of variance estimates recovery (Zou and
-    Donner, Statistics in Medicine 27, 2008)."""
+    """An interval for b - a from the intervals of a and b: the method of variance estimates
+    recovery (Zou and Donner, Statistics in Medicine 27, 2008)."""
     low = math.hypot(b - interval_b[0], interval_a[1] - a)
     high = math.hypot(interval_b[1] - b, a - interval_a[0])
     return b - a - low, b - a + high

@@ -1,4 +1,4 @@
-"""Many tests at once: p values adjusted so that each may be held against alpha itself."""
+"""Many tests at once: p values adjusted so that each can be compared with alpha itself."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Tests whether a sample's place in its run affects its length.
 
-The event does not depend on the number of samples before it. So if a run's samples were drawn
-in another order, no place would stand out: each of n places holds the longest sample with
-probability 1/n, and the rank of the first is as likely to be any as any other. Where a place stands
-out over the runs of a session, something besides the event happens there: work of the benchmark itself, or
-a start that the warm-up does not cover.
+The event does not depend on the number of samples before it. So the order of a run's samples should
+not matter: each of n places holds the longest sample with probability 1/n, and every rank of the
+first sample is equally likely. If a place stands out over the runs of a session, something besides
+the event happens there: work of the benchmark itself, or a start that the warm-up does not cover.
 
 All levels are exact or conservative for samples of any distribution, with ties, and for runs of
 different lengths.
@@ -19,23 +18,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# A false alarm in a million metrics of a session. One place that always holds the longest of 500
-# samples is found from four runs on.
+# The chance of a false alarm is one in a million metrics of a session. A place that always holds
+# the longest of 500 samples is found from four runs on.
 LEVEL = 1e-6
-# What a place has to add to its run's median, on average over the runs. A kernel that refills a cache
-# of objects for every 16th packet does so at the same places in every run: 1.2 % of a sample in the
-# lab, exactly there each time, and a part of the event.
+# The least effect of a place, as a share of its run's median, on average over the runs. Example: a
+# kernel refills a cache of objects for every 16th packet, at the same places in every run. That is
+# 1.2 % of a sample in the lab, and a part of the event.
 LEAST_EFFECT = 0.02
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the order of one run's samples shows. Places count from 0."""
+    """The order of one run's samples. Places count from 0."""
 
     n: int
     longest: tuple[int, ...]  # the places of the longest sample: more than one where several tie
-    # How many samples, itself among them, are at least, and at most, as long as the first and as
-    # the last.
+    # How many samples are at least, and at most, as long as the first and as the last. Each counts
+    # itself.
     first: tuple[int, int]
     last: tuple[int, int]
     # The longest, the first and the last sample over the median.
@@ -45,8 +44,8 @@ class Order:
 
     @staticmethod
     def of(samples: npt.NDArray[np.uint64], series: int = 1) -> Order:
-        """Of a run's samples, at least one. Where they are several series, one after the other, a
-        place holds the longest of those that the iteration took."""
+        """For at least one sample. With several series, one after the other, the value of a place
+        is the longest sample of its iteration."""
         each = samples.reshape(series, -1).max(axis=0)
         median = max(1.0, float(np.median(each)))
         return Order(
@@ -66,9 +65,9 @@ def _rank(samples: npt.NDArray[np.uint64], sample: np.uint64) -> tuple[int, int]
 
 @dataclass(frozen=True)
 class Standout:
-    """A place that stands out: it holds the longest sample in `runs` of `of` runs, by chance in
-    `expected`; or, where `typical` is given, its sample is among the longest, or shortest, that
-    share of its run in half of the runs."""
+    """A place that stands out. It holds the longest sample in `runs` of `of` runs, where chance
+    gives `expected`. Or, if `typical` is given, its sample is among that share of the longest, or
+    shortest, samples of its run in half of the runs."""
 
     place: int  # from 0; from -1 backwards where runs differ in length
     runs: int
@@ -79,10 +78,13 @@ class Standout:
 
 
 def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
-    """The places that stand out, the plainest first: at most one that holds the longest sample, the
-    first and the last. `level` is the probability that there is any by chance, half of it for the
-    longest sample at whatever place, and an eighth for each direction of the first and the last. A
-    place whose effect is below LEAST_EFFECT is left out."""
+    """The places that stand out, the clearest first: at most one that holds the longest sample, the
+    first and the last.
+
+    `level` is the probability of any false one. Half of it is for the longest sample at any place,
+    and an eighth for each direction of the first and the last. A place whose effect is below
+    LEAST_EFFECT is left out.
+    """
     several = [order for order in orders if order.n > 1]
     if len(several) < 2:
         return []
@@ -104,9 +106,10 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
 def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
     """The place that holds the longest sample too often, if there is one.
 
-    That of run r is at a given place with probability m_r / n_r, where m_r samples tie: how many
-    runs it is in follows the Poisson binomial distribution. By Bonferroni over the places, which
-    are counted from both ends where runs differ in length."""
+    In run r, a given place holds it with probability m_r / n_r, where m_r samples tie. So the
+    number of runs in which it does follows the Poisson binomial distribution. Bonferroni's
+    correction is over the places. If runs differ in length, places are counted from both ends.
+    """
     orders = sorted(orders, key=lambda order: -order.n)  # those long enough for a place come first
     lengths = np.array([order.n for order in orders])
     counts = Counter(place for order in orders for place in order.longest)
@@ -131,15 +134,18 @@ def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
 
 
 def _effect(orders: Sequence[Order], place: int) -> float:
-    """What the place adds to its run's median where it holds the longest sample, over all runs."""
+    """How much longer the place's sample is than its run's median where it is the longest sample,
+    as a mean over all runs."""
     added = (o.longest_ratio - 1 for o in orders if place % o.n in o.longest)
     return sum(added) / len(orders)
 
 
 def _at_least(chances: npt.NDArray[np.float64], count: int) -> float:
     """The probability that at least `count` of independent events happen. A sum of positive terms,
-    so that small ones are as exact as large ones."""
-    distribution = np.zeros(count + 1)  # of how many happened, the last for all from there on
+    so small results are as exact as large ones."""
+    distribution = np.zeros(
+        count + 1
+    )  # by the number of events that happened; the last is for all larger numbers
     distribution[0] = 1.0
     for chance in chances:
         stays = distribution * (1 - chance)

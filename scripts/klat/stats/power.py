@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from klat.stats.enough_units import by_states
 
-# More boots a side are not practical.
+# More boots a side are impractical.
 MOST_UNITS = 1_000
 MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
 class Design:
-    """`units` on each side, with variances of their means; `pairs` where each has its partner and
-    `variance_a` is that of the pairs' differences. `resolution` is held against every claim,
-    whatever the number of units: see klat.stats.means.Difference."""
+    """`units` on each side, with the variances of their means. `pairs` if each unit has a partner;
+    `variance_a` is then the variance of the pairs' differences. Every claim is tested against
+    `resolution`, whatever the number of units: see klat.stats.means.Difference."""
 
     units: int
     variance_a: float
@@ -29,9 +29,9 @@ class Design:
         return math.sqrt((self.variance_a + self.variance_b) / self.units)
 
     def freedom(self) -> float:
-        """Of the two sides, Welch's as it is estimated on average from so few units, which is less
-        than that of the true variances: squares of estimated variances are 1 + 2 / (units - 1) times
-        the true ones."""
+        """Welch's degrees of freedom, as estimated on average from so few units. They are fewer
+        than with the true variances: the square of an estimated variance is on average 1 + 2 /
+        (units - 1) times the true one."""
         if self.pairs:
             return self.units - 1
         total = self.variance_a + self.variance_b
@@ -62,8 +62,8 @@ def power_of_change(design: Design, effect: float, margin: float, alpha: float) 
 
 
 def critical_t(freedom: float, reach: float, alpha: float) -> float:
-    """How many errors beyond a margin of `reach` errors have a p of alpha: between Student's two-sided
-    value, at reach 0, and his one-sided one."""
+    """How many errors beyond a margin of `reach` errors give a p of alpha. It is between Student's
+    two-sided value, at reach 0, and the one-sided one."""
     from scipy.special import stdtr, stdtrit
 
     low, high = (float(stdtrit(freedom, 1 - share)) for share in (alpha, alpha / 2))
@@ -90,8 +90,8 @@ def power_of_equivalence(design: Design, effect: float, margin: float, alpha: fl
 
 
 def smallest(likely: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The smallest count from low to high that is likely enough, where more never is less so; None
-    where even the highest is not."""
+    """The smallest count from low to high that is likely enough, if a larger count is never less
+    likely. None if `high` is not likely enough."""
     if not likely(high):
         return None
     reach = low

@@ -1,4 +1,4 @@
-"""How often something happens that happens rarely."""
+"""The probability of a rare event."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Interval = tuple[float, float]
 
 
 def clopper_pearson(x: float, n: float, confidence: float) -> Interval:
-    """Of x in n independent trials: covers at least as often as it says (Clopper and Pearson,
-    Biometrika 26, 1934). x and n need not be whole numbers."""
+    """The interval for x in n independent trials. It covers at least as often as stated (Clopper
+    and Pearson, Biometrika 26, 1934). x and n need not be whole numbers."""
     from scipy.special import betaincinv
 
     tail = (1 - confidence) / 2
@@ -22,12 +22,12 @@ def clopper_pearson(x: float, n: float, confidence: float) -> Interval:
 
 
 def clustered(counts: Sequence[int], sizes: Sequence[int], confidence: float) -> Interval:
-    """Of sum(counts) in sum(sizes) trials that came in clusters, whose members are alike.
+    """The interval for sum(counts) in sum(sizes) trials that came in clusters of similar members.
 
-    Clopper and Pearson's interval over the effective number of trials, which is that of independent
-    ones with the variance seen between clusters (Korn and Graubard, Survey Methodology 24, 1998).
-    Never over more trials than there are. One cluster, and counts of none or all, have no variance
-    to see: there the trials stand for themselves.
+    Clopper and Pearson's interval over the effective number of trials: as many independent trials
+    as would have the variance seen between clusters (Korn and Graubard, Survey Methodology 24,
+    1998), and never more than there are. With one cluster, or counts of none or all, no variance
+    can be seen. The trials then count as independent.
     """
     from scipy.special import stdtrit
 
@@ -50,9 +50,9 @@ def clustered(counts: Sequence[int], sizes: Sequence[int], confidence: float) ->
 
 
 def fisher(x: int, n: int, y: int, m: int) -> float:
-    """Two-sided p of x in n and y in m independent trials being of one chance: of all ways to deal
-    x + y among both, those that are no likelier than this one (Fisher, Statistical Methods for
-    Research Workers, 1934, section 21.02)."""
+    """Two-sided p that x in n and y in m independent trials have the same probability. It is the
+    share of all ways to deal x + y among both that are no likelier than this one (Fisher,
+    Statistical Methods for Research Workers, 1934, section 21.02)."""
     every = x + y
     ways = {k: math.comb(n, k) * math.comb(m, every - k) for k in range(min(n, every) + 1)}
     return sum(way for way in ways.values() if way <= ways[x]) / math.comb(n + m, every)

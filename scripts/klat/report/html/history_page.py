@@ -1,4 +1,4 @@
-"""A history as a page of HTML. Computes nothing: all is of klat.compare.label_history."""
+"""A history as a page of HTML. Computes nothing: klat.compare.label_history has all figures."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def require() -> Any:
-    """The templates. KlatError where what makes pages is missing, so that it is said before any
+    """The templates. KlatError if a package for pages is missing: the user learns it before any
     sample is read."""
     try:
         import jinja2
@@ -43,7 +43,7 @@ def require() -> Any:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as a page holds it: its SVG, which gnuplot has escaped, and what stands beside."""
+    """A figure in a page: its SVG, which gnuplot has escaped, and the text beside it."""
 
     svg: Any  # Markup
     title: str
@@ -65,6 +65,6 @@ def render(environment: Any, name: str, **values: Any) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """The whole page or nothing: what was there stays until all is written."""
+    """Write the whole page or nothing: the old file stays until the new one is complete."""
     with files.output(path) as out:
         out.write(text.encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""The figures of a page: small, for a phone's width has to hold them."""
+"""The figures of a page. They are small, to fit the width of a phone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from klat.compare.verdicts import Rules
 WIDTH, _LEFT, _RIGHT, _TOP = 440, 62, 428, 10
 _BELOW = 52  # tics and the name of the axis
 _TICS = 5
-# The colour of the margin, which a page replaces as it does the others.
+# The colour of the margin. A page replaces it, as it replaces the others.
 BAND = "#E8E4D8"
 _SEPARATOR = "(4,4)"
 _SIDES = ((BLUE, CIRCLE, DASHES[0]), (VERMILLION, SQUARE, DASHES[1]))
@@ -144,7 +144,7 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     middle = np.array([100 * (s.ratio - 1) for s in shifts])
     with_interval = [s for s in shifts if s.interval]
     ends = [-100 * rules.margin, 100 * rules.margin, *middle.tolist()]
-    # An interval that dwarfs what it is about is cut off at the edge.
+    # An interval much larger than the ratios is cut off at the edge.
     reach = 4 * max(abs(end) for end in ends)
     for s in with_interval:
         assert s.interval
@@ -203,7 +203,8 @@ def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
 
 
 def _units(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> Captioned | None:
-    """What the verdict rests on: a point for each boot or block, pairs above each other."""
+    """The figures behind the verdict: a point for each boot or block; the points of a pair are
+    above each other."""
     sides = [found.base.units, found.new.units]
     if not all(sides):
         return None

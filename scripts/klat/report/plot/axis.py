@@ -21,7 +21,7 @@ class Axis:
     unit: str
 
     def scale(self, label: Dataset) -> float:
-        """What a value of the label is multiplied by."""
+        """The factor for values of the label."""
         return 1e3 / label.khz if label.khz else 1.0
 
     def figure_title(self, name: str, is_time: bool) -> str:
@@ -45,7 +45,7 @@ class Axis:
 
 
 def common_axis(labels: Sequence[Dataset]) -> Axis:
-    """The axis all the labels can share. KlatError, naming two that can't."""
+    """The axis that all the labels share. KlatError names two labels that cannot share one."""
     units = [("us" if label.khz else label.unit) for label in labels]
     for label, unit in zip(labels, units):
         if unit != units[0]:
@@ -89,7 +89,8 @@ def _multiples(low: float, high: float, most: int, steps: Sequence[float]) -> st
 
 
 def logarithmic_tics(low: float, high: float, most: int = 9) -> str:
-    """Decades, with what goes between where there are few; fewer where `most` is less than 9."""
+    """Decades, with tics between them where there are few decades. Fewer tics if `most` is less
+    than 9."""
     decades = math.log10(high / low)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     narrow = most < 9

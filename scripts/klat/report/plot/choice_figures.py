@@ -1,4 +1,4 @@
-"""What was measured with each choice of an option: points beside their names, with intervals."""
+"""Figures for each choice of an option: points beside their names, with intervals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
 def _plot(
     figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], shown: Sequence[float], axis: Axis
 ) -> tuple[list[str], float]:
-    """What to plot, and how far to the right it goes. Zero is the left end: lengths compare."""
+    """The plot commands, and the largest value. Zero is the left end, so that lengths compare."""
     plot: list[str] = []
     highest = 0.0
     for i, held in enumerate(lines):

@@ -1,4 +1,4 @@
-"""How the samples of a metric are distributed: histogram and cumulative distribution."""
+"""The distribution of a metric's samples: histogram and cumulative distribution."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ _SIDE_BY_SIDE = 112
 
 @dataclass(frozen=True)
 class Drawn:
-    """Samples as recorded, `quantum` apart at least; times `scale` they are on the
-    axis."""
+    """Samples as recorded, at least `quantum` apart. `scale` converts them to the unit of the axis."""
 
     ordered: CountedValues
     quantum: int
@@ -50,8 +49,8 @@ class Drawn:
 
     @property
     def body(self) -> tuple[float, float]:
-        """Where nearly all samples are: what a few others would squeeze into a single bin. At
-        most 5 % are beyond either end."""
+        """The range of nearly all samples, so that a few long ones do not squeeze the others into
+        one bin. At most 5 % are beyond either end."""
         low, high = self.at(0.25), self.at(0.75)
         reach = _REACH * max(high - low, self.quantum * self.scale)
         return (
@@ -121,8 +120,8 @@ def _key_figures(one: Drawn, curve: Curve, axis: Axis) -> str:
 def histogram(
     figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9
 ) -> tuple[list[str], str]:
-    """Of the body, for a panel that the caller places: what to plot, and what is not shown. At most
-    about `most` tics."""
+    """The histogram of the body, for a panel that the caller places: the plot commands, and the
+    share of samples outside. At most about `most` tics."""
     low = min(one.body[0] for one in drawn)
     high = max(one.body[1] for one in drawn)
     logarithmic = low > 0 and high > 3 * _TAIL * low
@@ -132,7 +131,8 @@ def histogram(
         bounds = reduce.edges(low / one.scale, high / one.scale, step, logarithmic)
         share = 100 * reduce.shares(one.ordered, bounds, logarithmic)
         ends += [float(bounds[0]) * one.scale, float(bounds[-1]) * one.scale]
-        # As an outline: filled step by step, the seams between transparent bins would show.
+        # As an outline: if every step were filled alone, the seams between transparent bins would
+        # show.
         x = np.repeat(bounds, 2) * one.scale
         block = figure.data(x, np.concatenate([[0.0], np.repeat(share, 2), [0.0]]))
         if len(drawn) <= 3:
@@ -163,7 +163,8 @@ def tail(
     for one in drawn:
         curve = reduce.cumulative(one.ordered)
         x, y = curve.values * one.scale, curve.nines
-        # Beyond the largest sample all are shorter, which is infinitely far up.
+        # All samples are shorter than a value beyond the largest one: a share that lies infinitely
+        # far up.
         block = figure.data(np.append(x, x[-1]), np.append(y, top_edge))
         plot.append(f"{block} using 1:2 with fsteps {line(one.colour, 2, one.dash)}")
         last = figure.data(x[-1:], y[-1:])

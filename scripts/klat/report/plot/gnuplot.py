@@ -119,8 +119,8 @@ class Figure:
     def panel(
         self, left: float, right: float, top: float, bottom: float, plot: Sequence[str]
     ) -> None:
-        """Draw what `plot` lists into a rectangle. What was added before is drawn with it, and
-        is then forgotten."""
+        """Draw the `plot` commands into a rectangle. Commands added before are drawn with it, and
+        then forgotten."""
         self.add(
             f"set lmargin at screen {left:g}/W",
             f"set rmargin at screen {right:g}/W",
@@ -224,8 +224,8 @@ def require() -> str:
 
 
 def inline(figures: Sequence[Figure]) -> list[str]:
-    """Every figure as an SVG to stand within a page: without background, prolog, identifiers and
-    `MARKS`, which the page has to hold once; colours as #RRGGBB, for the page to replace."""
+    """Every figure as an SVG for a page: without background, prolog, identifiers and `MARKS`, which
+    the page must contain once. Colours are #RRGGBB, so that the page can replace them."""
     drawn = _drawn(figures, ("svg",), background="")
     return [_bare(drawn[f"{figure.name}.svg"].decode("utf-8")) for figure in figures]
 
@@ -246,7 +246,7 @@ def _bare(svg: str) -> str:
         body = re.sub(gone, "", body, flags=re.S)
     body = re.sub(r" id=\"[^\"]*\"", "", body).replace("xlink:href", "href")
     body = _RGB.sub(lambda m: '"#{:02X}{:02X}{:02X}"'.format(*map(int, m.group(2, 3, 4))), body)
-    # Groups that hold nothing, and the blanks between the others.
+    # Empty groups, and the blanks between the others.
     body = re.sub(r"<g[^>]*>\s*</g>", "", body)
     return re.sub(r"\s*\n\s*", "\n", body).strip()
 

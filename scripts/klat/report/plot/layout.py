@@ -1,4 +1,4 @@
-"""What the figures have in common: where things stand, in pixels."""
+"""The layout that all figures share: places in pixels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def head(figure: Figure, title: str, subtitle: str) -> float:
 
 
 def caption(figure: Figure, top: float, left: str, right: str = "") -> None:
-    """What the y axis of the panel below is, and a note; horizontal, so that no tic can reach
-    into it."""
+    """The title of the panel's y axis, and a note. Horizontal, so that no tic can overlap it."""
     figure.text(left, EDGE, top - 20)
     if right:
         figure.text(right, RIGHT, top - 20, colour=GREY, align="right")

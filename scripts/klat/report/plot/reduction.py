@@ -1,4 +1,5 @@
-"""Reduces samples to what a figure can show. Keeps the smallest and the largest. Pure functions."""
+"""Reduces samples to as many as a figure can show. Keeps the smallest and the largest. Pure
+functions."""
 
 from __future__ import annotations
 
@@ -43,11 +44,9 @@ def cumulative(ordered: CountedValues) -> Cumulative:
 
 
 def granularity(ordered: CountedValues) -> int:
-    """The step of the samples: nearly all of them differ by multiples of it. Bins of another
-    width draw a comb.
-
-    The rarest 2 % are left out, for one sample off the grid would hide it.
-    """
+    """The step of the samples: nearly all of them differ by multiples of it. Bins of another width
+    would look like a comb. The rarest 2 % are left out, because a single sample off the grid would
+    hide the step."""
     by_frequency = np.argsort(-ordered.counts, kind="stable")
     counts = np.cumsum(ordered.counts[by_frequency])
     enough = int(np.searchsorted(counts, 0.98 * len(ordered))) + 1

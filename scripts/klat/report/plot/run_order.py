@@ -1,4 +1,4 @@
-"""How the runs of a metric went, one after the other: drift, and runs that stand out."""
+"""The runs of a metric in their order: drift, and runs that stand out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one figure shows: the same metric of the same setting, once per label or session."""
+"""The series of one figure: the same metric of the same setting, once per label or session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_LENGTH = 32
 
 @dataclass(frozen=True)
 class Curve:
-    """One of the things a figure lays over each other."""
+    """One of the series that a figure lays over each other."""
 
     name: str
     label: Dataset
@@ -38,8 +38,9 @@ class Overlay:
 
 
 def overlays(labels: Sequence[Dataset], per_session: Sequence[Dataset]) -> list[Overlay]:
-    """One for each metric of each setting. Several labels are laid over each other, a label's
-    sessions pooled; of a single label, its sessions are (`per_session` has them one by one)."""
+    """One for each metric of each setting. The figure lays several labels over each other, with a
+    label's sessions pooled. For a single label it lays the label's sessions over each other
+    (`per_session` has them one by one)."""
     shown = per_session if len(labels) == 1 and 1 < len(per_session) <= _MOST_CURVES else labels
     groups: dict[tuple[str, tuple[tuple[str, str], ...], str, str], list[Curve]] = {}
     for label, name in zip(shown, curve_names(shown)):
@@ -100,7 +101,7 @@ def describe(curve: Curve, runs: int) -> str:
 def _slugs(
     settings: Sequence[Setting], keys: Sequence[tuple[str, tuple[tuple[str, str], ...], str, str]]
 ) -> dict[tuple[str, tuple[tuple[str, str], ...], str, str], str]:
-    """`<benchmark>-<metric>[-<params>][-<placement>]`: as far as needed for unique names."""
+    """`<benchmark>-<metric>[-<params>][-<placement>]`: only the parts needed for unique names."""
     found = {}
     taken: set[str] = set()
     for key in keys:

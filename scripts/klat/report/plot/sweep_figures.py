@@ -74,11 +74,11 @@ def _stem(sweep: Sweep) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values of an axis go. On a logarithmic one, 0 stands left of the smallest value."""
+    """The places of values on an axis. On a logarithmic axis, 0 is left of the smallest value."""
 
     logarithmic: bool
     whole: bool  # only whole numbers
-    low: float  # of what is above 0, on a logarithmic axis
+    low: float  # the smallest value above 0, on a logarithmic axis
     high: float
     zero: float | None = None
 
@@ -126,7 +126,7 @@ def _published(held: SweepLine, axis: Axis) -> list[tuple[float, float]]:
 def _legend(
     figure: Figure, lines: Sequence[SweepLine], styles: Sequence[_Style], axis: Axis, top: float
 ) -> float:
-    """In as many columns as the names leave room for; where the next line goes."""
+    """As many columns as the names leave room for. Returns the place of the next line."""
     names = [f"{shortened(held.name, 80)}, {runs_text(held)}" for held in lines]
     longest = max(map(len, names))
     columns = 3 if longest <= 32 else 2 if longest <= 52 else 1
@@ -181,7 +181,7 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
 
 
 def _heights(held: SweepLine, by: float, axis: Axis) -> list[Values]:
-    """All that has a place on the y axis."""
+    """All values on the y axis."""
     beside = np.array([value for _, value in _published(held, axis)])
     return [beside, *(point.runs * by for point in held.points)]
 

@@ -32,8 +32,7 @@ COLUMNS = (
 def figures(
     label: Dataset, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Every figure of one metric; None where it is not supported, `_ns` only where time means
-    something."""
+    """Every figure of one metric; None if it is not supported. `_ns` only if the unit is a time."""
     statistics = guarded_statistics(measurement, failed)
     found: dict[str, Any] = {"floor": setting.floor}
     for name in (*_AVERAGES, *_SAMPLES):

@@ -14,9 +14,9 @@ from klat.compare.sources import Run
 
 
 def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
-    """A sentence for each place that stands out over the runs of the setting, or of one of its sessions. Nothing is said of
-    runs that --inject made longer in an order of its own. `failed` gets the reason if samples cannot be
-    read."""
+    """A sentence for each place that stands out over the runs of the setting, or of one of its
+    sessions. Runs with --inject are left out, because it makes samples longer in an order of its
+    own. `failed` gets the reason if samples cannot be read."""
     if "inject" in setting.params:
         return
     iterations = setting.params.get("iterations", "")
@@ -32,9 +32,10 @@ def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[
 
 
 def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
-    """Of all runs together, and of sessions in which a place stands out that it does not hide in."""
+    """The places of all runs together, and of single sessions if all runs together do not show the
+    place."""
     sessions = list(_by_session(measurement, iterations))
-    # A counted boot may repeat another one to the byte: that is no second observation.
+    # A counted boot may repeat another one byte for byte. That is not a second observation.
     every = {data: order for orders in sessions for data, order in orders.items()}
     together = {_kind(each): [each] for each in standouts(list(every.values()))}
     found: dict[_Kind, list[Standout]] = {}
@@ -72,7 +73,7 @@ def _series(run: Run, iterations: str) -> int:
 
 
 def _sentence(held: list[Standout]) -> str:
-    """Of one place, in one session or several."""
+    """A sentence on one place, in one session or several."""
     worst = max(held, key=lambda each: each.of)
     which = {0: "the first sample", -1: "the last sample"}.get(worst.place)
     if which is None:

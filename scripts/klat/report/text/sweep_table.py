@@ -15,7 +15,7 @@ _NOTE = "mean over runs of the median of each"
 
 
 def sweep_tables(label: Dataset) -> Iterator[str]:
-    """Of one label, each with an empty line before it."""
+    """The tables of one label, each after an empty line."""
     for sweep in sweeps([label], [label.name]):
         yield ""
         yield from _table(label, sweep)

@@ -209,8 +209,8 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
 
 
 def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
-    """The sentences that explain every figure alike, for reports to give once and above all figures.
-    Metrics that one side lacks have reasons of their own."""
+    """The sentences that explain every figure, so that a report can print them once, above all
+    figures. A metric that one side lacks has its own reasons."""
     found = [
         tuple(explanations(result, against, comparison))
         for cell in against.cells
