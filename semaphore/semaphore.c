@@ -113,27 +113,20 @@ static int init_semaphores(struct klat_run *run)
 	return err;
 }
 
-static int be_lowly(int kind)
-{
-	const struct sched_param param = { 0 };
-
-	if (kind == HOG_IDLE)
-		return sched_setscheduler(0, SCHED_IDLE, &param) ? errno : 0;
-	return setpriority(PRIO_PROCESS, gettid(), 19) ? errno : 0;
-}
-
 static void *hog_main(void *argument)
 {
+	const struct sched_param param = { 0 };
 	struct hog *hog = argument;
 
-	hog->error = be_lowly(hog->kind);
-	while (!hog->error && !__atomic_load_n(&hog->stop, __ATOMIC_RELAXED))
+	hog->refused = hog->kind == HOG_IDLE ? sched_setscheduler(0, SCHED_IDLE, &param)
+					     : setpriority(PRIO_PROCESS, gettid(), 19);
+	if (hog->refused)
+		return NULL;
+	for (;;)
 		;
-	hog->cpu_ns = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	return NULL;
 }
 
-/* Start a hog on `cpu`. It ends with hog_end() or with the process. */
+/* Start a hog on `cpu`. It ends with the process. */
 static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 {
 	int err;
@@ -144,14 +137,6 @@ static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 		return klat_cannot_start(run, -err, "a hog");
 	hog->started = true;
 	return 0;
-}
-
-static void hog_end(struct hog *hog)
-{
-	if (!hog->started)
-		return;
-	__atomic_store_n(&hog->stop, 1, __ATOMIC_RELAXED);
-	pthread_join(hog->thread, NULL);
 }
 
 static int setup(struct klat_run *run)
@@ -187,9 +172,11 @@ static int setup(struct klat_run *run)
 static void teardown(struct klat_run *run)
 {
 	struct state *state = run->state;
+	clockid_t clock;
 
-	for (int i = 0; i < 2; i++)
-		hog_end(&state->hogs[i]);
+	for (int i = 0; i < 2 && state->hogs[i].started; i++)
+		if (!pthread_getcpuclockid(state->hogs[i].thread, &clock))
+			state->hogs[i].cpu_ns = klat_clock_ns(clock);
 }
 
 static void count_figures(struct klat_run *run)
@@ -227,7 +214,7 @@ static void verify(struct klat_run *run)
 
 		hog_ns += hog->cpu_ns;
 		least = hog->cpu_ns < least ? hog->cpu_ns : least;
-		refused += hog->error != 0;
+		refused += hog->refused != 0;
 	}
 	const struct klat_requirement evidence[] = {
 		{ "hog_ms", .got = hog_ns / 1000000, .unless = o->hog == HOG_NONE },

@@ -35,8 +35,7 @@ struct hog {
 	pthread_t thread;
 	int kind;
 	bool started;
-	uint32_t stop;
-	int error;
+	int refused;
 	int64_t cpu_ns; /* CPU time that it got */
 } KLAT_ALIGNED;
 
