@@ -51,8 +51,7 @@ struct state {
 	uint32_t produced KLAT_ALIGNED;          /* items posted */
 	uint32_t consumed KLAT_ALIGNED;          /* items taken */
 	uint32_t made KLAT_ALIGNED;              /* items of the halves without semaphores */
-	/* Halves for which the consumer is ready, that the producer began, the consumer ended. */
-	uint32_t ready KLAT_ALIGNED, begun KLAT_ALIGNED, ended KLAT_ALIGNED;
+	uint32_t arrived KLAT_ALIGNED;           /* sides at the beginning of each half */
 	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
 	int64_t stretch;         /* items in a row */
 	int64_t early;           /* items before each row of samples, without a sample */

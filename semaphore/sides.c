@@ -174,32 +174,17 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	return err;
 }
 
-/* Both sides begin a half together. On one CPU the consumer runs whenever it can. */
-static int begin_half(struct klat_worker *worker, uint32_t half, bool produces, bool hands_over)
+/* Both sides begin a half together, but for a consumer that waits for items. On one CPU the
+ * consumer runs whenever it can. */
+static int begin_half(struct klat_worker *worker, uint32_t half, bool waits_for_items)
 {
 	struct state *state = worker->state;
-	int err = 0;
 
 	klat_rest(worker);
-	if (!produces) {
-		__atomic_store_n(&state->ready, half, __ATOMIC_RELEASE);
-		return hands_over ? 0 : klat_spin_until(worker, &state->begun, half);
-	}
-	if (!worker->run->one_cpu)
-		err = klat_spin_until(worker, &state->ready, half);
-	__atomic_store_n(&state->begun, half, __ATOMIC_RELEASE);
-	return err;
-}
-
-static int end_half(struct klat_worker *worker, uint32_t half, bool produces)
-{
-	struct state *state = worker->state;
-
-	if (!produces)
-		__atomic_store_n(&state->ended, half, __ATOMIC_RELEASE);
-	else if (!worker->run->one_cpu)
-		return klat_spin_until(worker, &state->ended, half);
-	return 0;
+	if (worker->run->one_cpu)
+		return 0;
+	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
+	return waits_for_items ? 0 : klat_spin_until(worker, &state->arrived, 2 * half);
 }
 
 static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds, uint64_t taking)
@@ -215,7 +200,7 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 		for (int turn = 0; turn < 2; turn++) {
 			bool hands_over = (turn == 0) == with_first(state, i);
 
-			err = begin_half(worker, ++half, produces, hands_over);
+			err = begin_half(worker, ++half, hands_over && !produces);
 			if (err)
 				return err;
 			before = cpu_ns();
@@ -223,8 +208,6 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 				       : consume(worker, i, end, !hands_over, rounds);
 			if (klat_is_sample(run, i))
 				*(hands_over ? &spent->with : &spent->without) += cpu_ns() - before;
-			if (!err)
-				err = end_half(worker, half, produces);
 			if (err)
 				return err;
 		}
