@@ -24,6 +24,7 @@ from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
 from klat.running.runner import command_line
+from klat.report.text.columns import wrapped
 from klat.report.text.numbers import plural
 from klat.record.session import STATUSES, read_session
 
@@ -94,7 +95,7 @@ class Attempt:
         except Stopped as stopped:
             self.say(f"stopped: {stopped}")
             return stopped.status
-        self.say(f"mode {mode}: {why}")
+        self.say("\n".join(wrapped(f"mode {mode}: {why}", "", "  ")))
         if request.mode == "auto":
             self._check_options(request, static, mode)
         machine = Machine(self._emulator, mode, request.shape)
