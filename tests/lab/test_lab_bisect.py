@@ -64,8 +64,6 @@ def test_nothing_is_like_one_of_two_that_cannot_be_told_apart(good: Figures, bad
         verdict(good, bad, 100)
 
 
-# Of recorded sessions -----------------------------------------------------------------------------
-
 FIGURES = {"good": 100, "bad": 200, "good-fork": 1000, "bad-fork": 2000}
 METRIC = ("--metric", "pipes.round_trip")
 

@@ -161,9 +161,6 @@ def test_without_room_for_a_guests_files_nothing_is_recorded(
     assert not list(lab.results.glob("*/*"))
 
 
-# Endings ------------------------------------------------------------------------------------------
-
-
 def guests(directory: Path) -> list[int]:
     """Processes of QEMU that were started with files below the directory."""
     found = []
@@ -307,9 +304,6 @@ def test_a_request_to_stop_ends_a_download(lab: Lab, tmp_path: Path) -> None:
     assert stderr.splitlines()[1:] == ["klat lab: interrupted"], stderr
     within(10, lambda: not Path(f"/proc/{fetching.read_text().strip()}").exists())
     assert not list((lab.cache / "klat/lab/packages").iterdir())
-
-
-# Resuming -----------------------------------------------------------------------------------------
 
 
 def test_what_failed_is_booted_again_by_one_lab_at_a_time(lab: Lab, tmp_path: Path) -> None:

@@ -92,8 +92,6 @@ def test_archives_that_follow_one_another_are_one() -> None:
     assert done.stdout == "it's 5"
 
 
-# lab/init, followed by a real shell ---------------------------------------------------------------
-
 WORDS = ("--a=x y", "--b=it's", "--c=$HOME `id` \\ ;|&", "--d=*", "--e='", "--f=-n", "--g=a,b")
 PROGRAM = """#!/bin/sh
 for word; do printf '%s\\n' "$word"; done >>/seen
@@ -184,9 +182,6 @@ def test_a_program_that_fails_is_left_out_and_the_others_go_on(
     guest.unpack(delivery.tar, tmp_path)
     said = (tmp_path / "lab/programs.log").read_text().splitlines()
     assert sum(f" {status} it said this" in line for line in said) == runs
-
-
-# What a boot leaves when programs fail ------------------------------------------------------------
 
 
 def delivered(directory: Path, planned: Experiment, log: str, **rows: str) -> guest.Delivery:
@@ -282,9 +277,6 @@ def test_a_boot_is_not_stored_through_another_users_link(tmp_path: Path, theirs:
     with pytest.raises(KlatError, match="symbolic link"):
         collect.keep_failed(theirs, planned, boot, delivery, EVIDENCE, ProgramsFailed("why"))
     assert list(target.iterdir()) == []
-
-
-# Results ------------------------------------------------------------------------------------------
 
 
 def on_disk(path: Path, head: bytes, data: bytes) -> Path:
@@ -385,9 +377,6 @@ def test_results_larger_than_their_disk_are_not_believed(tmp_path: Path) -> None
     disk = on_disk(tmp_path / "disk", line.encode().ljust(512, b"\0"), b"")
     with pytest.raises(ResultsIncomplete, match="exceed"):
         guest.receive(disk, tmp_path / "none")
-
-
-# The order ----------------------------------------------------------------------------------------
 
 
 def test_kernels_alternate_in_abba_blocks() -> None:

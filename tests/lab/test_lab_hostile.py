@@ -115,8 +115,6 @@ def test_a_failure_of_the_host_is_no_failure_of_the_guest() -> None:
             raise OverflowError(5)
 
 
-# End to end ---------------------------------------------------------------------------------------
-
 FAKE = """#!{python} -IS
 import re, signal, sys
 from pathlib import Path

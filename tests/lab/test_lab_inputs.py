@@ -26,9 +26,6 @@ from klat.lab.modules import Tree
 RELEASE = "6.6.6-planted"
 
 
-# Images -------------------------------------------------------------------------------------------
-
-
 def test_a_kernel_tells_its_release(tmp_path: Path) -> None:
     found = image.inspect(planted.kernel(tmp_path / "k"))
     assert found.release == RELEASE
@@ -68,9 +65,6 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
     with pytest.raises(KlatError, match=str(path)) as refused:
         image.inspect(path)
     assert what in str(refused.value)
-
-
-# Modules ------------------------------------------------------------------------------------------
 
 
 def tree(directory: Path, **modules: str) -> Tree:
@@ -156,9 +150,6 @@ def test_a_module_whose_packing_is_damaged_is_named(tmp_path: Path) -> None:
 def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KlatError, match="holds no kernel module"):
         Tree(tmp_path, RELEASE)
-
-
-# Names --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,6 @@ def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None
     assert lines[0].startswith("planted: was built without CONFIG_BINFMT_SCRIPT: "), done.stderr
 
 
-# Options of the programs --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -37,9 +37,6 @@ _OWN_STREAM = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9
 _STREAMS = {"stdout": 1, "stderr": 2}
 
 
-# Directories --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def directory(path: Path, make: bool = False) -> Iterator[int]:
     """A descriptor of the directory, for `dir_fd` only. `make` creates missing directories.
@@ -178,9 +175,6 @@ def _place(parent: int, name: str) -> Path:
         return Path(name)
 
 
-# Files of a session -------------------------------------------------------------------------------
-
-
 @contextmanager
 def explained(what: str, path: Path) -> Iterator[None]:
     """Turns an OSError into a KlatError `cannot WHAT PATH: why`."""
@@ -288,9 +282,6 @@ def _draft(parent: int, name: str, mode: int) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(draft, dir_fd=parent)
         raise
-
-
-# Files that the user names ------------------------------------------------------------------------
 
 
 @contextmanager

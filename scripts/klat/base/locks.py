@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def try_take(descriptor: int) -> bool:
-    """Whether this process holds the lock now. OSError."""
+    """Whether this process holds the lock now. Raises OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

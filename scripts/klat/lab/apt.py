@@ -62,8 +62,6 @@ class Archive:
         self._base = cache.folder("apt")
         self._index: dict[str, Package] | None = None
 
-    # The index ------------------------------------------------------------------------------------
-
     def packages(self, update: bool = False) -> dict[str, Package]:
         """Kernels and busybox by name. If the archive can be reached, the lists are at most a week old
         and from the archive that the system's sources name now. KlatError if there are no lists."""
@@ -136,8 +134,6 @@ class Archive:
         index = [[p.name, p.version, p.size] for p in newest.values()]
         files.write_whole(kept, json.dumps(index).encode())
         draft.rename(self._sources)
-
-    # Fetching -------------------------------------------------------------------------------------
 
     def kept(self) -> dict[str, Package]:
         """The packages that are unpacked here. The archive may not have them any more."""

@@ -75,8 +75,6 @@ class Attempt:
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    # Beginning and resuming -----------------------------------------------------------------------
-
     def begin(self, request: Request, output: Path, jobs: int | None) -> int:
         experiment.check_labels([spec.label for spec in request.specs], request.loads)
         _check_output(output)
@@ -172,8 +170,6 @@ class Attempt:
         if any(load != IDLE for load in loads):
             names[suite.LOAD_PROGRAM] = None
         return suite.static_programs(list(names))
-
-    # Booting --------------------------------------------------------------------------------------
 
     def _follow(
         self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None

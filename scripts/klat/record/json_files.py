@@ -128,7 +128,7 @@ _RUN_FIELDS: dict[str, Kind] = {
     "boot_id": Text(64),
     "plan_sha256": _HASH,
     "load": Maybe(_LONG),
-    "setup": Maybe(_LONG),  # these three only in sessions of klat ab
+    "setup": Maybe(_LONG),  # setup, prefix and restore: only in sessions of klat ab
     "prefix": Maybe(_LONG),
     "restore": Maybe(_LONG),
     "pause_ms": Whole(0, MOST_PAUSE_MS),

@@ -65,7 +65,7 @@ def seconds_of_runs(session: Path) -> float | None:
 
 
 def unrecorded(session: Path) -> list[Unrecorded]:
-    """Empty where run.json names none."""
+    """The runs without a record that run.json names."""
     return [
         Unrecorded(one["benchmark"], one["arguments"], tuple(one["orders"]), one["reason"])
         for one in read_run_json(session).get("unrecorded") or ()

@@ -276,7 +276,7 @@ def from_csv(text: str) -> list[PlannedRun]:
 
 
 def _words(arguments: str) -> tuple[str, ...]:
-    """ValueError if to_csv() cannot have written them."""
+    """The words of a line. ValueError if to_csv() cannot write such a line."""
     if len(arguments) > _LONGEST or not arguments.isprintable():
         raise ValueError
     return tuple(shlex.split(arguments))

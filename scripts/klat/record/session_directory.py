@@ -25,7 +25,7 @@ from klat.record.json_files import LARGEST_PLAN, LARGEST_RUN, parse_resumable
 PLAN = "plan.csv"
 LOAD_LOG = "load.log"
 _NAME_MAX = 255
-# Marks, embeddings, overrides and isolates: with them, a line can display as another text.
+# Characters that change the direction of text. A line with them can look like another text.
 _BIDIRECTIONAL = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )

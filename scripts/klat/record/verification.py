@@ -126,12 +126,12 @@ def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> None:
-    seen = _Seen(group)
+    sums = _SampleSums(group)
     try:
         whole = len(group) * (group[0].n or 0)
         for start in range(0, whole, PIECE):
             piece = files.span(group[0], start, min(PIECE, whole - start))
-            seen.add(piece.reshape(len(group), -1))
+            sums.add(piece.reshape(len(group), -1))
     except SessionError as error:
         if len(group) > 1:  # the samples of some rows may be readable
             for row in group:
@@ -140,18 +140,18 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
             result.unread[group[0].line] = str(error)
         return
     result.rows += len(group)
-    for row in seen.refuted():
+    for row in sums.refuted():
         found = list(_differences(files, row))
         result.refuted[row.line] = found or ["its samples changed while they were read"]
 
 
-class _Seen:
+class _SampleSums:
     """Sums and counts over the samples of rows with equal numbers of samples."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
         self._n = rows[0].n or 0
-        self._said = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
+        self._recorded = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
         self._ranks = _ranks(self._n)
         self._low = np.full(len(rows), 2**64 - 1, dtype=np.uint64)
         self._high = np.zeros(len(rows), dtype=np.uint64)
@@ -167,7 +167,7 @@ class _Seen:
 
     def _whole(self, name: str) -> Samples:
         """The values in the rows; 0 for an empty field."""
-        return np.array([value or 0 for value in self._said[name]], dtype=np.uint64)
+        return np.array([value or 0 for value in self._recorded[name]], dtype=np.uint64)
 
     def add(self, piece: Samples) -> None:
         """Add samples of all rows, one line per row."""
@@ -182,9 +182,9 @@ class _Seen:
             totals, squares = zip(*map(exact_sums, piece))
         self._totals = [a + b for a, b in zip(self._totals, totals)]
         self._squares = [a + b for a, b in zip(self._squares, squares)]
-        for _, said, counts in self._quantiles:
-            counts[0] += np.count_nonzero(piece < said, axis=1)
-            counts[1] += np.count_nonzero(piece <= said, axis=1)
+        for _, value, counts in self._quantiles:
+            counts[0] += np.count_nonzero(piece < value, axis=1)
+            counts[1] += np.count_nonzero(piece <= value, axis=1)
 
     def refuted(self) -> list[Row]:
         """The rows that contradict the samples."""
@@ -193,12 +193,12 @@ class _Seen:
             # A sample is the quantile if its rank is among those of the samples that equal it.
             stands &= (below < rank) & (rank <= up_to)
         for name, supported in self._ranks.items():
-            if self._said[name].count(None) != (0 if supported else len(self._rows)):
-                stands &= [(value is not None) == bool(supported) for value in self._said[name]]
-        sums = zip(self._said["mean"], self._said["stddev"], self._totals, self._squares)
+            if self._recorded[name].count(None) != (0 if supported else len(self._rows)):
+                stands &= [(value is not None) == bool(supported) for value in self._recorded[name]]
+        figures = zip(self._recorded["mean"], self._recorded["stddev"], self._totals, self._squares)
         return [
             row
-            for row, well, own in zip(self._rows, stands.tolist(), sums)
+            for row, well, own in zip(self._rows, stands.tolist(), figures)
             if not (well and _has_mean(self._n, *own))
         ]
 
@@ -225,7 +225,7 @@ def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
         return
     exact = exact_row(files.read(row))
     for column in FIGURES:
-        said, found = (getattr(each, column) for each in (row, exact))
-        if said != found:
-            shown = ["empty" if value is None else value for value in (said, found)]
+        recorded, found = (getattr(each, column) for each in (row, exact))
+        if recorded != found:
+            shown = ["empty" if value is None else value for value in (recorded, found)]
             yield f"{column} is {shown[0]} in the row and {shown[1]} from the samples"

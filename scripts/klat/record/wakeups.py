@@ -11,7 +11,7 @@ STRAY = 0.1
 
 def state_of(row: Row) -> str:
     """How the run's sleepers were woken; empty for a run without these counts."""
-    # A quick test first: most rows of a large session may have no such counts.
+    # A quick test first: a large session may have many rows without these counts.
     if "wakeups=" not in row.evidence:
         return ""
     counts = parse_pairs(row.evidence)
