@@ -156,14 +156,13 @@ def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) ->
     """The judgement of a cell in which a side has no run that counts."""
     told_of = []
     settled = True
-    for name, cell, other in (("BASE", base, "NEW"), ("NEW", new, "BASE")):
+    for name, cell in (("BASE", base), ("NEW", new)):
         if why := not_delivered(cell):
             told_of.append(f"not delivered by {name}: {why}")
         elif not cell.units:
             settled = False
-            missing = f"only in {other}: not measured in {name}"
             counts = f"no run of {name} counts: {why_uncounted(cell)}"
-            told_of.append(counts if cell.reasons else missing)
+            told_of.append(counts if cell.reasons else f"not measured in {name}")
     verdict = Verdict.NOT_DELIVERED if settled else Verdict.INCONCLUSIVE
     return replace(blank, reason="; ".join(told_of), verdict=verdict if tested else None)
 
