@@ -228,7 +228,7 @@ const struct klat_benchmark klat_benchmark = {
 		"forwarding. The examples show the commands. ROUTER is this machine's address on "
 		"the network that both machines share. The kernel drops all packets while "
 		"net.ipv4.ip_forward is 0. With net.ipv4.conf.*.rp_filter=1 it drops packets that "
-		"arrive on another interface than that of the route to their sender; with 2 it "
+		"arrive on another interface than the route to their sender uses; with 2 it "
 		"accepts them. A firewall's forward chain can also drop them. The device "
 		"disappears when the program ends, even if it crashes.\n\n"
 		"With --remote the low thread spins in bursts of 40 ms with rests of 6 ms. Packets "

@@ -38,7 +38,7 @@ struct state {
 	int64_t early; /* samples whose timer fired before the wait began */
 	/* Deadlines of the observed part. */
 	int64_t missed, periods;
-	int64_t premature;   /* those that a sample seems to come before */
+	int64_t premature;   /* deadlines that a sample seems to precede */
 	int64_t unaccounted; /* periods between the clock and the count of deadlines */
 };
 

@@ -51,7 +51,7 @@ void touch_first(struct klat_worker *worker, int64_t i, char *pages);
 int operate(const struct options *o, char *pages);
 /* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
 int64_t flushes_of(const struct options *o);
-/* If `expected` are sent, more shootdowns than this show those of other processes. */
+/* If `expected` are sent, more shootdowns than this come from other processes as well. */
 int64_t most_flushes(const struct options *o, int64_t expected);
 int restore(const struct options *o, char *pages);
 

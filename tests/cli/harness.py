@@ -394,7 +394,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def gone(pids: set[int], limit: float = 5) -> set[int]:
-    """Waits for the processes to end; those that did not. A zombie has ended."""
+    """Waits for the processes to end. Returns the ones that did not. A zombie has ended."""
     deadline = time.monotonic() + limit
     left = pids
     while left and time.monotonic() < deadline:

@@ -35,7 +35,7 @@ SMALL = ("--pairs", "50", "--active", "10", "--writes", "500", "--iterations", "
 
 
 def evidence(*options: str) -> dict[str, int]:
-    """Of a run that is to be trusted. A backend that this machine or build lacks is a skip."""
+    """A run whose evidence holds. Skips the test if this machine or build lacks the backend."""
     done = works("eventloop", *options, "--json")
     assert done.status == harness.MEASURED, str(done)
     return dict(json_of(done)["evidence"]["counts"])
@@ -81,7 +81,7 @@ def test_urgent_pairs_go_first(backend: str) -> None:
         assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
         return
     counts = evidence(*options)
-    # libevent asks the kernel again between priorities, so that its order cannot be told.
+    # libevent asks the kernel again between priorities, so its order cannot be checked.
     assert counts.get("disordered", 0 if backend == "libevent" else None) == 0
 
 
@@ -92,7 +92,7 @@ def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
         assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
         return
     if backend == "libevent":
-        # It asks the kernel several times in what is one pass for us.
+        # It asks the kernel several times in one pass of the benchmark.
         calls = evidence(*options, "--count-syscalls")["calls_loop"]
         assert calls >= 500 + 490 + 500 // 3
         return
@@ -254,7 +254,7 @@ def assert_refused(done: Done, why: str) -> None:
     assert_one_line(done, "eventloop", SKIPPED)
     assert f"refused: {why}" in done.err
     assert "kernel.io_uring_disabled" in done.err
-    assert done.seconds < 5, "nobody waits for what does not come"
+    assert done.seconds < 5, "the program waits for a byte that does not come"
 
 
 REFUSALS = [(425, errno.EPERM), (425, errno.ENOSYS), (426, errno.EPERM)]

@@ -255,7 +255,7 @@ def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
     assert process.returncode == UNTRUSTED, err
     assert "60000 at the end instead of 50000: another program set it" in err
     assert "another program set it" in out
-    assert machine.value == before, "what was there before the run, as ever"
+    assert machine.value == before, "the value from before the run is restored"
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def idled(found: dict[str, int]) -> bool:
 
 
 def until_idle(attempt: Callable[[], list[dict[str, int]]], right: Callable[..., bool]) -> None:
-    """Passes once what was found is right; tries that other work spoiled are no failures."""
+    """Passes at the first right result. A try that other work spoiled is not a failure."""
     wrong: list[list[dict[str, int]]] = []
     for number in range(8):
         found = attempt()

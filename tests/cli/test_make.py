@@ -30,7 +30,7 @@ def make(tree: Path, *words: str | Path, **options: object) -> Done:
 
 
 def copy_tree(target: Path) -> Path:
-    """As a clone would be, with what is not committed yet."""
+    """A copy of the tree like a clone, including uncommitted changes."""
     listed = command(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT
     )
@@ -163,7 +163,7 @@ DEPS = ROOT / "scripts" / "deps"
 
 
 def with_commands(tmp_path: Path, compiler: Path, **scripts: str) -> dict[str, str]:
-    """An environment in which only these commands are found, besides those that deps needs."""
+    """An environment in which only these commands are found, besides the commands of deps."""
     path = tmp_path / "bin"
     path.mkdir()
     for name in NEEDED:
@@ -321,7 +321,7 @@ def test_manuals_hold_every_command_and_option_and_format_without_a_warning(
     for page in pages:
         done = command(["groff", "-man", "-Tutf8", "-ww", "-rLL=79n", "-P-cbou", page])
         assert (done.status, done.err) == (0, ""), str(done)
-        # The commands' own help is shown as it is.
+        # The help of the commands is not wrapped.
         assert max(map(len, done.out.splitlines())) <= (90 if page.name == "klat.1" else 79)
         assert "EXIT STATUS" in done.out and "NAME" in done.out
         if page.name == "klat.1":

@@ -1,4 +1,4 @@
-"""--record: what is on disk is what was measured, and what fails leaves the rest as it was."""
+"""--record: the disk holds what was measured, and a failed run leaves earlier runs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between two stamps there is only what is measured: system calls, faults and memory, by counts that do not grow."""
+"""Between two stamps there is only the event: counts of system calls, faults and memory do not grow."""
 
 from __future__ import annotations
 

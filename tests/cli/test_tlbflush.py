@@ -62,7 +62,7 @@ def test_every_flush_of_an_iteration_is_asked_for(
 
 
 def samples_of(path: Path, *options: str) -> tuple[list[list[int]], list[int], int]:
-    """Those of each of two initiators, those of together, and the bound of the counters' offset."""
+    """The samples of each of two initiators, of `together`, and the bound of the counters' offset."""
     works("tlbflush", "--initiators", "2", *options, "--quiet", "--record", path)
     session = Session(path)
     calls, together = (session.samples(row) for row in session.rows)

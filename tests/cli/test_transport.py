@@ -137,7 +137,7 @@ def test_response_counts_from_when_a_message_was_due(tmp_path: Path) -> None:
         per_us = session.info["tsc"]["khz"] / 1e3
         behind = [injected(i - 1) for i in range(len(waited))]
         late = statistics.median(itertools.compress(waited, behind)) / per_us
-        # Not behind two, either: what is late after the one is made up for during the next.
+        # Nor after two messages: the delay of the first is caught up during the second.
         others = [not injected(i - 1) and not injected(i - 2) for i in range(len(waited))]
         rest = statistics.median(itertools.compress(waited, others)) / per_us
         # 200 us less the interval of 166.7.
@@ -350,7 +350,7 @@ DATAGRAMS = [("100",), ("3000", "--datagram", "272"), ("16000",)]
 def test_what_udp_delivers_is_the_whole_message_in_its_place(
     size: tuple[str, ...], spoiled: tuple[str, ...], wait: str
 ) -> None:
-    """Parts of an attempt that was given up come among those of the next, whose first comes second."""
+    """Parts of an abandoned attempt arrive among the parts of the next one, whose first part comes second."""
     words = ("--transport", "udp", "--wait", wait, "--bytes", *size, *spoiled, "--touch", "write")
     counted = counts(*words, "--iterations", "60", "--warmup", "2")
     messages = 2 * counted["observed"]

@@ -36,7 +36,7 @@ def test_every_wakeup_from_another_cpu_is_counted(
 ) -> None:
     found = counts(*command)
     expected = wakeups * (ITERATIONS + WARMUP)
-    # The edges of a run are not of `iterations`, nor are those of semaphore's stretches.
+    # `iterations` does not count the edges of a run or of semaphore's stretches.
     assert 0.98 * expected <= found["wakeups"] <= 1.12 * expected
     assert found["wake_interrupts"] >= 0
 

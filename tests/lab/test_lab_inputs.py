@@ -1,4 +1,4 @@
-"""Kernels, modules and packages as they are given to the lab: what is wrong with one is said in a line."""
+"""Bad kernels, modules and packages: the lab says in one line what is wrong with each."""
 
 from __future__ import annotations
 

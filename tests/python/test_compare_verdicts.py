@@ -267,8 +267,8 @@ def test_more_failures_on_one_side_than_by_chance_are_named_first(
                 session.run({"round_trip": samples(9_000)}, status="invalid", reason="moved")
         return words(klat("compare", stock, rt)[1])
 
-    assert "more than chance; find out" not in spoil("rt", 1, 12)
+    assert "beyond chance; find out" not in spoil("rt", 1, 12)
     out = spoil("rt", 5, 2)
     note = "invalid or failed runs of pipes: 0 of 20 in BASE and 22 of 42 in NEW"
     assert note in out and out.index(note) < out.index("median")
-    assert "more than chance; find out" not in spoil("stock", 5, 2)
+    assert "beyond chance; find out" not in spoil("stock", 5, 2)

@@ -260,7 +260,7 @@ def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> 
 def test_a_vulnerability_counts_by_class(
     captured: Captured, one: str, two: str, classes: int
 ) -> None:
-    """1: refused between sides of one kernel; 2: between those of two kernels as well."""
+    """1: refused between sides of one kernel; 2: also refused between sides of two kernels."""
     file = f"{CPU}/vulnerabilities/odd"
     base = captured("intel", "6.1", {file: one})
     for kernel, refused in (("6.1", classes > 0), ("6.12", classes > 1)):

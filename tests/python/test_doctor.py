@@ -1,4 +1,4 @@
-"""Each finding of `klat doctor` comes with what is wrong and goes with it.
+"""Each finding of `klat doctor` appears with its cause and disappears without it.
 
 A healthy machine is planted as files; each case changes one thing in it.
 """

@@ -1,4 +1,4 @@
-"""`make lint` reports calls and includes of a higher layer of the library, and what is too long."""
+"""`make lint` reports calls and includes of a higher layer of the library, and long files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make lint` reports upward imports, names that are used twice, and what is too long."""
+"""`make lint` reports upward imports, names that are used twice, and long modules and functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compare refuses within one side is pooled nowhere, and what it takes is pooled everywhere."""
+"""No command pools sessions that compare refuses within one side. All pool the others."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_a_state_that_one_side_alone_is_often_in_stays_open(
 
 
 def test_sides_without_a_common_state_are_compared_with_a_note(boot: Boot, klat: Klat) -> None:
-    """A kernel that polls while idle is faster by that, and that is what is compared."""
+    """A kernel that polls while idle is faster because of it, and compare includes that gain."""
     against = compared(klat, *labels_woken(boot, [100, 100], [0, 0]))
     assert ratios(against) == pytest.approx([0.2], abs=0.01)
     assert any(

@@ -1,6 +1,6 @@
 """Writes a label of made-up sessions, as docs/record.md defines the record, faster than programs would.
 
-A process of its own, so that its memory is not counted as that of what reads them.
+A process of its own, so that its memory is not counted as the reader's.
 """
 
 from __future__ import annotations

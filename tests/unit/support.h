@@ -57,7 +57,7 @@ char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *data, size_t size);
 char *test_path(const char *directory, const char *name);
 
-/* Between the two, file descriptor 2 goes elsewhere; the second returns what was said, malloc'ed.
+/* Between the two, file descriptor 2 is captured; the second returns the captured text, malloc'ed.
  */
 void test_stderr_begin(void);
 char *test_stderr_end(void);

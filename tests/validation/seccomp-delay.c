@@ -8,7 +8,7 @@
  * filter allows whatever their arguments, and skips it for these, so a filter without such a load
  * costs nothing. The other instructions are multiplications, each of which waits for the one
  * before; as nothing waits for the last, a processor does the first few tens beside other work, and
- * only what is more costs its time. N = 0 installs none.
+ * only further instructions add time. N = 0 installs none.
  */
 #include <errno.h>
 #include <linux/filter.h>

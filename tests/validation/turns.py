@@ -82,7 +82,7 @@ class Comparison:
     cells: tuple[tuple[Key, CellRuns, CellRuns], ...]
 
     def named(self, rules: Rules) -> list[tuple[Key, Judgement]]:
-        """As `klat ab` is judged, the blocks being pairs, by metric; without what was not tested."""
+        """The verdicts by metric, with blocks as pairs as for `klat ab`; without untested metrics."""
         keys: list[Key] = []
         sides: list[tuple[Observed, Observed]] = []
         for key, a, b in self.cells:
@@ -113,7 +113,7 @@ def _number(name: str) -> int:
 
 
 def cut(sides: tuple[Dataset, Dataset], blocks: int) -> Iterator[Comparison]:
-    """Comparisons of `blocks` blocks each, in the order taken; what is left over is dropped."""
+    """Comparisons of `blocks` blocks each, in the order taken. Drops the remaining blocks."""
     a, b = sides
     shared = matched(list(a.cells), list(b.cells), side_units(a, b).declared)
     names = [{unit[1] for cell in side.cells.values() for unit in cell.units} for side in sides]

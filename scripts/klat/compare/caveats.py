@@ -50,8 +50,8 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     values = [[source.values for source in side.sources] for side in (base, new)]
     words = words_under_test(*values)
     if words:
-        told = [printable(side) or "nothing" for side in words]
-        yield f"under test: the kernel's command line, with {told[0]} in BASE and {told[1]} in NEW"
+        shown = [printable(side) or "nothing" for side in words]
+        yield f"under test: the kernel's command line, with {shown[0]} in BASE and {shown[1]} in NEW"
     infos = [side.info for side in (base, new)]
     names = ("kernel_release", "kernel_version", "preemption")
     one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
@@ -59,14 +59,14 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
         yield "both sides ran the same kernel: release, version and preemption agree"
     matches = [_VERSION.match(side[0]) for side in (one, two)]
     old, current = (match[0] if match else "" for match in matches)
-    told = ["version"] if old and current and old != current else []
+    kernel_changes = ["version"] if old and current and old != current else []
     if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
-        told.append("preemption model")
-    changed = [*told, "command line"] if words else told
+        kernel_changes.append("preemption model")
+    changed = [*kernel_changes, "command line"] if words else kernel_changes
     if len(changed) < 2:
         return
     cure = "compare sides that differ in only one of them"
-    if len(told) > 1:
+    if len(kernel_changes) > 1:
         cure = f"compare BASE with a {current} kernel of preemption {one[2]}, then that kernel with NEW"
     yield (
         f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
@@ -100,9 +100,9 @@ def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> 
         (x, n), (y, m) = map(_sum, kept)
         still = worse == int(y * n > x * m)
         if still and fisher(x, n, y, m) <= alpha / len(shared):
-            told = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
+            counts = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
             yield (
-                f"invalid or failed runs of {benchmark}: {' and '.join(told)}, more than chance; find"
+                f"invalid or failed runs of {benchmark}: {' and '.join(counts)}, beyond chance; find"
                 " out why before you trust its verdicts"
             )
 

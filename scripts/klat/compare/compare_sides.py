@@ -71,7 +71,7 @@ def _open(
     """What is known before all tests are judged: cells come without results, apart from the rest."""
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
-    pairs, uncompared, unlike = matched_cells(base, new, units, options)
+    pairs, uncompared, notes = matched_cells(base, new, units, options)
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -89,7 +89,7 @@ def _open(
                 {pair.keys[0][0] for pair in pairs},
                 options.rules.alpha,
             ),
-            *unlike,
+            *notes,
         ),
         differences=tuple(refusals.differences(base, new)),
         cells=(),

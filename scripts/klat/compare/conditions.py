@@ -118,8 +118,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     # elsewhere.
     found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
-        told = facts.get(key)
-        found[key, name] = " ".join(told) if told and isinstance(told, list) else told or NONE
+        value = facts.get(key)
+        found[key, name] = " ".join(value) if value and isinstance(value, list) else value or NONE
     files = captured(session.path / "environment", configuration=False)
     found |= of_files(files)
     found[CAPTURE] = "captured" if files else ABSENT

@@ -120,9 +120,9 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
             b = observe_values(new, units.new, value, True)
         except NoLogarithm:
             continue
-        told = describe(a, b, rules, units.obstacle)
-        if told.ratio is not None:
-            found.append(Shift(float(share), told.ratio, told.interval))
+        judgement = describe(a, b, rules, units.obstacle)
+        if judgement.ratio is not None:
+            found.append(Shift(float(share), judgement.ratio, judgement.interval))
     return found
 
 

@@ -47,14 +47,14 @@ def open_cell(
 ) -> tuple[Cell, list[OpenResult]]:
     keys, base, new = pair.keys, pair.base, pair.new
     both = bool(base.units and new.units)
-    unlike = disagreements(_each(base), _each(new)) if both else []
+    disagreeing = disagreements(_each(base), _each(new)) if both else []
     names = declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
-    consequences = [condition for condition in unlike if condition.key in followed]
-    unlike = [condition for condition in unlike if condition not in consequences]
+    consequences = [condition for condition in disagreeing if condition.key in followed]
+    disagreeing = [condition for condition in disagreeing if condition not in consequences]
     if both and not names:
-        unlike = _with_placement(keys, base, new, unlike)
-    refused, accepted = refusals.split(unlike, options.allow)
+        disagreeing = _with_placement(keys, base, new, disagreeing)
+    refused, accepted = refusals.split(disagreeing, options.allow)
     cell = Cell(
         *keys[0],
         unit=unit,
@@ -103,15 +103,15 @@ def open_cell(
 
 
 def _with_placement(
-    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, unlike: list[Condition]
+    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, disagreeing: list[Condition]
 ) -> list[Condition]:
     """Add a condition if the placements differ. It includes the CPUs, unless they vary within a side."""
     if keys[0][2] == keys[1][2]:
-        return unlike
+        return disagreeing
     placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
     within = [c.key for side in (base, new) for c in disagreements(_each(side), _each(side))]
-    rest = [c for c in unlike if c.key != "cpus" or "cpus" in within]
-    for cpus in (c for c in unlike if c not in rest):
+    rest = [c for c in disagreeing if c.key != "cpus" or "cpus" in within]
+    for cpus in (c for c in disagreeing if c not in rest):
         placed = replace(
             placed, base=f"{placed.base} ({cpus.base})", new=f"{placed.new} ({cpus.new})"
         )

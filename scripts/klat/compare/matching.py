@@ -34,7 +34,7 @@ class MatchedCell:
 def matched_cells(
     base: Dataset, new: Dataset, units: SideUnits, options: Options
 ) -> tuple[list[MatchedCell], list[Uncompared], list[str]]:
-    """Return the matched cells, what is in no cell, and sentences on runs that were woken differently.
+    """Return the matched cells, the measurements in no cell, and notes on runs woken in another way.
 
     Every measurement of BASE is in a cell. If NEW has no figure, the cell holds NEW's reasons. A
     measurement of NEW alone is in a cell if BASE failed at it.
@@ -59,10 +59,10 @@ def matched_cells(
             pairs.append(MatchedCell((key, key), runs, new.cells[key]))
         else:
             left.append(Uncompared(key, why_uncounted(runs)))
-    pairs, unlike = _by_state(pairs)
+    pairs, notes = _by_state(pairs)
     if not options.metrics:  # a failed run has no metric
         left += _by_neither(base, new, units.declared, used)
-    return pairs, left, unlike
+    return pairs, left, notes
 
 
 def _selected(key: Key, options: Options) -> bool:

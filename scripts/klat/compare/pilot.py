@@ -225,9 +225,9 @@ def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
         )
     few = [count for count in counts if 1 < count < 5]
     if few:
-        told = " or ".join(map(str, few))
+        numbers = " or ".join(map(str, few))
         found.append(
-            f"{told} boots show the variation between boots only roughly; the cautious plan allows"
+            f"{numbers} boots show the variation between boots only roughly; the cautious plan allows"
             f" for that with a chance of {100 * CAUTION:.0f} %"
         )
     if any(metric.units > 1 and metric.runs == metric.units for metric in metrics):

@@ -78,7 +78,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     seconds, turn_seconds = _costs(a, b)
     held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
     found = []
-    unlike: dict[str, None] = {}  # once for all metrics of a program
+    notes: dict[str, None] = {}  # once for all metrics of a program
     for one, two in held:
         parts, said = split(a.cells[one], b.cells[two])
         base, new = parts[0].base, parts[0].new  # the most there are
@@ -86,7 +86,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         took = seconds.get(one[:3], 0.0)
         for estimand in target.estimands or tested_by_default(rows):
             found.append(_metric(one, estimand, base, new, units, took, target))
-        unlike |= {f"{printable(one[0])}: {sentence}": None for sentence in said}
+        notes |= {f"{printable(one[0])}: {sentence}": None for sentence in said}
     if not found:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in found if not metric.reason]
@@ -102,7 +102,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         round_seconds=round_seconds,
         turn_seconds=turn_seconds,
         **efforts(usable, target, tests, cost),
-        cannot_know=(*_left_out(a, b, held, target), *unlike, *_cannot_know(found)),
+        cannot_know=(*_left_out(a, b, held, target), *notes, *_cannot_know(found)),
         problems=(*a.problems, *b.problems),
     )
 
@@ -185,8 +185,8 @@ def _metric(
         return replace(blank, reason=f"no run has its {estimand.name}")
     pairs, _ = paired_means(a, b)
     if len(pairs) < 2:
-        told = "one block is complete" if pairs else "no block is complete"
-        return replace(blank, units=len(pairs), reason=told)
+        reason = "one block is complete" if pairs else "no block is complete"
+        return replace(blank, units=len(pairs), reason=reason)
     runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
     if runs[0] is None or runs[1] is None:
         return replace(blank, units=len(pairs), reason="one run a block")

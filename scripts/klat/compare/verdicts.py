@@ -148,8 +148,8 @@ def judge(
     one side also rejects the opposite side, so one test gives `faster` or `slower`. `same` needs the
     rejection of both outer statements.
     """
-    told = list(obstacles) or [""] * len(pairs)
-    drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, told)]
+    reasons = list(obstacles) or [""] * len(pairs)
+    drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, reasons)]
     tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
     adjust = multiplicity.CORRECTIONS[rules.correction]
     adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])

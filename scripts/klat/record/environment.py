@@ -179,7 +179,7 @@ def _values(name: str, data: str) -> dict[str, str]:
         words = [w for w in every if not w.startswith(("BOOT_IMAGE=", "initrd="))]
         return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
     if name == "proc/meminfo":
-        return {"MemTotal": line for line in data.splitlines() if line.startswith("MemTotal")}
+        return {"MemTotal": x[9:].strip() for x in data.split("\n") if x.startswith("MemTotal:")}
     if name == "proc/cpuinfo":
         return _cpuinfo(data)
     if name == "etc/os-release":

@@ -42,7 +42,7 @@ def of(runs: Sequence[dict[str, float]], metric: str) -> float:
 
 
 def against(library: str, *options: str) -> Figure:
-    """Ratio of the loops; beside it that of what each takes beyond the bare reads and writes."""
+    """Ratio of the loops, and ratio of the times that each takes beyond the bare reads and writes."""
     runs = in_turns(*options)
     if library not in runs:
         raise Unavailable(f"eventloop was built without {library}")

@@ -94,7 +94,7 @@ def _legend() -> list[tuple[Verdict, str]]:
         Verdict.SLOWER: "shown to take more time, by more than the margin",
         Verdict.INCONCLUSIVE: "none of these is shown; the line below says what would show it",
         Verdict.NOT_DELIVERED: "a kernel did not deliver the event, so there is no figure",
-        Verdict.NOT_COMPARABLE: "a condition differs that was not under test",
+        Verdict.NOT_COMPARABLE: "a condition that is not under test differs",
     }
     return list(meanings.items())
 

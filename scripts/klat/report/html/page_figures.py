@@ -271,7 +271,7 @@ def _runs(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> C
         plot = _series(figure, values, number)
         figure.panel(_LEFT, _RIGHT, top, top + tall, plot)
         top += tall + 26
-    note = f"BASE above NEW, in {axis.unit}, one scale; dashes part the {noun}s"
+    note = f"BASE above NEW, in {axis.unit}, one scale; dashes separate the {noun}s"
     return Captioned(figure, "Median of each run", note)
 
 
