@@ -80,14 +80,14 @@ def name_of(row: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a test must know of one program. The defaults do for one that `make new` has just made."""
+    """What a test must know of one program."""
 
     # Timed iterations by default.
     iterations: int = 500
     # Options for iterations far shorter than by default, where a test wants hundreds of them.
     short: tuple[str, ...] = ()
-    # Held to one CPU without --cpus: measured, or skipped.
-    on_one_cpu: int = SKIPPED
+    # Held to one CPU without --cpus.
+    on_one_cpu: tuple[int, ...] = (SKIPPED,)
     # Without privilege.
     unprivileged: tuple[int, ...] = (MEASURED,)
     # Options for the steadiest figures, in which an injected spin shows best.
@@ -126,14 +126,14 @@ TRAITS: dict[str, Traits] = {
     "eventloop": Traits(
         iterations=20,
         short=("--pairs", "20", "--active", "4", "--writes", "40"),
-        on_one_cpu=MEASURED,
+        on_one_cpu=(MEASURED,),
         steady=("--pairs", "2", "--active", "1", "--writes", "2"),
         injected={"registration": 0, "teardown": 0},
         calls=frozenset({"read", "write", "epoll_wait", "epoll_ctl"}),
         faults={"lost": "bytes were read, not", "stray": "at the wrong descriptor"},
     ),
     "timer": Traits(
-        on_one_cpu=MEASURED,
+        on_one_cpu=(MEASURED,),
         steady=("--period", "100"),
         steady_iterations=20000,
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
@@ -145,13 +145,13 @@ TRAITS: dict[str, Traits] = {
         tsan=("--method", "nanosleep"),
     ),
     "switch": Traits(
-        on_one_cpu=MEASURED,
+        on_one_cpu=(MEASURED,),
         steady_iterations=20000,
         calls=frozenset({"sched_yield", "futex", "clock_nanosleep"}),
         faults={"alone": "switched away from one side"},
     ),
     "syscall": Traits(
-        on_one_cpu=MEASURED,
+        on_one_cpu=(MEASURED,),
         steady_iterations=20000,
         calls=frozenset({"getppid", "clock_nanosleep"}),
         faults={"cached": "reached the kernel in the control", "refused": "another result"},
@@ -189,7 +189,8 @@ TRAITS: dict[str, Traits] = {
 
 
 def traits(program: str) -> Traits:
-    return TRAITS.get(program, Traits(on_one_cpu=MEASURED))
+    """Without an entry, those of a program that `make new` has just made."""
+    return TRAITS.get(program, Traits(on_one_cpu=(MEASURED, SKIPPED)))
 
 
 def lacking(reason: str) -> None:
