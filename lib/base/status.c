@@ -13,7 +13,7 @@ const char *klat_status_name(enum klat_status status)
 	return names[status];
 }
 
-/* What the user typed may hold anything, and the line must stay one. */
+/* User input may contain a newline; a message is one line. */
 static void say(const struct klat_run *run, const char *format, va_list arguments, const char *end)
 {
 	char line[KLAT_REASON_SIZE + 256];

@@ -14,7 +14,7 @@ enum {
 	EXIT_SKIPPED = 4
 };
 
-/* Check the command line. Nothing of the machine is changed before. */
+/* Check the command line, before anything on the machine changes. */
 static int prepare(struct klat_run *run)
 {
 	struct klat_library *library = run->library;

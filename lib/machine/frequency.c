@@ -75,7 +75,8 @@ double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last)
 
 double klat_frequency_of_ntp(double khz, const struct timex *state)
 {
-	/* Of CLOCK_MONOTONIC against the raw clock: adjtimex(2). A tick is nominally 10,000 us. */
+	/* The rate of CLOCK_MONOTONIC against the raw clock: adjtimex(2). A tick is nominally
+	 * 10,000 us. */
 	const double rate = 1 + ldexp(state->freq, -16) * 1e-6 + (state->tick - 10000) / 10000.0;
 
 	return state->status & STA_UNSYNC ? 0 : khz / rate;
@@ -88,7 +89,7 @@ static double khz_of_ntp(double khz)
 	return adjtimex(&state) == TIME_ERROR ? 0 : klat_frequency_of_ntp(khz, &state);
 }
 
-/* Whether the kernel's clock does not run on this counter. */
+/* Whether the kernel's clock runs on hardware other than this counter. */
 static bool is_other_hardware(const char *clock_source)
 {
 	static const char *const others[] = { "hpet", "acpi_pm", "jiffies", "pit",

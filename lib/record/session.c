@@ -137,7 +137,7 @@ static int write_session(struct klat_run *run, int session, json_t *json)
 		   : 0;
 }
 
-/* Any possible counter's: 1 kHz to 10^15 Hz. */
+/* The range of any possible counter: 1 kHz to 10^15 Hz. */
 static bool is_frequency(double khz)
 {
 	return khz >= 1 && khz <= 1e12;

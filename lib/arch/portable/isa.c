@@ -10,7 +10,7 @@ const char *klat_arch_missing(void)
 	return NULL;
 }
 
-/* The kernel corrects its clock for what the hardware does. */
+/* The kernel corrects its clock for frequency changes and idle states of the hardware. */
 bool klat_arch_counter_invariant(void)
 {
 	return true;
