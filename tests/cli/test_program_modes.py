@@ -30,7 +30,9 @@ def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus: None, tmp_path: Pa
     planted("cv", "--record", tmp_path)
     assert session.info["mode"] == "counted" and session.info["unit"] == "instructions"
     assert {path.name for path in (tmp_path / "samples").iterdir()} == {"pipes.u64"}
-    for row in session.rows:
+    # planted() repeats a run that other work on the machine made invalid.
+    last = {(row["benchmark"], row["metric"]): row for row in session.rows}
+    for row in last.values():
         numbers = 20 if row["benchmark"] == "pipes" else 0
         assert (row["status"], row["n"]) == ("ok", str(numbers))
         assert all(bool(row[name]) == bool(numbers) for name in ("mean", "min", "max", "floor"))
