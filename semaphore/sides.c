@@ -174,17 +174,19 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	return err;
 }
 
-/* Both sides begin a half together, but for a consumer that waits for items. On one CPU the
- * consumer runs whenever it can. */
+/* Both sides begin a half together, but for a consumer that sleeps until the first item. One that
+ * spins for it must not spin through the rest of the producer's half before: that is no CPU time of
+ * an item. On one CPU the consumer runs whenever it can. */
 static int begin_half(struct klat_worker *worker, uint32_t half, bool waits_for_items)
 {
 	struct state *state = worker->state;
+	bool asleep = waits_for_items && !state->spin;
 
 	klat_rest(worker);
 	if (worker->run->one_cpu)
 		return 0;
 	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
-	return waits_for_items ? 0 : klat_spin_until(worker, &state->arrived, 2 * half);
+	return asleep ? 0 : klat_spin_until(worker, &state->arrived, 2 * half);
 }
 
 static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds, uint64_t taking)
