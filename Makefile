@@ -119,19 +119,31 @@ $(PROGRAM_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
 	$(Q)$(compile) $(FLAGS_$(*D)) -c -o $@ $<
 
+# In a guest an address tells the program (klat lab explain), so each static one has its own 4 MiB.
+comma := ,
+place_of = $(if $(STATIC),-Wl$(comma)-Ttext-segment=$(shell printf '%s\n' $(PROGRAMS) $(notdir $(HELPERS)) | \
+	awk '$$0 == "$(1)" { printf "%#x", 4194304 * (16 + NR) }'))
+
 # Each binary is beside its source.
 define program
 $(OUT:%=%/)$(1)/$(1): $(call objects_of,$(1)) $(LIBRARY)
 	@mkdir -p $$(@D)
 	$$(say) CC $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LIBRARIES_$(1)) $$(LDLIBS)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(call place_of,$(1)) -o $$@ $$(filter %.o %.a,$$^) $$(LIBRARIES_$(1)) $$(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 
 $(HELPERS:%=$(OUT:%=%/)%): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	@mkdir -p $(@D) $(BUILD)/depend
 	$(say) CC $@
-	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
+	$(Q)$(link) $(call place_of,$(notdir $*)) -o $@ $< $(LIBRARY) $(LDLIBS)
+
+# The lab's plugin for QEMU.
+$(BUILD)/lab/trace.so: lab/trace.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) CC $@
+	$(Q)$(CC) $(CPPFLAGS) -std=gnu11 -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -fPIC -shared -fvisibility=hidden \
+		-o $@ $<
 
 # These files change only if the compiler and flags, or the commit, change.
 $(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)

@@ -68,10 +68,12 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true },
+	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true, "low high",
+		      "low high", 2 },
 	[ROUND_TRIP] = { "round_trip", "L signals H until L has H's reply; both stamps on L's CPU",
-			 true },
-	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", true },
+			 true, "low", "low" },
+	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", true, "locker",
+			  "locker" },
 };
 
 static const struct klat_published published[] = {

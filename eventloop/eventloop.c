@@ -75,12 +75,13 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
-		    true },
+	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop", true,
+		    "run_round", "run_round" },
 	[REGISTRATION] = { "registration", "registration of every pair, and a pass without events",
-			   true },
-	[LOOP] = { "loop", "first bytes written to last byte read", true },
-	[TEARDOWN] = { "teardown", "removal of every pair", true },
+			   true, "run_round", "run_round" },
+	[LOOP] = { "loop", "first bytes written to last byte read", true, "run_round",
+		   "run_round" },
+	[TEARDOWN] = { "teardown", "removal of every pair", true, "run_round", "run_round" },
 };
 
 #define PUBLISHED_CASE(active, timers, priorities, batch)                                          \

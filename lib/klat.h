@@ -97,6 +97,15 @@ struct klat_metric {
 	 * metric that is not measurable is recorded with its evidence and without samples.
 	 */
 	bool path_length;
+	/*
+	 * For `klat lab explain`: the functions whose stamps begin and end a sample, separated by
+	 * spaces. A sample can be the mean of two such windows: mean_of is then 2. With
+	 * from_deadline, a sample begins at a deadline after the first stamp. A metric without
+	 * these functions cannot be explained.
+	 */
+	const char *begins_in, *ends_in;
+	int mean_of;
+	bool from_deadline;
 };
 
 /*

@@ -71,7 +71,8 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU", true },
+	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU", true,
+			 "writer", "writer" },
 	[ONE_WAY] = { "one_way", "write until the reader has the bytes, between two CPUs", true },
 };
 

@@ -59,7 +59,8 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[WAKE] = { "wake", "before the post to after the consumer's wait", true },
+	[WAKE] = { "wake", "before the post to after the consumer's wait", true, "produce",
+		   "take" },
 	[ITEM] = { "item", "one item with semaphores, work included, on the producer's CPU",
 		   false },
 	[BARE] = { "bare", "the same work without semaphores", false },

@@ -40,10 +40,12 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true },
-	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait", true },
-	[RETURN] = { "return", "last spin stamp before the handler to the first one after it",
-		     true },
+	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true,
+		       "begin_stretch advance spin", "on_alarm" },
+	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait", true,
+		       "begin_stretch advance", "on_alarm sleeper_sample", .from_deadline = true },
+	[RETURN] = { "return", "last spin stamp before the handler to the first one after it", true,
+		     "begin_stretch advance spin", "spin" },
 };
 
 static const struct klat_published published[] = {

@@ -107,7 +107,8 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip",
-			 "send of the message to receipt of the answer, initiator's CPU", true },
+			 "send of the message to receipt of the answer, initiator's CPU", true,
+			 "ping", "ping" },
 	[HALF] = { "half", "half of the round trip: one way, if both take the same time", true },
 	[RESPONSE] = { "response", "with --rate: from the due time of the message to the answer",
 		       false },

@@ -145,6 +145,14 @@ static json_t *option_array(const struct klat_benchmark *benchmark,
 	return array;
 }
 
+static json_t *metric_table(const struct klat_metric *metric)
+{
+	return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:b}", "name", metric->name, "summary",
+			 metric->summary, "begins_in", metric->begins_in, "ends_in",
+			 metric->ends_in, "mean_of", metric->mean_of ? metric->mean_of : 1,
+			 "from_deadline", metric->from_deadline);
+}
+
 int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out)
 {
 	json_t *metrics = json_array(), *figures = json_array();
@@ -152,9 +160,7 @@ int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out)
 	const struct klat_option *common = klat_options_common(&common_count);
 
 	for (int m = 0; m < benchmark->metric_count; m++)
-		json_array_append_new(metrics,
-				      json_pack("{s:s, s:s}", "name", benchmark->metrics[m].name,
-						"summary", benchmark->metrics[m].summary));
+		json_array_append_new(metrics, metric_table(&benchmark->metrics[m]));
 	for (int i = 0; i < benchmark->published_count; i++)
 		json_array_append_new(figures, published_object(&benchmark->published[i]));
 	return print(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o}", "name",

@@ -9,7 +9,7 @@ from typing import Any
 
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
-from klat.commands import _lab_bisect
+from klat.commands import _lab_bisect, _lab_explain
 from klat.base.errors import KlatError, did_you_mean
 
 _DESCRIPTION = """\
@@ -71,6 +71,7 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions)
     _add_shootdown(actions)
+    _lab_explain.add_parser(actions)
     _lab_bisect.add_parser(actions)
     listed = add_command(
         actions,

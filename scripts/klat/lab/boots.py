@@ -37,7 +37,10 @@ _RUN = b"klat-lab: run "
 _SAYS = re.compile(r"^klat-lab: (?!run |ready)(.*)$", re.MULTILINE)
 _DEATH = re.compile(r"^(?:\[ *[\d.]+\] ?)?(Kernel panic .*|BUG: .*|Oops: .*)$", re.MULTILINE)
 _RUN_BYTES = 65536  # for a run's rows, and the disk's share of the environment
-_DISK_BYTES = 16 << 20
+# With room for the kernel's symbols, which only a repeated boot writes: the firmware reads the size of
+# the disk, so both boots must have the same size.
+_DISK_BYTES = 48 << 20
+_TRACE_BYTES = 1 << 30
 _SERIES = 8  # metrics a program may have
 _CONSOLE_LINES = 8
 _CONSOLE_WIDTH = 200
@@ -71,7 +74,9 @@ class Booting:
         machine: Machine,
         work: Path,
         limit_s: float,
+        plugin: str = "",
     ) -> None:
+        """With `plugin`, an argument of QEMU's -plugin, the guest gives out its symbols too."""
         self.experiment, self.boot, self._ready, self._machine = experiment, boot, ready, machine
         self._limit_s = limit_s
         self._work = work
@@ -103,11 +108,16 @@ class Booting:
         self._file_bytes = disk_size(schedule)
         try:
             files.initrd.write_bytes(ready.initramfs + own)
-            guest.prepare(files.disk, self._file_bytes)
+            guest.prepare(files.disk, self._file_bytes, wants_symbols=bool(plugin))
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
         self.words = qemu.command(machine, files)
-        self._guest = Guest(self.words, work / "stderr", self._file_bytes)
+        if plugin:
+            self.words += qemu.plugin_words(machine, plugin)
+        # The guest's memory is then a file, too.
+        memory = machine.shape.memory_mib << 20
+        most = max(self._file_bytes, memory, _TRACE_BYTES) if plugin else self._file_bytes
+        self._guest = Guest(self.words, work / "stderr", most)
 
     def poll(self) -> bool:
         """Whether the guest has ended, or has exceeded its time."""

@@ -3,6 +3,7 @@
     packages/   Debian packages, unpacked
     apt/        the package lists of the lab's own apt
     images/     kernels, unpacked
+    initramfs/  file systems of the newest guests, to repeat their boots
     work/       a directory for each lab at work, gone when it ends
 
 Everything here can be fetched or made again: `klat lab clear` removes it.

@@ -1,4 +1,4 @@
-"""Writes cpio archives in the "newc" format, the one that the kernel unpacks as its first file system.
+"""Writes and reads cpio archives in the "newc" format, the one that the kernel unpacks as its first file system.
 
 The same entries give the same bytes: times are 0, owners root, inode numbers count from 1. The kernel
 unpacks archives that follow one another as if they were one
@@ -68,3 +68,20 @@ def _write(written: bytearray, entry: Entry, inode: int) -> None:
     written += b"\0" * (-len(written) % 4)
     written += entry.data
     written += b"\0" * (-len(written) % 4)
+
+
+def read(data: bytes) -> dict[str, bytes]:
+    """The files of one archive that archive() made, by name."""
+    found = {}
+    at = 0
+    while data[at : at + len(_MAGIC)] == _MAGIC:
+        fields = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        mode, size, name_size = fields[1], fields[6], fields[11]
+        start = at + 110 + name_size
+        start += -start % 4
+        name = data[at + 110 : at + 109 + name_size].decode()
+        if stat.S_ISREG(mode):
+            found[name] = data[start : start + size]
+        at = start + size
+        at += -at % 4
+    return found

@@ -58,11 +58,13 @@ class Delivery:
     tar: bytes
 
 
-def prepare(disk: Path, size: int) -> None:
-    """Make a disk of `size` bytes with the header of a failed guest. OSError if there is no room."""
+def prepare(disk: Path, size: int, wants_symbols: bool = False) -> None:
+    """A guest that is wanted to adds its /proc/kallsyms to the results. OSError where there is no
+    room."""
     with disk.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         line = f"{_MAGIC} {_VERSION} failed 0 {hashlib.sha256().hexdigest()}\n"
+        line += "kallsyms\n" if wants_symbols else ""
         file.write(line.encode().ljust(HEADER, b"\0"))
 
 

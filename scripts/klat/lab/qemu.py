@@ -20,6 +20,7 @@ from klat.lab.boot_failures import EmulatorFailed
 PROGRAM = "qemu-system-x86_64"
 MODES = ("kvm", "counted", "emulated")
 _PR_SET_PDEATHSIG = 1
+_GUEST_MEMORY = "ram"
 # Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits
 # set means every CPU.
 _XAPIC_CPUS = 255
@@ -163,6 +164,17 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
         *("-append", command_line(machine, boot.append)),
     ]
     return words
+
+
+def plugin_words(machine: Machine, plugin: str) -> list[str]:
+    """Load a plugin that can read the memory of the guest: a memfd of QEMU. The guest
+    sees the same machine."""
+    size = f"{machine.shape.memory_mib}M"
+    return [
+        *("-plugin", plugin),
+        *("-object", f"memory-backend-memfd,id={_GUEST_MEMORY},size={size}"),
+        *("-machine", f"memory-backend={_GUEST_MEMORY}"),
+    ]
 
 
 def _accelerator(machine: Machine) -> list[str]:

@@ -72,6 +72,15 @@ def use_static_programs(names: Sequence[str]) -> None:
     os.environ["KLAT_PROGRAMS"] = str(static)
 
 
+def trace_plugin() -> Path:
+    """QEMU's plugin lab/trace.c; in a source tree it is built first."""
+    if not programs.in_tree():
+        return programs.root() / "libexec/klat/lab-trace.so"
+    target = "build/lab/trace.so"
+    _make([target])
+    return programs.root() / target
+
+
 def static_programs(names: Sequence[str]) -> dict[str, Path]:
     """The path of each program. KlatError if one is missing or needs shared libraries."""
     found = {}
@@ -127,10 +136,14 @@ def hash_of(path: Path) -> str:
 
 
 def _build(targets: Sequence[str]) -> None:
-    words = ["make", "-s", "-C", str(programs.root()), f"OUT={_BUILD}", "STATIC=1"]
+    _make([f"OUT={_BUILD}", "STATIC=1", *targets])
+
+
+def _make(arguments: Sequence[str]) -> None:
+    words = ["make", "-s", "-C", str(programs.root())]
     try:
         done = subprocess.run(
-            [*words, *targets],
+            [*words, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -139,10 +152,10 @@ def _build(targets: Sequence[str]) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise KlatError("the static programs cannot be built: there is no make") from None
+        raise KlatError("what a guest needs cannot be built: there is no make") from None
     except subprocess.TimeoutExpired:
         raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["make failed"]
-        last = [line for line in lines if not line.startswith("make")] or lines
-        raise KlatError(f"the static programs cannot be built: {last[-1]}", status=1)
+        last = [line for line in lines if "error:" in line] or lines
+        raise KlatError(f"what a guest needs cannot be built: {last[0]}", status=1)

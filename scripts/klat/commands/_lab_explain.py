@@ -1,0 +1,80 @@
+"""`klat lab explain`: which functions a metric's samples consist of, to the instruction."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from klat.base.errors import KlatError
+from klat.commands import _session_options
+
+_DESCRIPTION = """\
+Repeats boots of the lab and says which instructions the samples of one metric
+consist of, by function: of one kernel, or of two and what differs.
+"""
+
+_EPILOG = """\
+Exit status: 0 explained; 1 a boot could not be repeated, or gave other samples;
+2 usage, input or output; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+
+example:
+  klat lab run --mode counted --kernel debian:stock --kernel debian:rt pipes
+  klat lab explain results/lab-stock results/lab-rt --metric pipes.round_trip
+"""
+
+
+def add_parser(actions: Any) -> None:
+    parser = actions.add_parser(
+        "explain",
+        help="say which functions a sample consists of",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("base", type=Path, metavar="BASE", help="label or session of klat lab run")
+    add("new", type=Path, nargs="?", metavar="NEW", help="likewise, to compare with BASE")
+    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="such as pipes.round_trip")
+    add(
+        "--least",
+        type=_session_options.number(0, 10**9, "number of instructions"),
+        default=20,
+        metavar="N",
+        help="difference below which functions are summed up (default: 20)",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--worst", action="store_true", help="the largest sample, not a typical one")
+    which.add_argument("--quantile", type=float, metavar="PERCENT", help="the sample at 99.9, say")
+    add("--path", action="store_true", help="print the calls in order, as a diff")
+    parser.set_defaults(func=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from klat.lab import explaining
+    from klat.report.text import explanation_text, story_text
+
+    benchmark, dot, metric = arguments.metric.partition(".")
+    if not dot or not metric:
+        raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
+    paths = [path for path in (arguments.base, arguments.new) if path]
+    quantile = explaining.TYPICAL
+    if arguments.worst:
+        quantile = 1.0
+    elif arguments.quantile is not None:
+        quantile = arguments.quantile / 100
+    found = explaining.explain(paths, benchmark, metric, quantile, _say)
+    lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
+    if arguments.path:
+        lines += ["", *explanation_text.path(found)]
+    if quantile != explaining.TYPICAL:
+        lines += story_text.lines(found)
+    for line in lines:
+        print(line)
+    return 0 if found.valid else 3
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,81 @@
+"""The stamps of a program: at which addresses they are, and in which functions of its source."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klat.base.errors import KlatError
+from klat.explain import symbols
+
+# rdtsc, and rdtscp: the instructions of klat_stamp_begin() and klat_stamp_end() on x86-64.
+_COUNTER_READS = re.compile(rb"\x0f\x31|\x0f\x01\xf9")
+_BEGIN, _END = "klat_stamp_begin", "klat_stamp_end"
+_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Stamp:
+    address: int
+    functions: tuple[str, ...]  # that its line is in, innermost first
+    begins: bool
+
+
+def of_program(path: Path) -> list[Stamp]:
+    """Every stamp that the program's own code takes, by address."""
+    found = []
+    for address, names in symbols.inlined(path, _counter_reads(path)).items():
+        for kind in (_BEGIN, _END):
+            if kind in names:
+                found.append(Stamp(address, names, kind == _BEGIN))
+                break
+    return sorted(found, key=lambda stamp: stamp.address)
+
+
+def _counter_reads(path: Path) -> list[int]:
+    data = path.read_bytes()
+    return [
+        section.address + match.start()
+        for section in symbols.code_of(path)
+        for match in _COUNTER_READS.finditer(data[section.offset : section.offset + section.size])
+    ]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The functions whose stamps begin and end a window of a metric, and the number of windows that a
+    sample is the mean of. A sample can begin at a deadline within its window."""
+
+    begins_in: tuple[str, ...]
+    ends_in: tuple[str, ...]
+    mean_of: int
+    from_deadline: bool
+
+
+def bounds(path: Path, metric: str) -> Bounds:
+    """From the program's table of metrics. KlatError if it has none for this metric."""
+    try:
+        done = subprocess.run(
+            [str(path), "--print-benchmark"], capture_output=True, timeout=_SECONDS, check=True
+        )
+        metrics: list[dict[str, Any]] = json.loads(done.stdout)["metrics"]
+        held = {each["name"]: each for each in metrics}
+        explained = [name for name, each in held.items() if each.get("ends_in")]
+        if metric not in explained:
+            raise KlatError(
+                f"{path.name}.{metric} cannot be explained; {path.name} has"
+                f" {', '.join(explained) or 'no metric that can'}"
+            )
+        found = held[metric]
+        return Bounds(
+            tuple(found["begins_in"].split()),
+            tuple(found["ends_in"].split()),
+            int(found["mean_of"]),
+            bool(found["from_deadline"]),
+        )
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+        raise KlatError(f"{path}: cannot ask it for its metrics: {error}") from None

@@ -1,0 +1,151 @@
+"""Repeats boots of the lab with klat's plugin in the emulator, to know what their samples consist of."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.base.process import Signals
+from klat.lab import cache, cpio, experiment, guest, qemu
+from klat.lab.boots import Booting, Ready
+from klat.lab.qemu import Machine
+from klat.record.json_files import read_machine_json
+
+_POLL_SECONDS = 0.1
+_SAMPLES = "samples"
+_PT_LOAD = 1
+HALT = "f4"  # the instruction that waits for an interrupt, hlt
+# __switch_to_asm of arch/x86/entry/entry_64.S: registers are pushed, the stack pointer goes into the
+# old task and comes from the new one. The last instruction's address is taken.
+_SWITCH = re.compile(
+    rb"\x55\x53\x41\x54\x41\x55\x41\x56\x41\x57\x48\x89\xa7....(?P<load>\x48\x8b\xa6....)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A session of the lab, with what its guest was made of."""
+
+    session: Path
+    boot: experiment.PlannedBoot
+    planned: experiment.Experiment
+    ready: Ready
+    programs: Mapping[str, bytes]  # by name
+
+
+@dataclass(frozen=True)
+class Replayed:
+    trace: Path
+    kallsyms: str
+
+
+def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
+    """KlatError where the boot cannot be repeated here."""
+    planned, boot = experiment.of_session(session)
+    if planned.mode != "counted":
+        raise KlatError(
+            f"{session}: was recorded in mode {planned.mode}; only counted boots can be repeated:"
+            " klat lab run --mode counted"
+        )
+    machine = read_machine_json(session)
+    if machine.get("qemu") != emulator.text:
+        raise KlatError(
+            f"{session}: was recorded by QEMU {machine.get('qemu')}, and here is"
+            f" {emulator.text}; record it anew"
+        )
+    facts = machine.get("kernel") or {}
+    digest = str(facts.get("initramfs_sha256"))
+    base = cache.root() / "initramfs" / digest
+    image = cache.root() / "images" / f"{planned.hashes[boot.condition.kernel]}.vmlinux"
+    for path, what in ((base, "guest's files"), (image, "kernel")):
+        if not re.fullmatch(r"[0-9a-f]{64}(\.vmlinux)?", path.name) or not path.is_file():
+            raise KlatError(
+                f"{session}: its {what} are not in the lab's cache any more, or never were;"
+                " record it anew"
+            )
+    data = base.read_bytes()
+    names = {f"bin/{name}": name for name in planned.programs}
+    held = {names[name]: body for name, body in cpio.read(data).items() if name in names}
+    return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held)
+
+
+def replay(
+    boots: Sequence[Recorded],
+    arguments: Sequence[str],
+    plugin: Path,
+    emulator: qemu.Emulator,
+    work: Path,
+    signals: Signals,
+) -> list[Replayed]:
+    """Side by side, each with the plugin's `arguments` of its own. KlatError unless every sample is
+    what it was."""
+    running: list[tuple[Recorded, Booting, Path]] = []
+    try:
+        for number, (boot, words) in enumerate(zip(boots, arguments), start=1):
+            trace = work / f"trace-{number}"
+            option = ",".join([str(plugin).replace(",", ",,"), f"out={trace}", words])
+            machine = Machine(emulator, boot.planned.mode, boot.planned.shape)
+            limit = boot.planned.time_limit_s
+            place = work / f"replay-{number}"
+            running.append(
+                (
+                    boot,
+                    Booting(boot.planned, boot.boot, boot.ready, machine, place, limit, option),
+                    trace,
+                )
+            )
+        while not all([booting.poll() for _, booting, _ in running]):
+            signals.wait(_POLL_SECONDS)
+        return [_result(boot, booting, trace, work) for boot, booting, trace in running]
+    finally:
+        for _, booting, _ in running:
+            booting.end()
+            booting.clean()
+
+
+def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replayed:
+    delivery, failure = booting.conclude()
+    if failure or delivery is None:
+        raise KlatError(f"{boot.session}: its boot could not be repeated: {failure}", status=1)
+    place = work / f"{trace.name}-results"
+    files.remove_tree(place)
+    place.mkdir()
+    guest.unpack(delivery.tar, place)
+    for path in sorted((boot.session / _SAMPLES).iterdir()):
+        again = place / _SAMPLES / path.name
+        if not again.is_file() or again.read_bytes() != path.read_bytes():
+            raise KlatError(
+                f"{boot.session}: the repeated boot gave other samples of {path.stem}, so those in the"
+                " record cannot be explained",
+                status=1,
+            )
+    symbols = place / "lab" / "kallsyms"
+    if not symbols.is_file():
+        raise KlatError(
+            f"{boot.session}: the guest gave out no kernel symbols (CONFIG_KALLSYMS_ALL, virtio_blk)"
+        )
+    return Replayed(trace, symbols.read_text(errors="replace"))
+
+
+def switch_address(kernel: Path) -> int | None:
+    """Where an unpacked kernel reads the stack pointer of the task that it switches to."""
+    data = kernel.read_bytes()
+    found = _SWITCH.search(data)
+    if found is None:
+        return None
+    offset = found.start("load")
+    (headers,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    for index in range(count):
+        kind, _, start, address, _, length = struct.unpack_from(
+            "<IIQQQQ", data, headers + index * size
+        )
+        if kind == _PT_LOAD and start <= offset < start + length:
+            return int(address + offset - start)
+    return None

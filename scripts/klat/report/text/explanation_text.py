@@ -1,0 +1,149 @@
+"""An explanation as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+
+from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
+from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
+
+_NAME = 30
+_KINDS = 3
+_BY_NAME = (
+    "* The other kernel has no function of this name. It may have been inlined there: its instructions"
+    " are then its caller's, so compare the callers with their callees."
+)
+
+
+def heading(explanation: Explanation) -> Iterator[str]:
+    yield f"{explanation.metric}, {explanation.which}, in instructions"
+    yield ""
+    for side, name in zip(explanation.sides, ("BASE", "NEW")):
+        start = f"{name:4}  " if len(explanation.sides) > 1 else ""
+        yield from wrapped(f"{side.label}, {side.release}: {_size(side.sample)}", start, "      ")
+        if side.kinds:
+            yield from wrapped(_kinds(side), "      ")
+        if side.sample.residual:
+            yield f"      NOT EXPLAINED: {side.sample.residual:+,} instructions are of no function"
+    yield ""
+
+
+def _size(sample: ExplainedSample) -> str:
+    if sample.windows == 1:
+        return f"{sample.ticks:,}"
+    return f"{sample.ticks // sample.windows:,}, the mean of {sample.windows}; the table has both"
+
+
+def _kinds(side: Side) -> str:
+    """The shares of the paths that samples took."""
+    total = sum(kind.count for kind in side.kinds)
+    if len(side.kinds) == 1:
+        return f"all {total:,} samples took one path"
+    windows = side.sample.windows
+    found = [
+        f"{kind.ticks // windows:,} in {100 * kind.count / total:.1f} %"
+        for kind in side.kinds[:_KINDS]
+    ]
+    left = side.kinds[_KINDS:]
+    if left:
+        share = 100 * sum(kind.count for kind in left) / total
+        found.append(f"{len(left)} other path{'s' * (len(left) > 1)} in {share:.1f} %")
+    return f"paths of {total:,} samples: {', '.join(found)}"
+
+
+def table(explanation: Explanation, least: int) -> Iterator[str]:
+    """By function; one line for all functions below `least` instructions."""
+    if len(explanation.sides) > 1:
+        yield from _differences(explanation.sides[0], explanation.sides[1], least)
+    else:
+        yield from _one_side(explanation.sides[0].sample, least)
+
+
+def _one_side(sample: ExplainedSample, least: int) -> Iterator[str]:
+    functions = sample.functions
+    ordered = [(name, own) for name, own in functions.own.most_common() if own]
+    shown = [(name, own) for name, own in ordered if own >= least]
+    rows = [["function", "own", "share", "calls", "with callees"]]
+    for name, own in shown:
+        numbers = [functions.calls[name], functions.with_callees[name]]
+        rows.append(
+            [_cut(name), f"{own:,}", _share(own, sample), *(f"{number:,}" for number in numbers)]
+        )
+    rest = ordered[len(shown) :]
+    if rest:
+        own = sum(own for _, own in rest)
+        rows.append([_others(len(rest), least), f"{own:,}", _share(own, sample), "", ""])
+    if sample.idle:
+        rows.append(["idle time, skipped", f"{sample.idle:,}", _share(sample.idle, sample), "", ""])
+    rows.append(["sum", f"{sample.ticks:,}", "", "", ""])
+    yield from _lines(rows)
+
+
+def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
+    found = differences(base, new)
+    shown = [f for f in found if abs(f.difference) >= least]
+    rest = [f for f in found if abs(f.difference) < least]
+    rows = [
+        ["", "own", "", "", "calls", "", "with callees", ""],
+        ["function", "BASE", "NEW", "NEW-BASE", "BASE", "NEW", "BASE", "NEW"],
+    ]
+    for f in shown:
+        numbers = [*f.calls, *f.with_callees]
+        mark = "" if all(f.exists) else " *"
+        rows.append([_cut(f.name, mark), *_pair(f.own), *(f"{number:,}" for number in numbers)])
+    if rest:
+        own = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
+        rows.append([_others(len(rest), least), *_pair(own), *[""] * 4])
+    idle = (base.sample.idle, new.sample.idle)
+    if any(idle):
+        rows.append(["idle time, skipped", *_pair(idle), *[""] * 4])
+    rows.append(["sum", *_pair((base.sample.ticks, new.sample.ticks)), *[""] * 4])
+    yield from _lines(rows)
+    if not all(all(f.exists) for f in shown):
+        yield ""
+        yield from wrapped(_BY_NAME, "", "  ")
+
+
+def _lines(rows: list[list[str]]) -> Iterator[str]:
+    widths = column_widths(rows)
+    for row in rows:
+        yield aligned(row, widths, left=1)
+
+
+def _others(count: int, least: int) -> str:
+    return f"{count} other{'s' * (count > 1)}, each below {least}"
+
+
+def _share(own: int, sample: ExplainedSample) -> str:
+    return f"{100 * own / sample.ticks:.1f} %"
+
+
+def _cut(name: str, mark: str = "") -> str:
+    room = _NAME - len(mark)
+    return (name if len(name) <= room else name[: room - 1] + "…") + mark
+
+
+def _pair(values: tuple[int, int]) -> list[str]:
+    return [f"{values[0]:,}", f"{values[1]:,}", f"{values[1] - values[0]:+,}"]
+
+
+def path(explanation: Explanation) -> Iterator[str]:
+    """The calls in order, of two sides as a diff: `-` only BASE, `+` only NEW."""
+    calls = [[f"{'  ' * depth}{name}" for depth, name in s.sample.path] for s in explanation.sides]
+    if len(calls) == 1:
+        yield from _marked(" ", calls[0])
+        return
+    old, now = calls
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, now, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from _marked(" ", old[a:b])
+            continue
+        yield from _marked("-", old[a:b])
+        yield from _marked("+", now[c:d])
+
+
+def _marked(mark: str, lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        text = f"{mark} {line}"
+        yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
