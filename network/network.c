@@ -54,7 +54,7 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU", true,
-		     "rest_while_waiting spin_until_read spin_for_packets", "read_packets" },
+		     "announce spin_until_read", "read_packets" },
 	[SEND_TO_READ] = { "send_to_read", "before send() to packet read, client's CPU to reader's",
 			   true, "send_until_read", "read_packets" },
 };
