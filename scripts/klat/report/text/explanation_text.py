@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
@@ -36,20 +37,27 @@ def _size(sample: ExplainedSample) -> str:
 
 
 def _kinds(side: Side) -> str:
-    """The shares of the paths that samples took."""
+    """The shares of the paths that samples took. Paths of one length are one entry."""
     total = sum(kind.count for kind in side.kinds)
     if len(side.kinds) == 1:
         return f"all {total:,} samples took one path"
-    windows = side.sample.windows
+    counts: Counter[int] = Counter()
+    for kind in side.kinds:
+        counts[kind.ticks] += kind.count
+    paths = Counter(kind.ticks for kind in side.kinds)
     found = [
-        f"{kind.ticks // windows:,} in {100 * kind.count / total:.1f} %"
-        for kind in side.kinds[:_KINDS]
+        f"{ticks // side.sample.windows:,} in {100 * count / total:.1f} %{_paths(paths[ticks])}"
+        for ticks, count in counts.most_common(_KINDS)
     ]
-    left = side.kinds[_KINDS:]
+    left = counts.most_common()[_KINDS:]
     if left:
-        share = 100 * sum(kind.count for kind in left) / total
-        found.append(f"{len(left)} other path{'s' * (len(left) > 1)} in {share:.1f} %")
-    return f"paths of {total:,} samples: {', '.join(found)}"
+        share = 100 * sum(count for _, count in left) / total
+        found.append(f"{len(left)} other length{'s' * (len(left) > 1)} in {share:.1f} %")
+    return f"{total:,} samples: {', '.join(found)}"
+
+
+def _paths(count: int) -> str:
+    return f" ({count} paths)" if count > 1 else ""
 
 
 def table(explanation: Explanation, least: int) -> Iterator[str]:
