@@ -19,6 +19,7 @@ LAYERS = (
     "export",
     "report",
     "compare",
+    "explain",
     "record",
     "stats",
     "machine",

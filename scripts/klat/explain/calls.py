@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from klat.explain.symbols import Function, Symbols
-from klat.explain.trace import Item, Step, Switched
+from klat.explain.trace import Item, Executed, Switched
 
 
 @dataclass
@@ -75,7 +75,7 @@ class CallTree:
         """Uncounted items show only which functions are active."""
         self._counted = counted
         for item in items:
-            if isinstance(item, Step):
+            if isinstance(item, Executed):
                 self._enter(item)
             elif isinstance(item, Switched):
                 self._switch(item.task)
@@ -87,7 +87,7 @@ class CallTree:
         self._frames = self._stacks.pop(task, [])
         self.task = task
 
-    def _enter(self, step: Step) -> None:
+    def _enter(self, step: Executed) -> None:
         address = step.block.address
         if not step.first:
             self._go_to(address)

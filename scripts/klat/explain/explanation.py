@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from klat.explain import calls, windows
 from klat.explain.calls import CallTree, FunctionTotals, Node
 from klat.explain.symbols import Symbols
-from klat.explain.trace import Step
+from klat.explain.trace import Executed
 from klat.explain.windows import Content, Sample, Stamps
 
 
@@ -107,7 +107,7 @@ def _key(stamps: Stamps, sample: Sample) -> tuple[int, ...]:
 
 def _since_deadline_key(stamps: Stamps, sample: Sample) -> tuple[int, ...]:
     (content,) = windows.contents(stamps, sample, deadline=True)
-    steps = [(s.block.address, s.first, s.total) for s in content.items if isinstance(s, Step)]
+    steps = [(s.block.address, s.first, s.total) for s in content.items if isinstance(s, Executed)]
     return (sample.ticks, content.idle, hash(tuple(steps)))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from klat.explain.calls import CallTree
 from klat.explain.symbols import Symbols
-from klat.explain.trace import Idle, Item, Step, Switched
+from klat.explain.trace import Idle, Item, Executed, Switched
 from klat.explain.windows import Content
 
 # An interrupt enters the kernel here on x86-64 (arch/x86/entry/entry_64.S).
@@ -46,7 +46,7 @@ def tell(symbols: Symbols, contents: Iterable[Content]) -> list[Stretch]:
             tree.add([item])
             if isinstance(item, Idle) and last:
                 last.idle = True
-            if not isinstance(item, Step):
+            if not isinstance(item, Executed):
                 continue
             stack = tree.stack
             interrupt = next((name for name in reversed(stack) if name.startswith(_INTERRUPTS)), "")

@@ -78,20 +78,20 @@ def of_program(path: Path) -> list[Function]:
 
 
 @dataclass(frozen=True)
-class Section:
+class CodeSection:
     address: int
     offset: int  # in the file
     size: int
 
 
-def code_of(path: Path) -> list[Section]:
+def code_of(path: Path) -> list[CodeSection]:
     """The sections with instructions."""
     found = []
     rows = _binutils("objdump", "--section-headers", "--wide", str(path)).splitlines()
     for row in rows:
         words = row.split()
         if words and words[0].isdecimal() and "CODE" in row:
-            found.append(Section(int(words[3], 16), int(words[5], 16), int(words[2], 16)))
+            found.append(CodeSection(int(words[3], 16), int(words[5], 16), int(words[2], 16)))
     return found
 
 

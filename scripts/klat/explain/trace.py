@@ -43,7 +43,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Step:
+class Executed:
     """`instructions` of a block, from the one numbered `first` on, the whole of it `times` times."""
 
     block: Block
@@ -69,7 +69,7 @@ class Switched:
     name: str  # the task's comm; "" if it is not known
 
 
-Item = Step | Idle | Switched
+Item = Executed | Idle | Switched
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Trace:
                 at += 6
             elif word & 1:
                 skipped, executed = words[at] >> 16, words[at] & 0xFFFF
-                yield Step(self.blocks[(word >> 1) - 1], skipped, executed)
+                yield Executed(self.blocks[(word >> 1) - 1], skipped, executed)
                 at += 1
             else:
                 block = self.blocks[(word >> 1) - 1]
@@ -109,7 +109,7 @@ class Trace:
                 if at < len(words) and words[at] == REPEAT:
                     times += words[at + 1]
                     at += 2
-                yield Step(block, 0, block.length, times)
+                yield Executed(block, 0, block.length, times)
 
 
 def _without_tasks(words: Words) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klat.base.errors import KlatError
-from klat.explain.trace import Idle, Item, Step, Trace
+from klat.explain.trace import Idle, Item, Executed, Trace
 
 # A thread that spins stores each stamp for another thread. If the other thread interrupts it between
 # the stamp and the store, the sample begins at an earlier stamp.
@@ -22,7 +22,7 @@ _EARLIER = 3
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run's samples in the record, and the number of iterations before the first one."""
 
     samples: NDArray[np.uint64]
@@ -125,7 +125,7 @@ class Stamps:
         return [item for path in paths if path for item in self.trace.items(path)]
 
 
-def find(stamps: Stamps, runs: Sequence[Run], mean_of: int) -> list[list[Sample]] | None:
+def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
     """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if
     the trace does not hold the samples of the record, to the instruction."""
     starts = _starts(len(stamps.ends), runs, mean_of)
@@ -142,7 +142,7 @@ def find(stamps: Stamps, runs: Sequence[Run], mean_of: int) -> list[list[Sample]
     return found
 
 
-def _starts(windows: int, runs: Sequence[Run], mean_of: int) -> list[int]:
+def _starts(windows: int, runs: Sequence[RecordedRun], mean_of: int) -> list[int]:
     """The number of the first window of each run, if runs of one length have one number of windows
     more than the record has iterations; else zeros."""
     left = windows - mean_of * sum(run.warmup + len(run.samples) for run in runs)
@@ -152,7 +152,7 @@ def _starts(windows: int, runs: Sequence[Run], mean_of: int) -> list[int]:
     return [sum(each[:number]) for number in range(len(runs))]
 
 
-def _one_by_one(stamps: Stamps, run: Run, mean_of: int, first: int) -> list[Sample] | None:
+def _one_by_one(stamps: Stamps, run: RecordedRun, mean_of: int, first: int) -> list[Sample] | None:
     """The samples, if they begin at the end numbered `first` and no other window is between them."""
     found = []
     for index, sample in enumerate(run.samples.tolist()):
@@ -181,7 +181,9 @@ def _match(stamps: Stamps, ends: Sequence[int], sample: int) -> Sample | None:
     return None
 
 
-def _search(stamps: Stamps, run: Run, mean_of: int, at: int) -> tuple[list[Sample] | None, int]:
+def _search(
+    stamps: Stamps, run: RecordedRun, mean_of: int, at: int
+) -> tuple[list[Sample] | None, int]:
     """The samples in their order, with other windows of the same stamps between them."""
     found: list[Sample] = []
     for sample in run.samples.tolist():
@@ -196,7 +198,7 @@ def _search(stamps: Stamps, run: Run, mean_of: int, at: int) -> tuple[list[Sampl
     return found, at
 
 
-def from_deadline(stamps: Stamps, runs: Sequence[Run]) -> list[list[Sample]] | None:
+def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Sample]] | None:
     """The windows in which the samples' deadlines lie. None if the trace has another number of stamps
     than the record has samples."""
     starts = _starts(len(stamps.ends), runs, 1)
@@ -235,24 +237,24 @@ def _since_deadline(items: Sequence[Item], sample: int) -> Content:
         item = items[at - 1]
         if isinstance(item, Idle):
             return Content(list(items[: at - 1]), list(items[at - 1 :]), left)
-        if isinstance(item, Step) and item.total > left:
+        if isinstance(item, Executed) and item.total > left:
             first, last = _split(item, left)
             return Content([*items[: at - 1], *first], [*last, *items[at:]], 0)
-        left -= item.total if isinstance(item, Step) else 0
+        left -= item.total if isinstance(item, Executed) else 0
         at -= 1
     return Content(list(items[:at]), list(items[at:]), left)
 
 
-def _split(step: Step, last: int) -> tuple[list[Step], list[Step]]:
+def _split(step: Executed, last: int) -> tuple[list[Executed], list[Executed]]:
     """Into what comes before the `last` instructions, and these."""
     whole, part = divmod(last, step.instructions)
     rest = step.times - whole - (part > 0)
     cut = step.first + step.instructions - part
-    before = [Step(step.block, step.first, step.instructions, rest)] if rest else []
-    after = [Step(step.block, step.first, step.instructions, whole)] if whole else []
+    before = [Executed(step.block, step.first, step.instructions, rest)] if rest else []
+    after = [Executed(step.block, step.first, step.instructions, whole)] if whole else []
     if part:
-        before.append(Step(step.block, step.first, step.instructions - part))
-        after.insert(0, Step(step.block, cut, part))
+        before.append(Executed(step.block, step.first, step.instructions - part))
+        after.insert(0, Executed(step.block, cut, part))
     return before, after
 
 

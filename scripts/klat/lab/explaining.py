@@ -13,7 +13,7 @@ from klat.base.process import Signals
 from klat.explain import explanation, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
-from klat.explain.windows import Run, Sample, Stamps
+from klat.explain.windows import RecordedRun, Sample, Stamps
 from klat.lab import cache, qemu, replay, suite
 from klat.lab.experiment import IDLE
 from klat.lab.replay import Recorded, Replayed
@@ -31,7 +31,7 @@ class Chosen:
     """A sample among those of a label: in which session, the how manieth run and sample."""
 
     session: Session
-    runs: list[Run]
+    runs: list[RecordedRun]
     run: int
     index: int
 
@@ -129,12 +129,12 @@ def _subject(
 
 def _choose(path: Path, benchmark: str, metric: str, quantile: float) -> Chosen:
     """The first sample that is the quantile of all that the label has (the lower of two)."""
-    held: list[tuple[Session, list[Run]]] = []
+    held: list[tuple[Session, list[RecordedRun]]] = []
     for place in find_sessions(path):
         session = read_session(place)
         files = SampleFiles(session)
         runs = [
-            Run(files.read(row), int(parse_pairs(row.params)["warmup"]))
+            RecordedRun(files.read(row), int(parse_pairs(row.params)["warmup"]))
             for row in _rows(session, benchmark, metric)
         ]
         if runs:
