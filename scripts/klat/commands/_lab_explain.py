@@ -46,10 +46,22 @@ def add_parser(actions: Any) -> None:
         help="difference below which functions are summed up (default: 20)",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--worst", action="store_true", help="the largest sample, not a typical one")
-    which.add_argument("--quantile", type=float, metavar="PERCENT", help="the sample at 99.9, say")
+    which.add_argument("--worst", action="store_true", help="explain the largest sample")
+    which.add_argument(
+        "--quantile", type=_percent, metavar="PERCENT", help="explain the sample at 99.9, for example"
+    )
     add("--path", action="store_true", help="print the calls in order, as a diff")
     parser.set_defaults(func=_explain)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage above 0 and up to 100")
+    return value
 
 
 def _explain(arguments: argparse.Namespace) -> int:
