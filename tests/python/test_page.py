@@ -32,7 +32,7 @@ HOSTILE = "a<b>\"&'\u2603</title><script>alert(1)</script>"
 class Page(html.parser.HTMLParser):
     """The text, the elements with their attributes, and which of them were never closed."""
 
-    VOID = {"meta", "link", "br"}
+    VOID = {"meta", "link", "br", "input"}
 
     def __init__(self, source: str) -> None:
         super().__init__()

@@ -51,6 +51,7 @@ def add_parser(actions: Any) -> None:
         "--quantile", type=_percent, metavar="PERCENT", help="explain the sample at 99.9, for example"
     )
     add("--path", action="store_true", help="print the calls in order, as a diff")
+    add("--html", type=Path, metavar="FILE", help="write a page with pictures of the calls too")
     parser.set_defaults(func=_explain)
 
 
@@ -66,11 +67,13 @@ def _percent(text: str) -> float:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from klat.lab import explaining
+    from klat.report.html import page
     from klat.report.text import explanation_text, story_text
 
     benchmark, dot, metric = arguments.metric.partition(".")
     if not dot or not metric:
         raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
+    environment = page.templates() if arguments.html else None
     paths = [path for path in (arguments.base, arguments.new) if path]
     quantile = explaining.TYPICAL
     if arguments.worst:
@@ -85,6 +88,10 @@ def _explain(arguments: argparse.Namespace) -> int:
         lines += story_text.lines(found)
     for line in lines:
         print(line)
+    if environment:
+        from klat.report.html.explanation_page import explanation_page
+
+        page.write(arguments.html, explanation_page(environment, found))
     return 0 if found.valid else 3
 
 

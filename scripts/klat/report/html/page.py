@@ -19,8 +19,15 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def require() -> Any:
-    """The templates. KlatError if a package for pages is missing: the user learns it before any
-    sample is read."""
+    """The templates of a page with figures. KlatError if a package for pages is missing: the user learns
+    it before any sample is read."""
+    environment = templates()
+    gnuplot.require()
+    return environment
+
+
+def templates() -> Any:
+    """The templates of a page without figures."""
     try:
         import jinja2
     except ModuleNotFoundError as error:
@@ -28,7 +35,6 @@ def require() -> Any:
             "--html needs jinja2 for /usr/bin/python3; on Debian and Ubuntu:"
             " apt install python3-jinja2"
         ) from error
-    gnuplot.require()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

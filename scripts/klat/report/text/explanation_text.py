@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from klat.explain.call_order import calls_in_order
 from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
 from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
 
 _NAME = 30
 _KINDS = 3
-_BY_NAME = (
-    "* The other kernel has no function of this name. It may have been inlined there: its instructions"
+BY_NAME = (
+    "The other kernel has no function of this name. It may have been inlined there: its instructions"
     " are then its caller's, so compare the callers with their callees."
 )
 
@@ -22,21 +22,21 @@ def heading(explanation: Explanation) -> Iterator[str]:
     yield ""
     for side, name in zip(explanation.sides, ("BASE", "NEW")):
         start = f"{name:4}  " if len(explanation.sides) > 1 else ""
-        yield from wrapped(f"{side.label}, {side.release}: {_size(side.sample)}", start, "      ")
+        yield from wrapped(f"{side.label}, {side.release}: {size(side.sample)}", start, "      ")
         if side.kinds:
-            yield from wrapped(_kinds(side), "      ")
+            yield from wrapped(kinds(side), "      ")
         if side.sample.residual:
             yield f"      NOT EXPLAINED: {side.sample.residual:+,} instructions are of no function"
     yield ""
 
 
-def _size(sample: ExplainedSample) -> str:
+def size(sample: ExplainedSample) -> str:
     if sample.windows == 1:
         return f"{sample.ticks:,}"
     return f"{sample.ticks // sample.windows:,}, the mean of {sample.windows}; the table has both"
 
 
-def _kinds(side: Side) -> str:
+def kinds(side: Side) -> str:
     """The shares of the paths that samples took. Paths of one length are one entry."""
     total = sum(kind.count for kind in side.kinds)
     if len(side.kinds) == 1:
@@ -110,7 +110,7 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
     yield from _lines(rows)
     if not all(all(f.exists) for f in shown):
         yield ""
-        yield from wrapped(_BY_NAME, "", "  ")
+        yield from wrapped(f"* {BY_NAME}", "", "  ")
 
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:
@@ -138,20 +138,6 @@ def _pair(values: tuple[int, int]) -> list[str]:
 
 def path(explanation: Explanation) -> Iterator[str]:
     """The calls in order, of two sides as a diff: `-` only BASE, `+` only NEW."""
-    calls = [[f"{'  ' * depth}{name}" for depth, name in s.sample.path] for s in explanation.sides]
-    if len(calls) == 1:
-        yield from _marked(" ", calls[0])
-        return
-    old, now = calls
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, now, autojunk=False).get_opcodes():
-        if tag == "equal":
-            yield from _marked(" ", old[a:b])
-            continue
-        yield from _marked("-", old[a:b])
-        yield from _marked("+", now[c:d])
-
-
-def _marked(mark: str, lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        text = f"{mark} {line}"
+    for mark, depth, name in calls_in_order(explanation.sides):
+        text = f"{mark} {'  ' * depth}{name}"
         yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
