@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.base import files
 from klat.base.errors import KlatError
+from klat import export
 from klat.commands import _session_options
 
 _DESCRIPTION = """\
@@ -48,9 +50,18 @@ def add_parser(actions: Any) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--worst", action="store_true", help="explain the largest sample")
     which.add_argument(
-        "--quantile", type=_percent, metavar="PERCENT", help="explain the sample at 99.9, for example"
+        "--quantile",
+        type=_percent,
+        metavar="PERCENT",
+        help="explain the sample at 99.9, for example",
     )
     add("--path", action="store_true", help="print the calls in order, as a diff")
+    add(
+        "--format",
+        choices=("text", *export.EXPLANATIONS),
+        default="text",
+        help="default: text; the others have every function and call chain",
+    )
     add("--html", type=Path, metavar="FILE", help="write a page with pictures of the calls too")
     parser.set_defaults(func=_explain)
 
@@ -81,13 +92,20 @@ def _explain(arguments: argparse.Namespace) -> int:
     elif arguments.quantile is not None:
         quantile = arguments.quantile / 100
     found = explaining.explain(paths, benchmark, metric, quantile, _say)
-    lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
-    if arguments.path:
-        lines += ["", *explanation_text.path(found)]
-    if quantile != explaining.TYPICAL:
-        lines += story_text.lines(found)
-    for line in lines:
-        print(line)
+    if arguments.format == "text":
+        lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
+        if arguments.path:
+            lines += ["", *explanation_text.path(found)]
+        if quantile != explaining.TYPICAL:
+            lines += story_text.lines(found)
+        for line in lines:
+            print(line)
+    else:
+        for side in found.sides:
+            if side.sample.residual:
+                _say(f"{side.label}: {side.sample.residual:+,} instructions are of no function")
+        with files.output(None) as out:
+            export.load(export.EXPLANATIONS[arguments.format]).write(found, out)
     if environment:
         from klat.report.html.explanation_page import explanation_page
 

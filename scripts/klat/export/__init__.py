@@ -1,7 +1,7 @@
 """What was measured, in the formats of other programs: one module a format.
 
-A format of runs or samples has `write(exported, out)`, one of verdicts `write(comparison, out)`;
-both write bytes that depend on nothing but the record, so that the same record gives the same file.
+A format of runs or samples has `write(exported, out)`, one of verdicts `write(comparison, out)`, one
+of explanations `write(explanation, out)`. All write bytes that depend on nothing but the record, so that the same record gives the same file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ RUNS = {
 VERDICTS = {
     "junit": "JUnit XML of the verdicts on NEW against BASE",
     "ktap": "KTAP of the same",
+}
+# Of what `klat lab explain` found: the module that writes each format.
+EXPLANATIONS = {
+    "json": "explained_json",
+    "csv": "explained_csv",
+    "folded": "explained_stacks",
 }
 
 
