@@ -218,6 +218,7 @@ test-build: test-deps
 	$(Q)$(MAKE) all planted units
 	$(Q)$(MAKE) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
 test-slow-build: test-slow-deps test-build
+	$(Q)$(MAKE) $(BUILD)/interrupter
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
 	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
 # What the tests of the lab run in a guest.
@@ -258,6 +259,12 @@ $(BUILD)/seccomp-delay: tests/validation/seccomp-delay.c $(BUILD)/flags
 	@mkdir -p $(BUILD)/depend
 	$(say) CC $@
 	$(Q)$(link) -o $@ $<
+
+# Interrupts a CPU, for the tests of klat explain.
+$(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
+	@mkdir -p $(BUILD)/depend
+	$(say) CC $@
+	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
 # What `make lint` checks and `make format` formats.
 SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash

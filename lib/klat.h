@@ -106,6 +106,11 @@ struct klat_metric {
 	const char *begins_in, *ends_in;
 	int mean_of;
 	bool from_deadline;
+	/*
+	 * For `klat explain`: the role of the worker that takes the sample, if the sample ends at
+	 * that worker's last end stamp before its next iteration.
+	 */
+	const char *taken_by;
 };
 
 /*
@@ -222,8 +227,10 @@ struct klat_worker {
 	enum klat_rule sleeps : 8;
 	int (*body)(struct klat_worker *worker);
 
-	uint32_t cpu_identity; /* of its CPU, as end stamps give it */
-	uint32_t strayed;      /* non-zero once an end stamp was taken on another CPU */
+	uint32_t cpu_identity;   /* of its CPU, as end stamps give it */
+	uint32_t strayed;        /* non-zero once an end stamp was taken on another CPU */
+	uint64_t ended;          /* the last end stamp */
+	const uint64_t *watched; /* the series whose slow samples are traced, or NULL */
 	int64_t iteration, observed_from;
 	int64_t spin_began; /* ns, see klat_rest() */
 
@@ -265,6 +272,8 @@ static inline struct rusage klat_thread_usage(void)
 }
 
 void klat_observed_part_begins(struct klat_worker *worker);
+/* If sample i - 1 of the watched series is above the limit, keep its trace. */
+void klat_slow_check(struct klat_worker *worker, int64_t i);
 
 /* The first statement of each iteration of a body, outside the stamps. True if the observed part
  * begins here, for programs with their own counts. */
@@ -274,6 +283,8 @@ static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 
 	if (__builtin_expect(begins, 0))
 		klat_observed_part_begins(worker);
+	if (__builtin_expect(worker->watched != NULL, 0))
+		klat_slow_check(worker, i);
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 	return begins;
 }
@@ -332,6 +343,7 @@ static inline uint64_t klat_stamp_end(struct klat_worker *worker)
 	uint64_t now = klat_arch_stamp_end(&cpu_identity);
 
 	worker->strayed |= cpu_identity ^ worker->cpu_identity;
+	worker->ended = now;
 	return now;
 }
 

@@ -88,7 +88,8 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[CALL] = { "call", "one call, on one CPU", true, "call_singly", "call_singly" },
+	[CALL] = { "call", "one call, on one CPU", true, "call_singly", "call_singly",
+		   .taken_by = "caller" },
 	[CALLS_N] = { "calls_n", "--batch N calls, on one CPU", true, "call_in_batches",
 		      "call_in_batches" },
 	[CALLS_2N] = { "calls_2n", "2N calls", true, "call_in_batches", "call_in_batches" },

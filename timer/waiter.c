@@ -335,6 +335,8 @@ static int take_sample(struct clockwork *work, int64_t i)
 	}
 	if (err)
 		return err;
+	/* Lateness and delivery of a spinning wait end in the handler. */
+	work->worker->ended = at;
 	late = lateness(work, at);
 	klat_series(run, LATENESS, 0)[i] = late;
 	if (spins) {

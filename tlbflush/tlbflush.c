@@ -53,7 +53,7 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true, "initiator",
-			"initiator" },
+			"initiator", .taken_by = "initiator" },
 	[INTERRUPTION] = { "interruption",
 			   "longest gap between two counter readings of a responder", false },
 	[TOGETHER] = { "together", "with --initiators: begin of the first call to end of the last",

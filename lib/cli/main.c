@@ -59,6 +59,9 @@ static int prepare(struct klat_run *run)
 		return klat_usage(run,
 				  "the low priority %d must be below the priority of --policy, %d",
 				  run->low_priority, library->policy.priority);
+	if (common->trace_above_ns && klat_slow_metric(run) < 0)
+		return klat_usage(run, "klat explain cannot watch %s of this run",
+				  common->trace_metric ?: "any metric");
 	klat_run_set_edges(run);
 	err = klat_options_params(run, common, library->params, sizeof(library->params));
 	return err ? klat_usage(run, "the options are too long to record") : 0;

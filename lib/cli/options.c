@@ -81,6 +81,10 @@ static const struct klat_option common_options[] = {
 	/* For the build and for klat's own commands. */
 	{ .name = "print-benchmark", KLAT_FLAG(print_benchmark) },
 	{ .name = "check-for", KLAT_TEXT(check_for) },
+	{ .name = "trace-above", KLAT_INTEGER(trace_above_ns, 1, 10000000000) },
+	{ .name = "trace-metric", KLAT_TEXT(trace_metric) },
+	{ .name = "trace-instance", KLAT_TEXT(trace_instance) },
+	{ .name = "trace-output", KLAT_TEXT(trace_output) },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
@@ -187,6 +191,10 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 {
 	if (common->csv && common->json) {
 		klat_warn(run, "--csv and --json exclude each other");
+		return -EINVAL;
+	}
+	if (common->trace_above_ns && !(common->trace_instance && common->trace_output)) {
+		klat_warn(run, "--trace-above needs --trace-instance and --trace-output");
 		return -EINVAL;
 	}
 	if (common->dma_latency == 0 && common->guest_halt_poll >= 0) {
@@ -315,6 +323,8 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 		fprintf(out, ";guest-halt-poll=%lld", (long long)common->guest_halt_poll);
 	if (common->inject_ns)
 		fprintf(out, ";inject=%lld", (long long)common->inject_ns);
+	if (common->trace_above_ns)
+		fprintf(out, ";traced=%lld", (long long)common->trace_above_ns);
 	if (common->plant)
 		fprintf(out, ";plant=%s", common->plant);
 	length = ftell(out);

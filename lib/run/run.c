@@ -140,7 +140,8 @@ int klat_run_perform(struct klat_run *run)
 	err = klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_samples_map(run);
 	if (err)
 		return err;
-	if (library->common.inject_ns || run->benchmark->needs_frequency)
+	if (library->common.inject_ns || library->common.trace_above_ns ||
+	    run->benchmark->needs_frequency)
 		calibrate(run);
 	run->inject = spin_of(run, library->common.inject_ns);
 	err = klat_offsets_narrow(run) ?: klat_supervise(run) ?: klat_offsets_narrow(run);

@@ -8,7 +8,9 @@
 /* The values of the library's own options. */
 struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant, *check_for;
+	const char *trace_metric, *trace_instance, *trace_output;
 	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
+	int64_t trace_above_ns;
 	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
@@ -34,6 +36,26 @@ void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);
 /* The number of samples to keep and show: 0 for a metric that is not measurable. */
 int64_t klat_samples_kept(const struct klat_run *run, int metric);
+
+/* slow.c: docs/explaining.md, "On a real machine". */
+struct klat_slow {
+	int instance, output;  /* directory of the tracing instance; file of the kept traces */
+	int tracing_on;        /* the instance's file */
+	uint64_t limit;        /* ticks */
+	int64_t samples, kept; /* above the limit */
+	int64_t settled;       /* from this iteration on, a copy no longer affects a sample */
+	int64_t after_copy;    /* above the limit, before that */
+	int error;             /* the first one: no trace is kept after it */
+	char buffer[64 << 10];
+};
+
+/* The metric of --trace-metric, or the run's first that can be watched. -1: there is none. */
+int klat_slow_metric(const struct klat_run *run);
+/* After setup(), if --trace-above is given: open the instance and the file, and choose the worker
+ * that watches. */
+int klat_slow_watch(struct klat_run *run);
+/* After the workers: describe them in the file. */
+int klat_slow_finish(struct klat_run *run);
 
 /* worker.c */
 int klat_workers_run(struct klat_run *run);
@@ -124,6 +146,7 @@ struct klat_library {
 	struct klat_offset *offsets; /* by place, relative to the first; in the supervisor only */
 
 	struct klat_halt_poll halt_poll;
+	struct klat_slow slow;
 
 	pthread_barrier_t barrier;
 	int worker_capacity;

@@ -34,7 +34,7 @@ static int measure(struct klat_run *run)
 	if (err && klat_has_result(run))
 		klat_error(run, -err, "setup() failed: %m");
 	if (!err)
-		err = klat_workers_run(run);
+		err = klat_slow_watch(run) ?: klat_workers_run(run) ?: klat_slow_finish(run);
 	/* Not the clock of start_ns: that one can be set during the run. */
 	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
 	if (run->benchmark->teardown)

@@ -164,6 +164,9 @@ static void *worker_main(void *argument)
 		fail(worker);
 	/* Before the barrier: its sleep does not belong to the body. */
 	observed_part_ends(worker);
+	/* Without a tail, no iteration follows the last sample. */
+	if (worker->watched && worker->run->end == worker->run->iterations)
+		klat_slow_check(worker, worker->run->end);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	if (worker->migrations >= 0 && migrations >= 0)
