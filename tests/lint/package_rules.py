@@ -21,6 +21,7 @@ LAYERS = (
     "compare",
     "explain",
     "record",
+    "tracing",
     "stats",
     "machine",
     "base",

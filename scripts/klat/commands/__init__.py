@@ -13,7 +13,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_FIRST = ("run", "ab", "summary", "plot", "compare", "history", "plan", "export", "doctor", "lab")
+_FIRST = (
+    "run",
+    "ab",
+    "summary",
+    "plot",
+    "compare",
+    "explain",
+    "history",
+    "plan",
+    "export",
+    "doctor",
+    "lab",
+)
 
 
 def names() -> list[str]:

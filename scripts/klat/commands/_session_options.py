@@ -77,6 +77,12 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seed of the order (default: drawn, printed and recorded)",
     )
+    _add_sweep(parser)
+    add_program_options(parser)
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--sweep",
         action="append",
@@ -86,6 +92,11 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="run the whole set for each value: 0,1,2,4 or 0..79 or both; with ';' between values"
         " that hold commas",
     )
+
+
+def add_program_options(parser: argparse.ArgumentParser) -> None:
+    """Options that the programs get."""
+    add = parser.add_argument
     add(
         "--option",
         action="append",
@@ -112,8 +123,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_shared(parser: argparse.ArgumentParser) -> None:
-    add_plan(parser)
+def add_surroundings(parser: argparse.ArgumentParser) -> None:
+    """Where the programs run, and beside what."""
     add = parser.add_argument
     add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
     add(
@@ -121,6 +132,12 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|COMMAND",
         help="background load for the whole session: a name from load/load --list, or a command",
     )
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    add_plan(parser)
+    add = parser.add_argument
+    add_surroundings(parser)
     add_output(parser)
     add(
         "--pause",
@@ -166,17 +183,25 @@ def output(arguments: argparse.Namespace) -> Path:
 
 def common(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings that all sessions have, except label and seed."""
-    for name in ("load", "restore", "prefix", "setup"):
+    for name in ("restore", "prefix", "setup"):
         value = getattr(arguments, name, None)
         if value is not None and not value.strip():
             raise KlatError(f"--{name} is empty")
-    if arguments.load is not None:
-        loads.check(arguments.load)
     return {
-        "load": arguments.load,
+        "load": common_load(arguments),
         "pause_ms": arguments.pause or 0,
         "time_limit_s": arguments.time_limit or 120,
     }
+
+
+def common_load(arguments: argparse.Namespace) -> str | None:
+    """The checked --load."""
+    load: str | None = arguments.load
+    if load is not None and not load.strip():
+        raise KlatError("--load is empty")
+    if load is not None:
+        loads.check(load)
+    return load
 
 
 def plain(name: str, value: str) -> str:

@@ -1,0 +1,122 @@
+"""The report of `klat explain`, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
+from klat.tracing.slow_causes import Cause, SplitSample, TracedSession, causes
+
+_NAME = 44
+_CONFIDENCE = 0.95
+
+
+def report(found: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
+    yield from _heading(found, above_ns)
+    if found.samples:
+        yield ""
+        yield from _sums(found, above_ns)
+        for split in sorted(found.samples, key=lambda s: -s.sample.ticks)[:longest]:
+            yield ""
+            yield from _timeline(found, split)
+    yield ""
+    yield from _surroundings(found)
+
+
+def _us(found: TracedSession, ticks: float) -> str:
+    return f"{1000 * ticks / found.khz:,.1f}"
+
+
+def time_text(ns: int) -> str:
+    for unit, size in (("s", 1000**3), ("ms", 1000**2), ("us", 1000)):
+        if ns % size == 0:
+            return f"{ns // size:,} {unit}"
+    return f"{ns:,} ns"
+
+
+def _heading(found: TracedSession, above_ns: int) -> Iterator[str]:
+    slow = sum(run.slow for run in found.runs)
+    yield from wrapped(
+        f"{found.benchmark}.{found.metric}: {slow:,} of {found.measured:,} samples in"
+        f" {len(found.runs):,} traced runs took more than {time_text(above_ns)}"
+    )
+    after = sum(run.after_copy for run in found.runs)
+    if after:
+        yield from wrapped(
+            f"{after:,} came right after the copy of a trace, which may have delayed them: not"
+            " explained",
+            "  ",
+        )
+    left = slow - after - len(found.samples)
+    if left:
+        yield from wrapped(f"{left:,} came after the 100 that are kept of a run", "  ")
+
+
+def _sums(found: TracedSession, above_ns: int) -> Iterator[str]:
+    table = causes(found.samples)
+    total = sum(cause.ticks for cause in table)
+    count = len(found.samples)
+    largest = table[0]
+    yield from wrapped(
+        f"{_percent(largest.ticks, total)} of the time of {count:,} sample{'s' * (count > 1)} above"
+        f" {time_text(above_ns)} is {largest.name}"
+    )
+    yield ""
+    rows = [["cause", "share", "us", "samples", "longest, us"]]
+    rows += [_row(found, cause, total) for cause in table]
+    rows.append(["sum", "100.0 %", _us(found, total), f"{count:,}", ""])
+    widths = column_widths(rows)
+    yield from (aligned(row, widths, 1) for row in rows)
+
+
+def _row(found: TracedSession, cause: Cause, total: int) -> list[str]:
+    return [
+        _short(cause.name),
+        _percent(cause.ticks, total),
+        _us(found, cause.ticks),
+        f"{cause.samples:,}",
+        _us(found, cause.longest),
+    ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+
+
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f} %"
+
+
+def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
+    sample = split.sample
+    yield f"{_us(found, sample.ticks)} us: run {sample.run}, sample {sample.index}"
+    rows = [["from, us", "us", "CPU", "cause"]]
+    for part in split.parts:
+        start = _us(found, part.begin - sample.begin)
+        rows.append([start, _us(found, part.ticks), str(part.cpu), part.cause])
+    widths = column_widths(rows)
+    for row in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(row[:3], widths)]
+        yield f"  {'  '.join(numbers)}  {row[3]}"[:WIDTH]
+
+
+def _surroundings(found: TracedSession) -> Iterator[str]:
+    smi = "n/a" if found.smi is None else f"{found.smi:,}"
+    yield from wrapped(
+        f"beside the residual, over the traced runs: {found.steal_ms:,.0f} ms stolen by a"
+        f" hypervisor (of all CPUs of the run); system-management interrupts: {smi}"
+    )
+    if found.overhead:
+        low, high = (math.exp(end) for end in found.overhead.interval(_CONFIDENCE))
+        yield from wrapped(
+            f"tracing: the median of a traced run is {math.exp(found.overhead.value):.2f} times that"
+            f" of an untraced one (95 % interval {low:.2f} to {high:.2f},"
+            f" {len(found.runs):,} pairs)"
+        )
+    else:
+        yield "tracing: the overhead needs two pairs of runs"
+    reasons = Counter((status, reason) for status, reason in found.statuses if status != "ok")
+    for (status, reason), count in reasons.most_common():
+        yield from wrapped(f"{status}, {count:,} of {len(found.statuses):,} runs: {reason}")

@@ -1,0 +1,174 @@
+"""What a CPU did from one event of the trace to the next."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from klat.tracing.kept_traces import CpuTrace, TraceEvent
+
+IDLE_PID = 0
+_AWAKE = str(2**32 - 1)  # of cpu_idle: the CPU leaves its idle state
+_ENTRIES = ("_entry", "_exit")
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """A stretch that interrupts a task. `kind` is "interrupt" or "softirq"."""
+
+    kind: str
+    name: str
+    begin: int
+
+
+@dataclass(frozen=True)
+class CpuStretch:
+    """The CPU's state from `begin` until the next stretch. `pid` is None where the trace does not say. The
+    innermost interrupt is last. `asleep`: the idle task, until it leaves its idle state."""
+
+    begin: int
+    pid: int | None
+    task: str
+    interrupts: tuple[Interrupt, ...] = ()
+    asleep: bool = False
+
+    @property
+    def interruption(self) -> Interrupt | None:
+        """The interrupt, with the timers that it expires, or the softirq. None if the task itself runs."""
+        found = self.interrupts[-1] if self.interrupts else None
+        for interrupt in reversed(self.interrupts[:-1]):
+            if found and interrupt.kind == found.kind:
+                found = interrupt
+            else:
+                break
+        return found
+
+
+class CpuTimeline:
+    """The stretches of one CPU. The first begins before everything."""
+
+    def __init__(self, trace: CpuTrace) -> None:
+        self.events = trace.events
+        self.stretches = list(_stretches(trace))
+        self._begins = [stretch.begin for stretch in self.stretches]
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, int, CpuStretch]]:
+        """The parts of the stretches within [begin, end), in order."""
+        at = max(0, bisect_right(self._begins, begin) - 1)
+        while begin < end:
+            next_begin = self._begins[at + 1] if at + 1 < len(self._begins) else end
+            until = min(end, max(begin, next_begin))
+            if until > begin:
+                yield begin, until, self.stretches[at]
+            begin = until
+            at += 1
+
+    def at(self, time: int) -> CpuStretch:
+        return self.stretches[max(0, bisect_right(self._begins, time) - 1)]
+
+    def stint(self, pid: int, time: int) -> int | None:
+        """When the task's stint on this CPU that holds `time`, or that ends there, began. None if it did not
+        run then, or if the beginning is before the trace."""
+        at = bisect_right(self._begins, time) - 1
+        if at > 0 and self.stretches[at].pid != pid:
+            at -= 1
+        if self.stretches[at].pid != pid:
+            return None
+        while at > 0 and self.stretches[at - 1].pid == pid:
+            at -= 1
+        return self._begins[at] if at > 0 else None
+
+    def left(self, pid: int, before: int) -> tuple[int, bool] | None:
+        """When the task last stopped running here before this time, and whether it stayed runnable."""
+        for at in range(bisect_right(self._begins, before) - 1, 0, -1):
+            stretch = self.stretches[at]
+            if stretch.begin < before and stretch.pid != pid and self.stretches[at - 1].pid == pid:
+                return stretch.begin, self._stays_runnable(pid, stretch.begin)
+        return None
+
+    def _stays_runnable(self, pid: int, time: int) -> bool:
+        at = bisect_right(self.events, time, key=lambda event: event.time) - 1
+        event = self.events[at] if at >= 0 else None
+        if event is None or event.name != "sched_switch" or event.value("prev_pid") != str(pid):
+            return False
+        return event.value("prev_state").startswith("R")
+
+
+def _stretches(trace: CpuTrace) -> Iterator[CpuStretch]:
+    state = _State(trace)
+    yield state.stretch(state.last)
+    for event in trace.events:
+        yield from state.advance(event)
+
+
+class _State:
+    """The CPU while its events are read."""
+
+    def __init__(self, trace: CpuTrace) -> None:
+        first = trace.events[0] if trace.events else None
+        # If no event was overwritten, no task switch came before the first event.
+        self.pid = first.pid if first and trace.complete else None
+        self.task = first.task if first else ""
+        self.interrupts: tuple[Interrupt, ...] = ()
+        self.asleep = self.pid == IDLE_PID
+        self.works: dict[int, str] = {}  # what kworkers execute
+        self.last = -(2**63)
+
+    def label(self) -> str:
+        work = self.works.get(self.pid or 0)
+        return f"{self.task} ({work})" if work else self.task
+
+    def stretch(self, begin: int) -> CpuStretch:
+        return CpuStretch(begin, self.pid, self.label(), self.interrupts, self.asleep)
+
+    def advance(self, event: TraceEvent) -> Iterator[CpuStretch]:
+        """The stretches that this event begins."""
+        if event.pid != self.pid:
+            # A kernel may lose events of its idle task. The switch came at some time after the last event.
+            known = self.pid is not None
+            self._switch(event.pid, event.task)
+            if known:
+                yield self.stretch(self.last)
+        self._apply(event)
+        self.last = event.time
+        yield self.stretch(event.time)
+
+    def _switch(self, pid: int, task: str) -> None:
+        self.pid, self.task, self.interrupts, self.asleep = pid, task, (), pid == IDLE_PID
+
+    def _apply(self, event: TraceEvent) -> None:
+        if event.name == "sched_switch":
+            self._switch(int(event.value("next_pid")), _next_task(event))
+        elif event.name == "cpu_idle":
+            self.asleep = event.value("state") != _AWAKE
+        elif event.name == "workqueue_execute_start":
+            self.works[event.pid] = event.text.rpartition("function ")[2].strip()
+        elif event.name == "workqueue_execute_end":
+            self.works.pop(event.pid, None)
+        elif event.name.endswith(_ENTRIES):
+            kind, name = _interrupt(event)
+            if event.name.endswith("_entry"):
+                self.interrupts = (*self.interrupts, Interrupt(kind, name, event.time))
+            else:
+                self.interrupts = self.interrupts[:-1]
+
+
+def _next_task(event: TraceEvent) -> str:
+    return event.text.partition(" next_comm=")[2].rpartition(" next_pid=")[0]
+
+
+def _interrupt(event: TraceEvent) -> tuple[str, str]:
+    """Kind and name of what begins or ends here."""
+    base = event.name.rpartition("_")[0]
+    if base == "softirq":
+        return "softirq", event.text.partition("action=")[2].rstrip("] ") or event.value("vec")
+    if base == "irq_handler":
+        return "interrupt", event.value("name") or f"irq {event.value('irq')}"
+    if base == "timer_expire":
+        return "softirq", event.value("function")
+    if base == "hrtimer_expire":
+        return "interrupt", event.value("function")
+    if base == "ipi":
+        return "interrupt", event.text.strip("() ")
+    return "interrupt", base

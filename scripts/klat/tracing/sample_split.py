@@ -1,0 +1,179 @@
+"""Splits a slow sample by who took its time.
+
+The split follows the chain of wakeups back from the sample's end. The thread that took the end stamp ran until
+then. Before that it was runnable since its wakeup; before that, its waker's time counts, and so on to the
+sample's begin. So each tick of the sample belongs to one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from klat.tracing.cpu_timeline import IDLE_PID, CpuTimeline, CpuStretch
+from klat.tracing.kept_traces import CpuTrace, SlowSample, TraceEvent
+
+EVENT, IDLE_EXIT, DELAY, RESIDUAL = "the event itself", "idle exit", "scheduling delay", "residual"
+TASK, INTERRUPT, SOFTIRQ = "task", "interrupt", "softirq"
+_LOST = "trace overwritten"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a sample. `name` is of the task, the interrupt or the softirq."""
+
+    begin: int
+    end: int
+    cpu: int
+    kind: str
+    name: str = ""
+
+    @property
+    def ticks(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def cause(self) -> str:
+        return f"{self.kind} {self.name}".rstrip() if self.kind != RESIDUAL else self.kind
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the walk is: before `time` on `cpu`, which ran `pid` then."""
+
+    time: int
+    cpu: int
+    pid: int
+
+
+class _Walk:
+    def __init__(self, sample: SlowSample, workers: Mapping[int, str]) -> None:
+        self.sample = sample
+        self.workers = workers
+        self.timelines = {
+            cpu: CpuTimeline(_with_end(trace, sample) if cpu == sample.cpu else trace)
+            for cpu, trace in sample.cpus.items()
+        }
+        self.parts: list[Part] = []
+
+    def parts_in_order(self) -> list[Part]:
+        place: _Place | None = _Place(self.sample.end, self.sample.cpu, self.sample.tid)
+        while place and place.time > self.sample.begin:
+            place = self._step(place)
+        return _joined(sorted(self.parts, key=lambda part: part.begin))
+
+    def _step(self, place: _Place) -> _Place | None:
+        """One stint of the task, and its wait for the CPU before. None at the sample's begin."""
+        timeline = self.timelines.get(place.cpu)
+        if timeline is None:
+            self._add(self.sample.begin, place.time, place.cpu, RESIDUAL, _LOST)
+            return None
+        began = timeline.stint(place.pid, place.time)
+        if began is None or began <= self.sample.begin or self._interrupted(place):
+            self._split(self.sample.begin, place)
+            return None
+        self._split(began, place)
+        return self._before(timeline, replace(place, time=began))
+
+    def _interrupted(self, place: _Place) -> bool:
+        """Whether the wakeup came from an interrupt of a task that has no part in the event."""
+        if place.pid in self.workers:
+            return False
+        return place.pid == IDLE_PID or bool(self.timelines[place.cpu].at(place.time).interrupts)
+
+    def _before(self, timeline: CpuTimeline, place: _Place) -> _Place | None:
+        """Before the task's stint: it was preempted, or slept and was woken."""
+        left = timeline.left(place.pid, place.time)
+        if left and left[1]:
+            self._split(max(left[0], self.sample.begin), place)
+            return replace(place, time=left[0])
+        woken = self._waking(place.pid, place.time)
+        if woken is None or woken.time <= self.sample.begin:
+            self._split(self.sample.begin, place)
+            return None
+        self._split(woken.time, place)
+        return woken
+
+    def _waking(self, pid: int, before: int) -> _Place | None:
+        """Where and when the task's last wakeup before this time came from."""
+        found: _Place | None = None
+        for cpu, timeline in self.timelines.items():
+            for event in reversed(timeline.events):
+                if event.time >= before:
+                    continue
+                if found and event.time <= found.time:
+                    break
+                if event.name == "sched_waking" and event.value("pid") == str(pid):
+                    found = _Place(event.time, cpu, event.pid)
+                    break
+        return found
+
+    def _split(self, begin: int, place: _Place) -> None:
+        """What the CPU did from `begin` until the place, seen by the task that ran there, or would run."""
+        timeline = self.timelines[place.cpu]
+        for start, end, stretch in timeline.between(max(begin, self.sample.begin), place.time):
+            kind, name = self._cause(stretch)
+            self._add(start, end, place.cpu, kind, name)
+
+    def _cause(self, stretch: CpuStretch) -> tuple[str, str]:
+        interruption = stretch.interruption
+        if interruption:
+            thread = f" in {stretch.task}" if stretch.task.startswith("ksoftirqd/") else ""
+            return interruption.kind, interruption.name + thread
+        if stretch.pid is None:
+            return RESIDUAL, _LOST
+        if stretch.pid in self.workers:
+            return EVENT, ""
+        if stretch.pid == IDLE_PID:
+            return (IDLE_EXIT, "") if stretch.asleep else (DELAY, "")
+        return TASK, stretch.task
+
+    def _add(self, begin: int, end: int, cpu: int, kind: str, name: str) -> None:
+        if end > begin:
+            self.parts.append(Part(begin, end, cpu, kind, name))
+
+
+def _with_end(trace: CpuTrace, sample: SlowSample) -> CpuTrace:
+    """With an event for the end stamp, which shows that the thread ran then."""
+    stamp = TraceEvent(sample.end, sample.tid, "", "end_stamp", "")
+    events = sorted([*trace.events, stamp], key=lambda event: event.time)
+    return CpuTrace(events, trace.complete)
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last and (last.end, last.cpu, last.cause) == (part.begin, part.cpu, part.cause):
+            joined[-1] = replace(last, end=part.end)
+        else:
+            joined.append(part)
+    return joined
+
+
+def split(sample: SlowSample, workers: Mapping[int, str], usual: int) -> list[Part]:
+    """The parts of a sample, in order: they add up to the sample. `workers` are the threads of the run.
+
+    A thread of the run that runs without interruption is the event itself, up to `usual` ticks in the whole
+    sample: no event of the trace explains more. The excess is the residual, taken from the longest parts.
+    """
+    parts = _Walk(sample, workers).parts_in_order()
+    excess = sum(part.ticks for part in parts if part.kind == EVENT) - usual
+    found: list[Part] = []
+    longest = sorted((p for p in parts if p.kind == EVENT), key=lambda p: p.ticks, reverse=True)
+    taken: dict[Part, int] = {}
+    for part in longest:
+        if excess > 0:
+            taken[part] = min(excess, part.ticks)
+            excess -= taken[part]
+    for part in parts:
+        found.extend(_divided(part, taken.get(part, 0)))
+    return found
+
+
+def _divided(part: Part, residual: int) -> Iterator[Part]:
+    border = part.end - residual
+    if border > part.begin:
+        yield replace(part, end=border)
+    if residual:
+        yield replace(part, begin=border, kind=RESIDUAL)

@@ -1,0 +1,268 @@
+"""How klat explain splits a slow sample, on traces in the kernel's format that are made up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.tracing import instance
+from klat.tracing.kept_traces import TracedRun, parse_run
+from klat.tracing.sample_split import RESIDUAL, Part, split
+from klat.tracing.slow_causes import SplitSample, causes
+
+WRITER, READER, HOG = 101, 102, 300
+NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}
+AWAKE = 2**32 - 1
+Event = tuple[int, int, int, str]  # cpu, time, pid, text
+
+
+def switch(cpu: int, time: int, before: int, after: int, state: str = "S") -> Event:
+    return cpu, time, before, (
+        f"sched_switch: prev_comm={NAMES[before]} prev_pid={before} prev_prio=49 prev_state={state}"
+        f" ==> next_comm={NAMES[after]} next_pid={after} next_prio=49"
+    )  # fmt: skip
+
+
+def waking(cpu: int, time: int, by: int, woken: int) -> Event:
+    return cpu, time, by, (
+        f"sched_waking: comm={NAMES[woken]} pid={woken} prio=49 target_cpu=000"
+    )  # fmt: skip
+
+
+def idle_ends(cpu: int, time: int) -> Event:
+    return cpu, time, 0, f"cpu_idle: state={AWAKE} cpu_id={cpu}"
+
+
+def kept(
+    events: Sequence[Event], begin: int, end: int, cpu: int = 1, overwritten: int = 0
+) -> TracedRun:
+    lines = ["metric round_trip", f"sample 7 {begin} {end} {cpu} {WRITER}"]
+    for number in (0, 1):
+        own = [event for event in events if event[0] == number]
+        lines += [
+            f"trace {number}",
+            "# tracer: nop",
+            f"# entries-in-buffer/entries-written: {len(own)}/{len(own) + overwritten}   #P:2",
+            *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
+        ]
+    lines += ["end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 1 0"]
+    return parse_run(0, lines)
+
+
+def parts_of(run: TracedRun, usual: int = 10**9) -> list[Part]:
+    """The parts of the only sample, which must add up to it without gaps."""
+    (sample,) = run.samples
+    parts = split(sample, run.workers, usual)
+    assert parts[0].begin == sample.begin and parts[-1].end == sample.end
+    assert all(a.end == b.begin for a, b in zip(parts, parts[1:]))
+    return parts
+
+
+def told(parts: Sequence[Part]) -> list[tuple[str, int]]:
+    return [(part.cause, part.ticks) for part in parts]
+
+
+def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups() -> None:
+    run = kept(
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            (0, 1030, 0, "reschedule_entry: vector=253"),
+            (0, 1032, 0, "reschedule_exit: vector=253"),
+            idle_ends(0, 1040),
+            switch(0, 1045, 0, READER),
+            waking(0, 1055, READER, WRITER),
+            idle_ends(1, 1080),
+            switch(1, 1090, 0, WRITER),
+        ],
+        1000,
+        1100,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("idle exit", 20),
+        ("interrupt reschedule", 2),
+        ("idle exit", 8),
+        ("scheduling delay", 5),
+        ("the event itself", 10),
+        ("idle exit", 25),
+        ("scheduling delay", 10),
+        ("the event itself", 10),
+    ]
+
+
+def test_what_interrupts_the_thread_is_named() -> None:
+    run = kept(
+        [
+            (1, 1010, WRITER, "local_timer_entry: vector=236"),
+            (1, 1011, WRITER, "hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=5"),
+            (1, 1014, WRITER, "hrtimer_expire_exit: hrtimer=0"),
+            (1, 1015, WRITER, "local_timer_exit: vector=236"),
+            (1, 1016, WRITER, "softirq_entry: vec=3 [action=NET_RX]"),
+            (1, 1020, WRITER, "irq_handler_entry: irq=27 name=virtio1-req.0"),
+            (1, 1022, WRITER, "irq_handler_exit: irq=27 ret=handled"),
+            (1, 1046, WRITER, "softirq_exit: vec=3 [action=NET_RX]"),
+        ],
+        1000,
+        1060,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("interrupt local_timer", 5),
+        ("the event itself", 1),
+        ("softirq NET_RX", 4),
+        ("interrupt virtio1-req.0", 2),
+        ("softirq NET_RX", 24),
+        ("the event itself", 14),
+    ]
+
+
+def test_a_task_that_preempts_the_thread_is_named() -> None:
+    run = kept(
+        [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],
+        1000,
+        1520,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("task a hog: 1-2", 500),
+        ("the event itself", 10),
+    ]
+
+
+def test_a_task_on_the_peers_cpu_is_named() -> None:
+    run = kept(
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            switch(0, 1310, HOG, READER, "R"),
+            waking(0, 1320, READER, WRITER),
+            idle_ends(1, 1330),
+            switch(1, 1330, 0, WRITER),
+        ],
+        1000,
+        1340,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("task a hog: 1-2", 300),
+        ("the event itself", 10),
+        ("idle exit", 10),
+        ("the event itself", 10),
+    ]
+
+
+def test_ksoftirqd_and_the_work_of_a_kworker_are_named() -> None:
+    names = {401: "ksoftirqd/1", 402: "kworker/1:0"}
+    NAMES.update(names)
+    run = kept(
+        [
+            switch(1, 1010, WRITER, 401, "R"),
+            (1, 1020, 401, "softirq_entry: vec=3 [action=NET_RX]"),
+            (1, 1120, 401, "softirq_exit: vec=3 [action=NET_RX]"),
+            switch(1, 1130, 401, 402),
+            (1, 1140, 402, "workqueue_execute_start: work struct 0: function vmstat_update"),
+            switch(1, 1160, 402, WRITER),
+        ],
+        1000,
+        1170,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("task ksoftirqd/1", 10),
+        ("softirq NET_RX in ksoftirqd/1", 100),
+        ("task ksoftirqd/1", 10),
+        ("task kworker/1:0", 10),
+        ("task kworker/1:0 (vmstat_update)", 20),
+        ("the event itself", 10),
+    ]
+
+
+def test_a_timers_lateness_begins_before_its_interrupt() -> None:
+    run = kept(
+        [
+            (1, 1100, HOG, "local_timer_entry: vector=236"),
+            waking(1, 1110, HOG, WRITER),
+            (1, 1120, HOG, "local_timer_exit: vector=236"),
+            switch(1, 1220, HOG, WRITER, "R"),
+        ],
+        1000,
+        1230,
+    )
+    assert told(parts_of(run)) == [
+        ("task a hog: 1-2", 100),
+        ("interrupt local_timer", 20),
+        ("task a hog: 1-2", 100),
+        ("the event itself", 10),
+    ]
+
+
+def test_time_of_the_thread_beyond_the_usual_is_the_residual() -> None:
+    run = kept([waking(1, 1010, WRITER, HOG)], 1000, 1500)
+    assert told(parts_of(run, usual=40)) == [("the event itself", 40), ("residual", 460)]
+
+
+def test_what_was_overwritten_is_the_residual() -> None:
+    run = kept([switch(1, 1400, HOG, WRITER, "S")], 1000, 1500, overwritten=9)
+    assert [(part.kind, part.ticks) for part in parts_of(run)][0] == (RESIDUAL, 400)
+
+
+def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch() -> None:
+    """Some kernels lose the events of an idle task."""
+    run = kept(
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            (1, 1050, 0, "call_function_single_entry: vector=251"),
+            (1, 1055, 0, "call_function_single_exit: vector=251"),
+            switch(0, 1030, 0, READER),
+            waking(0, 1040, READER, WRITER),
+        ],
+        1000,
+        1070,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("idle exit", 20),
+        ("the event itself", 10),
+        ("idle exit", 10),
+        ("interrupt call_function_single", 5),
+        ("the event itself", 15),
+    ]
+
+
+def test_the_causes_of_all_samples_add_up() -> None:
+    run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
+    (sample,) = run.samples
+    found = causes([SplitSample(sample, parts_of(run))] * 3)
+    assert [(cause.name, cause.ticks, cause.samples, cause.longest) for cause in found] == [
+        ("task a hog: 1-2", 1500, 3, 500),
+        ("the event itself", 60, 3, 20),
+    ]
+
+
+def test_a_machine_without_a_clock_of_its_counter_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(KlatError, match="no clock .* riscv64") as refused:
+        instance.clock()
+    assert refused.value.status == 4
+
+
+def test_an_instance_of_a_dead_process_is_removed_and_no_other(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name in (f"klat-{ended.pid}", f"klat-{os.getpid()}", "klat-mine", "other"):
+        (tmp_path / name / "events").mkdir(parents=True)
+        (tmp_path / name / "events" / "enable").touch()
+    removed: list[Path] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rmdir", lambda path: removed.append(path))
+        instance.remove_stale(tmp_path)
+    assert removed == [tmp_path / f"klat-{ended.pid}"]
