@@ -2,12 +2,12 @@
 /*
  * A plugin of QEMU: which instructions a guest of one CPU executes between stamps.
  *
- * A stamp is an instruction whose address is given, as open=ADDRESS or close=ADDRESS. Recording
- * begins at the first opening stamp and pauses from a closing stamp to the next opening one. What
- * was executed between two stamps is a path: its translation blocks in order, each with the number
- * of instructions that were started in it, as a fault or an access to a device ends a block early.
- * A path that came before is written as its number. With from=N and to=N, only the paths that lead
- * to these stamps are written; all others are counted.
+ * A stamp is an instruction whose address is given, as open=ADDRESS or close=ADDRESS. It opens or
+ * closes a window; after window=N, that of the kind N, from 0 to 63. Recording pauses while no
+ * window is open. What was executed between two stamps is a path: its translation blocks in order,
+ * each with the number of instructions that were started in it, as a fault or an access to a device
+ * ends a block early. A path that came before is written as its number. With from=N and to=N, only
+ * the paths that lead to these stamps are written; all others are counted.
  *
  * The output, out=FILE, is a stream of little-endian 32-bit words; scripts/klat/explain/trace.py
  * describes and reads it. A plugin changes nothing in the guest: a boot with it repeats the one
@@ -139,9 +139,10 @@ static struct {
 
 static struct {
 	uint64_t address;
-	bool opens;
+	uint64_t opens, closes; /* a bit for each kind of window */
 } stamps[MAX_STAMPS];
 static unsigned stamp_count;
+static unsigned kind; /* of window, for the next stamps among the arguments */
 
 /* The instruction of the scheduler that reads the next task's stack pointer, or 0. */
 static uint64_t switch_address;
@@ -173,7 +174,7 @@ static struct {
 static uint64_t ordinal, from, to = UINT64_MAX;
 
 static struct {
-	bool open;           /* between an opening and a closing stamp */
+	uint64_t open;       /* the kinds of window that are open */
 	bool kept;           /* and its path is wanted */
 	bool halted;         /* in the current block */
 	uint64_t begun;      /* the counter at the last stamp */
@@ -418,7 +419,7 @@ static void at_stamp(unsigned cpu, void *data)
 	/* What is left of this block belongs to the next path. */
 	now.skipped += (uint32_t)(*counter.at - now.entered);
 	now.entered = now.begun = *counter.at;
-	now.open = stamps[stamp].opens;
+	now.open = (now.open & ~stamps[stamp].closes) | stamps[stamp].opens;
 	ordinal++;
 	now.kept = now.open && ordinal >= from && ordinal <= to;
 	if (now.kept)
@@ -516,6 +517,20 @@ __attribute__((constructor)) static void choose_version(void)
 		qemu_plugin_version = atoi(asked);
 }
 
+static int add_stamp(uint64_t address, bool opens)
+{
+	unsigned at = 0;
+
+	while (at < stamp_count && stamps[at].address != address)
+		at++;
+	if (at == MAX_STAMPS)
+		return -1;
+	if (at == stamp_count)
+		stamps[stamp_count++].address = address;
+	*(opens ? &stamps[at].opens : &stamps[at].closes) |= UINT64_C(1) << kind;
+	return 0;
+}
+
 static int take_argument(char *name)
 {
 	char *value = strchr(name, '=');
@@ -541,12 +556,12 @@ static int take_argument(char *name)
 		ram.text = checked(strdup(value));
 	else if (!strcmp(name, "switch"))
 		switch_address = strtoull(value, NULL, 0);
-	else if ((!strcmp(name, "open") || !strcmp(name, "close")) && stamp_count < MAX_STAMPS) {
-		stamps[stamp_count].opens = *name == 'o';
-		stamps[stamp_count++].address = strtoull(value, NULL, 0);
-	} else {
+	else if (!strcmp(name, "window"))
+		kind = strtoul(value, NULL, 0) % 64;
+	else if (!strcmp(name, "open") || !strcmp(name, "close"))
+		return add_stamp(strtoull(value, NULL, 0), *name == 'o');
+	else
 		return -1;
-	}
 	return 0;
 }
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klat.base import files
 from klat.base.errors import KlatError
 from klat import export
 from klat.commands import _session_options
+
+if TYPE_CHECKING:
+    from klat.explain.explanation import Explanation
+    from klat.lab.choosing import Wanted
+
+_LARGEST = 10  # functions of a metric among others
 
 _DESCRIPTION = """\
 Repeats boots of the lab and says which instructions the samples of one metric
@@ -39,7 +46,20 @@ def add_parser(actions: Any) -> None:
     add = parser.add_argument
     add("base", type=Path, metavar="BASE", help="label or session of klat lab run")
     add("new", type=Path, nargs="?", metavar="NEW", help="likewise, to compare with BASE")
-    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="such as pipes.round_trip")
+    add(
+        "--metric",
+        metavar="BENCHMARK.METRIC",
+        help="pipes.round_trip, for example (default: every metric of BASE alone; of two sides, the"
+        " first one of their only benchmark)",
+    )
+    add(
+        "--where",
+        action="append",
+        default=[],
+        type=_session_options.checked(_parameter),
+        metavar="NAME=VALUE",
+        help="of the runs with this parameter, for example bytes=64; repeatable",
+    )
     add(
         "--least",
         type=_session_options.number(0, 10**9, "number of instructions"),
@@ -76,27 +96,54 @@ def _percent(text: str) -> float:
     return value
 
 
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from klat.lab import explaining
-    from klat.report.html import page
-    from klat.report.text import explanation_text, story_text
 
-    benchmark, dot, metric = arguments.metric.partition(".")
-    if not dot or not metric:
-        raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
-    environment = page.templates() if arguments.html else None
+    wanted = _wanted(arguments)
     paths = [path for path in (arguments.base, arguments.new) if path]
-    quantile = explaining.TYPICAL
+    if len(paths) > 1 or wanted.metric:
+        return _explain_one(paths, wanted, arguments)
+    for name in ("worst", "quantile", "path", "html"):
+        if getattr(arguments, name):
+            raise KlatError(f"--{name} needs --metric, or BASE and NEW")
+    if arguments.format != "text":
+        raise KlatError(f"--format {arguments.format} needs --metric, or BASE and NEW")
+    return _print_each(explaining.explain_every(paths[0], wanted, _say))
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    from klat.lab import choosing
+
+    quantile = choosing.TYPICAL
     if arguments.worst:
         quantile = 1.0
     elif arguments.quantile is not None:
         quantile = arguments.quantile / 100
-    found = explaining.explain(paths, benchmark, metric, quantile, _say)
+    benchmark, dot, metric = (arguments.metric or "").partition(".")
+    if arguments.metric is not None and not (dot and metric):
+        raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
+    return choosing.Wanted(benchmark, metric, quantile, tuple(arguments.where))
+
+
+def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespace) -> int:
+    from klat.lab import choosing, explaining
+    from klat.report.html import page
+    from klat.report.text import explanation_text, story_text
+
+    environment = page.templates() if arguments.html else None
+    found = explaining.explain(paths, wanted, _say)
     if arguments.format == "text":
         lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
         if arguments.path:
             lines += ["", *explanation_text.path(found)]
-        if quantile != explaining.TYPICAL:
+        if wanted.quantile != choosing.TYPICAL:
             lines += story_text.lines(found)
         for line in lines:
             print(line)
@@ -111,6 +158,17 @@ def _explain(arguments: argparse.Namespace) -> int:
 
         page.write(arguments.html, explanation_page(environment, found))
     return 0 if found.valid else 3
+
+
+def _print_each(found: Sequence[Explanation]) -> int:
+    from klat.report.text import explanation_text
+
+    for number, each in enumerate(found):
+        if number:
+            print()
+        for line in (*explanation_text.heading(each), *explanation_text.largest(each, _LARGEST)):
+            print(line)
+    return 0 if all(each.valid for each in found) else 3
 
 
 def _say(line: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from klat.explain import calls, windows
 from klat.explain.calls import CallTree, FunctionTotals, Node
@@ -61,6 +61,7 @@ class Explanation:
     which: str  # "typical sample", for example
     from_deadline: bool  # samples begin at a deadline
     sides: list[Side]
+    params: Mapping[str, str] = field(default_factory=dict)  # that other runs have otherwise
 
     @property
     def valid(self) -> bool:

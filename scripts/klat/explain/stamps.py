@@ -56,26 +56,33 @@ class Bounds:
     from_deadline: bool
 
 
-def bounds(path: Path, metric: str) -> Bounds:
-    """From the program's table of metrics. KlatError if it has none for this metric."""
+def bounds_of_all(path: Path) -> dict[str, Bounds]:
+    """By metric, from the program's table. A metric that cannot be explained is not in it."""
     try:
         done = subprocess.run(
             [str(path), "--print-benchmark"], capture_output=True, timeout=_SECONDS, check=True
         )
         metrics: list[dict[str, Any]] = json.loads(done.stdout)["metrics"]
-        held = {each["name"]: each for each in metrics}
-        explained = [name for name, each in held.items() if each.get("ends_in")]
-        if metric not in explained:
-            raise KlatError(
-                f"{path.name}.{metric} cannot be explained; {path.name} has"
-                f" {', '.join(explained) or 'no metric that can'}"
+        return {
+            each["name"]: Bounds(
+                tuple(each["begins_in"].split()),
+                tuple(each["ends_in"].split()),
+                int(each["mean_of"]),
+                bool(each["from_deadline"]),
             )
-        found = held[metric]
-        return Bounds(
-            tuple(found["begins_in"].split()),
-            tuple(found["ends_in"].split()),
-            int(found["mean_of"]),
-            bool(found["from_deadline"]),
-        )
+            for each in metrics
+            if each.get("ends_in")
+        }
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise KlatError(f"{path}: cannot ask it for its metrics: {error}") from None
+
+
+def bounds(path: Path, metric: str) -> Bounds:
+    """KlatError if the program has none for this metric."""
+    held = bounds_of_all(path)
+    if metric not in held:
+        raise KlatError(
+            f"{path.name}.{metric} cannot be explained; {path.name} has"
+            f" {', '.join(held) or 'no metric that can'}"
+        )
+    return held[metric]

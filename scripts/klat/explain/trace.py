@@ -86,6 +86,16 @@ class Trace:
         known: dict[bytes, int] = {}
         return [0, *(known.setdefault(_without_tasks(p), len(known) + 1) for p in self.paths)]
 
+    @cached_property
+    def halts(self) -> NDArray[np.int64]:
+        """By number of a path, 0 included: how often the CPU halted in it."""
+        counts = [
+            sum(isinstance(item, Idle) for item in self.items(number + 1))
+            for number in range(len(self.paths))
+        ]
+        # A path that was not kept may have halted.
+        return np.array([1, *counts], dtype=np.int64)
+
     def items(self, path: int) -> Iterator[Item]:
         """What a path consists of, in order."""
         words = self.paths[path - 1].tolist()

@@ -79,7 +79,7 @@ class Stamps:
         # Nothing was recorded before the stamp of such a row: the row before it closed a window.
         paused = (rows[:, 1] == 0) & (rows[:, 2] == 0)
         self._pauses = np.concatenate(([0], np.cumsum(paused)))
-        self._idles = np.concatenate(([0], np.cumsum(_halts(trace)[rows[:, 1]] * rows[:, 3])))
+        self._idles = np.concatenate(([0], np.cumsum(trace.halts[rows[:, 1]] * rows[:, 3])))
 
     def windows(self, end: int) -> Iterator[Window]:
         """The windows that can end at a row, the shortest first."""
@@ -256,12 +256,3 @@ def _split(step: Executed, last: int) -> tuple[list[Executed], list[Executed]]:
         before.append(Executed(step.block, step.first, step.instructions - part))
         after.insert(0, Executed(step.block, cut, part))
     return before, after
-
-
-def _halts(trace: Trace) -> NDArray[np.int64]:
-    """By number of a path, 0 included: how often the CPU halted in it."""
-    counts = [
-        sum(isinstance(item, Idle) for item in trace.items(p + 1)) for p in range(len(trace.paths))
-    ]
-    # A path that was not kept may have halted.
-    return np.array([1, *counts], dtype=np.int64)

@@ -14,6 +14,7 @@ def write(explanation: Explanation, out: BinaryIO) -> None:
     sides = explanation.sides
     document = {
         "metric": explanation.metric,
+        "parameters": dict(explanation.params),
         "which": explanation.which,
         "unit": "instructions",
         "valid": explanation.valid,

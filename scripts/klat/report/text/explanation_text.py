@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from klat.explain.call_order import calls_in_order
 from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
-from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
+from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
 
 _NAME = 30
 _KINDS = 3
@@ -18,7 +18,9 @@ BY_NAME = (
 
 
 def heading(explanation: Explanation) -> Iterator[str]:
-    yield f"{explanation.metric}, {explanation.which}, in instructions"
+    params = params_text(dict(explanation.params))
+    metric = " ".join([explanation.metric, params]).strip()
+    yield from wrapped(f"{metric}, {explanation.which}, in instructions", "")
     yield ""
     for side, name in zip(explanation.sides, ("BASE", "NEW")):
         start = f"{name:4}  " if len(explanation.sides) > 1 else ""
@@ -68,10 +70,15 @@ def table(explanation: Explanation, least: int) -> Iterator[str]:
         yield from _one_side(explanation.sides[0].sample, least)
 
 
-def _one_side(sample: ExplainedSample, least: int) -> Iterator[str]:
+def largest(explanation: Explanation, most: int) -> Iterator[str]:
+    """The `most` largest functions of one side, and a line for the others."""
+    yield from _one_side(explanation.sides[0].sample, 0, most)
+
+
+def _one_side(sample: ExplainedSample, least: int, most: int | None = None) -> Iterator[str]:
     functions = sample.functions
     ordered = [(name, own) for name, own in functions.own.most_common() if own]
-    shown = [(name, own) for name, own in ordered if own >= least]
+    shown = [(name, own) for name, own in ordered if own >= least][:most]
     rows = [["function", "own", "share", "calls", "with callees"]]
     for name, own in shown:
         numbers = [functions.calls[name], functions.with_callees[name]]
@@ -81,7 +88,8 @@ def _one_side(sample: ExplainedSample, least: int) -> Iterator[str]:
     rest = ordered[len(shown) :]
     if rest:
         own = sum(own for _, own in rest)
-        rows.append([_others(len(rest), least), f"{own:,}", _share(own, sample), "", ""])
+        others = _others(len(rest), least if most is None else 0)
+        rows.append([others, f"{own:,}", _share(own, sample), "", ""])
     if sample.idle:
         rows.append(["idle time, skipped", f"{sample.idle:,}", _share(sample.idle, sample), "", ""])
     rows.append(["sum", f"{sample.ticks:,}", "", "", ""])
@@ -120,7 +128,7 @@ def _lines(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _others(count: int, least: int) -> str:
-    return f"{count} other{'s' * (count > 1)}, each below {least}"
+    return f"{count} other{'s' * (count > 1)}" + (f", each below {least}" if least else "")
 
 
 def _share(own: int, sample: ExplainedSample) -> str:
