@@ -121,12 +121,31 @@ def test_what_is_not_explained_is_said_first() -> None:
     assert found.text.index("NEW -4 instructions are of no function") < found.text.index("By call")
 
 
+def test_what_ran_is_told_as_in_the_text() -> None:
+    from klat.report.html.explanation_page import explanation_page
+
+    story = ["", "what ran, in order:", f"  600  {HOSTILE}"]
+    found = Page(explanation_page(page.templates(), explanation(BASE, NEW), story))
+    assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
+
+
 def test_the_calls_in_order_are_a_diff() -> None:
     source = page_of(BASE, NEW).source
     calls = re.findall(r"<span(?: class=\"\w+\")?>([-+ ] .*?)</span>", source.partition("<pre")[2])
-    assert [call.split() for call in calls] == [
-        ["read"], ["-", "lock"], ["-", "irq"], ["+", "rt_lock"], ["+", "migrate"], ["exit"],
+    assert calls == [
+        "    read", "-     lock", "-       irq", "+     rt_lock", "+       migrate", "    exit",
     ]  # fmt: skip
+
+
+def test_the_diff_of_calls_that_repeat_thousands_of_times_has_both_sides() -> None:
+    from klat.explain.call_order import calls_in_order
+
+    sides = [side(name, {"loop": 1}) for name in "ab"]
+    for number, one in enumerate(sides):
+        one.sample.path[:] = [(1, "free"), (1 + number, "lock")] * 5000
+    found = list(calls_in_order(sides))
+    kept = [[call for mark, *call in found if mark in (" ", of)] for of in "-+"]
+    assert kept == [[list(call) for call in one.sample.path] for one in sides]
 
 
 def luminance(colour: str) -> float:
@@ -164,7 +183,7 @@ def test_in_a_browser_a_search_adds_up_and_a_click_zooms_both_sides(
       const shown = sides.map((side) => side.boxes.find((box) => box.name === "read").box.getAttribute("width"));
       const zoomed = said.textContent;
       reset.click();
-      document.querySelectorAll(".sort button")[0].click();
+      document.querySelectorAll(".sort [role=button]")[0].click();
       const beyond = document.documentElement.scrollWidth - innerWidth;
       document.body.textContent =
         `[${sum}] [${rowsLeft}] [${zoomed}] [${shown}] [${nameOf(rows[0])}] [${reset.disabled}] [${beyond}]`;

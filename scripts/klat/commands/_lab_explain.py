@@ -139,13 +139,13 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
 
     environment = page.templates() if arguments.html else None
     found = explaining.explain(paths, wanted, _say)
+    typical = wanted.quantile == choosing.TYPICAL
+    story = [] if typical else list(story_text.lines(found))
     if arguments.format == "text":
         lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
         if arguments.path:
             lines += ["", *explanation_text.path(found)]
-        if wanted.quantile != choosing.TYPICAL:
-            lines += story_text.lines(found)
-        for line in lines:
+        for line in [*lines, *story]:
             print(line)
     else:
         for side in found.sides:
@@ -156,7 +156,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     if environment:
         from klat.report.html.explanation_page import explanation_page
 
-        page.write(arguments.html, explanation_page(environment, found))
+        page.write(arguments.html, explanation_page(environment, found, story))
     return 0 if found.valid else 3
 
 

@@ -8,14 +8,20 @@ from collections.abc import Iterator, Sequence
 from klat.explain.explanation import Side
 
 Call = tuple[str, int, str]  # "-" only BASE, "+" only NEW, " " both; depth; function
+_MANY = 2000
 
 
 def calls_in_order(sides: Sequence[Side]) -> Iterator[Call]:
     """Of one side, or of BASE and NEW."""
-    paths = [side.sample.path for side in sides]
-    old, new = paths[0], paths[-1]
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for _, a, b, c, d in matcher.get_opcodes():
-        same = old[a:b] == new[c:d]
-        yield from (("" if same else "-", *call) for call in old[a:b])
-        yield from (("+", *call) for call in new[c:d] if not same)
+    if len(sides) == 1:
+        yield from ((" ", *call) for call in sides[0].sample.path)
+        return
+    old, new = (side.sample.path for side in sides)
+    # Without this heuristic of difflib, time grows with the square of how often a call repeats.
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _MANY)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            yield from ((" ", *call) for call in old[a:b])
+        else:
+            yield from (("-", *call) for call in old[a:b])
+            yield from (("+", *call) for call in new[c:d])

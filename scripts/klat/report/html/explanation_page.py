@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,7 +27,8 @@ class SidePart:
     icicle: Icicle
 
 
-def explanation_page(environment: Any, explanation: Explanation) -> str:
+def explanation_page(environment: Any, explanation: Explanation, story: Sequence[str] = ()) -> str:
+    """`story` is what the text report says about the order of events, if it does."""
     sides = explanation.sides
     two = len(sides) > 1
     found = differences(sides[0], sides[-1])
@@ -50,6 +51,7 @@ def explanation_page(environment: Any, explanation: Explanation) -> str:
         tip=lambda part, box: _tip(part, box, by_name, two),
         calls=list(islice(calls, _MOST_CALLS)),
         more_calls=sum(1 for _ in calls),
+        story=story,
         words=explanation_text,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -59,24 +59,22 @@ function find() {
     svg.classList.toggle("searched", wanted !== "");
     for (const one of boxes) one.box.classList.toggle("found", matches(one.name));
   }
-  const sums = sides.map(() => 0);
-  let count = 0;
-  for (const row of rows) {
-    const found = matches(nameOf(row));
-    row.hidden = wanted !== "" && !found;
-    if (!found) continue;
-    count++;
-    sums.forEach((_, n) => { sums[n] += number(row.cells[n + 1].textContent); });
-  }
+  const found = new Set(rows.filter((row) => matches(nameOf(row))));
+  for (const row of rows) row.hidden = wanted !== "" && !found.has(row);
+  const own = (row, side) => number(row.cells[side + 1].textContent);
+  const sums = sides.map((_, side) => [...found].reduce((sum, row) => sum + own(row, side), 0));
   const each = sums.map((sum, n) => `${sides[n].name} ${sum.toLocaleString("en")}`.trim());
   if (sums.length > 1) each.push(`NEW-BASE ${signed(sums[1] - sums[0])}`);
-  said.textContent = wanted ? `${count} function${count === 1 ? "" : "s"}, own: ${each.join(", ")}` : greeting;
+  said.textContent = wanted ? `${found.size} function${found.size === 1 ? "" : "s"}, own: ${each.join(", ")}` : greeting;
 }
 
 all(".sort th").forEach((head, column, heads) => {
-  const button = document.createElement("button");
+  const button = document.createElement("span");
+  button.setAttribute("role", "button");
+  button.tabIndex = 0;
   button.append(...head.childNodes);
   head.append(button);
+  button.addEventListener("keydown", (event) => { if (event.key === "Enter") button.click(); });
   button.addEventListener("click", () => {
     const order = head.ariaSort === (column ? "descending" : "ascending") ? -1 : 1;
     for (const other of heads) other.removeAttribute("aria-sort");
