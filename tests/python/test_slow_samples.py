@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Sequence
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError
+from klat.report.text.slow_samples_text import report
+from klat.stats.means import paired
 from klat.tracing import instance
 from klat.tracing.kept_traces import TracedRun, parse_run
 from klat.tracing.sample_split import RESIDUAL, Part, split
-from klat.tracing.slow_causes import SplitSample, causes
+from klat.tracing.slow_causes import SplitSample, TracedSession, causes
 
 WRITER, READER, HOG = 101, 102, 300
 NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}
@@ -244,6 +247,36 @@ def test_the_causes_of_all_samples_add_up() -> None:
         ("task a hog: 1-2", 1500, 3, 500),
         ("the event itself", 60, 3, 20),
     ]
+
+
+def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> None:
+    ticks = [
+        (1, time, HOG, f"local_timer_{end}: vector=236")
+        for start in range(1100, 4000, 100)
+        for time, end in ((start, "entry"), (start + 5, "exit"))
+    ]
+    run = kept(
+        [switch(1, 1010, WRITER, HOG, "R"), *ticks, switch(1, 5000, HOG, WRITER)], 1000, 5010
+    )
+    (sample,) = run.samples
+    session = TracedSession(
+        benchmark="pipes",
+        metric=run.metric,
+        khz=1000,
+        runs=[run, run],
+        samples=[SplitSample(sample, parts_of(run))],
+        measured=100,
+        steal_ms=0,
+        smi=None,
+        statuses=[("ok", "")],
+        overhead=paired([math.log(1.1), math.log(1.1)]),
+    )
+    lines = list(report(session, above_ns=100_000, longest=1))
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert "95.9 % of the time of 1 sample above 100 us is task a hog: 1-2" in text
+    assert [line.split()[:3] for line in lines if "of it" in line] == [["10.0", "3,990.0", "1"]]
+    assert "1.10 times that of an untraced one" in text
 
 
 def test_a_machine_without_a_clock_of_its_counter_is_refused(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
 from klat.tracing.slow_causes import Cause, SplitSample, TracedSession, causes
 
-_NAME = 44
+_NAME = 36
+_CAUSES = 10  # lines of the table of causes; smaller ones share one line
+_LINES = 20  # of a sample; with more, short parts go into the lines around them
+_SHORT = 0.02  # of the sample
 _CONFIDENCE = 0.95
 
 
@@ -65,7 +69,12 @@ def _sums(found: TracedSession, above_ns: int) -> Iterator[str]:
     )
     yield ""
     rows = [["cause", "share", "us", "samples", "longest, us"]]
-    rows += [_row(found, cause, total) for cause in table]
+    shown = table if len(table) <= _CAUSES + 1 else table[:_CAUSES]
+    rows += [_row(found, cause, total) for cause in shown]
+    if rest := table[len(shown) :]:
+        ticks = sum(cause.ticks for cause in rest)
+        name = f"{len(rest)} others"
+        rows.append([name, _percent(ticks, total), _us(found, ticks), "", ""])
     rows.append(["sum", "100.0 %", _us(found, total), f"{count:,}", ""])
     widths = column_widths(rows)
     yield from (aligned(row, widths, 1) for row in rows)
@@ -89,13 +98,48 @@ def _percent(part: int, total: int) -> str:
     return f"{100 * part / total:.1f} %"
 
 
+@dataclass(frozen=True)
+class _Line:
+    """Parts in one line. `others` is the time of those that have another cause than the first."""
+
+    begin: int
+    end: int
+    cpu: int
+    cause: str
+    others: int = 0
+
+    def joins(self, between: _Line, after: _Line, short: float) -> bool:
+        same = (self.cause, self.cpu, between.cpu) == (after.cause, after.cpu, after.cpu)
+        return same and between.end - between.begin < short
+
+    def with_both(self, between: _Line, after: _Line) -> _Line:
+        others = self.others + between.end - between.begin + after.others
+        return replace(self, end=after.end, others=others)
+
+
+def _lines(split: SplitSample) -> list[_Line]:
+    lines = [_Line(part.begin, part.end, part.cpu, part.cause) for part in split.parts]
+    if len(lines) <= _LINES:
+        return lines
+    found: list[_Line] = []
+    for line in lines:
+        found.append(line)
+        while len(found) > 2:
+            first, between, after = found[-3:]
+            if not first.joins(between, after, _SHORT * split.sample.ticks):
+                break
+            found[-3:] = [first.with_both(between, after)]
+    return found
+
+
 def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
     sample = split.sample
     yield f"{_us(found, sample.ticks)} us: run {sample.run}, sample {sample.index}"
     rows = [["from, us", "us", "CPU", "cause"]]
-    for part in split.parts:
-        start = _us(found, part.begin - sample.begin)
-        rows.append([start, _us(found, part.ticks), str(part.cpu), part.cause])
+    for line in _lines(split):
+        start, time = line.begin - sample.begin, line.end - line.begin
+        more = f"; other causes took {_us(found, line.others)} of it" if line.others else ""
+        rows.append([_us(found, start), _us(found, time), str(line.cpu), line.cause + more])
     widths = column_widths(rows)
     for row in rows:
         numbers = [cell.rjust(width) for cell, width in zip(row[:3], widths)]
