@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat import export
-from klat.commands import _session_options
+from klat.commands import _lab_options, _session_options
 
 if TYPE_CHECKING:
     from klat.explain.explanation import Explanation
     from klat.lab.choosing import Wanted
 
 _LARGEST = 10  # functions of a metric among others
+_OUTPUT = "results/explain"
+_WITH_KERNEL = (
+    *("time_limit", "output", "append", "clock", "load"),
+    *("seed", "sweep", "option", "iterations", "policy"),
+)
 
 _DESCRIPTION = """\
 Repeats boots of the lab and says which instructions the samples of one metric
@@ -28,9 +33,13 @@ _EPILOG = """\
 Exit status: 0 explained; 1 a boot could not be repeated, or gave other samples;
 2 usage, input or output; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 
-example:
+examples:
   klat lab run --mode counted --kernel debian:stock --kernel debian:rt pipes
   klat lab explain results/lab-stock results/lab-rt --metric pipes.round_trip
+  klat lab explain --kernel debian:stock --kernel debian:rt pipes
+      boots the kernels first, unless results/explain has such boots
+  klat lab explain results/lab-rt
+      the largest functions of every metric
 """
 
 
@@ -44,8 +53,13 @@ def add_parser(actions: Any) -> None:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("base", type=Path, metavar="BASE", help="label or session of klat lab run")
-    add("new", type=Path, nargs="?", metavar="NEW", help="likewise, to compare with BASE")
+    add(
+        "sides",
+        nargs="*",
+        metavar="BASE|BENCHMARK",
+        help="BASE and, to compare with it, NEW: labels or sessions of klat lab run; with --kernel,"
+        " the benchmarks to run",
+    )
     add(
         "--metric",
         metavar="BENCHMARK.METRIC",
@@ -83,7 +97,17 @@ def add_parser(actions: Any) -> None:
         help="default: text; the others have every function and call chain",
     )
     add("--html", type=Path, metavar="FILE", help="write a page with pictures of the calls too")
+    _add_kernels(parser)
     parser.set_defaults(func=_explain)
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "with --kernel", "As of klat lab run. Each kernel is booted once, for one run."
+    )
+    _lab_options.add_kernel(group, "the kernel of BASE; a second one is of NEW")
+    _session_options.add_output(group, _OUTPUT)
+    _lab_options.add_conditions(group)
 
 
 def _percent(text: str) -> float:
@@ -107,7 +131,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from klat.lab import explaining
 
     wanted = _wanted(arguments)
-    paths = [path for path in (arguments.base, arguments.new) if path]
+    paths = _kernels(arguments, wanted) if arguments.kernel else _recorded(arguments)
     if len(paths) > 1 or wanted.metric:
         return _explain_one(paths, wanted, arguments)
     for name in ("worst", "quantile", "path", "html"):
@@ -116,6 +140,34 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.format != "text":
         raise KlatError(f"--format {arguments.format} needs --metric, or BASE and NEW")
     return _print_each(explaining.explain_every(paths[0], wanted, _say))
+
+
+def _recorded(arguments: argparse.Namespace) -> list[Path]:
+    for name in _WITH_KERNEL:
+        if getattr(arguments, name) not in (None, []):
+            raise KlatError(f"--{name.replace('_', '-')} needs --kernel")
+    if not 1 <= len(arguments.sides) <= 2:
+        raise KlatError("what to explain: BASE, or BASE and NEW, or --kernel and a benchmark")
+    return [Path(side) for side in arguments.sides]
+
+
+def _kernels(arguments: argparse.Namespace, wanted: Wanted) -> list[Path]:
+    """The sessions of the kernels, recorded if need be."""
+    from klat.lab import needed
+
+    if len(arguments.kernel) > 2:
+        raise KlatError("--kernel: one kernel or two can be explained")
+    if len(arguments.load) > 1:
+        raise KlatError("--load: one load can be explained")
+    arguments.benchmarks = arguments.sides or [wanted.benchmark] * bool(wanted.benchmark)
+    if not arguments.benchmarks:
+        raise KlatError("which benchmark: pipes, for example")
+    request = _lab_options.request(
+        arguments, mode="counted", shape=_lab_options.shape(1, None, None), boots=1, runs=1
+    )
+    fixed = frozenset(name for name in ("seed", "clock") if getattr(arguments, name) is not None)
+    output = _session_options.output(arguments, _OUTPUT)
+    return needed.sessions(request, fixed, output, sys.argv, _say)
 
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:

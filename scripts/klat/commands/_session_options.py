@@ -68,7 +68,7 @@ def named(arguments: argparse.Namespace) -> list[str]:
     return ["all"]
 
 
-def add_plan(parser: argparse.ArgumentParser) -> None:
+def add_plan(parser: argparse._ActionsContainer) -> None:
     """The options that decide the plan, on this machine and in a guest."""
     add = parser.add_argument
     add(
@@ -81,7 +81,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     add_program_options(parser)
 
 
-def _add_sweep(parser: argparse.ArgumentParser) -> None:
+def _add_sweep(parser: argparse._ActionsContainer) -> None:
     add = parser.add_argument
     add(
         "--sweep",
@@ -94,7 +94,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_program_options(parser: argparse.ArgumentParser) -> None:
+def add_program_options(parser: argparse._ActionsContainer) -> None:
     """Options that the programs get."""
     add = parser.add_argument
     add(
@@ -114,12 +114,12 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="POLICY", help="fifo, rr or other, with :PRIORITY, for every program")
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse._ActionsContainer, default: str = "results") -> None:
     parser.add_argument(
         "--output",
         type=Path,
         metavar="DIR",
-        help="where sessions go (default: results, in the current directory)",
+        help=f"where sessions go (default: {default}, in the current directory)",
     )
 
 
@@ -177,8 +177,8 @@ def seed(arguments: argparse.Namespace) -> int:
     return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
 
 
-def output(arguments: argparse.Namespace) -> Path:
-    return Path("results") if arguments.output is None else Path(arguments.output)
+def output(arguments: argparse.Namespace, default: str = "results") -> Path:
+    return Path(default) if arguments.output is None else Path(arguments.output)
 
 
 def common(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
-from klat.commands import _lab_bisect, _lab_explain
-from klat.base.errors import KlatError, did_you_mean
+from klat.commands import _lab_bisect, _lab_explain, _lab_options
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for
@@ -90,18 +89,6 @@ def add_parser(subparsers: Any) -> None:
     cleared.set_defaults(func=_clear)
 
 
-def _kernel(text: str) -> Any:
-    from klat.lab import kernels
-
-    return kernels.parse(text)
-
-
-def _clock(text: str) -> str:
-    from klat.lab import experiment
-
-    return experiment.parse_clock(text)
-
-
 def _add_run(actions: Any) -> None:
     parser = add_command(
         actions, "run", "boot kernels and measure each", _RUN_DESCRIPTION, _RUN_EPILOG
@@ -114,7 +101,9 @@ def _add_run(actions: Any) -> None:
         metavar="benchmark",
         help="any of klat's programs (default: on one CPU those that can measure there)",
     )
-    _add_guest(parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1)
+    _lab_options.add_guest(
+        parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
+    )
     add(
         "--boots",
         type=number(1, 10_000),
@@ -128,21 +117,7 @@ def _add_run(actions: Any) -> None:
         help="runs of each parameter set in each boot (default: 25)",
     )
     add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
-    add("--append", metavar="WORDS", help="words for the command line of every kernel")
-    add(
-        "--clock",
-        type=_session_options.checked(_clock),
-        metavar="TIME",
-        help="UTC time that the first guest shows (default: now)",
-    )
-    add(
-        "--load",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)",
-    )
-    _session_options.add_plan(parser)
+    _lab_options.add_conditions(parser)
     add(
         "--jobs",
         type=number(1, 64),
@@ -153,103 +128,23 @@ def _add_run(actions: Any) -> None:
     parser.set_defaults(func=_run)
 
 
-def _add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: int) -> None:
-    """The options of `run` and `shootdown`. `kernels` is the help of --kernel; `cpus` and `nodes` are
-    the defaults."""
-    add = parser.add_argument
-    number = _session_options.number
-    add(
-        "--kernel",
-        action="append",
-        default=[],
-        type=_session_options.checked(_kernel),
-        metavar="SPEC",
-        help=kernels,
-    )
-    add(
-        "--cpus",
-        type=number(2 if cpus > 1 else 1, 4096),
-        metavar="N",
-        help=f"CPUs of a guest (default: {cpus})",
-    )
-    add(
-        "--numa", type=number(1, 128), metavar="N", help=f"NUMA nodes of a guest (default: {nodes})"
-    )
-    add(
-        "--memory",
-        type=number(128, 1 << 20, "number of megabytes"),
-        metavar="MB",
-        help="memory of a guest (default: 512, and 16 for each further CPU)",
-    )
-    add(
-        "--time-limit",
-        type=number(1, 86_400, "number of seconds"),
-        metavar="S",
-        help="time after which a boot is ended and counted as failed (default: 3600)",
-    )
-    _session_options.add_output(parser)
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    from klat.running import loads as klat_loads
     from klat.lab import experiment, suite
-    from klat.lab.execution import Attempt, Request
+    from klat.lab.execution import Attempt
 
     if arguments.resume:
         _session_options.refuse_with_resume(arguments, "action", "jobs")
         begun = experiment.find(arguments.resume)
         suite.use_static_programs(list(begun.experiment.programs))
         return Attempt(sys.argv).resume(begun, arguments.jobs)
-    if not arguments.kernel:
-        raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/bzImage")
-    loads = arguments.load or [experiment.IDLE]
-    for load in loads:
-        if loads.count(load) > 1:
-            raise KlatError(f"the load {load} is named twice")
-    cpus = arguments.cpus or 1
-    named = arguments.benchmarks or suite.default_benchmarks(cpus)
-    wanted = [] if named == ["all"] else named
-    loaded = [load for load in loads if load != experiment.IDLE]
-    suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded))
-    for load in loaded:
-        if load not in klat_loads.names():
-            there = klat_loads.names()
-            raise KlatError(
-                f"--load {load}: a guest has only klat's own loads:"
-                f" {', '.join(there) or 'none: load/load is not built'}{did_you_mean(load, there)}"
-            )
-    request = Request(
-        specs=arguments.kernel,
+    request = _lab_options.request(
+        arguments,
         mode=arguments.mode or "auto",
-        shape=_shape(cpus, arguments.numa, arguments.memory),
-        sets=_sets(arguments, named, cpus),
-        loads=loads,
-        append=_session_options.plain("append", arguments.append)
-        if arguments.append is not None
-        else "",
+        shape=_lab_options.shape(arguments.cpus or 1, arguments.numa, arguments.memory),
         boots=arguments.boots or 20,
         runs=arguments.runs or 25,
-        seed=_session_options.seed(arguments),
-        clock=arguments.clock or experiment.now(),
-        time_limit_s=arguments.time_limit or 3600,
     )
     return Attempt(sys.argv).begin(request, _session_options.output(arguments), arguments.jobs)
-
-
-def _sets(
-    arguments: argparse.Namespace, named: list[str], cpus: int
-) -> list[tuple[str, tuple[str, ...]]]:
-    from klat.lab import suite
-
-    chosen = _session_options.benchmarks(named)
-    given = [*arguments.option, *arguments.sweep]
-    own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
-    common = {}
-    if arguments.iterations is not None:
-        common["iterations"] = str(arguments.iterations)
-    if arguments.policy is not None:
-        common["policy"] = _session_options.plain("policy", arguments.policy)
-    return plan_csv.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
 
 
 _SHOOTDOWN_DESCRIPTION = """\
@@ -275,7 +170,7 @@ def _add_shootdown(actions: Any) -> None:
     )
     add = parser.add_argument
     number = _session_options.number
-    _add_guest(parser, "as for run (default: debian:stock and debian:rt)", 80, 2)
+    _lab_options.add_guest(parser, "as for run (default: debian:stock and debian:rt)", 80, 2)
     add(
         "--iterations",
         type=number(10, 10**6),
@@ -302,7 +197,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     request = Request(
         specs=shootdown.labelled(specs, cpus),
         mode="emulated",
-        shape=_shape(cpus, arguments.numa or 2, arguments.memory),
+        shape=_lab_options.shape(cpus, arguments.numa or 2, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations)],
         loads=[experiment.IDLE],
         append=shootdown.command_line(cpus),
@@ -318,12 +213,6 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     if status == 2 or status > 128:
         return status
     return 0 if status == 0 and all(reached) else 1
-
-
-def _shape(cpus: int, nodes: int | None, memory: int | None) -> Any:
-    from klat.lab.qemu import GuestSize
-
-    return GuestSize(cpus, nodes or 1, memory or 512 + 16 * (cpus - 1))
 
 
 def _kernels(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,93 @@
+"""`klat lab explain --kernel`: which sessions it reuses, and what it boots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from labs import Lab, experiment
+from test_lab_boots import klat
+
+from klat.lab import needed
+from klat.lab.execution import Request
+from klat.lab.kernels import parse
+from klat.lab.qemu import GuestSize
+
+PLANNED = experiment(
+    kernels=("debian:stock",), labels=("lab-stock",), releases=("a",), hashes=("a",)
+)
+REQUEST = Request(
+    specs=[parse("debian:stock")],
+    mode="counted",
+    shape=GuestSize(),
+    sets=PLANNED.sets,
+    loads=["none"],
+    append="",
+    boots=1,
+    runs=1,
+    seed=6,
+    clock="2026-01-01T00:00:00",
+    time_limit_s=60,
+)
+PROGRAMS = {"pipes": "0"}
+
+
+def fits(request: Request = REQUEST, *fixed: str, kernel: str = "a", pipes: str = "0") -> bool:
+    (boot, *_) = PLANNED.schedule()
+    return needed.fits(
+        PLANNED, boot, request, frozenset(fixed), PROGRAMS | {"pipes": pipes}, kernel
+    )
+
+
+def test_a_session_that_did_what_is_requested_is_reused() -> None:
+    assert fits()
+    assert fits(replace(REQUEST, seed=PLANNED.seed), "seed", "clock")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sets": (("pipes", ("--cpus=0,0", "--bytes=64")),)},
+        {"loads": ["fork"]},
+        {"append": "quiet"},
+        {"specs": [parse("x=debian:stock,append=quiet")]},
+        {"shape": GuestSize(memory_mib=600)},
+    ],
+)
+def test_a_session_that_did_something_else_is_not(other: dict[str, object]) -> None:
+    assert not fits(replace(REQUEST, **other))  # type: ignore[arg-type]
+
+
+def test_a_session_of_another_kernel_program_or_wanted_seed_is_not() -> None:
+    assert not fits(kernel="b")
+    assert not fits(pipes="1")
+    assert not fits(REQUEST, "seed")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("results", "--seed", "1"), "--seed needs --kernel"),
+        ((), "what to explain: BASE, or BASE and NEW, or --kernel and a benchmark"),
+        (("--kernel", "debian:rt"), "which benchmark"),
+        (("--kernel", "debian:rt", "pipes", "--load", "fork", "--load", "none"), "one load"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(lab: Lab, words: tuple[str, ...], message: str) -> None:
+    done = lab("explain", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.slow
+def test_a_kernel_is_booted_once_and_explained_again_without_a_boot(tmp_path: Path) -> None:
+    words = ("explain", "--kernel", "debian:rt", "--iterations", "100", "pipes", "cv")
+    first = klat("lab", *words, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    again = klat("lab", *words, cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    assert [p.name for p in (tmp_path / "results/explain").iterdir()] == ["lab-rt"]
+    assert len(list((tmp_path / "results/explain/lab-rt").iterdir())) == 1
+    for metric in ("pipes.round_trip", "cv.handoff", "cv.round_trip"):
+        assert f"{metric}, typical sample" in first.stdout
