@@ -10,12 +10,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import explained
 import planted
 import pytest
 from labs import ROOT, Lab, experiment, hash_of, write_session
 
 from klat.base.errors import KlatError
-from klat.lab import bisect
+from klat.commands import _lab_bisect
+from klat.explain.explanation import Explanation
+from klat.lab import bisect, explaining
+from klat.lab.choosing import Wanted
 from klat.lab.execution import Request
 from klat.lab.bisect import BAD, GOOD, UNTESTABLE, Figures, verdict
 from klat.lab.experiment import Experiment
@@ -240,3 +244,28 @@ def test_good_and_bad_of_different_builds_are_refused(lab: Lab) -> None:
         record(lab.results / name, of, all="m")
     told = refused(lab, "good/good", "bad/bad")
     assert "different builds of pipes" in told
+
+
+@pytest.mark.parametrize("possible", [True, False])
+def test_good_against_bad_is_explained_after_the_verdict_and_does_not_change_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], possible: bool
+) -> None:
+    asked: list[object] = []
+
+    def explain(paths: list[Path], wanted: Wanted, say: object) -> Explanation:
+        asked.append((paths, f"{wanted.benchmark}.{wanted.metric}", wanted.quantile))
+        if possible:
+            return explained.explanation(explained.BASE, explained.NEW)
+        raise KlatError("no kernel")
+
+    monkeypatch.setattr(bisect, "check", lambda *_: BAD)
+    monkeypatch.setattr(explaining, "explain", explain)
+    good, bad = Path("good"), Path("bad")
+    arguments = argparse.Namespace(explain=True, good=good, bad=bad, metric="pipes.round_trip")
+    assert _lab_bisect._bisect_check(arguments) == BAD
+    assert asked == [([good, bad], "pipes.round_trip", 0.5)]
+    shown = capsys.readouterr()
+    if possible:
+        assert "NEW-BASE" in shown.out
+    else:
+        assert shown.err == "good and bad cannot be explained: no kernel\n"

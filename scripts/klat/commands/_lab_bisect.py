@@ -12,6 +12,7 @@ from klat.commands import _session_options, add_command
 from klat.base.errors import KlatError
 
 _ABORT = 255  # ends `git bisect run`
+_LEAST = 20  # instructions by which a function differs if it has a line
 
 _DESCRIPTION = """\
 Boots a kernel, measures one metric, and says whether the kernel is like the
@@ -34,6 +35,9 @@ be tested: it does not boot, the programs fail, or its figure is like neither;
 255 any other error, which ends the bisection: usage, no QEMU, good and bad that
 do not differ, or that differ in more than their kernels.
 
+--explain is for the commit that the bisection found: which functions have the
+instructions that bad has more than good. It takes two more boots.
+
 example, in the kernel's source tree:
   klat lab run --mode counted --boots 3 --output ../results \\
       --kernel good=../good --kernel bad=../bad pipes
@@ -41,6 +45,9 @@ example, in the kernel's source tree:
   git bisect run sh -c 'make -j8 olddefconfig bzImage </dev/null || exit 125
       klat lab bisect-check --good ../results/good --bad ../results/bad \\
       --metric pipes.round_trip'
+  git checkout refs/bisect/bad && make -j8 olddefconfig bzImage
+  klat lab bisect-check --good ../results/good --bad ../results/bad \\
+      --metric pipes.round_trip --explain
 """
 
 
@@ -81,6 +88,11 @@ def add_parser(actions: Any) -> None:
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=_session_options.number(1, 10_000), default=1, help="default: 1")
     add("--time-limit", type=_session_options.number(1, 86_400, "number of seconds"), metavar="S")
+    add(
+        "--explain",
+        action="store_true",
+        help="also print good against bad by function, as klat lab explain does",
+    )
     parser.set_defaults(func=_bisect_check)
 
 
@@ -89,7 +101,10 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
     from klat.record.session import SessionError
 
     try:
-        return bisect.check(arguments, sys.argv)
+        found = bisect.check(arguments, sys.argv)
+        if arguments.explain:
+            _explain(arguments)
+        return found
     except (KlatError, SessionError) as error:
         raise KlatError(str(error), status=_ABORT) from None
     except OSError as error:
@@ -100,3 +115,28 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
         # Python's own status would be that of a bad kernel.
         traceback.print_exc()
         return _ABORT
+
+
+def _explain(arguments: argparse.Namespace) -> None:
+    """A failure does not change what the kernel is like."""
+    from klat.base.process import Stopped
+    from klat.lab import explaining
+    from klat.lab.choosing import Wanted
+    from klat.report.text import explanation_text
+
+    benchmark, _, metric = arguments.metric.partition(".")
+    wanted = Wanted(benchmark, metric)
+    try:
+        found = explaining.explain([arguments.good, arguments.bad], wanted, _say)
+    except KlatError as error:
+        _say(f"good and bad cannot be explained: {error}")
+        return
+    except Stopped:
+        raise KlatError("stopped") from None
+    print()
+    for line in (*explanation_text.heading(found), *explanation_text.table(found, _LEAST)):
+        print(line, flush=True)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

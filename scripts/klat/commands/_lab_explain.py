@@ -128,6 +128,16 @@ def _parameter(text: str) -> tuple[str, str]:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    from klat.base.process import Stopped
+
+    try:
+        return _explain_wanted(arguments)
+    except Stopped as stopped:
+        _say(f"stopped: {stopped}")
+        return stopped.status
+
+
+def _explain_wanted(arguments: argparse.Namespace) -> int:
     from klat.lab import explaining
 
     wanted = _wanted(arguments)
