@@ -15,6 +15,11 @@ from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Item, Executed, Switched
 
 
+# A compiler calls through a pointer by a jump in this code of the kernel (retpolines). The function
+# that it jumps to returns to the caller.
+_THUNK = "__x86_indirect_thunk_"
+
+
 @dataclass
 class Node:
     """A function as called along one chain of callers."""
@@ -122,7 +127,11 @@ class CallTree:
             self._push(function, returns_to)
             return
         if address == function.start and frames:
-            self._push(function, self._end)
+            if frames[-1].node.function.name.startswith(_THUNK):
+                returns_to = frames.pop().returns_to
+                self._push(function, returns_to)
+            else:
+                self._push(function, self._end)
             if self._counted:
                 frames[-1].node.calls += 1
                 self.path.append((len(frames), function.name))
