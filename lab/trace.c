@@ -110,6 +110,8 @@ enum {
 	SWITCH,
 	REPEAT
 };
+/* Instead of the number of a path that is not wanted, if the CPU halted in it. */
+#define NOT_KEPT_HALTED 0xffffffff
 
 struct block {
 	uint64_t address;
@@ -177,6 +179,7 @@ static struct {
 	uint64_t open;       /* the kinds of window that are open */
 	bool kept;           /* and its path is wanted */
 	bool halted;         /* in the current block */
+	bool idle;           /* since the last stamp */
 	uint64_t begun;      /* the counter at the last stamp */
 	struct block *block; /* the one that executes */
 	uint64_t entered;    /* the counter when it began, or at a stamp in it */
@@ -407,6 +410,8 @@ static void at_stamp(unsigned cpu, void *data)
 	if (now.open && now.kept) {
 		leave_block();
 		number = path_number();
+	} else if (now.open && now.idle) {
+		number = NOT_KEPT_HALTED;
 	}
 	if (last.times &&
 	    (stamp != last.stamp || number != last.path || instructions != last.instructions))
@@ -420,6 +425,7 @@ static void at_stamp(unsigned cpu, void *data)
 	now.skipped += (uint32_t)(*counter.at - now.entered);
 	now.entered = now.begun = *counter.at;
 	now.open = (now.open & ~stamps[stamp].closes) | stamps[stamp].opens;
+	now.idle = false;
 	ordinal++;
 	now.kept = now.open && ordinal >= from && ordinal <= to;
 	if (now.kept)
@@ -454,7 +460,7 @@ static void at_halt(unsigned cpu, void *data)
 {
 	(void)cpu;
 	(void)data;
-	now.halted = true;
+	now.halted = now.idle = true;
 }
 
 static bool halts(const void *instruction)

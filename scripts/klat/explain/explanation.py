@@ -84,19 +84,22 @@ class FunctionDifference:
 
 
 def choose_typical(
-    stamps: Stamps, runs: Sequence[Sequence[Sample]], deadline: bool
+    stamps: Stamps, runs: Sequence[Sequence[Sample]], median: int, deadline: bool
 ) -> tuple[Sample, list[PathKind]]:
-    """A sample of the most frequent path among those of median length, and the shares of all paths.
-    With `deadline` a path begins at the deadline."""
+    """A sample of the most frequent path among those as long as the median, and the shares of all
+    paths. With `deadline` a path begins at the deadline."""
     every = [sample for run in runs for sample in run]
     key_of = _since_deadline_key if deadline else _key
     keys = [key_of(stamps, sample) for sample in every]
     kinds = Counter(keys)
-    # The lower of the two middle ones: a sample that was taken.
-    middle = sorted(sample.ticks for sample in every)[(len(every) - 1) // 2]
-    chosen = max((key for key in kinds if key[0] == middle), key=lambda key: kinds[key])
+    alike = [key for key, sample in zip(keys, every) if _mean(sample) == median]
+    chosen = max(alike, key=lambda key: kinds[key])
     shares = [PathKind(key[0], count) for key, count in kinds.most_common()]
     return every[keys.index(chosen)], shares
+
+
+def _mean(sample: Sample) -> int:
+    return sample.ticks // len(sample.windows)
 
 
 def _key(stamps: Stamps, sample: Sample) -> tuple[int, ...]:

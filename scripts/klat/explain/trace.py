@@ -7,7 +7,8 @@ are the magic "klat" and the format's number. Records follow:
     P count words...                 a path, numbered from 1
     S site path instructions(2) times(2)
                                      a stamp that came `times` times in a row, each after so many
-                                     instructions; path 0 was not kept
+                                     instructions; path 0 was not kept, nor path 0xffffffff, in which
+                                     the CPU halted
     E blocks paths stamps(2)         the end; a stream without it is cut off
 
 The words of a path: 2 * block, all of it; 2 * block + 1 and skipped << 16 | executed, part of it;
@@ -31,6 +32,7 @@ from klat.base.errors import KlatError
 _HEAD = (0x74616C6B, 1)
 _BLOCK, _PATH, _STAMP, _END = b"BPSE"
 IDLE, SWITCH, REPEAT = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFF2
+_NOT_KEPT_HALTED = 0xFFFFFFFF
 
 Words = NDArray[np.uint32]
 
@@ -77,7 +79,7 @@ class Trace:
     blocks: list[Block]
     paths: list[Words]
     # One row for stamps that came `times` times in a row alike: site, path, instructions since the
-    # stamp before, times.
+    # stamp before, times. Path 0 was not kept; -1 was not kept, and the CPU halted in it.
     stamps: NDArray[np.int64]
 
     @cached_property
@@ -88,13 +90,12 @@ class Trace:
 
     @cached_property
     def halts(self) -> NDArray[np.int64]:
-        """By number of a path, 0 included: how often the CPU halted in it."""
+        """By number of a path, 0 and -1 included: how often the CPU halted in it."""
         counts = [
             sum(isinstance(item, Idle) for item in self.items(number + 1))
             for number in range(len(self.paths))
         ]
-        # A path that was not kept may have halted.
-        return np.array([1, *counts], dtype=np.int64)
+        return np.array([0, *counts, 1], dtype=np.int64)
 
     def items(self, path: int) -> Iterator[Item]:
         """What a path consists of, in order."""
@@ -148,6 +149,7 @@ def read(file: Path) -> Trace:
         kind = words[at]
         if kind == _STAMP and at + 7 <= end:
             site, path, low, high, times, more = words[at + 1 : at + 7].tolist()
+            path = -1 if path == _NOT_KEPT_HALTED else path
             stamps.append((site, path, low | high << 32, times | more << 32))
             at += 7
         elif kind == _BLOCK and at + 5 <= end:

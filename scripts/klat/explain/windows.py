@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,10 +110,10 @@ class Stamps:
                 yield int(self.rows[row, 1])
 
     def kept(self, window: Window) -> bool:
-        return all(self.paths(window))
+        return all(path > 0 for path in self.paths(window))
 
     def items(self, window: Window) -> list[Item]:
-        return [item for path in self.paths(window) if path for item in self.trace.items(path)]
+        return [item for path in self.paths(window) if path > 0 for item in self.trace.items(path)]
 
     def ordinals(self, window: Window) -> tuple[int, int]:
         """Of the stamps at both ends."""
@@ -122,7 +123,7 @@ class Stamps:
     def before(self, row: int, count: int) -> list[Item]:
         """What led to the last `count` rows up to `row`, one time each."""
         paths = self.rows[max(0, row + 1 - count) : row + 1, 1].tolist()
-        return [item for path in paths if path for item in self.trace.items(path)]
+        return [item for path in paths if path > 0 for item in self.trace.items(path)]
 
 
 def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
@@ -136,6 +137,8 @@ def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list
         samples = _one_by_one(stamps, run, mean_of, at)
         if samples is None:
             samples, at = _search(stamps, run, mean_of, at)
+        else:
+            at += mean_of * len(samples)
         if samples is None:
             return None
         found.append(samples)
@@ -171,7 +174,9 @@ def _match(stamps: Stamps, ends: Sequence[int], sample: int) -> Sample | None:
             if length == sample or (length < sample and stamps.has_idle(window)):
                 return Sample((window,), sample)
         return None
-    windows = tuple(next(stamps.windows(end)) for end in ends)
+    windows = tuple(window for end in ends for window in islice(stamps.windows(end), 1))
+    if len(windows) < len(ends):
+        return None
     length = sum(stamps.instructions(window) for window in windows)
     # The mean is rounded down.
     if length // len(ends) == sample:
@@ -207,8 +212,10 @@ def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Samp
         ends = stamps.ends[start + run.warmup :][: len(run.samples)].tolist()
         if len(ends) < len(run.samples) or (starts[-1] == 0 and len(runs) > 1):
             return None
-        windows = [next(stamps.windows(end), None) for end in ends]
-        found.append([Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist()) if w])
+        windows = [window for end in ends for window in islice(stamps.windows(end), 1)]
+        if len(windows) < len(ends):
+            return None
+        found.append([Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist())])
     return found
 
 

@@ -277,7 +277,7 @@ def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
     sample = samples[chosen.own.index(chosen.run)][chosen.index]
     if subject.whole:
         deadline = subject.bounds.from_deadline
-        sample, kinds = explanation.choose_typical(held, samples, deadline)
+        sample, kinds = explanation.choose_typical(held, samples, subject.chosen.sample, deadline)
     elif not all(held.kept(window) for window in sample.windows):
         first, last = held.ordinals(sample.windows[0])[0], held.ordinals(sample.windows[-1])[1]
         return None, (max(0, 2 * first - last), last)

@@ -1,0 +1,231 @@
+"""The windows of a record's samples are found in a trace, to the instruction, or none are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_traces import BEGIN, END, NOT_KEPT_HALTED, MadeTrace, idle, whole
+
+from klat.explain import explanation, windows
+from klat.explain.trace import Executed, Idle, Switched, Trace
+from klat.explain.windows import RecordedRun, Sample, Stamps
+
+OTHER_BEGIN, OTHER_END = 2, 3
+
+
+def run(*samples: int, warmup: int = 0) -> RecordedRun:
+    return RecordedRun(np.array(samples, dtype="<u8"), warmup)
+
+
+def stamps_of(trace: Trace) -> Stamps:
+    return Stamps(trace, [BEGIN], [END])
+
+
+def rows(found: Sequence[Sequence[Sample]] | None) -> list[list[list[int]]] | None:
+    """The row at which each window ends."""
+    return found and [[[w.end for w in s.windows] for s in samples] for samples in found]
+
+
+@pytest.fixture
+def made() -> MadeTrace:
+    return MadeTrace()
+
+
+def test_one_window_a_sample(made: MadeTrace, tmp_path: Path) -> None:
+    for length in (9, 9, 30, 31, 8, 32, 30):
+        made.window(length)
+    # Two of warm-up and three samples; one of warm-up and one sample.
+    found = windows.find(
+        stamps_of(made.read(tmp_path)), [run(30, 31, 8, warmup=2), run(30, warmup=1)], 1
+    )
+    assert rows(found) == [[[5], [7], [9]], [[13]]]
+
+
+def test_runs_of_the_same_samples_have_windows_of_their_own(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    # Three windows behind the samples of both runs, so it is not known where the second run begins.
+    for length in (30, 30, 30, 30, 7, 7, 7):
+        made.window(length)
+    found = windows.find(stamps_of(made.read(tmp_path)), [run(30, 30), run(30, 30)], 1)
+    assert rows(found) == [[[1], [3]], [[5], [7]]]
+
+
+@pytest.mark.parametrize("sample", [31, 29])
+def test_a_sample_that_is_off_by_one_instruction_is_not_found(
+    made: MadeTrace, tmp_path: Path, sample: int
+) -> None:
+    for length in (30, 30, 30):
+        made.window(length)
+    assert windows.find(stamps_of(made.read(tmp_path)), [run(30, sample)], 1) is None
+
+
+def test_the_mean_of_two_windows_is_rounded_down(made: MadeTrace, tmp_path: Path) -> None:
+    for length in (5, 6, 10, 13, 7, 7):
+        made.window(length)
+    found = windows.find(stamps_of(made.read(tmp_path)), [run(11, 7, warmup=1)], 2)
+    assert rows(found) == [[[5, 7], [9, 11]]]
+    assert found and [sample.ticks for sample in found[0]] == [23, 14]
+
+
+def test_ends_without_a_begin_are_no_windows(made: MadeTrace, tmp_path: Path) -> None:
+    for number in range(4):
+        made.stamp(END, 0, 20 + number)
+    assert windows.find(stamps_of(made.read(tmp_path)), [run(20)], 2) is None
+    assert windows.from_deadline(stamps_of(made.read(tmp_path)), [run(20)]) is None
+
+
+def test_windows_of_other_series_lie_between(made: MadeTrace, tmp_path: Path) -> None:
+    for length in (30, 31, 32):
+        made.window(length)
+        made.window(1000)
+    found = windows.find(stamps_of(made.read(tmp_path)), [run(30, 31, 32)], 1)
+    assert rows(found) == [[[1], [5], [9]]]
+
+
+def test_a_window_goes_on_over_the_stamps_of_other_metrics(made: MadeTrace, tmp_path: Path) -> None:
+    for site, instructions in (
+        (BEGIN, 0), (OTHER_END, 3), (OTHER_BEGIN, 4), (END, 5),
+        (BEGIN, 100), (OTHER_END, 3), (END, 6), (OTHER_END, 50),
+    ):  # fmt: skip
+        made.stamp(site, 0, instructions)
+    trace = made.read(tmp_path)
+    assert rows(windows.find(stamps_of(trace), [run(12, 9)], 1)) == [[[3], [6]]]
+    other = Stamps(trace, [OTHER_BEGIN], [OTHER_END])
+    assert rows(windows.find(other, [run(108)], 1)) == [[[5]]]
+    assert windows.find(other, [run(12)], 1) is None
+
+
+@pytest.mark.parametrize("sample, earlier", [(7, 0), (17, 1), (27, 2)])
+def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(
+    made: MadeTrace, tmp_path: Path, sample: int, earlier: int
+) -> None:
+    made.stamp(BEGIN, 0, 0)
+    made.stamp(BEGIN, 0, 10, 100)
+    made.stamp(END, 0, 7)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(sample)], 1)
+    assert found
+    ((window,),) = [found[0][0].windows]
+    assert (window.earlier, stamps.instructions(window)) == (earlier, sample)
+    assert stamps.ordinals(window) == (100 - earlier, 101)
+
+
+def test_no_sample_begins_before_a_pause(made: MadeTrace, tmp_path: Path) -> None:
+    made.window(10)
+    made.window(7)
+    # 17 would be both.
+    assert windows.find(stamps_of(made.read(tmp_path)), [run(17)], 1) is None
+
+
+def test_what_idle_time_skipped_completes_a_sample(made: MadeTrace, tmp_path: Path) -> None:
+    block = made.block(0x1000, 7)
+    halting = made.path(*whole(block), *idle(), *whole(block))
+    made.window(14, halting)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(1000)], 1)
+    assert found
+    (content,) = windows.contents(stamps, found[0][0], deadline=False)
+    assert content.idle == 1000 - 14
+    assert windows.find(stamps, [run(13)], 1) is None
+
+
+def test_a_path_that_was_not_kept_is_known_as_such(made: MadeTrace, tmp_path: Path) -> None:
+    block = made.block(0x1000, 7)
+    made.window(7, made.path(*whole(block)))
+    made.window(7)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(7, 7)], 1)
+    assert found and [stamps.kept(sample.windows[0]) for sample in found[0]] == [True, False]
+
+
+def test_idle_time_is_known_of_a_path_that_was_not_kept(made: MadeTrace, tmp_path: Path) -> None:
+    made.window(14)
+    made.window(14, NOT_KEPT_HALTED)
+    found = windows.find(stamps_of(made.read(tmp_path)), [run(1000)], 1)
+    assert rows(found) == [[[3]]]
+    assert found and not stamps_of(made.read(tmp_path)).kept(found[0][0].windows[0])
+
+
+LENGTHS = (3, 5, 1)
+
+
+def deadline_content(made: MadeTrace, place: Path, sample: int) -> windows.Content:
+    a, b, c = (made.block(0x1000 * n, length) for n, length in enumerate(LENGTHS, start=1))
+    made.window(28, made.path(*whole(a, 4), *whole(b), *whole(c), *whole(b, 2)))
+    stamps = stamps_of(made.read(place))
+    found = windows.from_deadline(stamps, [run(sample)])
+    assert found
+    (content,) = windows.contents(stamps, found[0][0], deadline=True)
+    return content
+
+
+def executed(items: Sequence[Executed | Idle | Switched]) -> list[tuple[int, int]]:
+    """Each instruction, by its block and place."""
+    return [
+        (item.block.address, item.first + place)
+        for item in items
+        if isinstance(item, Executed)
+        for _ in range(item.times)
+        for place in range(item.instructions)
+    ]
+
+
+@pytest.mark.parametrize("sample", range(29))
+def test_a_sample_is_cut_at_its_deadline_to_the_instruction(
+    made: MadeTrace, tmp_path: Path, sample: int
+) -> None:
+    content = deadline_content(made, tmp_path, sample)
+    a, b, c = (range(length) for length in LENGTHS)
+    everything = [(0x1000, i) for _ in range(4) for i in a]
+    everything += [(0x2000, i) for i in b] + [(0x3000, i) for i in c]
+    everything += [(0x2000, i) for _ in range(2) for i in b]
+    assert executed(content.before) + executed(content.items) == everything
+    assert (len(executed(content.items)), content.idle) == (sample, 0)
+
+
+def test_a_deadline_in_idle_time_takes_the_rest_from_it(made: MadeTrace, tmp_path: Path) -> None:
+    block = made.block(0x1000, 7)
+    made.window(21, made.path(*whole(block), *idle(), *whole(block, 2)))
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.from_deadline(stamps, [run(60)])
+    assert found
+    (content,) = windows.contents(stamps, found[0][0], deadline=True)
+    assert (len(executed(content.before)), len(executed(content.items)), content.idle) == (
+        7,
+        14,
+        46,
+    )
+
+
+def test_the_typical_sample_is_the_commonest_path_of_the_median_length(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    short, one, other, long = (made.block(0x1000 * n, n) for n in (6, 7, 7, 8))
+    paths = [made.path(*whole(block)) for block in (short, one, other, long)]
+    lengths = (6, 7, 7, 8)
+    taken = [1, 2, 2, 2, 0, 0, 3, 3, 3, 3]
+    for number in taken:
+        made.window(lengths[number], paths[number])
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(*(lengths[number] for number in taken))], 1)
+    assert found
+    sample, kinds = explanation.choose_typical(stamps, found, 7, deadline=False)
+    assert list(stamps.paths(sample.windows[0])) == [paths[2]]
+    assert [(kind.ticks, kind.count) for kind in kinds] == [(8, 4), (7, 3), (6, 2), (7, 1)]
+
+
+def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    path = made.path(*whole(made.block(0x1000, 5)))
+    for length in (5, 6, 5, 5, 9, 9):
+        made.window(length, path)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(5, 5, 9)], 2)
+    assert found
+    sample, _ = explanation.choose_typical(stamps, found, 9, deadline=False)
+    assert sample.ticks == 18

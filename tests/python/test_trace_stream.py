@@ -1,0 +1,88 @@
+"""The plugin's stream is read as it was written, or not at all."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from made_traces import BEGIN, END, MadeTrace, idle, part, switch, whole
+
+from klat.base.errors import KlatError
+from klat.explain import trace
+from klat.explain.trace import Block, Executed, Idle, Switched
+
+KERNEL = 0xFFFFFFFF81000000
+
+
+def made() -> MadeTrace:
+    stream = MadeTrace()
+    block = stream.block(KERNEL, 5, 17)
+    other = stream.block(0x400000, 2, 6)
+    stream.path(
+        *whole(block, 4),
+        *part(other, 1, 1),
+        *idle(),
+        *switch(KERNEL + 8, "ktimers/0"),
+        *whole(other),
+    )
+    stream.stamp(BEGIN, 0, 0)
+    stream.stamp(END, 1, 23 + (3 << 32), 2)
+    return stream
+
+
+def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = made().read(tmp_path)
+    kernel, user = Block(KERNEL, 5, 17), Block(0x400000, 2, 6)
+    assert found.blocks == [kernel, user]
+    assert list(found.items(1)) == [
+        Executed(kernel, 0, 5, 4),
+        Executed(user, 1, 1),
+        Idle(),
+        Switched(KERNEL + 8, "ktimers/0"),
+        Executed(user, 0, 2),
+    ]
+    assert found.stamps.tolist() == [[BEGIN, 0, 0, 1], [END, 1, 23 + (3 << 32), 2]]
+
+
+def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    records = made().stream()
+    data = b"".join(records)
+    assert len(list(accumulate(map(len, records)))) == 7
+    file = tmp_path / "trace"
+    for length in range(len(data)):
+        file.write_bytes(data[:length])
+        with pytest.raises(
+            KlatError, match=r"trace: (is no trace|the trace is cut off or damaged)"
+        ):
+            trace.read(file)
+
+
+@pytest.mark.parametrize("missing", range(1, 6))
+def test_a_stream_without_one_of_its_records_is_refused(tmp_path: Path, missing: int) -> None:
+    records = made().stream()
+    del records[missing]
+    (tmp_path / "trace").write_bytes(b"".join(records))
+    with pytest.raises(KlatError, match="cut off or damaged"):
+        trace.read(tmp_path / "trace")
+
+
+@pytest.mark.parametrize("data", [b"", b"klat", b"klat\2\0\0\0", b"#!/bin/sh\nexit 0\n"])
+def test_another_file_is_no_trace(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "trace").write_bytes(data)
+    with pytest.raises(KlatError, match="is no trace of klat's plugin"):
+        trace.read(tmp_path / "trace")
+
+
+def test_a_trace_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="cannot read the trace: No such file"):
+        trace.read(tmp_path / "trace")
+
+
+def test_paths_that_differ_in_their_tasks_alone_have_one_shape(tmp_path: Path) -> None:
+    stream = MadeTrace()
+    block = stream.block(KERNEL, 5)
+    for first, second in ((0x1000, 0x2000), (0x3000, 0x1000), (0x1000, 0x1000)):
+        stream.path(*switch(first, "a"), *whole(block), *switch(second, "b"), *whole(block))
+    one, other, same_task = stream.read(tmp_path).shapes[1:]
+    assert one == other != same_task
