@@ -10,6 +10,7 @@ from klat.explain.explanation import ExplainedSample, Explanation, Side, differe
 from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
 
 _NAME = 30
+_MARK = " *"
 _KINDS = 3
 BY_NAME = (
     "The other kernel has no function of this name. It may have been inlined there: its instructions"
@@ -82,9 +83,7 @@ def _one_side(sample: ExplainedSample, least: int, most: int | None = None) -> I
     rows = [["function", "own", "share", "calls", "with callees"]]
     for name, own in shown:
         numbers = [functions.calls[name], functions.with_callees[name]]
-        rows.append(
-            [_cut(name), f"{own:,}", _share(own, sample), *(f"{number:,}" for number in numbers)]
-        )
+        rows.append([name, f"{own:,}", _share(own, sample), *(f"{number:,}" for number in numbers)])
     rest = ordered[len(shown) :]
     if rest:
         own = sum(own for _, own in rest)
@@ -106,8 +105,8 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
     ]
     for f in shown:
         numbers = [*f.calls, *f.with_callees]
-        mark = "" if all(f.exists) else " *"
-        rows.append([_cut(f.name, mark), *_pair(f.own), *(f"{number:,}" for number in numbers)])
+        name = f.name if all(f.exists) else f.name + _MARK
+        rows.append([name, *_pair(f.own), *(f"{number:,}" for number in numbers)])
     if rest:
         own = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
         rows.append([_others(len(rest), least), *_pair(own), *[""] * 4])
@@ -122,6 +121,10 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
 
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:
+    _, *numbers = column_widths(rows)
+    # With a space before each number.
+    room = min(_NAME, WIDTH - sum(numbers) - len(numbers))
+    rows = [[_cut(name, room), *cells] for name, *cells in rows]
     widths = column_widths(rows)
     for row in rows:
         yield aligned(row, widths, left=1)
@@ -135,9 +138,11 @@ def _share(own: int, sample: ExplainedSample) -> str:
     return f"{100 * own / sample.ticks:.1f} %"
 
 
-def _cut(name: str, mark: str = "") -> str:
-    room = _NAME - len(mark)
-    return (name if len(name) <= room else name[: room - 1] + "…") + mark
+def _cut(name: str, room: int) -> str:
+    if len(name) <= room:
+        return name
+    mark = _MARK if name.endswith(_MARK) else ""
+    return name[: room - 1 - len(mark)] + "…" + mark
 
 
 def _pair(values: tuple[int, int]) -> list[str]:

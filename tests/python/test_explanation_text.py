@@ -1,0 +1,67 @@
+"""An explanation as text: its numbers add up, and its lines fit a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import pytest
+from explained import BASE, NEW, explanation, side
+
+from klat.explain.explanation import Side
+from klat.report.text import explanation_text
+from klat.report.text.columns import WIDTH
+
+LONG = side(
+    "a-label-of-a-kernel-under-a-load", {f"{'a_long_name_' * 6}{n}": 500_000 + n for n in range(4)}
+)
+
+
+def heading(*sides: Side) -> list[str]:
+    return list(explanation_text.heading(explanation(*sides)))
+
+
+def table(least: int, *sides: Side) -> list[list[str]]:
+    """The words of each line that has numbers."""
+    lines = explanation_text.table(explanation(*sides), least)
+    return [line.split() for line in lines if line]
+
+
+@pytest.mark.parametrize("sides", [(LONG,), (LONG, NEW), (BASE, LONG), (BASE, NEW)])
+def test_lines_fit_80_columns(sides: tuple[Side, ...]) -> None:
+    found = explanation(*sides)
+    lines = [*explanation_text.heading(found), *explanation_text.table(found, 20)]
+    lines += explanation_text.path(found)
+    assert max(map(len, lines)) <= WIDTH == 80
+
+
+def test_one_side_has_its_functions_by_size_and_the_sum() -> None:
+    lines = table(20, BASE)
+    assert [words[:4] for words in lines[1:4]] == [
+        ["exit", "300", "60.4", "%"], ["read", "100", "20.1", "%"], ["lock", "40", "8.0", "%"],
+    ]  # fmt: skip
+    assert " ".join(lines[4]) == "1 other, each below 20 7 1.4 %"
+    assert " ".join(lines[5]) == "idle time, skipped 50 10.1 %"
+    assert lines[6] == ["sum", "497"]
+
+
+def test_two_sides_have_the_largest_difference_first() -> None:
+    lines = table(50, BASE, NEW)
+    assert [words[0] for words in lines[2:4]] == ["migrate", "rt_lock"]
+    assert lines[2][1:5] == ["*", "0", "600", "+600"]
+    assert ["sum", "497", "1,110", "+613"] in lines
+
+
+@pytest.mark.parametrize("least", [0, 20, 50, 10**9])
+def test_the_lines_of_a_difference_add_up_to_the_sum(least: int) -> None:
+    differences = [
+        next(int(w.replace(",", "")) for w in words if w[0] in "+-")
+        for words in table(least, BASE, NEW)
+        if any(w[0] in "+-" and w[1:2].isdigit() for w in words)
+    ]
+    assert sum(differences[:-1]) == differences[-1] == 613
+
+
+@pytest.mark.parametrize("missing", [-3, 1])
+def test_a_residual_is_shown_and_makes_it_invalid(missing: int) -> None:
+    wrong = side("rt", {"read": 100}, missing=missing)
+    assert f"      NOT EXPLAINED: {missing:+,} instructions are of no function" in heading(wrong)
+    assert not explanation(BASE, wrong).valid
+    assert explanation(BASE, NEW).valid and not any("NOT" in line for line in heading(BASE, NEW))
