@@ -56,15 +56,19 @@ def folded(name: str) -> str:
 
 
 def of_kernel(kallsyms: str) -> list[Function]:
-    """KlatError where the addresses are hidden (kernel.kptr_restrict)."""
+    """KlatError where the addresses are hidden (kernel.kptr_restrict), or a line is no symbol."""
     found = []
     for line in kallsyms.splitlines():
-        address, kind, name, *module = line.split()
+        try:
+            address, kind, name, *module = line.split()
+            start = int(address, 16)
+        except ValueError:
+            raise KlatError(f"the guest's /proc/kallsyms is damaged: {line[:80]!r}") from None
         if kind in "tTwW":
             owner = module[0].strip("[]") if module else "kernel"
-            found.append(Function(folded(name), owner, int(address, 16)))
+            found.append(Function(folded(name), owner, start))
     if not any(function.start for function in found):
-        raise KlatError("the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict)")
+        raise KlatError("the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)")
     return found
 
 

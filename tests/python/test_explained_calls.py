@@ -1,0 +1,136 @@
+"""Calls and returns are found from executed blocks, and no instruction is lost or counted twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from klat.explain import explanation
+from klat.explain.calls import CallTree, Node, totals
+from klat.explain.symbols import Function, Symbols
+from klat.explain.trace import Block, Executed, Idle, Item, Switched
+from klat.explain.windows import Content
+
+NAMES = ("entry", "entry_label", "far", "middle", "leaf", "interrupt", "scheduler")
+PLACES = {name: 0x1000 * number for number, name in enumerate(NAMES, start=1)}
+SYMBOLS = Symbols(Function(name, "kernel", start) for name, start in PLACES.items())
+SIZE, LENGTH = 16, 4
+
+
+def at(name: str, offset: int = 0, first: int = 0) -> Executed:
+    """A block of four instructions in 16 bytes, or what is left of it."""
+    return Executed(Block(PLACES[name] + offset, LENGTH, SIZE), first, LENGTH - first)
+
+
+def tree_of(*items: Item) -> CallTree:
+    tree = CallTree(SYMBOLS)
+    tree.add(items)
+    return tree
+
+
+def chains(root: Node) -> dict[str, tuple[int, int]]:
+    """By chain of callers: own instructions, calls."""
+    return {";".join(chain): (node.own, node.calls) for chain, node in root.walk()}
+
+
+CALL = [at("far", 0x40), at("middle"), at("far", 0x50)]
+
+
+def test_a_call_and_its_return() -> None:
+    tree = tree_of(*CALL)
+    assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1)}
+    assert (tree.path, tree.stack) == ([(2, "middle")], ("far",))
+
+
+def test_a_function_that_calls_itself_counts_once_with_its_callees() -> None:
+    tree = tree_of(
+        at("far", 0x40), at("middle"), at("middle", 0x40), at("leaf"), at("middle", 0x50)
+    )
+    again = tree_of(at("far", 0x40), at("middle"), at("far"), at("middle", 0x10), at("far", 0x50))
+    assert chains(tree.root)["far;middle"] == (12, 1)
+    assert chains(again.root) == {
+        "far": (8, 0), "far;middle": (8, 1), "far;middle;far": (4, 1),
+    }  # fmt: skip
+    found = totals(again.root)
+    assert (found.own["far"], found.with_callees["far"]) == (12, 20)
+
+
+def test_a_jump_to_another_function_ends_with_the_return_of_the_call_before() -> None:
+    tree = tree_of(at("far", 0x40), at("middle"), at("leaf"), at("far", 0x50))
+    assert tree.stack == ("far",)
+    assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1), "far;middle;leaf": (4, 1)}
+
+
+def test_a_label_within_assembler_code_goes_on_in_the_same_frame() -> None:
+    tree = tree_of(at("far", 0x40), at("entry"), at("entry_label", 0x20), at("far", 0x50))
+    assert tree.stack == ("far",)
+    assert chains(tree.root) == {"far": (8, 0), "far;entry": (4, 1), "far;entry_label": (4, 0)}
+
+
+def test_an_interrupt_returns_to_where_it_came() -> None:
+    tree = tree_of(*CALL[:2], at("interrupt"), at("leaf"), at("interrupt", 0x10), at("middle", 8))
+    assert tree.stack == ("far", "middle")
+    assert chains(tree.root) == {
+        "far": (4, 0), "far;middle": (8, 1), "far;middle;interrupt": (8, 1),
+        "far;middle;interrupt;leaf": (4, 1),
+    }  # fmt: skip
+
+
+def test_each_task_has_its_own_calls() -> None:
+    tree = tree_of(
+        Switched(1, "a"), at("far", 0x40), at("middle"), Switched(2, "b"),
+        at("leaf"), at("scheduler"), Switched(1, "a"), at("middle", 0x10), at("far", 0x50),
+    )  # fmt: skip
+    assert (tree.stack, tree.task) == (("far",), 1)
+    assert chains(tree.root)["leaf;scheduler"] == (4, 1)
+    assert chains(tree.root)["far;middle"] == (8, 1)
+
+
+def test_a_block_that_a_fault_broke_off_goes_on_in_its_function() -> None:
+    tree = tree_of(at("far", 0x40), at("middle", first=3))
+    assert chains(tree.root) == {"far": (5, 0)}
+
+
+def test_uncounted_items_only_show_which_functions_are_active() -> None:
+    tree = CallTree(SYMBOLS)
+    tree.add(CALL[:2], counted=False)
+    tree.add([at("middle", 0x10)])
+    assert chains(tree.root) == {"far": (0, 0), "far;middle": (4, 0)}
+    assert tree.path == []
+
+
+def random_items(chance: random.Random, count: int) -> list[Item]:
+    items: list[Item] = []
+    for _ in range(count):
+        draw = chance.random()
+        if draw < 0.05:
+            items.append(Switched(chance.randrange(4), "task"))
+        elif draw < 0.08:
+            items.append(Idle())
+        else:
+            name, offset = chance.choice(NAMES), chance.choice((0, 0, 0x10, 0x20, 0x100))
+            item = at(name, offset, chance.choice((0, 0, 0, 1, 3)))
+            times = chance.choice((1, 1, 1, 64))
+            items.append(Executed(item.block, item.first, item.instructions, times))
+    return items
+
+
+def executed(items: Sequence[Item]) -> int:
+    return sum(item.total for item in items if isinstance(item, Executed))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_own_instructions_always_add_up_to_those_executed(seed: int) -> None:
+    chance = random.Random(seed)
+    before, items = random_items(chance, 50), random_items(chance, 400)
+    sample = explanation.explain([Content(before, items, 7)], SYMBOLS, executed(items) + 7)
+    assert sample.residual == 0
+    assert sum(sample.functions.own.values()) == executed(items) == sample.tree.total
+    for name, own in sample.functions.own.items():
+        assert own <= sample.functions.with_callees[name] <= executed(items)
+
+
+def test_what_no_function_accounts_for_is_the_residual() -> None:
+    assert explanation.explain([Content([], CALL, 0)], SYMBOLS, 15).residual == 3

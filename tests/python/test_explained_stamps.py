@@ -1,0 +1,43 @@
+"""The functions that a metric names for `klat lab explain` have its stamps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.explain import stamps
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = sorted(path.parent for path in ROOT.glob("*/*.c") if path.stem == path.parent.name)
+
+
+@pytest.mark.parametrize("folder", [p for p in PROGRAMS if p.name != "load"], ids=lambda p: p.name)
+def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder: Path) -> None:
+    program = folder / folder.name
+    assert program.exists(), f"{program} is not built: run the tests by 'make test'"
+    words = [program, "--print-benchmark"]
+    told = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    held = {True: set[str](), False: set[str]()}
+    for stamp in stamps.of_program(program):
+        held[stamp.begins].update(stamp.functions)
+    for metric in told["metrics"]:
+        if not metric["ends_in"]:
+            assert not metric["begins_in"]
+            continue
+        bounds = stamps.bounds(program, metric["name"])
+        assert bounds.begins_in and set(bounds.begins_in) <= held[True], metric["name"]
+        assert bounds.ends_in and set(bounds.ends_in) <= held[False], metric["name"]
+
+
+def test_a_metric_without_such_functions_is_refused_with_those_that_have_them() -> None:
+    with pytest.raises(KlatError, match=r"^pipes\.one_way cannot be explained.*has round_trip$"):
+        stamps.bounds(ROOT / "pipes/pipes", "one_way")
+
+
+def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained() -> None:
+    with pytest.raises(KlatError, match=r"^pipes\.rond_trip .*round_trip$"):
+        stamps.bounds(ROOT / "pipes/pipes", "rond_trip")

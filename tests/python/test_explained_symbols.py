@@ -1,0 +1,79 @@
+"""Names of functions, from a guest's kallsyms."""
+
+from __future__ import annotations
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.explain import symbols
+from klat.explain.symbols import Function, Symbols
+
+KALLSYMS = """\
+0000000000000000 A fixed_percpu_data
+ffffffff81000000 T _stext
+ffffffff81000000 T startup_64
+ffffffff81000100 t try_to_wake_up.part.0
+ffffffff81000200 W weak_function
+ffffffff81000300 D jiffies
+ffffffffc0001000 t tun_get_user.isra.0\t[tun]
+ffffffffc0001100 t tun_get_user.isra.0.cold [tun]
+"""
+
+
+def test_functions_of_the_kernel_and_of_its_modules() -> None:
+    assert symbols.of_kernel(KALLSYMS) == [
+        Function("_stext", "kernel", 0xFFFFFFFF81000000),
+        Function("startup_64", "kernel", 0xFFFFFFFF81000000),
+        Function("try_to_wake_up", "kernel", 0xFFFFFFFF81000100),
+        Function("weak_function", "kernel", 0xFFFFFFFF81000200),
+        Function("tun_get_user", "tun", 0xFFFFFFFFC0001000),
+        Function("tun_get_user", "tun", 0xFFFFFFFFC0001100),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "0000000000000000 T _stext\n0000000000000000 t schedule\n"])
+def test_hidden_addresses_are_refused(text: str) -> None:
+    with pytest.raises(KlatError, match=r"no addresses .*kptr_restrict"):
+        symbols.of_kernel(text)
+
+
+def test_a_line_that_is_no_symbol_is_refused() -> None:
+    with pytest.raises(KlatError, match="kallsyms is damaged"):
+        symbols.of_kernel("ffffffff81000000 T _stext\nffffffff8100\n")
+
+
+@pytest.mark.parametrize(
+    "name, folded",
+    [
+        ("schedule", "schedule"),
+        ("f.isra.0", "f"),
+        ("f.part.0", "f"),
+        ("f.cold", "f"),
+        ("f.constprop.0", "f"),
+        ("f.constprop.0.isra.0.cold", "f"),
+        ("f.llvm.12345", "f"),
+        ("f.island", "f.island"),
+        ("__SCT__tp_func_read.partial", "__SCT__tp_func_read.partial"),
+    ],
+)
+def test_parts_of_a_function_have_its_name(name: str, folded: str) -> None:
+    assert symbols.folded(name) == folded
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("mark", ["_stext_start", "__entry_text_end", "__irqentry_text_begin"])
+def test_a_function_has_its_own_name_and_not_that_of_a_mark(order: int, mark: str) -> None:
+    both = [Function(mark, "kernel", 16), Function("schedule", "kernel", 16)]
+    assert Symbols(both[::order]).at(20).name == "schedule"
+
+
+def test_an_address_belongs_to_the_function_before_it() -> None:
+    held = Symbols([Function("b", "kernel", 32), Function("a", "kernel", 16)])
+    assert [held.at(address).name for address in (0, 15, 16, 31, 32, 99)] == list("??aabb")
+    assert (held.has("a"), held.has("c")) == (True, False)
+
+
+def test_a_label_is_next_to_its_function() -> None:
+    held = [Function(name, "kernel", 16 * n) for n, name in enumerate("abcd", start=1)]
+    names = Symbols(held)
+    assert [names.next_to(held[0], other) for other in held] == [False, True, True, False]
