@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from klat.explain.explanation import Explanation
     from klat.lab.choosing import Wanted
 
+_SIDES = ("BASE", "NEW")
 _LARGEST = 10  # functions of a metric among others
 _OUTPUT = "results/explain"
 _WITH_KERNEL = (
@@ -89,6 +90,13 @@ def add_parser(actions: Any) -> None:
         metavar="PERCENT",
         help="explain the sample at 99.9, for example",
     )
+    _add_output(parser)
+    _add_kernels(parser)
+    parser.set_defaults(func=_explain)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--path", action="store_true", help="print the calls in order, as a diff")
     add(
         "--format",
@@ -96,9 +104,16 @@ def add_parser(actions: Any) -> None:
         default="text",
         help="default: text; the others have every function and call chain",
     )
+    add(
+        "--vmlinux",
+        action="append",
+        default=[],
+        type=_session_options.checked(_debug),
+        metavar="BASE=FILE|NEW=FILE",
+        help="that side's kernel with debug information: also print the source lines with most"
+        " instructions",
+    )
     add("--html", type=Path, metavar="FILE", help="write a page with pictures of the calls too")
-    _add_kernels(parser)
-    parser.set_defaults(func=_explain)
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +133,13 @@ def _percent(text: str) -> float:
     if not 0 < value <= 100:
         raise argparse.ArgumentTypeError(f"'{text}' is not a percentage above 0 and up to 100")
     return value
+
+
+def _debug(text: str) -> tuple[str, Path]:
+    side, _, path = text.partition("=")
+    if side not in _SIDES or not path:
+        raise ValueError(f"{text!r} is not BASE=FILE or NEW=FILE")
+    return side, Path(path)
 
 
 def _parameter(text: str) -> tuple[str, str]:
@@ -144,7 +166,7 @@ def _explain_wanted(arguments: argparse.Namespace) -> int:
     paths = _kernels(arguments, wanted) if arguments.kernel else _recorded(arguments)
     if len(paths) > 1 or wanted.metric:
         return _explain_one(paths, wanted, arguments)
-    for name in ("worst", "quantile", "path", "html"):
+    for name in ("worst", "quantile", "path", "vmlinux", "html"):
         if getattr(arguments, name):
             raise KlatError(f"--{name} needs --metric, or BASE and NEW")
     if arguments.format != "text":
@@ -200,7 +222,11 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     from klat.report.text import explanation_text, story_text
 
     environment = page.templates() if arguments.html else None
-    found = explaining.explain(paths, wanted, _say)
+    debug = dict(arguments.vmlinux)
+    if "NEW" in debug and len(paths) == 1:
+        raise KlatError("--vmlinux NEW=FILE: there is no NEW")
+    kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
+    found = explaining.explain(paths, wanted, _say, kernels, arguments.least)
     typical = wanted.quantile == choosing.TYPICAL
     story = [] if typical else list(story_text.lines(found))
     if arguments.format == "text":

@@ -51,6 +51,8 @@ class Side:
     symbols: Symbols
     kinds: list[PathKind]
     sample: ExplainedSample
+    # Instructions by function and source line, of the functions for which they were wanted.
+    lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,13 @@ def explain(contents: list[Content], symbols: Symbols, ticks: int) -> ExplainedS
     return ExplainedSample(
         ticks, len(contents), idle, contents, tree.root, tree.path, calls.totals(tree.root)
     )
+
+
+def functions_of(sides: Sequence[Side], least: int) -> list[str]:
+    """Those that have or, of two sides, differ by `least` instructions."""
+    if len(sides) > 1:
+        return [f.name for f in differences(*sides) if abs(f.difference) >= least]
+    return [name for name, own in sides[0].sample.functions.own.items() if own >= max(1, least)]
 
 
 def differences(base: Side, new: Side) -> list[FunctionDifference]:

@@ -74,7 +74,7 @@ def of_kernel(kallsyms: str) -> list[Function]:
 
 def of_program(path: Path) -> list[Function]:
     found = []
-    for line in _binutils("nm", "--defined-only", str(path)).splitlines():
+    for line in binutils("nm", "--defined-only", str(path)).splitlines():
         address, kind, name = line.split()[:3]
         if kind in "tTwWiu":
             found.append(Function(folded(name), path.name, int(address, 16)))
@@ -91,7 +91,7 @@ class CodeSection:
 def code_of(path: Path) -> list[CodeSection]:
     """The sections with instructions."""
     found = []
-    rows = _binutils("objdump", "--section-headers", "--wide", str(path)).splitlines()
+    rows = binutils("objdump", "--section-headers", "--wide", str(path)).splitlines()
     for row in rows:
         words = row.split()
         if words and words[0].isdecimal() and "CODE" in row:
@@ -106,7 +106,7 @@ def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...
     words = ["addr2line", "-aifs", "-e", str(path), *map(hex, addresses)]
     found: dict[int, list[str]] = {}
     address = 0
-    lines = iter(_binutils(*words).splitlines())
+    lines = iter(binutils(*words).splitlines())
     for line in lines:
         if line.startswith("0x"):
             address = int(line, 16)
@@ -117,7 +117,8 @@ def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...
     return {at: tuple(names) for at, names in found.items()}
 
 
-def _binutils(*words: str) -> str:
+def binutils(*words: str) -> str:
+    """What a program of binutils prints. KlatError if it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.explain import explanation, stamps, symbols, trace, windows
+from klat.explain import explanation, source_lines, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, qemu, replay, suite
+from klat.lab import cache, choosing, qemu, replay, suite, vmlinux
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.lab.experiment import IDLE
 from klat.lab.replay import Recorded, Replayed
@@ -65,14 +66,37 @@ class Reading:
     sites: list[int]  # the stamps' addresses, as the trace numbers them
 
 
-def explain(paths: Sequence[Path], wanted: Wanted, say: Say) -> Explanation:
+def explain(
+    paths: Sequence[Path],
+    wanted: Wanted,
+    say: Say,
+    debug: Sequence[Path | None] = (),
+    least: int = 0,
+) -> Explanation:
     """One side for each path. Without a metric, it is the first one that can be explained of the
-    benchmark that was recorded. KlatError if a side cannot be explained."""
+    benchmark that was recorded. KlatError if a side cannot be explained. `debug`: by side, its kernel
+    with debug information, for the source lines of functions that have or differ by `least`
+    instructions."""
     with _replays(say) as replays:
         if not wanted.metric:
             wanted = replays.with_metric(paths[0], wanted)
         subjects = [replays.subject(path, wanted) for path in paths]
-        return _explanation(subjects[0], replays.sides(subjects))
+        kernels = list(zip_longest(subjects, debug))
+        for subject, path in kernels:
+            if path:
+                vmlinux.check(path, subject.guest.boot.ready.kernel)
+        sides = replays.sides(subjects)
+        shown = explanation.functions_of(sides, least)
+        for number, (subject, path) in enumerate(kernels):
+            if path:
+                sides[number] = _with_lines(sides[number], path, subject, shown)
+        return _explanation(subjects[0], sides)
+
+
+def _with_lines(side: Side, path: Path, subject: Subject, shown: Sequence[str]) -> Side:
+    booted, sample = subject.guest.boot.ready.kernel, side.sample
+    lines = source_lines.by_function(path, booted, side.symbols, sample.contents, shown)
+    return replace(side, lines=lines)
 
 
 def explain_every(path: Path, wanted: Wanted, say: Say) -> list[Explanation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from klat.explain.call_order import calls_in_order
 from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
@@ -12,6 +12,8 @@ from klat.report.text.columns import WIDTH, aligned, column_widths, params_text,
 _NAME = 30
 _MARK = " *"
 _KINDS = 3
+_SOURCE_LINES = 3  # of a function
+_INDENT = "  "  # of such a line
 BY_NAME = (
     "The other kernel has no function of this name. It may have been inlined there: its instructions"
     " are then its caller's, so compare the callers with their callees."
@@ -68,22 +70,24 @@ def table(explanation: Explanation, least: int) -> Iterator[str]:
     if len(explanation.sides) > 1:
         yield from _differences(explanation.sides[0], explanation.sides[1], least)
     else:
-        yield from _one_side(explanation.sides[0].sample, least)
+        yield from _one_side(explanation.sides[0], least)
 
 
 def largest(explanation: Explanation, most: int) -> Iterator[str]:
     """The `most` largest functions of one side, and a line for the others."""
-    yield from _one_side(explanation.sides[0].sample, 0, most)
+    yield from _one_side(explanation.sides[0], 0, most)
 
 
-def _one_side(sample: ExplainedSample, least: int, most: int | None = None) -> Iterator[str]:
-    functions = sample.functions
+def _one_side(side: Side, least: int, most: int | None = None) -> Iterator[str]:
+    sample, functions = side.sample, side.sample.functions
     ordered = [(name, own) for name, own in functions.own.most_common() if own]
     shown = [(name, own) for name, own in ordered if own >= least][:most]
     rows = [["function", "own", "share", "calls", "with callees"]]
     for name, own in shown:
         numbers = [functions.calls[name], functions.with_callees[name]]
         rows.append([name, f"{own:,}", _share(own, sample), *(f"{number:,}" for number in numbers)])
+        for line, (count, _) in _top_lines([side], name):
+            rows.append([_INDENT + line, f"{count:,}", _share(count, sample), "", ""])
     rest = ordered[len(shown) :]
     if rest:
         own = sum(own for _, own in rest)
@@ -107,6 +111,11 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
         numbers = [*f.calls, *f.with_callees]
         name = f.name if all(f.exists) else f.name + _MARK
         rows.append([name, *_pair(f.own), *(f"{number:,}" for number in numbers)])
+        for line, counts in _top_lines([base, new], f.name):
+            cells = _pair(counts)
+            if not (base.lines and new.lines):
+                cells = [cells[0] if base.lines else "", cells[1] if new.lines else "", ""]
+            rows.append([_INDENT + line, *cells, *[""] * 4])
     if rest:
         own = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
         rows.append([_others(len(rest), least), *_pair(own), *[""] * 4])
@@ -118,6 +127,17 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
     if not all(all(f.exists) for f in shown):
         yield ""
         yield from wrapped(f"* {BY_NAME}", "", "  ")
+
+
+def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, int]]]:
+    """The source lines of a function with most instructions or, if both sides have lines, with the
+    largest differences."""
+    held = [Counter(side.lines.get(name, {})) for side in sides]
+    base, new = held[0], held[1] if len(held) > 1 else Counter()
+    both = all(side.lines for side in sides) and len(sides) > 1
+    found = [(line, (base[line], new[line])) for line in {**base, **new}]
+    found.sort(key=lambda item: (-abs(item[1][1] - item[1][0]) if both else -max(item[1]), item[0]))
+    return found[:_SOURCE_LINES]
 
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:
@@ -141,6 +161,8 @@ def _share(own: int, sample: ExplainedSample) -> str:
 def _cut(name: str, room: int) -> str:
     if len(name) <= room:
         return name
+    if name.startswith(_INDENT):  # the end of a path says more
+        return f"{_INDENT}…{name[len(name) + len(_INDENT) + 1 - room :]}"
     mark = _MARK if name.endswith(_MARK) else ""
     return name[: room - 1 - len(mark)] + "…" + mark
 

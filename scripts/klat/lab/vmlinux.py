@@ -1,0 +1,49 @@
+"""A kernel with debug information, as given by the user, and the kernel that was booted."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.lab import elf
+
+_NOTE = struct.Struct("<III")
+_BUILD_ID, _OWNER = 3, b"GNU\0"
+
+
+def check(vmlinux: Path, booted: Path) -> None:
+    """KlatError unless `vmlinux` has debug information and is the build that was booted."""
+    try:
+        data, other = vmlinux.read_bytes(), booted.read_bytes()
+        elf.section(data, b".debug_line")
+        ids = build_id(data), build_id(other)
+        if all(ids):
+            if ids[0] != ids[1]:
+                raise ValueError(
+                    f"has the build ID {ids[0].hex()}, and the kernel that was booted has"
+                    f" {ids[1].hex()}: give the vmlinux of that build"
+                )
+        elif elf.section(data, b".text") != elf.section(other, b".text"):
+            raise ValueError("has other code than the kernel that was booted")
+    except OSError as error:
+        raise KlatError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise KlatError(f"--vmlinux {vmlinux}: {error}") from None
+
+
+def build_id(data: bytes) -> bytes:
+    """Of an unpacked kernel; empty if it has none."""
+    try:
+        notes = elf.section(data, b".notes")
+    except ValueError:
+        return b""
+    at = 0
+    while at + _NOTE.size <= len(notes):
+        name_size, size, kind = _NOTE.unpack_from(notes, at)
+        name = at + _NOTE.size
+        content = name + (name_size + 3 & ~3)
+        if kind == _BUILD_ID and notes[name : name + name_size] == _OWNER:
+            return notes[content : content + size]
+        at = content + (size + 3 & ~3)
+    return b""

@@ -1,0 +1,104 @@
+"""Source lines of an explanation, from a kernel with debug information."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import explained
+import pytest
+
+from klat.base.errors import KlatError
+from klat.explain import source_lines, symbols
+from klat.explain.symbols import Function, Symbols
+from klat.explain.trace import Block, Executed
+from klat.explain.windows import Content
+from klat.lab import vmlinux
+from klat.report.text import explanation_text
+
+SOURCE = """\
+	.globl work
+work:
+	nop
+	add %rdi, %rax
+	ret
+"""
+INSTRUCTIONS, BYTES = 3, 5
+
+
+def kernel(directory: Path, source: str, *words: str) -> Path:
+    """A linked file with debug information."""
+    (directory / "kernel").mkdir(parents=True)
+    (directory / "kernel/work.S").write_text(source)
+    path = directory / "vmlinux"
+    options = ("-g", "-nostdlib", "-static", "-Wl,-e,work", *words)
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, *options, "kernel/work.S", "-o", path], cwd=directory, check=True)
+    return path
+
+
+def stripped(path: Path) -> Path:
+    """As it boots."""
+    booted = path.with_suffix(".booted")
+    subprocess.run(["strip", path, "-o", booted], check=True)
+    return booted
+
+
+def test_each_instruction_counts_for_its_line(tmp_path: Path) -> None:
+    path = kernel(tmp_path, SOURCE)
+    (work,) = [each for each in symbols.of_program(path) if each.name == "work"]
+    names = Symbols([Function("work", "kernel", work.start)])
+    block = Block(work.start, INSTRUCTIONS, BYTES)
+    content = Content([], [Executed(block, 0, 3), Executed(block, 1, 2, 10)], 0)
+    found = source_lines.by_function(path, stripped(path), names, [content], ["work"])
+    assert found == {"work": {"work.S:3": 1, "work.S:4": 11, "work.S:5": 11}}
+    assert not source_lines.by_function(path, stripped(path), names, [content], ["other"])
+
+
+def test_a_kernel_that_was_booted_is_taken(tmp_path: Path) -> None:
+    path = kernel(tmp_path, SOURCE, "-Wl,--build-id")
+    vmlinux.check(path, stripped(path))
+
+
+def test_another_build_is_refused(tmp_path: Path) -> None:
+    path = kernel(tmp_path / "a", SOURCE)
+    other = stripped(kernel(tmp_path / "b", SOURCE.replace("add", "sub")))
+    with pytest.raises(KlatError, match="has other code than the kernel that was booted"):
+        vmlinux.check(path, other)
+
+
+def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
+    def with_id(name: str, build_id: str) -> Path:
+        path = kernel(tmp_path / name, SOURCE, f"-Wl,--build-id=0x{build_id}")
+        rename = ("--rename-section", ".note.gnu.build-id=.notes")
+        subprocess.run(["objcopy", *rename, path], check=True)
+        return path
+
+    one, other = with_id("a", "12" * 20), with_id("b", "34" * 20)
+    assert vmlinux.build_id(one.read_bytes()).hex() == "12" * 20
+    vmlinux.check(one, stripped(one))
+    with pytest.raises(KlatError, match=f"build ID {'12' * 20}.* has {'34' * 20}"):
+        vmlinux.check(one, stripped(other))
+
+
+def test_a_kernel_without_debug_information_is_refused(tmp_path: Path) -> None:
+    path = kernel(tmp_path, SOURCE)
+    with pytest.raises(KlatError, match=r"has no \.debug_line section"):
+        vmlinux.check(stripped(path), path)
+
+
+def test_the_table_has_the_lines_below_their_function() -> None:
+    base = replace(explained.BASE, lines={"read": {"fs/read.c:7": 60, "fs/read.c:8": 40}})
+    new = replace(explained.NEW, lines={"read": {"fs/read.c:7": 75, "fs/read.c:8": 45}})
+    shown = [
+        re.split(r"  +", line.strip())
+        for line in explanation_text.table(explained.explanation(base, new), 20)
+    ]
+    at = [line[0] for line in shown].index("read")
+    assert shown[at + 1] == ["fs/read.c:7", "60", "75", "+15"]
+    assert shown[at + 2] == ["fs/read.c:8", "40", "45", "+5"]
+    alone = "\n".join(explanation_text.table(explained.explanation(base), 20))
+    assert re.search(r"\nread .*\n  fs/read.c:7 +60 +12.1 %\n  fs/read.c:8 +40 ", alone)
