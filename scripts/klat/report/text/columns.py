@@ -13,15 +13,17 @@ Table = list[list[str]]
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of at most 80 columns. The later ones begin with `rest`, or are indented as the first."""
-    return textwrap.wrap(
-        printable(text),
+    """Lines of at most 80 columns, with no break before a "%". The later ones begin with `rest`, or are indented as the first."""
+    lines = textwrap.wrap(
+        # textwrap does not break a line at this space.
+        printable(text).replace(" %", "\u00a0%"),
         WIDTH,
         initial_indent=first,
         subsequent_indent=" " * len(first) if rest is None else rest,
         break_on_hyphens=False,
         break_long_words=False,
     )
+    return [line.replace("\u00a0%", " %") for line in lines]
 
 
 def params_text(params: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from klat.report.text.columns import wrapped
 _FUNCTIONS = 3
 _STRETCHES = 20
 _HELD = 3
+_IDLE_TASK = "swapper/"
 
 
 def lines(explanation: Explanation) -> Iterator[str]:
@@ -56,8 +57,8 @@ def _reasons(found: Sequence[Stretch], from_deadline: bool) -> list[str]:
     for number, stretch in enumerate(found[:-1]):
         after = found[number + 1]
         switches = after.task != stretch.task
-        # Another thread of the same program is part of the event.
-        other = stretch.name != found[-1].name
+        # Another thread of the same program is part of the event, and the idle task switches at once.
+        other = stretch.name != found[-1].name and not stretch.name.startswith(_IDLE_TASK)
         if woken and not stretch.interrupt and other and switches:
             until = f" until {stretch.until}" if stretch.until else ""
             reasons[number] = f"was not preempted after the wakeup{until}{_place(stretch)}"
