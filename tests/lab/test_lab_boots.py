@@ -32,12 +32,13 @@ CLOCK = ("--clock", "2026-01-01T00:00:00")
 ARCHIVE = ("apt-get", "apt-cache", "cannot fetch", "Debian's keys")
 
 
-def klat(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def klat(*words: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     # With the user's own cache: kernels are fetched once.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))}
     return subprocess.run(
         [sys.executable, "-B", ROOT / "klat", *words],
         cwd=cwd,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))},
+        env=kept | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -46,11 +47,11 @@ def klat(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def lab_run(*words: str | Path, cwd: Path) -> list[str]:
+def lab_run(*words: str | Path, cwd: Path, **environment: str) -> list[str]:
     """The lines of `klat lab run` on stdout."""
     if not shutil.which("qemu-system-x86_64"):
         harness.lacking("there is no qemu-system-x86_64")
-    done = klat("lab", "run", *words, cwd=cwd)
+    done = klat("lab", "run", *words, cwd=cwd, **environment)
     if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
         harness.lacking(f"no kernel from Debian: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr

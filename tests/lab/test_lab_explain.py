@@ -1,0 +1,191 @@
+"""Samples of real kernels of Debian's are explained to the instruction."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from labs import ROOT
+from test_lab_boots import CLOCK, KERNELS, LABELS, klat, lab_run, session_of
+
+from klat.explain import explanation, windows
+from klat.explain.windows import Sample
+from klat.lab import explaining
+from klat.lab.choosing import Wanted
+from klat.lab.explaining import Reading, Subject
+from klat.record.samples import SampleFiles
+from klat.record.session import read_session
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = ("pipes", "cv", "timer", "switch", "messages", "semaphore")
+METRICS = {
+    "pipes.round_trip",
+    "cv.handoff",
+    "cv.round_trip",
+    "timer.lateness",
+    "switch.switch",
+    "messages.hop",
+    "semaphore.wake",
+}
+RUNS, ITERATIONS = 3, 400
+WORDS = ("--mode", "counted", "--boots", "1", "--seed", "5", *CLOCK)
+RECORDED = (*WORDS, "--runs", str(RUNS), "--iterations", str(ITERATIONS))
+
+
+def explain(cwd: Path, *words: str | Path) -> str:
+    done = klat("lab", "explain", *words, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def median(session: Path, benchmark: str, metric: str) -> int:
+    """Of all samples of a session, the lower of two."""
+    record = read_session(session)
+    rows = [r for r in record.rows if (r.benchmark, r.metric) == (benchmark, metric) and r.n]
+    every = np.sort(np.concatenate([SampleFiles(record).read(row) for row in rows]))
+    return int(every[(len(every) - 1) // 2])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("explained")
+    lab_run(*KERNELS, *RECORDED, "--output", where, *PROGRAMS, cwd=where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def readings(recorded: Path) -> Iterator[list[tuple[Subject, Reading]]]:
+    """Every metric of both kernels, with the trace of its boot."""
+    found: list[tuple[Subject, Reading]] = []
+    original = explaining._explained
+
+    def explained(subject: Subject, reading: Reading) -> object:
+        found.append((subject, reading))
+        return original(subject, reading)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explaining, "_explained", explained)
+        for label in LABELS:
+            explaining.explain_every(session_of(recorded, label), Wanted("", ""), print)
+        yield found
+
+
+def residuals(subject: Subject, reading: Reading) -> list[int]:
+    """Of every sample of every run. Samples of one length that took one path have one."""
+    stamps, runs = explaining._find(subject, reading)
+    known: dict[tuple[int, ...], int] = {}
+
+    def residual(sample: Sample) -> int:
+        paths = (path for window in sample.windows for path in stamps.paths(window))
+        key = (sample.ticks, *paths)
+        if key not in known:
+            contents = windows.contents(stamps, sample, subject.bounds.from_deadline)
+            known[key] = explanation.explain(contents, reading.names, sample.ticks).residual
+        return known[key]
+
+    for run, number in zip(runs, subject.chosen.own):
+        means = [sample.ticks // len(sample.windows) for sample in run]
+        assert means == subject.chosen.runs[number].samples.tolist()
+    return [residual(sample) for run in runs for sample in run]
+
+
+def test_the_functions_of_every_sample_add_up_to_it(
+    readings: list[tuple[Subject, Reading]],
+) -> None:
+    by_metric = {
+        (subject.chosen.session.label, f"{subject.wanted.benchmark}.{subject.wanted.metric}"): (
+            residuals(subject, reading)
+        )
+        for subject, reading in readings
+    }
+    assert {metric for _, metric in by_metric} >= METRICS
+    assert {key: any(found) for key, found in by_metric.items()} == dict.fromkeys(by_metric, False)
+    assert {len(found) for found in by_metric.values()} == {RUNS * ITERATIONS}
+    assert sum(map(len, by_metric.values())) >= 10_000
+
+
+def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(
+    readings: list[tuple[Subject, Reading]],
+) -> None:
+    for subject, reading in readings:
+        if not subject.bounds.from_deadline:
+            continue
+        stamps, runs = explaining._find(subject, reading)
+        early = [
+            not windows.contents(stamps, sample, True)[0].idle for run in runs for sample in run
+        ]
+        # In others, the CPU was not idle at the deadline.
+        assert sum(early) <= len(early) / 100
+
+
+def test_two_replays_give_the_same_explanation_of_the_record(recorded: Path) -> None:
+    words = (*(session_of(recorded, label) for label in LABELS), "--metric", "cv.handoff")
+    first, second = (explain(recorded, *words, "--format", "json") for _ in range(2))
+    assert first == second
+    for label, side in zip(LABELS, json.loads(first)["sides"]):
+        total = sum(function["own"] for function in side["functions"]) + side["idle"]
+        assert total == side["sample"]
+        assert total // side["windows"] == median(session_of(recorded, label), "cv", "handoff")
+
+
+# The loop's two instructions for each turn, before a write; all registers that it changes are the
+# callee's. The function has a page of its own, so that a longer one moves no other.
+DELAYED_WRITE = """
+	.section .text.delayed,"ax",@progbits
+	.balign 4096
+	.globl __wrap_write
+	.type __wrap_write, @function
+__wrap_write:
+	mov ${turns}, %ecx
+1:	dec %ecx
+	jnz 1b
+	jmp __real_write
+	.size __wrap_write, . - __wrap_write
+	.section .note.GNU-stack,"",@progbits
+"""
+
+
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Sessions of pipes with 1 and 65 turns of a loop before each write."""
+    where = tmp_path_factory.mktemp("delayed")
+    sessions = []
+    for turns in (1, 65):
+        programs = where / f"programs-{turns}"
+        programs.mkdir()
+        source = where / f"delayed-{turns}.S"
+        source.write_text(DELAYED_WRITE.replace("{turns}", str(turns)))
+        static = ROOT / "build/static"
+        subprocess.run(
+            [
+                *("gcc", "-g", "-static", "-Wl,--wrap=write", "-o", programs / "pipes"),
+                *(*static.glob("pipes/*.o"), source, static / "libklat.a"),
+                *("-lnuma", "-ljansson", "-lmd", "-lm"),
+            ],
+            check=True,
+        )
+        output = where / str(turns)
+        kernel = ("--kernel", "debian:stock")
+        words = (*kernel, *RECORDED, "--output", output, "pipes")
+        lab_run(*words, cwd=where, KLAT_PROGRAMS=str(programs))
+        sessions.append(session_of(output, LABELS[0]))
+    return sessions
+
+
+def test_a_loop_of_known_length_is_found_to_the_instruction(delayed: list[Path]) -> None:
+    found = json.loads(
+        explain(delayed[0], *delayed, "--metric", "pipes.round_trip", "--format", "json")
+    )
+    differences = {row["function"]: row for row in found["differences"] if row["difference"]}
+    assert list(differences) == ["__wrap_write"]
+    planted = differences["__wrap_write"]
+    # A round trip has two writes.
+    assert (planted["base"]["own"], planted["new"]["own"]) == (2 * 4, 2 * (4 + 2 * 64))
+    assert (planted["base"]["calls"], planted["new"]["calls"]) == (2, 2)
+    base, new = (side["sample"] for side in found["sides"])
+    assert new - base == 2 * 2 * 64
