@@ -79,32 +79,26 @@ static int write_text(int file, const char *text)
 	return klat_write_whole(file, text, strlen(text));
 }
 
+/*
+ * trace_pipe empties the buffer as it is read. To empty a buffer by opening trace with O_TRUNC
+ * waits for a grace period of RCU, which does not end while the workers spin on every CPU.
+ */
 static int copy_trace(struct klat_slow *slow, int cpu)
 {
 	char name[48];
 	ssize_t size;
 	int from, err = note(slow, "trace %d\n", cpu);
 
-	snprintf(name, sizeof(name), "per_cpu/cpu%d/trace", cpu);
-	from = openat(slow->instance, name, O_RDONLY | O_CLOEXEC);
+	snprintf(name, sizeof(name), "per_cpu/cpu%d/trace_pipe", cpu);
+	from = openat(slow->instance, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (from < 0)
 		return -errno;
 	while (!err && (size = read(from, slow->buffer, sizeof(slow->buffer))) > 0)
 		err = klat_write_whole(slow->output, slow->buffer, size);
-	if (!err && size < 0)
+	if (!err && size < 0 && errno != EAGAIN)
 		err = -errno;
 	close(from);
 	return err;
-}
-
-static int empty_buffers(const struct klat_slow *slow)
-{
-	int file = openat(slow->instance, "trace", O_WRONLY | O_TRUNC | O_CLOEXEC);
-
-	if (file < 0)
-		return -errno;
-	close(file);
-	return 0;
 }
 
 static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t index, uint64_t sample)
@@ -119,7 +113,7 @@ static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t inde
 	for (int p = 0; p < run->cpu_count && !err; p++)
 		if (!klat_place_is_repeated(run, p))
 			err = copy_trace(slow, run->cpus[p]);
-	return err ?: note(slow, "end\n") ?: empty_buffers(slow) ?: write_text(slow->tracing_on, "1");
+	return err ?: note(slow, "end\n") ?: write_text(slow->tracing_on, "1");
 }
 
 void klat_slow_check(struct klat_worker *worker, int64_t i)

@@ -69,11 +69,18 @@ def test_the_parts_of_kept_samples_add_up_to_what_the_record_holds(
         assert sum(part.ticks for part in split(sample, run.workers, 10**9)) == sample.ticks
 
 
+def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(
+    tracing: Path, two_cpus: None
+) -> None:
+    done = explain("network", "--cpus", "1,0", "--above", "1us", "--runs", "1")
+    if done.status == harness.SKIPPED:
+        harness.lacking(done.err)
+    assert done.status == 0 and "network.wakeup: " in done.out, done
+
+
 def test_an_instance_left_by_a_killed_klat_is_removed_by_the_next(
     tracing: Path, tmp_path: Path
 ) -> None:
-    with harness.path_of("pipes").open():  # the program is built
-        pass
     words = [KLAT, "explain", "pipes", "--above", "1s", "--runs", "10000"]
     killed = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

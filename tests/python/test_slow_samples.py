@@ -49,8 +49,7 @@ def kept(
         own = [event for event in events if event[0] == number]
         lines += [
             f"trace {number}",
-            "# tracer: nop",
-            f"# entries-in-buffer/entries-written: {len(own)}/{len(own) + overwritten}   #P:2",
+            *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
             *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
         ]
     lines += ["end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 1 0"]
@@ -256,7 +255,15 @@ def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> N
         for time, end in ((start, "entry"), (start + 5, "exit"))
     ]
     run = kept(
-        [switch(1, 1010, WRITER, HOG, "R"), *ticks, switch(1, 5000, HOG, WRITER)], 1000, 5010
+        [
+            (1, 1005, WRITER, "page_fault_user: address=0x7f81d6e18000 ip=0x7f81 error_code=0x4"),
+            switch(1, 1010, WRITER, HOG, "R"),
+            *ticks,
+            (1, 4500, HOG, "page_fault_user: address=0x7f81d6e18000 ip=0x7f81 error_code=0x4"),
+            switch(1, 5000, HOG, WRITER),
+        ],
+        1000,
+        5010,
     )
     (sample,) = run.samples
     session = TracedSession(
@@ -275,7 +282,10 @@ def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> N
     text = "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert "95.9 % of the time of 1 sample above 100 us is task a hog: 1-2" in text
-    assert [line.split()[:3] for line in lines if "of it" in line] == [["10.0", "3,990.0", "1"]]
+    assert [line.split()[:3] for line in lines if "other causes" in line] == [
+        ["10.0", "3,990.0", "1"]
+    ]
+    assert "sample 7; page faults of its threads: 1" in text
     assert "1.10 times that of an untraced one" in text
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 _EVENT = re.compile(
     r"\s*(?P<task>.*)-(?P<pid>\d+)\s+(?:\(.*?\)\s+)?\[(?P<cpu>\d+)\]\s+\S+\s+(?P<time>\d+):"
     r" (?P<name>\w+):\s?(?P<text>.*)"
 )
-_COUNT = re.compile(r"# entries-in-buffer/entries-written: (\d+)/(\d+)")
+_LOST = re.compile(r"CPU:\d+ \[LOST \d+ EVENTS\]")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,15 @@ class SlowSample:
     def ticks(self) -> int:
         return self.end - self.begin
 
+    def count(self, event: str, pids: Container[int] | None = None) -> int:
+        """How many events during the sample have a name that begins so; of the threads `pids`, if given."""
+        return sum(
+            found.name.startswith(event) and (pids is None or found.pid in pids)
+            for trace in self.cpus.values()
+            for found in trace.events
+            if self.begin <= found.time <= self.end
+        )
+
 
 @dataclass
 class TracedRun:
@@ -73,9 +82,7 @@ def parse_events(lines: Iterable[str]) -> CpuTrace:
         if found := _EVENT.match(line):
             time, pid = int(found["time"]), int(found["pid"])
             events.append(TraceEvent(time, pid, found["task"], found["name"], found["text"]))
-        elif counts := _COUNT.match(line):
-            complete = counts[1] == counts[2]
-        elif "LOST" in line:
+        elif _LOST.match(line):
             complete = False
     events.sort(key=lambda event: event.time)
     return CpuTrace(events, complete)

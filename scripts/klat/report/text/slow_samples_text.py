@@ -134,7 +134,11 @@ def _lines(split: SplitSample) -> list[_Line]:
 
 def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
     sample = split.sample
-    yield f"{_us(found, sample.ticks)} us: run {sample.run}, sample {sample.index}"
+    faults = sample.count("page_fault", found.runs[sample.run].workers)
+    changes = sample.count("cpu_frequency")
+    also = f"; page faults of its threads: {faults}" if faults else ""
+    also += f"; changes of CPU frequency: {changes}" if changes else ""
+    yield f"{_us(found, sample.ticks)} us: run {sample.run}, sample {sample.index}{also}"
     rows = [["from, us", "us", "CPU", "cause"]]
     for line in _lines(split):
         start, time = line.begin - sample.begin, line.end - line.begin
