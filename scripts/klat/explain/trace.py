@@ -1,4 +1,4 @@
-"""The stream that lab/trace.c writes: what a guest executed between stamps.
+"""The stream that lab/plugin/ writes: what a guest executed between stamps.
 
 Words are 32 bits, little-endian; numbers of 64 bits have their low half first. The first two words
 are the magic "klat" and the format's number. Records follow:

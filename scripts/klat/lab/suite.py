@@ -73,7 +73,7 @@ def use_static_programs(names: Sequence[str]) -> None:
 
 
 def trace_plugin() -> Path:
-    """QEMU's plugin lab/trace.c; in a source tree it is built first."""
+    """QEMU's plugin lab/plugin/; in a source tree it is built first."""
     if not programs.in_tree():
         return programs.root() / "libexec/klat/lab-trace.so"
     target = "build/lab/trace.so"

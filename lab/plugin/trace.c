@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A plugin of QEMU: which instructions a guest of one CPU executes between stamps.
+ *
+ * A stamp is an instruction whose address is given, as open=ADDRESS or close=ADDRESS. It opens or
+ * closes a window: after window=N, the window of kind N, from 0 to 63. Recording pauses while no
+ * window is open. The instructions between two stamps are a path: its translation blocks in order,
+ * each with the number of instructions that were started in it, because a fault or an access to a
+ * device ends a block early. A path that came before is written as its number. With from=N and
+ * to=N, only the paths that lead to these stamps are written, and all others are counted.
+ *
+ * The other arguments: out=FILE; halt=BYTES, the instruction that waits for an interrupt;
+ * switch=ADDRESS, the instruction of the scheduler that reads the next task's stack pointer;
+ * ram=TEXT, see tasks.h.
+ *
+ * A plugin changes nothing in the guest: a boot with it repeats the one without it.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu.h"
+#include "stream.h"
+#include "tasks.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_STAMPS 64
+
+static struct {
+	struct {
+		uint64_t address;
+		uint64_t opens, closes; /* a bit for each kind of window */
+	} stamps[MAX_STAMPS];
+	unsigned stamp_count;
+	unsigned kind;     /* of window, for the next stamps among the arguments */
+	uint64_t from, to; /* ordinals of stamps */
+	uint64_t switch_address;
+	unsigned char halt[8];
+	size_t halt_size;
+	bool has_output;
+} wanted = { .to = UINT64_MAX };
+
+static struct {
+	uint64_t *counter;   /* of started instructions */
+	uint64_t ordinal;    /* of the next stamp */
+	uint64_t task;       /* the address of its saved stack pointer; 0: not known */
+	uint64_t open;       /* the kinds of window that are open */
+	bool kept;           /* a window is open, and the path is wanted */
+	bool halted;         /* in the current block */
+	bool idle;           /* halted since the last stamp */
+	uint64_t begun;      /* the counter at the last stamp */
+	struct block *block; /* the current one */
+	uint64_t entered;    /* the counter at its begin, or at a stamp in it */
+	uint32_t skipped;    /* its instructions before that stamp */
+} now;
+
+/* Adds what has been executed of the current block to the path. */
+static void leave_block(void)
+{
+	uint64_t executed = *now.counter - now.entered;
+	bool halted = now.halted;
+
+	now.halted = false;
+	if (!now.block || !now.kept)
+		return;
+	if (!now.skipped && executed == now.block->length)
+		path_add_whole(now.block);
+	else if (executed)
+		path_add_part(now.block, now.skipped, (uint32_t)executed);
+	if (halted)
+		path_add_idle();
+}
+
+static void add_task(void)
+{
+	char comm[COMM_BYTES];
+
+	if (!now.task)
+		return;
+	task_name(now.task, comm);
+	path_add_switch(now.task, comm);
+}
+
+static void at_stamp(unsigned cpu, void *data)
+{
+	struct arrival arrival = { .stamp = (uint32_t)(uintptr_t)data };
+	uint64_t opens = wanted.stamps[arrival.stamp].opens;
+	uint64_t closes = wanted.stamps[arrival.stamp].closes;
+
+	(void)cpu;
+	if (!now.open && !opens)
+		return;
+	if (now.open)
+		arrival.instructions = *now.counter - now.begun;
+	if (now.kept) {
+		leave_block();
+		arrival.path = path_number();
+	} else if (now.open && now.idle) {
+		arrival.path = NOT_KEPT_HALTED;
+	}
+	put_arrival(&arrival);
+	path_begin();
+	/* The rest of this block belongs to the next path. */
+	now.skipped += (uint32_t)(*now.counter - now.entered);
+	now.entered = now.begun = *now.counter;
+	now.open = (now.open & ~closes) | opens;
+	now.idle = false;
+	now.ordinal++;
+	now.kept = now.open && now.ordinal >= wanted.from && now.ordinal <= wanted.to;
+	if (now.kept)
+		add_task();
+}
+
+static void at_block(unsigned cpu, void *data)
+{
+	if (!now.counter)
+		now.counter = qemu_counter(cpu);
+	leave_block();
+	now.skipped = 0;
+	now.block = data;
+	now.entered = *now.counter;
+}
+
+static void at_switch(unsigned cpu, uint32_t access, uint64_t address, void *data)
+{
+	(void)cpu;
+	(void)access;
+	(void)data;
+	task_switched_to(address);
+	now.task = address;
+	if (now.kept)
+		add_task();
+}
+
+static void at_halt(unsigned cpu, void *data)
+{
+	(void)cpu;
+	(void)data;
+	now.halted = now.idle = true;
+}
+
+static bool halts(const void *instruction)
+{
+	unsigned char buffer[sizeof(wanted.halt)];
+
+	return wanted.halt_size && qemu.size(instruction) == wanted.halt_size &&
+	       !memcmp(qemu_bytes(instruction, buffer, wanted.halt_size), wanted.halt,
+		       wanted.halt_size);
+}
+
+static void instrument(void *instruction)
+{
+	uint64_t address = qemu.address(instruction);
+
+	qemu_count(instruction);
+	for (uintptr_t s = 0; s < wanted.stamp_count; s++)
+		if (wanted.stamps[s].address == address)
+			qemu.at_instruction(instruction, at_stamp, NO_REGISTERS, (void *)s);
+	if (halts(instruction))
+		qemu.at_instruction(instruction, at_halt, NO_REGISTERS, NULL);
+	if (address == wanted.switch_address)
+		qemu.at_access(instruction, at_switch, NO_REGISTERS, ANY_ACCESS, NULL);
+}
+
+static void at_translation(void *translated)
+{
+	struct block *block = checked(calloc(1, sizeof(*block)));
+	const void *last;
+
+	block->length = (uint32_t)qemu.length(translated);
+	block->address = qemu.address(qemu.instruction(translated, 0));
+	last = qemu.instruction(translated, block->length - 1);
+	block->size = (uint32_t)(qemu.address(last) + qemu.size(last) - block->address);
+	qemu.at_block(translated, at_block, NO_REGISTERS, block);
+	for (size_t i = 0; i < block->length; i++)
+		instrument(qemu.instruction(translated, i));
+}
+
+static void take_halt(const char *digits)
+{
+	size_t *size = &wanted.halt_size;
+
+	while (*size < sizeof(wanted.halt) &&
+	       sscanf(digits + 2 * *size, "%2hhx", &wanted.halt[*size]) == 1)
+		++*size;
+}
+
+static int add_stamp(uint64_t address, bool opens)
+{
+	uint64_t kind = UINT64_C(1) << wanted.kind;
+	unsigned at = 0;
+
+	while (at < wanted.stamp_count && wanted.stamps[at].address != address)
+		at++;
+	if (at == MAX_STAMPS) {
+		fprintf(stderr, "klat: the plugin takes at most %d stamps\n", MAX_STAMPS);
+		return -1;
+	}
+	if (at == wanted.stamp_count)
+		wanted.stamps[wanted.stamp_count++].address = address;
+	*(opens ? &wanted.stamps[at].opens : &wanted.stamps[at].closes) |= kind;
+	return 0;
+}
+
+static int take_argument(const char *name, const char *value)
+{
+	if (!strcmp(name, "out")) {
+		wanted.has_output = true;
+		return stream_open(value);
+	}
+	if (!strcmp(name, "from"))
+		wanted.from = strtoull(value, NULL, 0);
+	else if (!strcmp(name, "to"))
+		wanted.to = strtoull(value, NULL, 0);
+	else if (!strcmp(name, "halt"))
+		take_halt(value);
+	else if (!strcmp(name, "ram"))
+		tasks_in_file(value);
+	else if (!strcmp(name, "switch"))
+		wanted.switch_address = strtoull(value, NULL, 0);
+	else if (!strcmp(name, "window"))
+		wanted.kind = strtoul(value, NULL, 0) % 64;
+	else if (!strcmp(name, "open") || !strcmp(name, "close"))
+		return add_stamp(strtoull(value, NULL, 0), *name == 'o');
+	else {
+		fprintf(stderr, "klat: the plugin cannot take %s=%s\n", name, value);
+		return -1;
+	}
+	return 0;
+}
+
+EXPORT int qemu_plugin_install(uint64_t plugin, const struct qemu_info *info, int argc, char **argv)
+{
+	if (qemu_connect(info))
+		return -1;
+	for (int i = 0; i < argc; i++) {
+		char *value = strchr(argv[i], '=');
+
+		if (value)
+			*value++ = 0;
+		if (take_argument(argv[i], value ? value : ""))
+			return -1;
+	}
+	if (!wanted.has_output) {
+		fputs("klat: the plugin needs out=FILE\n", stderr);
+		return -1;
+	}
+	qemu_call_back(plugin, at_translation, stream_close);
+	return 0;
+}
