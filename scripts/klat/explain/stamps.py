@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from klat.base.errors import KlatError
-from klat.explain import symbols
+from klat.explain import isa, symbols
 
-# rdtsc, and rdtscp: the instructions of klat_stamp_begin() and klat_stamp_end() on x86-64.
-_COUNTER_READS = re.compile(rb"\x0f\x31|\x0f\x01\xf9")
 _BEGIN, _END = "klat_stamp_begin", "klat_stamp_end"
 _SECONDS = 10
 
@@ -38,10 +35,11 @@ def of_program(path: Path) -> list[Stamp]:
 
 def _counter_reads(path: Path) -> list[int]:
     data = path.read_bytes()
+    counter_read = isa.of_file(path).counter_read
     return [
         section.address + match.start()
         for section in symbols.code_of(path)
-        for match in _COUNTER_READS.finditer(data[section.offset : section.offset + section.size])
+        for match in counter_read.finditer(data[section.offset : section.offset + section.size])
     ]
 
 

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from klat.explain.calls import CallTree
+from klat.explain.isa import INTERRUPTS
 from klat.explain.symbols import Symbols
 from klat.explain.trace import Idle, Item, Executed, Switched
 from klat.explain.windows import Content
 
-# An interrupt enters the kernel here on x86-64 (arch/x86/entry/entry_64.S).
-_INTERRUPTS = ("asm_sysvec_", "asm_common_interrupt", "asm_exc_nmi")
 _WAKES = "try_to_wake_up"
 
 
@@ -49,7 +48,7 @@ def tell(symbols: Symbols, contents: Iterable[Content]) -> list[Stretch]:
             if not isinstance(item, Executed):
                 continue
             stack = tree.stack
-            interrupt = next((name for name in reversed(stack) if name.startswith(_INTERRUPTS)), "")
+            interrupt = next((name for name in reversed(stack) if name.startswith(INTERRUPTS)), "")
             if last is None or (last.task, last.interrupt) != (tree.task, interrupt):
                 last = Stretch(tree.task, names.get(tree.task, ""), interrupt, stack)
                 found.append(last)
