@@ -74,9 +74,9 @@ class Booting:
         machine: Machine,
         work: Path,
         limit_s: float,
-        plugin: str = "",
+        plugin: qemu.PluginOption | None = None,
     ) -> None:
-        """With `plugin`, an argument of QEMU's -plugin, the guest gives out its symbols too."""
+        """With a plugin, the guest gives out its symbols too."""
         self.experiment, self.boot, self._ready, self._machine = experiment, boot, ready, machine
         self._limit_s = limit_s
         self._work = work
@@ -108,7 +108,7 @@ class Booting:
         self._file_bytes = disk_size(schedule)
         try:
             files.initrd.write_bytes(ready.initramfs + own)
-            guest.prepare(files.disk, self._file_bytes, wants_symbols=bool(plugin))
+            guest.prepare(files.disk, self._file_bytes, wants_symbols=plugin is not None)
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
         self.words = qemu.command(machine, files)
@@ -117,7 +117,8 @@ class Booting:
         # The guest's memory is then a file, too.
         memory = machine.shape.memory_mib << 20
         most = max(self._file_bytes, memory, _TRACE_BYTES) if plugin else self._file_bytes
-        self._guest = Guest(self.words, work / "stderr", most)
+        environment = plugin.environment if plugin else None
+        self._guest = Guest(self.words, work / "stderr", most, environment)
 
     def poll(self) -> bool:
         """Whether the guest has ended, or has exceeded its time."""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.explain import explanation, source_lines, stamps, symbols, trace, windows
+from klat.explain import explanation, isa, source_lines, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, qemu, replay, suite, vmlinux
+from klat.lab import cache, choosing, plugins, qemu, replay, vmlinux
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.lab.experiment import IDLE
 from klat.lab.replay import Recorded, Replayed
@@ -124,7 +124,7 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 @contextmanager
 def _replays(say: Say) -> Iterator[_Replays]:
     emulator = qemu.find()
-    plugin = suite.trace_plugin()
+    plugin = plugins.find(emulator)
     with Signals() as signals, cache.work() as work:
         yield _Replays(emulator, plugin, work, signals, say, {})
 
@@ -132,7 +132,7 @@ def _replays(say: Say) -> Iterator[_Replays]:
 @dataclass(frozen=True)
 class _Replays:
     emulator: qemu.Emulator
-    plugin: Path
+    plugin: plugins.Plugin
     work: Path
     signals: Signals
     say: Say
@@ -284,8 +284,9 @@ def _arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, list[int]
     for kind, held in enumerate(kinds):
         words.append(f"window={kind}")
         words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in held]
-    words += [f"halt={replay.HALT}", "ram=memory-backend-memfd"]
-    switch = replay.switch_address(subjects[0].guest.boot.ready.kernel)
+    kernel = subjects[0].guest.boot.ready.kernel
+    words += [f"halt={isa.of_file(kernel).halt}", "ram=memory-backend-memfd"]
+    switch = replay.switch_address(kernel)
     if switch:
         words.append(f"switch={switch:#x}")
     if kept:

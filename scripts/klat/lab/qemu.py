@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def check(machine: Machine) -> None:
         raise KlatError(f"--numa {shape.nodes}: there are only {shape.cpus} CPUs for the nodes")
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
     """Within an option of QEMU, where a comma ends a value."""
     return str(path).replace(",", ",,")
 
@@ -154,11 +154,11 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
         *_nodes(shape),
         *_accelerator(machine),
         *("-seed", str(boot.seed), "-rtc", f"base={boot.clock},clock=vm"),
-        *("-drive", f"file={_quoted(boot.disk)},format=raw,if=none,id=results,cache=unsafe"),
+        *("-drive", f"file={quoted(boot.disk)},format=raw,if=none,id=results,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=results"),
-        *("-chardev", f"file,id=console,path={_quoted(boot.console)}"),
+        *("-chardev", f"file,id=console,path={quoted(boot.console)}"),
         *("-serial", "chardev:console"),
-        *("-chardev", f"file,id=results,path={_quoted(boot.serial)}"),
+        *("-chardev", f"file,id=results,path={quoted(boot.serial)}"),
         *("-serial", "chardev:results"),
         *("-kernel", str(boot.kernel), "-initrd", str(boot.initrd)),
         *("-append", command_line(machine, boot.append)),
@@ -166,12 +166,20 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
     return words
 
 
-def plugin_words(machine: Machine, plugin: str) -> list[str]:
+@dataclass(frozen=True)
+class PluginOption:
+    """The argument of -plugin, and variables that the plugin needs in QEMU's environment."""
+
+    text: str
+    environment: Mapping[str, str]
+
+
+def plugin_words(machine: Machine, plugin: PluginOption) -> list[str]:
     """Load a plugin that can read the memory of the guest: a memfd of QEMU. The guest
     sees the same machine."""
     size = f"{machine.shape.memory_mib}M"
     return [
-        *("-plugin", plugin),
+        *("-plugin", plugin.text),
         *("-object", f"memory-backend-memfd,id={_GUEST_MEMORY},size={size}"),
         *("-machine", f"memory-backend={_GUEST_MEMORY}"),
     ]
@@ -204,8 +212,15 @@ def _nodes(shape: GuestSize) -> list[str]:
 class Guest:
     """A running QEMU. It ends when klat ends, in any way."""
 
-    def __init__(self, words: Sequence[str], stderr: Path, file_bytes: int) -> None:
-        """SIGXFSZ kills QEMU when a file that it writes would exceed `file_bytes`."""
+    def __init__(
+        self,
+        words: Sequence[str],
+        stderr: Path,
+        file_bytes: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """SIGXFSZ kills QEMU when a file that it writes would exceed `file_bytes`. `environment` adds to
+        klat's own."""
         parent = os.getpid()
         library = ctypes.CDLL(None, use_errno=True)
 
@@ -225,6 +240,7 @@ class Guest:
             with stderr.open("wb") as file:
                 self._process = subprocess.Popen(
                     words,
+                    env={**os.environ, **(environment or {})},
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,

@@ -12,20 +12,15 @@ from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.lab import cache, cpio, experiment, guest, qemu
+from klat.explain import isa
 from klat.lab.boots import Booting, Ready
+from klat.lab.plugins import Plugin
 from klat.lab.qemu import Machine
 from klat.record.json_files import read_machine_json
 
 _POLL_SECONDS = 0.1
 _SAMPLES = "samples"
 _PT_LOAD = 1
-HALT = "f4"  # the instruction that waits for an interrupt, hlt
-# __switch_to_asm of arch/x86/entry/entry_64.S: registers are pushed, the stack pointer goes into the
-# old task and comes from the new one. The last instruction's address is taken.
-_SWITCH = re.compile(
-    rb"\x55\x53\x41\x54\x41\x55\x41\x56\x41\x57\x48\x89\xa7....(?P<load>\x48\x8b\xa6....)",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
 def replay(
     boots: Sequence[Recorded],
     arguments: Sequence[str],
-    plugin: Path,
+    plugin: Plugin,
     emulator: qemu.Emulator,
     work: Path,
     signals: Signals,
@@ -89,7 +84,7 @@ def replay(
     try:
         for number, (boot, words) in enumerate(zip(boots, arguments), start=1):
             trace = work / f"trace-{number}"
-            option = ",".join([str(plugin).replace(",", ",,"), f"out={trace}", words])
+            option = plugin.load(f"out={qemu.quoted(trace)},{words}")
             machine = Machine(emulator, boot.planned.mode, boot.planned.shape)
             limit = boot.planned.time_limit_s
             place = work / f"replay-{number}"
@@ -136,7 +131,7 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
 def switch_address(kernel: Path) -> int | None:
     """Where an unpacked kernel reads the stack pointer of the task that it switches to."""
     data = kernel.read_bytes()
-    found = _SWITCH.search(data)
+    found = isa.of_file(kernel).task_switch.search(data)
     if found is None:
         return None
     offset = found.start("load")
