@@ -308,7 +308,8 @@ PACKAGE := $(shell find scripts/klat -type f ! -path '*/__pycache__/*' 2>/dev/nu
 DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
-	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h)))
+	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
+	$(PLUGIN):$(libexecdir)/lab-trace.so
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
 	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
@@ -316,7 +317,7 @@ INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) 
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
 .PHONY: install uninstall
-install: all reference
+install: all reference $(PLUGIN)
 	$(say) INSTALL '$(DESTDIR)$(prefix)'
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
