@@ -61,7 +61,7 @@ def _newest_api(emulator: qemu.Emulator, file: Path) -> int:
         said = str(error)
     found = re.search(r"supports only up to version (\d+)", said)
     if not found:
-        last = (said.splitlines() or ["it said nothing"])[-1]
+        last = (said.splitlines() or ["no message"])[-1]
         raise KlatError(
             f"QEMU {emulator.text} cannot load klat's plugin, which lab explain needs: {last}",
             status=1,

@@ -1,0 +1,52 @@
+"""Whether an emulator can load klat's plugin, and by which version of its plugin API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.lab import plugins, qemu, suite
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "a,b.so"
+    path.touch()
+    monkeypatch.setattr(suite, "trace_plugin", lambda: path)
+    return path
+
+
+def emulator(directory: Path, says: str) -> qemu.Emulator:
+    path = directory / "qemu"
+    path.write_text(f"#!/bin/sh\necho 'qemu: {says}' >&2\nexit 1\n")
+    path.chmod(0o755)
+    return qemu.Emulator(str(path), (9, 9), "9.9")
+
+
+def test_the_newest_version_that_qemu_supports_is_declared(tmp_path: Path, plugin: Path) -> None:
+    says = "plugin requires API version 1000000, but this QEMU supports only up to version 5"
+    option = plugins.find(emulator(tmp_path, says)).load("out=x")
+    assert option.environment == {"KLAT_PLUGIN_API": "5"}
+    assert option.text == f"{tmp_path}/a,,b.so,out=x"
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ("-plugin: invalid option", "QEMU 9.9 cannot load klat's plugin.*: qemu: -plugin: invalid"),
+        ("this QEMU supports only up to version 99", "has version 99 of the plugin API"),
+    ],
+)
+def test_an_emulator_that_does_not_fit_is_refused(
+    tmp_path: Path, plugin: Path, says: str, reason: str
+) -> None:
+    with pytest.raises(KlatError, match=reason):
+        plugins.find(emulator(tmp_path, says))
+
+
+def test_a_missing_plugin_is_named(tmp_path: Path, plugin: Path) -> None:
+    plugin.unlink()
+    with pytest.raises(KlatError, match=f"{plugin} is missing"):
+        plugins.find(emulator(tmp_path, ""))
