@@ -53,7 +53,7 @@ def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(len(data)):
         file.write_bytes(data[:length])
         with pytest.raises(
-            KlatError, match=r"trace: (is no trace|the trace is cut off or damaged)"
+            KlatError, match=r"trace: (is not the output|the plugin's output is cut off)"
         ):
             trace.read(file)
 
@@ -70,7 +70,7 @@ def test_a_stream_without_one_of_its_records_is_refused(tmp_path: Path, missing:
 @pytest.mark.parametrize("data", [b"", b"klat", b"klat\2\0\0\0", b"#!/bin/sh\nexit 0\n"])
 def test_another_file_is_no_trace(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "trace").write_bytes(data)
-    with pytest.raises(KlatError, match="is no trace of klat's plugin"):
+    with pytest.raises(KlatError, match="is not the output of klat's plugin"):
         trace.read(tmp_path / "trace")
 
 

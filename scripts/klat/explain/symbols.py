@@ -63,12 +63,16 @@ def of_kernel(kallsyms: str) -> list[Function]:
             address, kind, name, *module = line.split()
             start = int(address, 16)
         except ValueError:
-            raise KlatError(f"the guest's /proc/kallsyms is damaged: {line[:80]!r}") from None
+            raise KlatError(
+                f"the guest's /proc/kallsyms is damaged: {line[:80]!r}", status=1
+            ) from None
         if kind in "tTwW":
             owner = module[0].strip("[]") if module else "kernel"
             found.append(Function(folded(name), owner, start))
     if not any(function.start for function in found):
-        raise KlatError("the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)")
+        raise KlatError(
+            "the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)", status=1
+        )
     return found
 
 

@@ -140,7 +140,7 @@ def read(file: Path) -> Trace:
     except OSError as error:
         raise KlatError(f"{file}: cannot read the trace: {error.strerror}") from None
     if tuple(words[:2]) != _HEAD:
-        raise KlatError(f"{file}: is no trace of klat's plugin")
+        raise KlatError(f"{file}: is not the output of klat's plugin", status=1)
     blocks: list[Block] = []
     paths: list[Words] = []
     stamps: list[tuple[int, int, int, int]] = []
@@ -168,4 +168,6 @@ def read(file: Path) -> Trace:
             break
         else:
             break
-    raise KlatError(f"{file}: the trace is cut off or damaged after {4 * at} bytes")
+    raise KlatError(
+        f"{file}: the plugin's output is cut off or damaged after {4 * at} bytes", status=1
+    )

@@ -56,7 +56,11 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
     held = [(session, _rows(session, wanted)) for session in _sessions(path)]
     sets = list(dict.fromkeys(row.params for _, rows in held for row in rows))
     if not sets:
-        raise KlatError(f"{path}: no run has samples of {wanted.benchmark}.{wanted.metric}")
+        held_names = {f"{r.benchmark}.{r.metric}" for s, _ in held for r in s.rows if r.n}
+        raise KlatError(
+            f"{path}: no run has samples of {wanted.benchmark}.{wanted.metric}; there are samples of"
+            f" {', '.join(sorted(held_names)) or 'no metric'}"
+        )
     chosen = _parameter_set(path, wanted, sets)
     runs = {id(session): _runs(session, rows) for session, rows in held}
     own = {

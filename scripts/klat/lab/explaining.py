@@ -330,7 +330,8 @@ def _find(subject: Subject, reading: Reading) -> tuple[Stamps, list[list[Sample]
             return held, [samples[numbers.index(number)] for number in chosen.own]
     raise KlatError(
         f"{chosen.session.path}: the repeated boot has all samples, but their stamps were not"
-        " found in its trace"
+        " found in its trace",
+        status=1,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -58,13 +59,15 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
     digest = str(facts.get("initramfs_sha256"))
     base = cache.root() / "initramfs" / digest
     image = cache.root() / "images" / f"{planned.hashes[boot.condition.kernel]}.vmlinux"
-    for path, what in ((base, "guest's files"), (image, "kernel")):
+    for path, what in ((base, "the files of its guest are"), (image, "its kernel is")):
         if not re.fullmatch(r"[0-9a-f]{64}(\.vmlinux)?", path.name) or not path.is_file():
-            raise KlatError(
-                f"{session}: its {what} are not in the lab's cache any more, or never were;"
-                " record it anew"
-            )
+            raise KlatError(f"{session}: {what} not in the lab's cache any more; record it anew")
     data = base.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise KlatError(
+            f"{session}: the files of its guest are damaged in the lab's cache; remove {base} and"
+            " record it anew"
+        )
     names = {f"bin/{name}": name for name in planned.programs}
     held = {names[name]: body for name, body in cpio.read(data).items() if name in names}
     return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held)
@@ -123,7 +126,8 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
     symbols = place / "lab" / "kallsyms"
     if not symbols.is_file():
         raise KlatError(
-            f"{boot.session}: the guest gave out no kernel symbols (CONFIG_KALLSYMS_ALL, virtio_blk)"
+            f"{boot.session}: the guest gave out no kernel symbols (CONFIG_KALLSYMS_ALL, virtio_blk)",
+            status=1,
         )
     return Replayed(trace, symbols.read_text(errors="replace"))
 

@@ -1,0 +1,198 @@
+"""What cannot be explained is one line that says why, and nothing of it is printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from labs import Lab, experiment, static_program, write_session
+from made_traces import MadeTrace
+from test_lab_failures import one_line
+from written_sessions import PIPES
+
+from klat import cli
+from klat.lab import cpio, explaining, qemu
+from klat.lab.replay import Replayed
+
+pytestmark = pytest.mark.usefixtures("qemu")
+METRIC = ("--metric", "pipes.round_trip")
+KERNEL = "ab" * 32
+KALLSYMS = "ffffffff81000000 T startup_64\n"
+
+
+class Recording:
+    """A session of pipes whose boot can be repeated, as far as klat can see before it tries."""
+
+    def __init__(self, lab: Lab, label: str = "stock", **facts: object) -> None:
+        cache = lab.cache / "klat/lab"
+        guest = cpio.archive([cpio.file("bin/pipes", static_program("pipes").read_bytes(), 0o755)])
+        self.guest = cache / "initramfs" / hashlib.sha256(guest).hexdigest()
+        self.kernel = cache / "images" / f"{KERNEL}.vmlinux"
+        # An ELF file that is no kernel.
+        for path, data in (
+            (self.guest, guest),
+            (self.kernel, static_program("pipes").read_bytes()),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        own = {"kernels": ("k",), "labels": (label,), "releases": ("6.1",), "hashes": (KERNEL,)}
+        planned = experiment(**own | {"sets": (("pipes", ()),), "boots": 1} | facts)
+        self.session = write_session(lab.results, planned, 1)
+        self.session.run({"round_trip": [12, 12, 13]}, params=f"{PIPES};iterations=3;warmup=2")
+        self.path = self.session.path
+        self.machine: dict[str, object] = {
+            "qemu": qemu.find().text,
+            "kernel": {"initramfs_sha256": self.guest.name},
+        }
+        (self.path / "lab").mkdir()
+        self.write()
+
+    def write(self) -> None:
+        (self.path / "lab/machine.json").write_text(json.dumps(self.machine))
+
+
+@pytest.fixture
+def recording(lab: Lab) -> Recording:
+    return Recording(lab)
+
+
+def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: str) -> str:
+    done = lab("explain", *words, **environment)
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert not lab.working()
+    return one_line(done)
+
+
+def test_a_label_that_is_not_there(lab: Lab) -> None:
+    assert "results/stok: " in refused(lab, "results/stok", *METRIC)
+
+
+def test_a_session_that_is_not_of_the_lab(lab: Lab, recording: Recording) -> None:
+    (recording.path / "run.json").write_text("{}")
+    assert "is not a session of klat lab" in refused(lab, recording.path, *METRIC)
+
+
+def test_a_session_that_was_not_counted(lab: Lab) -> None:
+    path = Recording(lab, mode="emulated").path
+    assert "mode emulated; only counted boots can be repeated" in refused(lab, path, *METRIC)
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("pipes", "--metric 'pipes' is not BENCHMARK.METRIC"),
+        ("pipes.", "--metric 'pipes.' is not BENCHMARK.METRIC"),
+        ("pipes.rond_trip", "no run has samples of pipes.rond_trip; there are samples of pipes.round_trip"),
+        ("cv.handoff", "no run has samples of cv.handoff; there are samples of pipes.round_trip"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_is_not_there(lab: Lab, recording: Recording, metric: str, said: str) -> None:
+    assert said in refused(lab, recording.path, "--metric", metric)
+
+
+def test_a_metric_that_has_no_windows(lab: Lab, recording: Recording) -> None:
+    recording.session.run({"one_way": [5]}, params=f"{PIPES};iterations=1;warmup=2", order=1, run=1)
+    told = refused(lab, recording.path, "--metric", "pipes.one_way")
+    assert told.endswith("pipes.one_way cannot be explained; pipes has round_trip")
+
+
+def test_one_side_that_cannot_be_explained_is_enough(lab: Lab, recording: Recording) -> None:
+    other = Recording(lab, "other")
+    other.machine["qemu"] = "6.0"
+    other.write()
+    assert f"{other.path}: was recorded by" in refused(lab, recording.path, other.path, *METRIC)
+
+
+def test_another_version_of_the_emulator(lab: Lab, recording: Recording) -> None:
+    recording.machine["qemu"] = "9.2.0 (Debian 1:9.2.0+ds-1)"
+    recording.write()
+    told = refused(lab, recording.path, *METRIC)
+    assert (
+        f"was recorded by QEMU 9.2.0 (Debian 1:9.2.0+ds-1), and here is {qemu.find().text};" in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("guest", "the files of its guest are"), ("kernel", "its kernel is")],
+)
+def test_what_is_not_in_the_cache_any_more(
+    lab: Lab, recording: Recording, name: str, said: str
+) -> None:
+    getattr(recording, name).unlink()
+    told = refused(lab, recording.path, *METRIC)
+    assert told.endswith(f"{said} not in the lab's cache any more; record it anew")
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-512], lambda data: b"x" + data[1:]])
+def test_files_of_a_guest_that_changed_in_the_cache(
+    lab: Lab, recording: Recording, damage: Callable[[bytes], bytes]
+) -> None:
+    recording.guest.write_bytes(damage(recording.guest.read_bytes()))
+    told = refused(lab, recording.path, *METRIC)
+    assert f"its guest are damaged in the lab's cache; remove {recording.guest}" in told
+
+
+def test_a_kernel_in_the_cache_that_is_none(lab: Lab, recording: Recording) -> None:
+    told = refused(lab, recording.path, *METRIC, status=1)
+    assert "its boot could not be repeated: QEMU failed: " in told
+
+
+@pytest.fixture
+def replayed(
+    lab: Lab,
+    recording: Recording,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[[bytes, str], tuple[int, str, str]]:
+    """Explains the session as if its boot had given that trace and those symbols."""
+
+    def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
+        def replay(boots: object, arguments: object, plugin: object, emulator: object, work: Path, *_: object) -> list[Replayed]:  # fmt: skip
+            (work / "trace").write_bytes(trace)
+            return [Replayed(work / "trace", kallsyms)]
+
+        monkeypatch.setattr(explaining.replay, "replay", replay)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))
+        status = cli.main(["lab", "explain", str(recording.path), *METRIC])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def stream(*lengths: int) -> bytes:
+    made = MadeTrace()
+    for length in lengths:
+        made.window(length, made.path(2 * made.block(0xFFFFFFFF81000000, length)))
+    return b"".join(made.stream())
+
+
+WARMUP = (15, 12)
+
+
+def test_a_session_whose_boot_gave_its_samples_is_explained(replayed) -> None:
+    status, out, _ = replayed(stream(*WARMUP, 12, 12, 13))
+    assert status == 0
+    assert "3 samples: 12 in 66.7 %" in out and out.split()[-2:] == ["sum", "12"]
+
+
+def test_output_of_the_plugin_that_is_cut_off(replayed) -> None:
+    status, out, err = replayed(stream(*WARMUP, 12, 12, 13)[:-4])
+    assert (status, out) == (1, "")
+    assert "the plugin's output is cut off or damaged after " in err.splitlines()[-1]
+
+
+def test_a_trace_without_the_samples(replayed) -> None:
+    status, out, err = replayed(stream(*WARMUP, 12, 12, 14))
+    assert (status, out) == (1, "")
+    assert "their stamps were not found in its trace" in err.splitlines()[-1]
+
+
+def test_symbols_without_addresses(replayed) -> None:
+    told = replayed(stream(*WARMUP, 12, 12, 13), "0000000000000000 T startup_64\n")
+    assert told[:2] == (1, "")
+    assert "has no addresses (kernel.kptr_restrict is 2)" in told[2].splitlines()[-1]
