@@ -238,6 +238,25 @@ def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch() ->
     ]
 
 
+def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup() -> None:
+    run = kept(
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            switch(0, 1430, HOG, READER, "R"),
+            waking(0, 1440, READER, WRITER),
+        ],
+        1000,
+        1470,
+    )
+    assert told(parts_of(run)) == [
+        ("the event itself", 10),
+        ("task a hog: 1-2", 420),
+        ("the event itself", 10),
+        ("the event itself", 30),
+    ]
+
+
 def test_the_causes_of_all_samples_add_up() -> None:
     run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
     (sample,) = run.samples

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from klat.base import files
 from klat.base.errors import KlatError
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
@@ -95,19 +94,24 @@ def _run(arguments: argparse.Namespace) -> int:
 
     arguments.sweep = []
     load = _session_options.common_load(arguments)
-    (name,) = _session_options.benchmarks([arguments.benchmark])
-    ((_, words),) = _session_options.parameter_sets(arguments, [name])
-    program = TracedProgram(name, words, arguments.above, arguments.metric or "")
-    with Signals() as signals, _directory(arguments.keep) as directory:
+    (benchmark,) = _session_options.benchmarks([arguments.benchmark])
+    ((_, words),) = _session_options.parameter_sets(arguments, [benchmark])
+    program = TracedProgram(benchmark, words, arguments.above, arguments.metric or "")
+    if arguments.keep:
+        _make(arguments.keep)
+    # The program writes traces as root: in a directory that no other user can enter.
+    with Signals() as signals, tempfile.TemporaryDirectory(prefix="klat-explain-") as name:
+        private = Path(name)
+        session, traces = (arguments.keep or private) / "session", private / "traces"
+        traces.mkdir()
         try:
             with tracing_instance() as instance:
-                beside = Load(load, directory, signals) if load else None
+                beside = Load(load, private, signals) if load else None
                 try:
                     if beside:
                         beside.settle()
-                    found = perform(
-                        program, arguments.runs or 25, instance, directory / "session", signals
-                    )
+                    runs = arguments.runs or 25
+                    found = perform(program, runs, instance, session, traces, signals)
                     if beside:
                         beside.check()
                 finally:
@@ -115,20 +119,14 @@ def _run(arguments: argparse.Namespace) -> int:
                         beside.end()
         except Stopped as stopped:
             return stopped.status
+        for trace in traces.iterdir() if arguments.keep else ():
+            files.create(arguments.keep / "traces" / trace.name, trace.read_bytes())
     for line in report(found, arguments.above, arguments.longest):
         print(line)
     return _INVALID if all(status == "invalid" for status, _ in found.statuses) else 0
 
 
-@contextmanager
-def _directory(keep: Path | None) -> Iterator[Path]:
-    """The new directory `keep`, or a temporary one."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="klat-explain-") as name:
-            yield Path(name)
-        return
-    try:
-        keep.mkdir(parents=True)
-    except FileExistsError:
-        raise KlatError(f"--keep {keep}: exists; name a new directory") from None
-    yield keep
+def _make(keep: Path) -> None:
+    if keep.exists():
+        raise KlatError(f"--keep {keep}: exists; name a new directory")
+    files.make_directories(keep / "traces")

@@ -35,13 +35,17 @@ class TracedProgram:
 
 
 def perform(
-    program: TracedProgram, pairs: int, instance: Path, directory: Path, signals: Signals
+    program: TracedProgram,
+    pairs: int,
+    instance: Path,
+    session: Path,
+    traces: Path,
+    signals: Signals,
 ) -> TracedSession:
-    """Run `pairs` pairs into the session `directory`, in the order TU UT TU ... KlatError if a run fails."""
+    """Run `pairs` pairs into the session, in the order TU UT TU ..., with the traces in a directory of their own.
+    KlatError if a run fails."""
     runs: list[TracedRun] = []
     progress = Progress(2 * pairs, 0, sys.stderr)
-    traces = directory.with_name("traces")
-    traces.mkdir()
     try:
         for pair in range(pairs):
             for traced in (True, False) if pair % 2 == 0 else (False, True):
@@ -50,13 +54,13 @@ def perform(
                 kept = traces / str(pair)
                 more = _options(program, instance, kept) if traced else []
                 order = ("--run", str(pair), "--order", str(2 * pair + 1 + (not traced)))
-                _run(program, [*more, *order, "--record", str(directory)], signals)
+                _run(program, [*more, *order, "--record", str(session)], signals)
                 if traced:
                     with kept.open(errors="replace") as lines:
                         runs.append(parse_run(pair, lines))
     finally:
         progress.clear()
-    return _judged(read_session(directory), runs)
+    return _judged(read_session(session), runs)
 
 
 def _options(program: TracedProgram, instance: Path, kept: Path) -> list[str]:

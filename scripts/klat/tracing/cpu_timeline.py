@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from klat.tracing.kept_traces import CpuTrace, TraceEvent
 
@@ -32,6 +32,7 @@ class CpuStretch:
     task: str
     interrupts: tuple[Interrupt, ...] = ()
     asleep: bool = False
+    guessed: bool = False  # the trace has no event for its begin: see _State.advance()
 
     @property
     def interruption(self) -> Interrupt | None:
@@ -67,9 +68,9 @@ class CpuTimeline:
     def at(self, time: int) -> CpuStretch:
         return self.stretches[max(0, bisect_right(self._begins, time) - 1)]
 
-    def stint(self, pid: int, time: int) -> int | None:
-        """When the task's stint on this CPU that holds `time`, or that ends there, began. None if it did not
-        run then, or if the beginning is before the trace."""
+    def stint(self, pid: int, time: int) -> CpuStretch | None:
+        """The first stretch of the task's stint on this CPU that holds `time`, or that ends there. None if it
+        did not run then, or if the beginning is before the trace."""
         at = bisect_right(self._begins, time) - 1
         if at > 0 and self.stretches[at].pid != pid:
             at -= 1
@@ -77,7 +78,7 @@ class CpuTimeline:
             return None
         while at > 0 and self.stretches[at - 1].pid == pid:
             at -= 1
-        return self._begins[at] if at > 0 else None
+        return self.stretches[at] if at > 0 else None
 
     def left(self, pid: int, before: int) -> tuple[int, bool] | None:
         """When the task last stopped running here before this time, and whether it stayed runnable."""
@@ -129,7 +130,7 @@ class _State:
             known = self.pid is not None
             self._switch(event.pid, event.task)
             if known:
-                yield self.stretch(self.last)
+                yield replace(self.stretch(self.last), guessed=True)
         self._apply(event)
         self.last = event.time
         yield self.stretch(event.time)

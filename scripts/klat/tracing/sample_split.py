@@ -68,12 +68,18 @@ class _Walk:
         if timeline is None:
             self._add(self.sample.begin, place.time, place.cpu, RESIDUAL, _LOST)
             return None
-        began = timeline.stint(place.pid, place.time)
-        if began is None or began <= self.sample.begin or self._interrupted(place):
+        first = timeline.stint(place.pid, place.time)
+        if first and first.guessed:
+            # A thread that sleeps does not run before its wakeup.
+            woken = self._waking(place.pid, place.time)
+            if woken and woken.time > max(first.begin, self.sample.begin):
+                self._split(woken.time, place)
+                return woken
+        if first is None or first.begin <= self.sample.begin or self._interrupted(place):
             self._split(self.sample.begin, place)
             return None
-        self._split(began, place)
-        return self._before(timeline, replace(place, time=began))
+        self._split(first.begin, place)
+        return self._before(timeline, replace(place, time=first.begin))
 
     def _interrupted(self, place: _Place) -> bool:
         """Whether the wakeup came from an interrupt of a task that has no part in the event."""
