@@ -33,7 +33,7 @@ which functions of the kernel take the time of a typical sample.
 Needs root, tracefs and a clock of the trace that reads the CPU's counter.
 
 Exit status: 0 done; 1 a run failed, or the load ended; 2 usage, input or
-output; 3 the evidence refutes every traced run; 4 this kernel or user cannot
+output; 3 the evidence refutes every run; 4 this kernel or user cannot
 trace; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 
 examples:
