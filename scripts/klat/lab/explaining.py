@@ -238,6 +238,7 @@ class _Replays:
             self.emulator,
             self.work,
             self.signals,
+            self.say,
         )
         return [
             Reading(trace.read(boot.trace), _symbols(group[0].guest, boot), sites)
