@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
+import explained
 import pytest
 from written_sessions import PIPES, SyntheticSession
 
+from klat.commands import _lab_explain
 from klat.base.errors import KlatError
-from klat.lab import choosing
+from klat.lab import choosing, explaining
 from klat.lab.choosing import Wanted
 
 ONE, MANY = (f"{params};iterations=3;warmup=2" for params in (PIPES, PIPES.replace("=1", "=64")))
@@ -46,3 +49,18 @@ def test_every_metric_comes_with_each_parameter_set_that_has_it(label: Path) -> 
         ("more", ()),
     ]
     assert [each.metric for each in choosing.every(label, one)] == ["round_trip"]
+
+
+def test_a_metric_that_cannot_be_explained_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [explained.explanation(explained.BASE)]
+    failures = {"eventloop.total": KlatError("not found")}
+    monkeypatch.setattr(explaining, "explain_every", lambda *_: (found, failures))
+    parser = argparse.ArgumentParser()
+    _lab_explain.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["explain", "results"])
+    assert arguments.func(arguments) == 1
+    shown = capsys.readouterr()
+    assert "pipes.round_trip, typical sample" in shown.out
+    assert shown.err == "eventloop.total cannot be explained: not found\n"

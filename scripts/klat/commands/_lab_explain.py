@@ -163,15 +163,20 @@ def _explain_wanted(arguments: argparse.Namespace) -> int:
     from klat.lab import explaining
 
     wanted = _wanted(arguments)
+    every = len(arguments.kernel or arguments.sides) == 1 and not wanted.metric
+    if every:
+        for name in ("worst", "quantile", "path", "vmlinux", "html"):
+            if getattr(arguments, name):
+                raise KlatError(f"--{name} needs --metric, or BASE and NEW")
+        if arguments.format != "text":
+            raise KlatError(f"--format {arguments.format} needs --metric, or BASE and NEW")
     paths = _kernels(arguments, wanted) if arguments.kernel else _recorded(arguments)
-    if len(paths) > 1 or wanted.metric:
+    if not every:
         return _explain_one(paths, wanted, arguments)
-    for name in ("worst", "quantile", "path", "vmlinux", "html"):
-        if getattr(arguments, name):
-            raise KlatError(f"--{name} needs --metric, or BASE and NEW")
-    if arguments.format != "text":
-        raise KlatError(f"--format {arguments.format} needs --metric, or BASE and NEW")
-    return _print_each(explaining.explain_every(paths[0], wanted, _say))
+    found, failures = explaining.explain_every(paths[0], wanted, _say)
+    for name, error in failures.items():
+        _say(f"{name} cannot be explained: {error}")
+    return _print_each(found) or (1 if failures else 0)
 
 
 def _recorded(arguments: argparse.Namespace) -> list[Path]:

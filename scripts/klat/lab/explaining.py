@@ -56,6 +56,15 @@ class Subject:
     stamps: list[Stamp]  # that begin or end a window
     whole: bool  # the paths of all samples are wanted
 
+    @property
+    def name(self) -> str:
+        return " ".join(
+            [
+                f"{self.wanted.benchmark}.{self.wanted.metric}",
+                *(f"{name}={value}" for name, value in self.chosen.params),
+            ]
+        )
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -99,16 +108,20 @@ def _with_lines(side: Side, path: Path, subject: Subject, shown: Sequence[str]) 
     return replace(side, lines=lines)
 
 
-def explain_every(path: Path, wanted: Wanted, say: Say) -> list[Explanation]:
+def explain_every(
+    path: Path, wanted: Wanted, say: Say
+) -> tuple[list[Explanation], dict[str, KlatError]]:
     """The typical sample of each metric and parameter set that can be explained, of one benchmark or,
-    if `wanted` names none, of all."""
+    if `wanted` names none, of all. And by metric, why it could not be explained."""
     with _replays(say) as replays:
         held = replays.explainable(path, wanted)
         subjects = [replays.subject(path, each) for each in held]
+        sides, failures = replays.sides_at_once(subjects)
         return [
-            _explanation(subject, [side])
-            for subject, side in zip(subjects, replays.sides_at_once(subjects))
-        ]
+            _explanation(subject, [sides[number]])
+            for number, subject in enumerate(subjects)
+            if number in sides
+        ], {subjects[number].name: error for number, error in failures.items()}
 
 
 def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
@@ -206,30 +219,41 @@ class _Replays:
                 break
         return [side for side in found if side is not None]
 
-    def sides_at_once(self, subjects: Sequence[Subject]) -> list[Side]:
-        """Subjects of one session by one boot, as far as their stamps are told apart in it."""
-        groups = _groups([subject for subject in subjects if subject.whole])
-        found: dict[int, Side] = {}
-        for group, reading in zip(groups, self._read(groups, [None] * len(groups))):
-            for subject in group:
+    def sides_at_once(
+        self, subjects: Sequence[Subject]
+    ) -> tuple[dict[int, Side], dict[int, KlatError]]:
+        """By number of the subject: its side, or why there is none. Subjects of one session share a
+        boot, as far as their stamps are told apart in it."""
+        sides: dict[int, Side] = {}
+        groups = _groups([number for number, each in enumerate(subjects) if each.whole], subjects)
+        readings = self._read([[subjects[n] for n in group] for group in groups])
+        for group, reading in zip(groups, readings):
+            for number in group:
                 try:
-                    side, _ = _explained(subject, reading)
+                    side, _ = _explained(subjects[number], reading)
                 except KlatError:
                     continue
                 if side:
-                    found[id(subject)] = side
-        sides = []
-        for subject in subjects:
-            if id(subject) not in found:
-                self.say(f"{subject.wanted.benchmark}.{subject.wanted.metric} needs a boot alone")
-            sides += [found.get(id(subject)) or self.sides([subject])[0]]
-        return sides
+                    sides[number] = side
+        failures: dict[int, KlatError] = {}
+        for number, subject in enumerate(subjects):
+            if number in sides:
+                continue
+            if subject.whole:
+                self.say(f"{subject.name}: its stamps are not clear among all; once more, alone")
+            try:
+                (sides[number],) = self.sides([subject])
+            except KlatError as error:
+                failures[number] = error
+        return sides, failures
 
-    def _read(self, groups: Sequence[list[Subject]], ranges: Sequence[Range]) -> list[Reading]:
+    def _read(
+        self, groups: Sequence[Sequence[Subject]], ranges: Sequence[Range] = ()
+    ) -> list[Reading]:
         """One boot for each group."""
         for group in groups:
             self.say(f"repeating the boot of {group[0].chosen.session.path}")
-        arguments = [_arguments(group, kept) for group, kept in zip(groups, ranges)]
+        arguments = [_arguments(group, kept) for group, kept in zip_longest(groups, ranges)]
         boots = [group[0].guest.boot for group in groups]
         replayed = replay.replay(
             boots,
@@ -250,17 +274,18 @@ def _symbols(guest: GuestFiles, boot: Replayed) -> symbols.Symbols:
     return symbols.Symbols([*symbols.of_kernel(boot.kallsyms), *guest.names])
 
 
-def _groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
+def _groups(numbers: Sequence[int], subjects: Sequence[Subject]) -> list[list[int]]:
     """Of one boot each, with as many stamps as the plugin takes."""
-    found: list[list[Subject]] = []
-    for subject in subjects:
+    found: list[list[int]] = []
+    for number in numbers:
         for group in found:
-            more = [*group, subject]
-            if group[0].guest is subject.guest and len(_sites(more)) <= _MOST_STAMPS:
-                group.append(subject)
+            more = [subjects[n] for n in (*group, number)]
+            same = more[0].guest is more[-1].guest
+            if same and len(_sites(more)) <= _MOST_STAMPS:
+                group.append(number)
                 break
         else:
-            found.append([subject])
+            found.append([number])
     return found
 
 
