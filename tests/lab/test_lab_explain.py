@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,19 @@ def test_two_replays_give_the_same_explanation_of_the_record(recorded: Path) -> 
         total = sum(function["own"] for function in side["functions"]) + side["idle"]
         assert total == side["sample"]
         assert total // side["windows"] == median(session_of(recorded, label), "cv", "handoff")
+
+
+def test_a_boot_of_another_seed_than_the_record_explains_nothing(
+    recorded: Path, tmp_path: Path
+) -> None:
+    session = tmp_path / "label" / "session"
+    shutil.copytree(session_of(recorded, LABELS[0]), session)
+    facts = json.loads((session / "run.json").read_text())
+    facts["lab"]["experiment"]["seed"] += 1
+    (session / "run.json").write_text(json.dumps(facts))
+    done = klat("lab", "explain", session, "--metric", "pipes.round_trip", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert f"{session}: the repeated boot gave other samples of " in done.stderr.splitlines()[-1]
 
 
 # The loop's two instructions for each turn, before a write; all registers that it changes are the
