@@ -213,6 +213,6 @@ def test_a_guest_that_fills_a_serial_line_is_ended(lab: Lab, tmp_path: Path) -> 
     (tmp_path / "deliveries/boot-2").unlink()
     done = lab(*words, **environment)
     assert done.returncode == 1
-    assert "the guest wrote more than 16 MB to a serial line (results); kept in" in done.stderr
+    assert "the guest wrote more than 48 MB to a serial line (results); kept in" in done.stderr
     assert "planted: 1 of 2 boots recorded" in done.stderr
     assert not lab.working()
