@@ -91,3 +91,14 @@ def test_a_kernel_is_booted_once_and_explained_again_without_a_boot(tmp_path: Pa
     assert len(list((tmp_path / "results/explain/lab-rt").iterdir())) == 1
     for metric in ("pipes.round_trip", "cv.handoff", "cv.round_trip"):
         assert f"{metric}, typical sample" in first.stdout
+    session = "results/explain/lab-rt"
+    alone = klat(
+        "lab", "explain", session, "--metric", "cv.round_trip", "--least", "0", cwd=tmp_path
+    )
+    assert alone.returncode == 0, alone.stderr
+    every = first.stdout.split("\n\n")
+    (at,) = [n for n, part in enumerate(every) if part.startswith("cv.round_trip")]
+    *ten, _, total = every[at + 2].splitlines()[1:]
+    rows = [line.split() for line in alone.stdout.splitlines()]
+    assert len(ten) == 10
+    assert all(line.split() in rows for line in (*ten, total))
