@@ -152,7 +152,7 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
         again = place / _SAMPLES / path.name
         if not again.is_file() or again.read_bytes() != path.read_bytes():
             return OtherSamples(
-                f"{boot.session}: each of {_BOOTS} repeated boots gave other samples of {path.stem},"
+                f"{boot.session}: the repeated boot gave other samples of {path.stem} {_BOOTS} times,"
                 " so those in the record cannot be explained; record it anew",
                 status=1,
             )
