@@ -75,8 +75,8 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop", true,
-		    "run_round", "run_round" },
+	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
+		    true },
 	[REGISTRATION] = { "registration", "registration of every pair, and a pass without events",
 			   true, "run_round", "run_round" },
 	[LOOP] = { "loop", "first bytes written to last byte read", true, "run_round",
