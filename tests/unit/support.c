@@ -29,9 +29,9 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	{ "first", "the first metric", true },
-	{ "second", "one with several series", false },
-	{ "third", "one that is not used by default", false },
+	{ .name = "first", .summary = "the first metric", .path_length = true },
+	{ .name = "second", .summary = "one with several series" },
+	{ .name = "third", .summary = "one that is not used by default" },
 };
 
 const struct klat_benchmark test_benchmark = {
