@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import json_of, until, works
+from harness import json_of, measured, until
 
 pytestmark = pytest.mark.alone
 
@@ -24,7 +24,7 @@ SLEEPING = {
 
 def counts(program: str, *arguments: str) -> dict[str, int]:
     numbers = ("--iterations", str(ITERATIONS), "--warmup", str(WARMUP))
-    found: dict[str, int] = json_of(works(program, *numbers, *arguments, "--json"))["evidence"][
+    found: dict[str, int] = json_of(measured(program, *numbers, *arguments, "--json"))["evidence"][
         "counts"
     ]
     return found
