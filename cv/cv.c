@@ -5,8 +5,7 @@
  *     L: start1, signal H, wait for H, end2
  *     H: wait for L, end1, start2, signal L
  *
- * One hand-off is ((end1-start1)+(end2-start2))/2: a constant offset between the two CPUs' counters
- * cancels.
+ * A hand-off is ((end1-start1)+(end2-start2))/2: a constant offset between two counters cancels.
  * Not timed: what H does between end1 and start2.
  *
  * Traps:
