@@ -68,7 +68,7 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true, "low high",
-		      "low high", 2 },
+		      "low high", .mean_of = 2 },
 	[ROUND_TRIP] = { "round_trip", "L signals H until L has H's reply; both stamps on L's CPU",
 			 true, "low", "low", .taken_by = "low" },
 	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", true, "locker",
