@@ -67,12 +67,12 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", true, "low high",
-		      "low high", .mean_of = 2 },
+	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", .path_length = true,
+		      KLAT_WINDOWS("low high", "low high"), .mean_of = 2 },
 	[ROUND_TRIP] = { "round_trip", "L signals H until L has H's reply; both stamps on L's CPU",
-			 true, "low", "low", .taken_by = "low" },
-	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", true, "locker",
-			  "locker", .taken_by = "locker" },
+			 .path_length = true, KLAT_WINDOWS("low", "low"), .taken_by = "low" },
+	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", .path_length = true,
+			  KLAT_WINDOWS("locker", "locker"), .taken_by = "locker" },
 };
 
 static const struct klat_published published[] = {

@@ -76,12 +76,13 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
-		    true },
+		    .path_length = true },
 	[REGISTRATION] = { "registration", "registration of every pair, and a pass without events",
-			   true, "run_round", "run_round" },
-	[LOOP] = { "loop", "first bytes written to last byte read", true, "run_round",
-		   "run_round" },
-	[TEARDOWN] = { "teardown", "removal of every pair", true, "run_round", "run_round" },
+			   .path_length = true, KLAT_WINDOWS("run_round", "run_round") },
+	[LOOP] = { "loop", "first bytes written to last byte read", .path_length = true,
+		   KLAT_WINDOWS("run_round", "run_round") },
+	[TEARDOWN] = { "teardown", "removal of every pair", .path_length = true,
+		       KLAT_WINDOWS("run_round", "run_round") },
 };
 
 #define PUBLISHED_CASE(active, timers, priorities, batch)                                          \

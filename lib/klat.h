@@ -113,6 +113,8 @@ struct klat_metric {
 	const char *taken_by;
 };
 
+#define KLAT_WINDOWS(begins, ends) .begins_in = (begins), .ends_in = (ends)
+
 /*
  * The samples of one series of the metric with this index. Element i is iteration i, also in the
  * warm-up and in the tail, so the loop needs no branch. `series` is 0, except for metrics with

@@ -94,7 +94,8 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[HOP] = { "hop", "from before a message is made to after it is handled, one direction",
-		  true, "loner bounce spoke_thread", "loner handle_answer spoke_thread",
+		  .path_length = true,
+		  KLAT_WINDOWS("loner bounce spoke_thread", "loner handle_answer spoke_thread"),
 		  .mean_of = 2 },
 };
 

@@ -53,10 +53,12 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU", true,
-		     "announce spin_until_read", "read_packets", .taken_by = "high" },
+	[WAKEUP] = { "wakeup", "low-priority thread's last stamp to packet read, on one CPU",
+		     .path_length = true, KLAT_WINDOWS("announce spin_until_read", "read_packets"),
+		     .taken_by = "high" },
 	[SEND_TO_READ] = { "send_to_read", "before send() to packet read, client's CPU to reader's",
-			   true, "send_until_read", "read_packets", .taken_by = "high" },
+			   .path_length = true, KLAT_WINDOWS("send_until_read", "read_packets"),
+			   .taken_by = "high" },
 };
 
 static const struct klat_published published[] = {

@@ -71,10 +71,11 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU", true,
-			 "writer", "writer", .taken_by = "writer" },
-	[ONE_WAY] = { "one_way", "write until the reader has the bytes, between two CPUs", true,
-		      .taken_by = "reader" },
+	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU",
+			 .path_length = true, KLAT_WINDOWS("writer", "writer"),
+			 .taken_by = "writer" },
+	[ONE_WAY] = { "one_way", "write until the reader has the bytes, between two CPUs",
+		      .path_length = true, .taken_by = "reader" },
 };
 
 static const struct klat_published published[] = {

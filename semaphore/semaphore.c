@@ -59,11 +59,11 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[WAKE] = { "wake", "before the post to after the consumer's wait", true, "produce",
-		   "take" },
+	[WAKE] = { "wake", "before the post to after the consumer's wait", .path_length = true,
+		   KLAT_WINDOWS("produce", "take") },
 	[ITEM] = { "item", "one item with semaphores, work included, on the producer's CPU",
-		   false },
-	[BARE] = { "bare", "the same work without semaphores", false },
+		   .path_length = false },
+	[BARE] = { "bare", "the same work without semaphores", .path_length = false },
 };
 
 static const struct klat_published published[] = {

@@ -51,8 +51,8 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[SWITCH] = { "switch", "from one side's call until the other side runs, on one CPU", true,
-		     "take_turns", "leave" },
+	[SWITCH] = { "switch", "from one side's call until the other side runs, on one CPU",
+		     .path_length = true, KLAT_WINDOWS("take_turns", "leave") },
 };
 
 static int configure(struct klat_run *run)

@@ -88,11 +88,12 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[CALL] = { "call", "one call, on one CPU", true, "call_singly", "call_singly",
-		   .taken_by = "caller" },
-	[CALLS_N] = { "calls_n", "--batch N calls, on one CPU", true, "call_in_batches",
-		      "call_in_batches" },
-	[CALLS_2N] = { "calls_2n", "2N calls", true, "call_in_batches", "call_in_batches" },
+	[CALL] = { "call", "one call, on one CPU", .path_length = true,
+		   KLAT_WINDOWS("call_singly", "call_singly"), .taken_by = "caller" },
+	[CALLS_N] = { "calls_n", "--batch N calls, on one CPU", .path_length = true,
+		      KLAT_WINDOWS("call_in_batches", "call_in_batches") },
+	[CALLS_2N] = { "calls_2n", "2N calls", .path_length = true,
+		       KLAT_WINDOWS("call_in_batches", "call_in_batches") },
 };
 
 static const char in_linux[] =

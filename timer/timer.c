@@ -40,13 +40,15 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", true,
-		       "begin_stretch advance spin", "on_alarm", .taken_by = "waiter" },
-	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait", true,
-		       "begin_stretch advance", "on_alarm take_sample", .from_deadline = true,
+	[DELIVERY] = { "delivery", "last spin stamp to the signal handler", .path_length = true,
+		       KLAT_WINDOWS("begin_stretch advance spin", "on_alarm"),
 		       .taken_by = "waiter" },
-	[RETURN] = { "return", "last spin stamp before the handler to the first one after it", true,
-		     "begin_stretch advance spin", "spin" },
+	[LATENESS] = { "lateness", "deadline to the handler, or to the end of the wait",
+		       .path_length = true,
+		       KLAT_WINDOWS("begin_stretch advance", "on_alarm take_sample"),
+		       .from_deadline = true, .taken_by = "waiter" },
+	[RETURN] = { "return", "last spin stamp before the handler to the first one after it",
+		     .path_length = true, KLAT_WINDOWS("begin_stretch advance spin", "spin") },
 };
 
 static const struct klat_published published[] = {

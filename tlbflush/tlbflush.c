@@ -52,12 +52,14 @@ static const struct klat_option options[] = {
 };
 
 static const struct klat_metric metrics[] = {
-	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it", true, "initiator",
-			"initiator", .taken_by = "initiator" },
+	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it",
+			.path_length = true, KLAT_WINDOWS("initiator", "initiator"),
+			.taken_by = "initiator" },
 	[INTERRUPTION] = { "interruption",
-			   "longest gap between two counter readings of a responder", false },
+			   "longest gap between two counter readings of a responder",
+			   .path_length = false },
 	[TOGETHER] = { "together", "with --initiators: begin of the first call to end of the last",
-		       false },
+		       .path_length = false },
 };
 
 static const struct klat_published published[] = {

@@ -107,13 +107,15 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip",
-			 "send of the message to receipt of the answer, initiator's CPU", true,
-			 "ping", "ping" },
-	[HALF] = { "half", "half of the round trip: one way, if both take the same time", true },
+			 "send of the message to receipt of the answer, initiator's CPU",
+			 .path_length = true, KLAT_WINDOWS("ping", "ping") },
+	[HALF] = { "half", "half of the round trip: one way, if both take the same time",
+		   .path_length = true },
 	[RESPONSE] = { "response", "with --rate: from the due time of the message to the answer",
-		       false },
+		       .path_length = false },
 	[TURNAROUND] = { "turnaround",
-			 "with --listen: receipt of the message to send of the answer", true },
+			 "with --listen: receipt of the message to send of the answer",
+			 .path_length = true },
 };
 
 #define HMBDC "HMBDC, i7-4770K or E5-2670: "
