@@ -86,6 +86,7 @@ help:
 	@echo '                (root)'
 	@echo 'make validate   simulates how often the verdicts are right; VALIDATE=--quick is'
 	@echo '                shorter'
+	@echo 'make validate-tails  simulates how often extrapolated tails are right'
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
 	@echo 'make lint       checks format, types, layers and shell; make format formats'
@@ -119,7 +120,7 @@ $(PROGRAM_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
 	$(Q)$(compile) $(FLAGS_$(*D)) -c -o $@ $<
 
-# In a guest an address tells the program (klat lab explain), so each static one has its own 4 MiB.
+# klat lab explain identifies a guest's program by its addresses, so each static program has its own 4 MiB of addresses.
 comma := ,
 place_of = $(if $(STATIC),-Wl$(comma)-Ttext-segment=$(shell printf '%s\n' $(PROGRAMS) $(notdir $(HELPERS)) | \
 	awk '$$0 == "$(1)" { printf "%#x", 4194304 * (16 + NR) }'))
@@ -192,7 +193,7 @@ define planted
 $(BUILD)/planted/$(1)/$(1): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
 	@mkdir -p $$(@D)
 	$$(say) CC $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online,--wrap=klat_planted,--wrap=open -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online,--wrap=klat_arch_counter_invariant,--wrap=klat_planted,--wrap=klat_suspended_ns,--wrap=open -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
 endef
 $(foreach p,$(PLANTED),$(eval $(call planted,$(p))))
 
@@ -220,6 +221,7 @@ test-build: test-deps
 	$(Q)$(MAKE) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
 test-slow-build: test-slow-deps test-build
 	$(Q)$(MAKE) $(BUILD)/interrupter
+	$(Q)$(MAKE) OUT=build/static STATIC=1 build/static/planted/timer/timer
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
 	$(Q)$(MAKE) OUT=build/tsan SANITIZE=thread all
 # What the tests of the lab run in a guest.
@@ -248,6 +250,11 @@ VALIDATE ?=
 validate:
 	$(Q)CC='$(CC)' scripts/deps run validate
 	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation $(VALIDATE)
+
+.PHONY: validate-tails
+validate-tails:
+	$(Q)CC='$(CC)' scripts/deps run validate
+	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.tails $(VALIDATE)
 
 .PHONY: validate-real
 validate-real:
@@ -288,7 +295,7 @@ lint-build:
 # Which layer of lib may call which, and how long a file may be: tests/lint/library_rules.py.
 lint-layers: $(LIBRARY_OBJECTS)
 	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ \
-		$(wildcard lib/*/*.[ch] lib/arch/*/*.[ch] load/*.c lab/plugin/*.[ch] $(PROGRAMS:%=%/*.[ch]))
+		$(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] load/*.c lab/plugin/*.[ch] $(PROGRAMS:%=%/*.[ch]))
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy

@@ -68,7 +68,8 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[HANDOFF] = { "handoff", "one hand-off: mean of L to H and H to L", .path_length = true,
-		      KLAT_WINDOWS("low high", "low high"), .mean_of = 2 },
+		      KLAT_WINDOWS("low high", "low high"), .mean_of = 2,
+		      .untraceable = "a sample is the mean of two directions; explain round_trip" },
 	[ROUND_TRIP] = { "round_trip", "L signals H until L has H's reply; both stamps on L's CPU",
 			 .path_length = true, KLAT_WINDOWS("low", "low"), .taken_by = "low" },
 	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", .path_length = true,
@@ -105,7 +106,7 @@ static int low(struct klat_worker *worker)
 		 *round_trip = klat_series(run, ROUND_TRIP, 0);
 
 	sync_pair_enter(&state->pair, LOW);
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		uint32_t turn = i + run->warmup;
 		uint64_t start1, end1, start2, end2;
 
@@ -137,7 +138,7 @@ static int high(struct klat_worker *worker)
 	struct state *state = worker->state;
 
 	sync_pair_enter(&state->pair, HIGH);
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
@@ -159,7 +160,7 @@ static int locker(struct klat_worker *worker)
 	pthread_mutex_t *lock = ((struct state *)worker->state)->pair.mutexes;
 	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
 
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		uint64_t begin;
 
 		klat_iteration(worker, i);
@@ -241,6 +242,9 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
+	.counts_at = offsetof(struct state, mismatches),
+	.counts_size = 2 * sizeof(int64_t),
 	.policy = SCHED_RR,
 	.high_priority = 98,
 	.faults = { "stale", "late" },

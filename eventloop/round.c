@@ -84,7 +84,7 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
 	struct loop *loop = &state->loop;
-	uint64_t began, started;
+	uint64_t began, started, registered, ended;
 	int err;
 
 	draw_round(loop, i);
@@ -97,7 +97,8 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	err = loop->backend->watch(loop);
 	if (!err)
 		err = loop->backend->pass(loop);
-	samples[REGISTRATION] = klat_stamp_end(worker) - began;
+	registered = klat_stamp_end(worker);
+	samples[REGISTRATION] = registered - began;
 	state->phase = PHASES;
 	if (err)
 		return err;
@@ -106,15 +107,18 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	started = klat_stamp_begin();
 	klat_inject(run, i);
 	err = run_chain(loop, o->writes);
-	samples[TOTAL] = klat_stamp_end(worker);
+	ended = klat_stamp_end(worker);
 	state->phase = TEARING_DOWN;
-	samples[LOOP] = samples[TOTAL] - started;
-	samples[TOTAL] -= began;
+	samples[LOOP] = ended - started;
+	samples[TOTAL] = ended - began;
 	if (err)
 		return err;
 	started = klat_stamp_begin();
 	err = loop->backend->unwatch(loop);
 	samples[TEARDOWN] = klat_stamp_end(worker) - started;
+	klat_sample_ended(worker, klat_series(run, REGISTRATION, 0), registered);
+	klat_sample_ended(worker, klat_series(run, LOOP, 0), ended);
+	klat_sample_ended(worker, klat_series(run, TOTAL, 0), ended);
 	state->phase = PHASES;
 	loop->tally.wrong_pairs = pairs_off_plan(loop);
 	return err;

@@ -51,7 +51,7 @@ void klat_count(struct klat_run *run, const char *name, int64_t value);
 void klat_add_counts(void *sum, const void *counts, size_t size);
 
 /* Increase of a row of /proc/interrupts over all klat_made() iterations, on a CPU and on every CPU
- * that the run did not use. -1 if there is no such row. */
+ * that the run did not use. -1 if there is no such row, or the CPU was offline. */
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 /* The same for all interrupts that wake sleepers on this CPU. */

@@ -30,6 +30,7 @@
 
 #include "arch.h"
 #include "evidence.h"
+#include "option.h"
 
 #define KLAT_CACHE_LINE 64
 #define KLAT_MAX_METRICS 8
@@ -39,52 +40,6 @@
 
 struct klat_run;
 struct klat_worker;
-
-/* Options */
-
-enum klat_option_type {
-	KLAT_OPTION_INTEGER, /* checked against minimum and maximum */
-	KLAT_OPTION_CHOICE,  /* an index into choices */
-	KLAT_OPTION_TEXT,    /* NULL when not given */
-	KLAT_OPTION_FLAG,
-};
-
-/*
- * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion:
- *
- *     { .name = "gap", .argument = "US", .help = "sleep before each message",
- *       KLAT_INTEGER(gap_us, 0, 1000000) },
- *
- * One of the macros below says what the option takes, and names the field of the program's
- * options struct that holds the value. The struct starts as a copy of the file's `defaults`.
- */
-struct klat_option {
-	const char *name;
-	const char *argument; /* as --help shows it; by default N, or the choices */
-	const char *help;
-	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
-
-	enum klat_option_type type;
-	union { /* the field in `defaults` */
-		const void *field;
-		const int64_t *integer;
-		const int *choice;
-		const char *const *text;
-		const bool *flag;
-	};
-	int64_t minimum, maximum;
-	const char *const *choices; /* NULL-terminated */
-};
-
-#define KLAT_INTEGER(name, least, most)                                                            \
-	.type = KLAT_OPTION_INTEGER, .integer = &defaults.name, .minimum = (least),                \
-	.maximum = (most)
-/* The words are the choices in the order of their values, or KLAT_CHOICE_OF's array of them. */
-#define KLAT_CHOICE(name, ...) KLAT_CHOICE_OF(name, ((const char *const[]){ __VA_ARGS__, NULL }))
-#define KLAT_CHOICE_OF(name, words)                                                                \
-	.type = KLAT_OPTION_CHOICE, .choice = &defaults.name, .choices = (words)
-#define KLAT_TEXT(name) .type = KLAT_OPTION_TEXT, .text = &defaults.name
-#define KLAT_FLAG(name) .type = KLAT_OPTION_FLAG, .flag = &defaults.name
 
 /* Samples */
 
@@ -99,18 +54,20 @@ struct klat_metric {
 	bool path_length;
 	/*
 	 * For `klat lab explain`: the functions whose stamps begin and end a sample, separated by
-	 * spaces. A sample can be the mean of two such windows: mean_of is then 2. With
-	 * from_deadline, a sample begins at a deadline after the first stamp. A metric without
-	 * these functions cannot be explained.
+	 * spaces. If a sample is the mean of two such windows, mean_of is 2. With from_deadline, a
+	 * sample begins at a deadline after the first stamp. Without ends_in, klat cannot explain
+	 * the metric.
 	 */
 	const char *begins_in, *ends_in;
 	int mean_of;
 	bool from_deadline;
 	/*
-	 * For `klat explain`: the role of the worker that takes the sample, if the sample ends at
-	 * that worker's last end stamp before its next iteration.
+	 * The role of the worker that takes the end stamp of each sample, or several roles,
+	 * separated by spaces. Series i is of the worker with index i. For `klat explain`, a sample
+	 * must be one interval. It ends at this worker's last end stamp before its next iteration,
+	 * or where klat_sample_ended() says. If klat cannot trace it, untraceable says why.
 	 */
-	const char *taken_by;
+	const char *taken_by, *untraceable;
 };
 
 #define KLAT_WINDOWS(begins, ends) .begins_in = (begins), .ends_in = (ends)
@@ -125,6 +82,9 @@ uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series);
 /* For configure(): this run records `metric`, with `series` samples per iteration. */
 void klat_use_metric(struct klat_run *run, int metric, int64_t series);
 
+/* Call this in configure() if klat cannot trace `metric` with these options. */
+void klat_cannot_trace(struct klat_run *run, int metric);
+
 /* What a benchmark may read of a run. The library keeps the rest behind run->library. */
 struct klat_run {
 	const struct klat_benchmark *benchmark;
@@ -133,6 +93,7 @@ struct klat_run {
 	int64_t iterations, warmup; /* configure() may change them if they are not given; warmup is
 				       at least 1 */
 	bool iterations_given, warmup_given;
+	bool soak;         /* the run lasts for a given time, in laps: see klat_goes_on() */
 	int64_t lead, end; /* see klat_end() */
 	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
@@ -180,6 +141,14 @@ static inline int64_t klat_end(const struct klat_run *run)
 {
 	return run->end;
 }
+
+/* After the last iteration. In a soak: begin the next lap. Else return false. */
+bool klat_begin_lap(struct klat_worker *worker);
+
+/* Whether a body has another iteration, `*i`. A soak fills the sample buffers in laps: after the
+ * last element comes the first one again, and this sets `*i` to 0. Defined below, with the workers.
+ */
+static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i);
 
 /* Whether the iteration is a sample. */
 static inline bool klat_is_sample(const struct klat_run *run, int64_t i)
@@ -229,11 +198,12 @@ struct klat_worker {
 	enum klat_rule sleeps : 8;
 	int (*body)(struct klat_worker *worker);
 
-	uint32_t cpu_identity;   /* of its CPU, as end stamps give it */
-	uint32_t strayed;        /* non-zero once an end stamp was taken on another CPU */
-	uint64_t ended;          /* the last end stamp */
-	const uint64_t *watched; /* the series whose slow samples are traced, or NULL */
+	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */
+	uint32_t strayed;        /* non-zero if the worker took an end stamp on another CPU */
+	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
+	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
 	int64_t iteration, observed_from;
+	int64_t laps;       /* of a soak, see klat_goes_on() */
 	int64_t spin_began; /* ns, see klat_rest() */
 
 	pthread_t thread;
@@ -243,14 +213,25 @@ struct klat_worker {
 	bool pinned;
 	uint64_t floor;
 	int64_t expected_faults;
-	int64_t unsampled;         /* observed iterations that klat_observed() does not count */
+	int64_t other_faults;      /* for a soak: unexpected minor faults, plus a constant; or -1 */
+	int64_t unsampled;         /* observed iterations that klat_observed() does not count, minus
+				      the waits that can end during the copy of a trace */
 	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
 	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
+	int64_t before_rest;         /* voluntary switches when the current sleep began */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
+
+static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
+{
+	if (*i < klat_end(worker->run))
+		return true;
+	*i = 0;
+	return klat_begin_lap(worker);
+}
 
 /*
  * For setup(): add a worker on run->cpus[place]. Workers start together after setup() has returned,
@@ -274,21 +255,29 @@ static inline struct rusage klat_thread_usage(void)
 }
 
 void klat_observed_part_begins(struct klat_worker *worker);
-/* If sample i - 1 of the watched series is above the limit, keep its trace. */
+/* If sample i - 1 of the watched series is above the limit, keep its trace. klat_iteration() calls
+ * this function. If a body takes other end stamps before its next iteration, it must call this
+ * function before these stamps. */
 void klat_slow_check(struct klat_worker *worker, int64_t i);
 
-/* The first statement of each iteration of a body, outside the stamps. True if the observed part
- * begins here, for programs with their own counts. */
-static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
+/* klat_iteration() for a worker that did not take sample i - 1. */
+static inline bool klat_iteration_of_others(struct klat_worker *worker, int64_t i)
 {
 	bool begins = i == worker->observed_from;
 
 	if (__builtin_expect(begins, 0))
 		klat_observed_part_begins(worker);
-	if (__builtin_expect(worker->watched != NULL, 0))
-		klat_slow_check(worker, i);
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 	return begins;
+}
+
+/* The first statement of each iteration of a body, outside the stamps. True if the observed part
+ * begins here, for programs with their own counts. */
+static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
+{
+	if (__builtin_expect(worker->watched != NULL, 0))
+		klat_slow_check(worker, i);
+	return klat_iteration_of_others(worker, i);
 }
 
 /*
@@ -349,6 +338,15 @@ static inline uint64_t klat_stamp_end(struct klat_worker *worker)
 	return now;
 }
 
+/* Call this after the stamps of an iteration if the sample of this series ended at `end`, and not
+ * at the last end stamp. */
+static inline void klat_sample_ended(struct klat_worker *worker, const uint64_t *series,
+				     uint64_t end)
+{
+	if (worker->watched == series)
+		worker->ended = end;
+}
+
 /*
  * Whether the counter measures time. It does not in an emulator. verify() checks this before it
  * concludes anything from the length of a sample.
@@ -394,7 +392,11 @@ struct klat_benchmark {
 	int metric_count;
 	const struct klat_published *published;
 	int published_count;
-	size_t state_size;          /* of the struct that workers share as worker->state; zeroed */
+	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
+	/* The program can soak. Its bodies loop by klat_goes_on(). verify() reads no samples, and
+	 * of the state only int64_t counts that never decrease, in these bytes. */
+	bool soaks;
+	size_t counts_at, counts_size;
 	int64_t iterations, warmup; /* 500 and 50 unless set */
 	int policy;                 /* SCHED_FIFO unless set */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
@@ -468,7 +470,7 @@ int klat_thread_start(pthread_t *thread, int cpu, void *(*body)(void *), void *a
 
 /* Whether the text is a whole number in the range, in decimal digits. */
 bool klat_parse_number(const char *text, int64_t minimum, int64_t maximum, int64_t *number);
-/* The message about an option, for printf(): its name, both ends of its range, and the text. */
+/* A format for printf(). Arguments: the option's name, its minimum, its maximum, the wrong text. */
 #define KLAT_NOT_A_NUMBER "--%s takes a whole number from %lld to %lld, not '%s'"
 
 /* The start of a file of /proc or /sys, by one read(). Its size, or -1. */

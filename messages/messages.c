@@ -7,13 +7,13 @@
  *     spoke: taken, answered
  *
  * One hop is ((taken-sent)+(got-answered))/2: a constant offset between the two CPUs' counters
- * cancels. Not timed: what the spoke does between taken and answered.
+ * cancels. Not timed: the spoke's work between taken and answered.
  *
  * Traps:
- * - The owner of a queue that is never empty never sleeps. "With a wakeup" then means only the cost
- *   of the system call. So the evidence counts the waits.
- * - A pass of a loop arms a timer, takes its lock and allocates memory for each message. These cost
- *   more than the queue. So each is an option.
+ * - If a queue is never empty, its owner never sleeps. A wakeup then costs only the system call. So
+ *   the evidence counts the waits.
+ * - In real loops, a pass arms a timer, takes a lock and allocates memory for each message. These
+ *   cost more than the queue. So each is an option.
  */
 #include "owner.h"
 
@@ -47,18 +47,18 @@ struct options {
 struct spoke {
 	struct owner owner;
 	struct message message; /* with --alloc none */
-	uint32_t round;         /* the hub's: the round that is under way or next */
+	uint32_t round;         /* in the hub's struct: the current round, or the next one */
 };
 
 struct state {
 	struct costs costs;
 	struct owner hub;
+	int64_t mismatches; /* answers that belong to another round */
 	struct message message;
-	struct counts counts; /* of all threads */
-	uint64_t ticks;       /* of the timed part, without the hub's sleeps */
-	int64_t mismatches;   /* answers of another round than the one under way */
-	bool timer_armed;     /* in the end */
-	uint64_t unread;      /* pass-write: the count of the eventfd in the end */
+	struct counts counts; /* sums over all threads */
+	uint64_t ticks;       /* length of the timed part, without the hub's sleeps */
+	bool timer_armed;     /* the timer is armed at the end of the run */
+	uint64_t unread;      /* pass-write: the eventfd's count at the end of the run */
 };
 
 /* Not in the shared state: there can be thousands, and only the measured process needs them. */
@@ -96,7 +96,8 @@ static const struct klat_metric metrics[] = {
 	[HOP] = { "hop", "from before a message is made to after it is handled, one direction",
 		  .path_length = true,
 		  KLAT_WINDOWS("loner bounce spoke_thread", "loner handle_answer spoke_thread"),
-		  .mean_of = 2 },
+		  .mean_of = 2, .taken_by = "loop hub",
+		  .untraceable = "between threads a sample is the mean of two directions" },
 };
 
 /* An event library, EVM, on a laptop, unpinned, for 60 s; wall time over messages. */
@@ -126,7 +127,13 @@ static int configure(struct klat_run *run)
 		return klat_usage(run, "--threads needs --mode star");
 	if (is_alone(o) && o->wake != EVENTFD_EPOLL)
 		return klat_usage(run, "--wake needs --mode threads or star");
+	/* Several threads do not stay within one lap of each other. */
+	if (run->soak && (is_alone(o) || o->threads > 1 || o->wake == SPIN))
+		return klat_usage(run, "--soak: messages soaks between two threads that sleep: "
+				       "--mode threads, with any --wake but spin");
 	klat_use_metric(run, HOP, o->threads);
+	if (!is_alone(o))
+		klat_cannot_trace(run, HOP);
 	run->most_workers = o->threads + 1;
 	if (is_alone(o))
 		run->cpu_count = 1;
@@ -228,6 +235,16 @@ static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64
 	return 0;
 }
 
+/* False after the spoke's last round. The rounds of a soak begin again with each lap. */
+static bool next_round(const struct klat_run *run, struct spoke *spoke)
+{
+	if (spoke->round++ < klat_made(run))
+		return true;
+	if (run->soak)
+		spoke->round = run->warmup + 1;
+	return run->soak;
+}
+
 /*
  * The hub sends each spoke a message, and another one after each answer. When a sleep is due, the
  * hub holds the messages until all answers have come.
@@ -255,13 +272,15 @@ static int hub(struct klat_worker *worker)
 		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
 		if (err)
 			break;
-		if (spoke->round++ == klat_made(run))
+		if (handled == timed && klat_begin_lap(worker))
+			handled = 0;
+		if (!next_round(run, spoke))
 			left--;
 		else if (klat_stamp_begin() - awake_since > rest_every)
 			held++;
 		else
 			err = bounce(worker, spoke);
-		/* No message is under way, so all threads can sleep. */
+		/* All messages are answered, so all threads can sleep. */
 		if (held && held == left && !err) {
 			uint64_t since = klat_stamp_begin();
 
@@ -280,15 +299,14 @@ static int hub(struct klat_worker *worker)
 	return err;
 }
 
-static int spoke_thread(struct klat_worker *worker)
+/* Answer the messages of the iterations from `i` on. */
+static int answer_all(struct klat_worker *worker, struct spoke *spoke, int64_t i)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	struct spoke *spoke = &spokes[worker->index];
 	int err = 0;
 
-	spoke->owner.worker = worker;
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (; i < klat_end(run) && !err; i++) {
 		struct message *message, answer;
 
 		if (klat_iteration(worker, i))
@@ -307,6 +325,20 @@ static int spoke_thread(struct klat_worker *worker)
 		*message = answer;
 		err = owner_send(&state->hub, message);
 	}
+	return err;
+}
+
+static int spoke_thread(struct klat_worker *worker)
+{
+	struct spoke *spoke = &spokes[worker->index];
+	int64_t i = klat_first(worker->run);
+	int err;
+
+	spoke->owner.worker = worker;
+	do {
+		err = answer_all(worker, spoke, i);
+		i = klat_end(worker->run);
+	} while (!err && klat_goes_on(worker, &i));
 	spoke->owner.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	return err;
 }
@@ -368,7 +400,7 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-/* What the supervisor cannot see. */
+/* Counts that the supervisor cannot see. */
 static void teardown(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -386,29 +418,34 @@ static void verify(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const int64_t each = is_alone(o) ? 1 : 2 * o->threads, all = klat_made(run),
+	/* The counts of the hub alone, because the others are not shared. */
+	const struct counts *counts = run->soak ? &state->hub.counts : &state->counts;
+	const int64_t each = is_alone(o) || run->soak ? 1 : 2 * o->threads, all = klat_made(run),
 		      timed = run->iterations * each,
-		      handled = state->counts.handled - (run->warmup - run->lead) * each;
+		      handled = counts->handled - (run->warmup - run->lead) * each;
 	int64_t slept = 0;
 	const struct klat_requirement evidence[] = {
-		{ "messages", handled, KLAT_EXACTLY, klat_observed(run) * each,
-		  .reason = "{got} of {wanted} messages were handled" },
+		/* The hub goes on while a soak reads its counts. */
+		{ "messages", handled, run->soak ? KLAT_MOSTLY : KLAT_EXACTLY,
+		  klat_observed(run) * each, .reason = "{got} of {wanted} messages were handled" },
 		{ NULL, state->mismatches, KLAT_NEVER, handled,
 		  .reason = "{got} of {wanted} messages were handled out of order" },
-		{ "waits", state->counts.waited, is_alone(o) ? KLAT_EXACTLY : KLAT_COUNTED,
+		{ "waits", counts->waited, is_alone(o) ? KLAT_EXACTLY : KLAT_COUNTED,
 		  o->mode == PASS_EPOLL ? all : 0,
 		  .reason = "epoll was called {got} times, not {wanted}" },
 		{ NULL, state->unread, KLAT_EXACTLY, all,
 		  .reason = "the eventfd was written {got} times for {wanted} messages",
 		  .unless = o->mode != PASS_WRITE },
-		{ "timers_armed", state->counts.armed, KLAT_AT_LEAST, handled,
+		{ "timers_armed", counts->armed, run->soak ? KLAT_MOSTLY : KLAT_AT_LEAST, handled,
 		  .reason = "the timer was armed {got} times for {wanted} messages",
 		  .unless = !o->timer },
 		{ NULL, state->timer_armed, KLAT_EXACTLY, 1,
-		  .reason = "no timer was armed at the end", .unless = !o->timer },
+		  .reason = "no timer was armed at the end", .unless = !o->timer || run->soak },
 	};
 
 	klat_require(run, evidence);
+	if (run->soak)
+		return;
 	klat_count(run, "message_ticks", state->ticks / timed);
 	klat_count(run, "messages_per_second",
 		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
@@ -444,6 +481,9 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
+	.counts_at = offsetof(struct state, hub.counts),
+	.counts_size = offsetof(struct state, message) - offsetof(struct state, hub.counts),
 	.needs_frequency = true,
 	.faults = { "poll" },
 	.configure = configure,

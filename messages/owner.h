@@ -82,7 +82,7 @@ struct costs {
 	uint32_t resting;       /* the hub increments it so that spinning owners sleep */
 };
 
-/* Of one owner, or of all. */
+/* The counts of one owner, or the sums over all. */
 struct counts {
 	int64_t handled, armed, waited;
 	int64_t cpu_ns; /* observed */

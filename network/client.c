@@ -24,9 +24,9 @@
 static struct in_addr to, source;
 static int64_t port = DATAGRAM_PORT, count = 2000, interval_us = 1000, bytes = 64;
 
-/* What has happened. */
+/* What has happened so far. */
 static int64_t sent, late, refused;
-static int refusal; /* errno of the last one refused */
+static int refusal; /* errno of the last refused datagram */
 
 static const char usage[] =
 	"Usage: client --to ADDRESS [OPTION]...\n"

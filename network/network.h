@@ -7,7 +7,8 @@
 #include "net/net.h"
 
 enum {
-	WAKEUP,
+	INTERRUPT_TO_READ,
+	TIMER_TO_READ,
 	SEND_TO_READ
 };
 
@@ -17,25 +18,40 @@ struct options {
 	const char *address, *device;
 };
 
+/* The counts of each thread have a cache line of their own, so that counting does not delay another
+ * thread. */
+struct counts {
+	int64_t preempted KLAT_ALIGNED;      /* by L: packets that preempted it */
+	int64_t strays KLAT_ALIGNED, unspun; /* by H */
+	int64_t overtaken
+		KLAT_ALIGNED; /* by the client: packets that H read before send() returned */
+	int64_t lost;         /* by the client; with --remote by H, from gaps in the
+				 numbering */
+};
+
 struct state {
 	struct klat_net_device device;
 	int tun_fd, socket_fd;
+	struct counts counts;
 
 	/* Written by L. */
-	uint64_t last KLAT_ALIGNED; /* stamp of L's last turn */
-	int64_t preempted;
+	uint64_t last KLAT_ALIGNED;      /* stamp of L's last turn */
 	uint32_t announced KLAT_ALIGNED; /* generation for which L spins; 0 while L rests */
 
 	/* Written by H. */
 	uint32_t done KLAT_ALIGNED; /* generation whose packet is read */
 	bool spun;                  /* L was spinning when the packet came */
 	uint32_t stream, next;      /* the sender's numbering, and the next number in it */
-	int64_t strays, unspun;
-
-	int64_t overtaken;         /* packets that H read before the client's send() returned */
-	int64_t lost KLAT_ALIGNED; /* counted by the client; with --remote by H, from gaps in the
-				      numbering */
 };
+
+/* The metric that begins at L's last stamp. On one CPU it includes the client's timer and send().
+ */
+static inline int metric_of_spinner(const struct klat_run *run)
+{
+	const struct options *o = run->options;
+
+	return run->one_cpu && !o->remote ? TIMER_TO_READ : INTERRUPT_TO_READ;
+}
 
 /* The bodies of H, of L and of the client of the private network. */
 int read_packets(struct klat_worker *worker);

@@ -3,14 +3,14 @@
  * A thread of high priority (H) blocks in read() on a tun device. A thread of low priority (L)
  * spins on the same CPU and reads the counter in each turn. A client sends the packets.
  *
- * Timed: from L's last stamp to H's return from read(). This is interrupt, wakeup and preemption on
- * one counter. Also from the client's stamp before send() to the same return.
- * Not timed: H's way back to sleep; the client's wait for L.
+ * Timed: from L's last stamp to H's return from read(). This includes the interrupt, the wakeup and
+ * the preemption. Both stamps are on one CPU. Also timed: from the client's stamp before send() to
+ * the same return. Not timed: H's way back to sleep; the client's wait for L.
  *
  * Traps:
- * - A packet that comes while L rests, or while H is still busy, preempts nobody. So the client
- *   waits until L says that it spins, and L checks after each packet that it was preempted.
- * - Other packets reach the device (strays). They are counted and are never a sample.
+ * - A packet that arrives while L rests or while H is busy does not preempt L. So the client waits
+ *   until L announces that it spins. After each packet L checks that H preempted it.
+ * - Other packets reach the device: strays. The program counts them, and none is a sample.
  */
 #include "network.h"
 
@@ -24,14 +24,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* With --remote, turns of L between two readings of the clock: some 100 us. */
+/* With --remote, L reads the clock once in this many turns: about every 100 us. */
 #define TURNS 4096
 /* Consider a datagram lost if H has not read it within this time. */
 #define LOST_NS 100000000
 #define MAX_ATTEMPTS 8
 /*
- * Pause between the moment L spins and send(). It covers several turns of L. A random part keeps
- * the two from falling into step.
+ * Pause between L's announcement and send(). It covers several turns of L. Its random part
+ * prevents the client and L from running in step.
  */
 #define SETTLE_NS 2000
 #define SETTLE_RANDOM_NS 8000
@@ -39,10 +39,12 @@
 #define NAP_NS 50000
 #define NAP_RANDOM_NS 16384
 
-/* Warm-up iterations are negative; generations begin at 1. */
-static uint32_t generation_of(const struct klat_run *run, int64_t i)
+/* Warm-up iterations are negative; generations begin at 1. The laps of a soak count on. */
+static uint32_t generation_of(const struct klat_worker *worker, int64_t i)
 {
-	return i + run->warmup + 1;
+	const struct klat_run *run = worker->run;
+
+	return worker->laps * run->iterations + i + run->warmup + 1;
 }
 
 /* The low thread */
@@ -60,8 +62,8 @@ static int give_up(struct klat_worker *worker)
 			  (long long)o->wait_for,
 			  (long long)(worker->iteration + worker->run->warmup),
 			  (long long)klat_made(worker->run),
-			  (long long)__atomic_load_n(&state->unspun, __ATOMIC_RELAXED),
-			  (long long)__atomic_load_n(&state->strays, __ATOMIC_RELAXED),
+			  (long long)__atomic_load_n(&state->counts.unspun, __ATOMIC_RELAXED),
+			  (long long)__atomic_load_n(&state->counts.strays, __ATOMIC_RELAXED),
 			  forwards[0] == '0' ? "net.ipv4.ip_forward is 0 here, see --help"
 					     : "is network/client sending, and is its route set?");
 }
@@ -106,20 +108,20 @@ int spin_for_packets(struct klat_worker *worker)
 	struct state *state = worker->state;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		int64_t switches;
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		switches = klat_thread_usage().ru_nivcsw;
-		announce(state, generation_of(run, i));
-		err = spin_until_read(worker, generation_of(run, i), yields);
+		announce(state, generation_of(worker, i));
+		err = spin_until_read(worker, generation_of(worker, i), yields);
 		klat_stamp_end(worker); /* checks the CPU */
 		switches = klat_thread_usage().ru_nivcsw - switches;
 		/* On one CPU the client preempts L, too. With --remote, L may rest meanwhile. */
 		if (klat_is_sample(run, i) && state->spun &&
 		    (run->one_cpu ? switches > 0 : switches == 1))
-			state->preempted++;
+			state->counts.preempted++;
 	}
 	return err;
 }
@@ -147,7 +149,7 @@ static bool find_datagram(const struct options *o, const char *packet, size_t si
 	return ntohs(udp.dest) == o->port && ntohl(datagram->magic) == DATAGRAM_MAGIC;
 }
 
-/* A gap in the sender's numbering is a lost packet. A late packet fills its gap. */
+/* Each gap in the sender's numbers is a lost packet. A late packet fills its gap. */
 static void follow_numbering(struct state *state, const struct datagram *datagram)
 {
 	uint32_t sequence = ntohl(datagram->sequence);
@@ -159,7 +161,7 @@ static void follow_numbering(struct state *state, const struct datagram *datagra
 	}
 	if (ahead >= 0)
 		state->next = sequence + 1;
-	state->lost += ahead >= 0 ? ahead : -1;
+	state->counts.lost += ahead >= 0 ? ahead : -1;
 }
 
 /* Whether H has just read the packet of this generation. */
@@ -172,13 +174,13 @@ static bool accept_packet(struct klat_run *run, uint32_t generation, const char 
 	if (!find_datagram(o, packet, size, datagram) ||
 	    (!o->remote && (ntohl(datagram->stream) != state->stream ||
 			    ntohl(datagram->sequence) != generation))) {
-		__atomic_fetch_add(&state->strays, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&state->counts.strays, 1, __ATOMIC_RELAXED);
 		return false;
 	}
 	if (!o->remote)
 		return true;
 	follow_numbering(state, datagram);
-	__atomic_fetch_add(&state->unspun, !spun, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&state->counts.unspun, !spun, __ATOMIC_RELAXED);
 	return spun;
 }
 
@@ -186,11 +188,11 @@ int read_packets(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	uint64_t *wakeup = klat_series(run, WAKEUP, 0),
+	uint64_t *from_spinner = klat_series(run, metric_of_spinner(run), 0),
 		 *send_to_read = klat_series(run, SEND_TO_READ, 0), last = 0;
 
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
-		const uint32_t generation = generation_of(run, i);
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+		const uint32_t generation = generation_of(worker, i);
 		struct datagram datagram;
 		uint64_t end;
 		char packet[2048];
@@ -206,16 +208,16 @@ int read_packets(struct klat_worker *worker)
 				return -errno;
 			klat_inject(run, i);
 			end = klat_stamp_end(worker);
-			/* L does not run now, so its words do not change. It spun for this packet
-			 * only if it made a turn since H last returned. */
+			/* L does not run now, so its words do not change. L spun for this packet
+			 * only if it made a turn after H's last return. */
 			last = __atomic_load_n(&state->last, __ATOMIC_RELAXED);
 			spun = last != seen &&
 			       __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
 		} while (!accept_packet(run, generation, packet, size, spun, &datagram));
-		wakeup[i] = end - last;
+		from_spinner[i] = end - last;
 		if (send_to_read)
 			send_to_read[i] = end - datagram.start;
-		/* Without priorities, L may write a stamp after H took its own. */
+		/* Without priorities, L may write a stamp after H's stamp. */
 		state->spun = spun && last < end;
 		__atomic_store_n(&state->done, generation, __ATOMIC_RELEASE);
 	}
@@ -251,7 +253,7 @@ static int send_until_read(struct klat_worker *worker, struct datagram *datagram
 		*sent = klat_stamp_end(worker);
 		if (worker->run->one_cpu || is_read(state, generation, lost_ticks))
 			return 0;
-		state->lost++;
+		state->counts.lost++;
 	}
 	return klat_error(worker->run, ETIMEDOUT, "%d datagrams in a row were not read",
 			  MAX_ATTEMPTS);
@@ -282,8 +284,8 @@ int send_packets(struct klat_worker *worker)
 	uint64_t seed = state->stream, sent = 0;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
-		const uint32_t generation = generation_of(run, i);
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+		const uint32_t generation = generation_of(worker, i);
 
 		klat_iteration(worker, i);
 		if (run->one_cpu) {
@@ -298,7 +300,7 @@ int send_packets(struct klat_worker *worker)
 		if (run->one_cpu && klat_is_sample(run, i) && !err &&
 		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
 		    send_to_read[i] < sent - datagram.start)
-			state->overtaken++;
+			state->counts.overtaken++;
 	}
 	return err;
 }

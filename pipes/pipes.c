@@ -141,7 +141,7 @@ static int writer(struct klat_worker *worker)
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	int epoll_fd, err = open_epoll(run, state->back[0], &epoll_fd);
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		uint64_t begin;
 
 		klat_iteration(worker, i);
@@ -170,7 +170,7 @@ static int reader(struct klat_worker *worker)
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
 	int epoll_fd, err = open_epoll(run, state->there[0], &epoll_fd);
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		klat_iteration(worker, i);
 		err = receive_message(state->there[0], epoll_fd, state->bytes[1], o->bytes);
 		klat_inject(run, i);
@@ -226,6 +226,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
 	.configure = configure,
 	.setup = setup,
 };

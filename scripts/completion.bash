@@ -19,6 +19,8 @@ _klat()
 		words=${_klat_options[$name]-}
 	elif [[ ($name == run || $name == ab) && $previous != --* ]]; then
 		words="all $_klat_programs"
+	elif [[ ($name == soak || $name == explain) && $previous != --* ]]; then
+		words=$_klat_programs
 	fi
 	case $words in
 	# An option of a program takes a directory or another value.

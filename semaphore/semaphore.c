@@ -60,10 +60,13 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[WAKE] = { "wake", "before the post to after the consumer's wait", .path_length = true,
-		   KLAT_WINDOWS("produce", "take") },
+		   KLAT_WINDOWS("produce", "take"),
+		   .untraceable = "the producer continues to post while the consumer copies a "
+				  "trace; explain item" },
 	[ITEM] = { "item", "one item with semaphores, work included, on the producer's CPU",
-		   .path_length = false },
-	[BARE] = { "bare", "the same work without semaphores", .path_length = false },
+		   .path_length = false, .taken_by = "producer" },
+	[BARE] = { "bare", "the same work without semaphores", .path_length = false,
+		   .untraceable = "its items have no semaphores; explain item" },
 };
 
 static const struct klat_published published[] = {

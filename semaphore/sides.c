@@ -126,6 +126,9 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		*(early ? &unused : &samples[i]) = end - last;
 		last = end;
 	}
+	/* klat_iteration() would check too late: other end stamps come before the next sample. */
+	if (worker->watched && !alone)
+		klat_slow_check(worker, to);
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
 }
@@ -174,9 +177,9 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	return err;
 }
 
-/* Both sides begin a half together, but for a consumer that sleeps until the first item. One that
- * spins for it must not spin through the rest of the producer's half before: that is no CPU time of
- * an item. On one CPU the consumer runs whenever it can. */
+/* Both sides begin a half together. Otherwise a consumer that spins would count the rest of the
+ * producer's previous half as CPU time of its items. A consumer that sleeps until the first item
+ * does not wait here. On one CPU the consumer runs whenever it can. */
 static int begin_half(struct klat_worker *worker, uint32_t half, bool waits_for_items)
 {
 	struct state *state = worker->state;

@@ -52,7 +52,8 @@ static const struct klat_option options[] = {
 
 static const struct klat_metric metrics[] = {
 	[SWITCH] = { "switch", "from one side's call until the other side runs, on one CPU",
-		     .path_length = true, KLAT_WINDOWS("take_turns", "leave") },
+		     .path_length = true, KLAT_WINDOWS("take_turns", "leave"),
+		     .taken_by = "first" },
 };
 
 static int configure(struct klat_run *run)
@@ -150,14 +151,18 @@ static int take_turns(struct klat_worker *worker)
 		/* Alone, no side waits for the turn that begins. */
 		const uint32_t own = alone ? number : number + 1;
 		const int64_t next = alone ? i : i + 1;
+		const int64_t rests = worker->rests;
 		uint64_t end;
 
-		klat_iteration(worker, i);
-		if (number % 2 != second && !alone)
+		if (number % 2 != second && !alone) {
+			klat_iteration_of_others(worker, i);
 			continue;
+		}
+		__atomic_store_n(&state->resting, !second, __ATOMIC_RELEASE);
+		klat_iteration(worker, i);
 		if (!second) {
-			__atomic_store_n(&state->resting, 1, __ATOMIC_RELEASE);
-			if (klat_rest(worker))
+			klat_rest(worker);
+			if (worker->rests != rests)
 				call_back(o, state);
 			__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
 		}

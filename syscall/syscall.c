@@ -91,9 +91,9 @@ static const struct klat_metric metrics[] = {
 	[CALL] = { "call", "one call, on one CPU", .path_length = true,
 		   KLAT_WINDOWS("call_singly", "call_singly"), .taken_by = "caller" },
 	[CALLS_N] = { "calls_n", "--batch N calls, on one CPU", .path_length = true,
-		      KLAT_WINDOWS("call_in_batches", "call_in_batches") },
+		      KLAT_WINDOWS("call_in_batches", "call_in_batches"), .taken_by = "caller" },
 	[CALLS_2N] = { "calls_2n", "2N calls", .path_length = true,
-		       KLAT_WINDOWS("call_in_batches", "call_in_batches") },
+		       KLAT_WINDOWS("call_in_batches", "call_in_batches"), .taken_by = "caller" },
 };
 
 static const char in_linux[] =
@@ -192,6 +192,7 @@ static void call_in_batches(struct klat_worker *worker,
 
 	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
 		bool first = klat_draw(&seed) & 1;
+		uint64_t ends[2];
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
@@ -206,8 +207,11 @@ static void call_in_batches(struct klat_worker *worker,
 			if (__builtin_expect(spin != 0, 0))
 				klat_spin(spin);
 			state->wrong += repeat(&state->call, count);
-			series[twice][i] = klat_stamp_end(worker) - begin;
+			ends[twice] = klat_stamp_end(worker);
+			series[twice][i] = ends[twice] - begin;
 		}
+		for (int twice = 0; twice < 2; twice++)
+			klat_sample_ended(worker, series[twice], ends[twice]);
 	}
 }
 
@@ -294,7 +298,8 @@ static int caller(struct klat_worker *worker)
 	if (err)
 		return err;
 	memset(state->bytes, -1, sizeof(state->bytes));
-	before = count_by_kernel(o);
+	/* In a traced run, the copy of a trace also calls read() and write(). */
+	before = worker->watched ? -1 : count_by_kernel(o);
 	if (o->batch > 1)
 		call_in_batches(worker, cached ? repeat_cached : repeat);
 	else if (cached)

@@ -48,7 +48,8 @@ static const struct klat_metric metrics[] = {
 		       KLAT_WINDOWS("begin_stretch advance", "on_alarm take_sample"),
 		       .from_deadline = true, .taken_by = "waiter" },
 	[RETURN] = { "return", "last spin stamp before the handler to the first one after it",
-		     .path_length = true, KLAT_WINDOWS("begin_stretch advance spin", "spin") },
+		     .path_length = true, KLAT_WINDOWS("begin_stretch advance spin", "spin"),
+		     .taken_by = "waiter" },
 };
 
 static const struct klat_published published[] = {
@@ -71,6 +72,10 @@ static int configure(struct klat_run *run)
 	if (wait != fit[0] && wait != fit[1] && wait != fit[2])
 		return klat_usage(run, "--method %s does not support --wait %s", methods[o->method],
 				  waits[wait]);
+	if (run->soak && o->mode == PERIODIC && o->method != NANOSLEEP)
+		return klat_usage(
+			run, "--soak with --mode periodic needs --method nanosleep: the kernel "
+			     "merges the late periods of other timers into one");
 	o->wait = wait;
 	run->ordinary = o->method == SIGNAL_BELOW;
 	if (klat_planted(run, "uncounted"))
@@ -101,6 +106,9 @@ static void verify(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_worker *worker = klat_worker_find(run, "waiter", 0);
+	/* See advance(). */
+	const bool serves_all = run->soak && o->mode == PERIODIC;
+	const int64_t unserved = state->due - klat_observed(run);
 	const struct klat_requirement evidence[] = {
 		{ "early", state->early, KLAT_RARELY, run->iterations,
 		  .reason = "the timer fired before the wait began: --period is too short" },
@@ -110,8 +118,16 @@ static void verify(struct klat_run *run)
 		{ "premature", state->premature, KLAT_RARELY, klat_observed(run),
 		  .reason = "in {got} of {wanted} iterations the timer seems to have expired "
 			    "before its deadline" },
-		{ "missed", .got = state->missed, .unless = o->mode == ONE_SHOT },
-		{ "periods", .got = state->periods, .unless = o->mode == ONE_SHOT },
+		{ "missed", .got = state->missed, .unless = o->mode == ONE_SHOT || serves_all },
+		{ "periods", .got = serves_all ? state->due : state->periods,
+		  .unless = o->mode == ONE_SHOT },
+		{ "behind", state->behind, KLAT_RARELY, klat_observed(run),
+		  .reason = "in {got} of {wanted} periods the thread was still busy with "
+			    "earlier periods",
+		  .disturbs = true, .unless = !serves_all },
+		{ NULL, unserved < 0 ? -unserved : unserved, KLAT_RARELY, klat_observed(run),
+		  .reason = "{got} periods in {wanted} iterations were not served",
+		  .unless = !serves_all },
 		{ NULL, state->unaccounted, KLAT_RARELY, klat_observed(run),
 		  .reason = "{got} periods in {wanted} iterations are unaccounted for" },
 		{ NULL, worker->involuntary, KLAT_NEVER, .reason = "the waiter was preempted",
@@ -145,6 +161,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
+	.counts_size = sizeof(struct state),
 	.high_priority = 98,
 	.needs_frequency = true,
 	.faults = { "yield", "early", "uncounted" },

@@ -36,10 +36,14 @@ struct options {
 
 struct state {
 	int64_t early; /* samples whose timer fired before the wait began */
-	/* Deadlines of the observed part. */
+	/* Counts of deadlines in the observed part. */
 	int64_t missed, periods;
-	int64_t premature;   /* deadlines that a sample seems to precede */
-	int64_t unaccounted; /* periods between the clock and the count of deadlines */
+	int64_t behind; /* in a soak: deadlines that had passed when their wait began */
+	int64_t due; /* of a running timer: deadlines since it was set, by the clock, up to the one
+			that was served */
+	int64_t premature;   /* samples that seem to end before their deadline */
+	int64_t unaccounted; /* difference between the clock and the count of deadlines, in periods
+			      */
 };
 
 /* wait_prepare() runs before any worker exists. */

@@ -139,6 +139,18 @@ static void end_stretch(struct clockwork *work)
 	work->begun = 0;
 }
 
+/* Stop a running timer. Deadlines during the program's own rest are neither served nor missed. */
+static int stop(struct clockwork *work)
+{
+	static const struct timespec at_once;
+	int err;
+
+	end_stretch(work);
+	err = set_timer(work, false);
+	sigtimedwait(&alarm_set, NULL, &at_once);
+	return err;
+}
+
 /*
  * How many deadlines of an interval timer the kernel skipped when it delivered the last one. The
  * kernel then waits for the first deadline in the future. The clock alone could count one too many,
@@ -158,14 +170,13 @@ static int64_t passed_over(const struct clockwork *work, int64_t now)
  * `count` is the number of expirations that the kernel reports for a descriptor.
  *
  * Deadlines that passed before the last one was served are missed. The kernel counts them, except
- * for an interval timer. For nanosleep, it is the number of periods in the lateness.
+ * for an interval timer. For nanosleep, it is the number of periods in the lateness. In a soak,
+ * nanosleep serves every deadline, also those that have passed.
  */
 static int advance(struct clockwork *work, uint64_t late, uint64_t count)
 {
-	static const struct timespec at_once;
 	const int64_t period_ticks = klat_ns_to_ticks(work->worker->run, work->period);
 	int64_t missed = count - 1;
-	int err;
 
 	if (work->miscounts)
 		klat_spin(2 * period_ticks);
@@ -175,21 +186,17 @@ static int advance(struct clockwork *work, uint64_t late, uint64_t count)
 	else if (work->method == ITIMER)
 		missed = passed_over(work, work->counted);
 	else if (work->method == NANOSLEEP)
-		missed = late / period_ticks;
+		missed = work->worker->run->soak ? 0 : late / period_ticks;
 	else if (work->options->wait == SPIN)
 		missed = timer_getoverrun(work->timer);
 	work->state->missed += missed;
+	/* A thread that is late has not served the deadlines since this one. */
+	work->state->due = (work->counted - work->begun) / work->period - late / period_ticks;
 	work->next += (1 + missed) * work->period;
 	work->last_spin = 0;
 	work->fired = 0;
 	work->set = klat_stamp_begin();
-	if (!rested(work))
-		return 0;
-	/* Deadlines during the program's own rest are neither served nor missed. */
-	end_stretch(work);
-	err = set_timer(work, false);
-	sigtimedwait(&alarm_set, NULL, &at_once);
-	return err;
+	return rested(work) ? stop(work) : 0;
 }
 
 static int make_clockwork(struct clockwork *work)
@@ -335,13 +342,19 @@ static int take_sample(struct clockwork *work, int64_t i)
 	}
 	if (err)
 		return err;
-	/* Lateness and delivery of a spinning wait end in the handler. */
-	work->worker->ended = at;
 	late = lateness(work, at);
 	klat_series(run, LATENESS, 0)[i] = late;
+	klat_sample_ended(work->worker, klat_series(run, LATENESS, 0), at);
 	if (spins) {
+		klat_sample_ended(work->worker, klat_series(run, DELIVERY, 0), at);
 		klat_series(run, DELIVERY, 0)[i] = at - work->from;
 		klat_series(run, RETURN, 0)[i] = end - work->from;
+	}
+	if (early && run->soak && work->options->mode == PERIODIC) {
+		/* The thread is still busy with the periods before. It does not sleep. */
+		work->state->behind++;
+		work->worker->unsampled--;
+		early = false;
 	}
 	work->state->early += klat_is_sample(run, i) && early;
 	if (work->options->mode == PERIODIC)
@@ -366,22 +379,23 @@ int wait_for_timer(struct klat_worker *worker)
 
 	the_clockwork = &work;
 	err = make_clockwork(&work);
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+		const int64_t rests = worker->rests;
+
 		if (klat_iteration(worker, i)) {
 			/* Counts of the observed part begin at the last deadline before it. */
 			*work.state = (struct state){ 0 };
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
-		if (o->mode == ONE_SHOT || !work.begun)
+		/* During the copy of a slow sample's trace, the worker rests. */
+		if (o->mode == PERIODIC && work.begun && worker->rests != rests)
+			err = stop(&work);
+		if (!err && (o->mode == ONE_SHOT || !work.begun))
 			err = begin_stretch(&work);
 		if (!err)
 			err = take_sample(&work, i);
 	}
-	if (o->mode == PERIODIC && work.begun && !err) {
-		end_stretch(&work);
-		err = set_timer(&work, false);
-	}
-	return err;
+	return o->mode == PERIODIC && work.begun && !err ? stop(&work) : err;
 }
 
 int wait_prepare(struct klat_run *run)

@@ -19,22 +19,23 @@ enum {
 };
 
 /*
- * The count of arrivals when all contenders have reached this meeting point. At PREPARED a
- * contender may sleep while it waits for the others. At STARTING all are awake.
+ * The count of arrivals when all contenders have reached this meeting point. Rounds count from 0,
+ * warm-up included. At PREPARED a contender may sleep while it waits for the others. At STARTING
+ * all are awake.
  */
-static uint32_t all_at(const struct klat_run *run, int64_t i, int point)
+static uint32_t all_at(const struct klat_run *run, uint32_t round, int point)
 {
 	const struct options *o = run->options;
 
-	return o->initiators * (POINTS * (i + run->warmup) + point + 1);
+	return o->initiators * (POINTS * round + point + 1);
 }
 
-static int meet(struct klat_worker *worker, int64_t i, int point)
+static int meet(struct klat_worker *worker, uint32_t round, int point)
 {
 	struct state *state = worker->state;
 
 	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
-	return klat_spin_until(worker, &state->arrived, all_at(worker->run, i, point));
+	return klat_spin_until(worker, &state->arrived, all_at(worker->run, round, point));
 }
 
 static bool met_another(const struct options *o, const struct state *state, int index)
@@ -71,35 +72,38 @@ int contender(struct klat_worker *worker)
 		 *together = worker->index ? NULL : klat_series(run, TOGETHER, 0);
 	bool apart = klat_planted(run, "apart");
 	char *pages;
+	uint32_t round = 0;
 	int err = make_pages(o, &pages);
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++, round++) {
 		klat_iteration(worker, i);
 		klat_rest(worker);
 		touch_first(worker, i, pages);
-		err = meet(worker, i, PREPARED);
+		err = meet(worker, round, PREPARED);
 		if (!err)
-			err = meet(worker, i, STARTING);
+			err = meet(worker, round, STARTING);
 		/* The fault "apart": each waits until the one before has finished. */
 		if (!err && apart)
 			err = klat_spin_until(worker, &state->arrived,
-					      all_at(run, i, STARTING) + worker->index);
+					      all_at(run, round, STARTING) + worker->index);
 		if (err)
 			break;
 		own->begin = klat_stamp_begin();
 		klat_inject(run, i);
-		err = operate(o, pages);
+		/* Not `o`: as in tlbflush.c. */
+		err = operate(run->options, pages);
 		own->end = klat_stamp_end(worker);
 		samples[i] = own->end - own->begin;
 		own->operations += !err;
 		if (!err)
-			err = meet(worker, i, FINISHED);
+			err = meet(worker, round, FINISHED);
 		if (err)
 			break;
-		own->met += klat_is_sample(run, i) && met_another(o, state, worker->index);
+		own->met +=
+			klat_is_sample(run, i) && met_another(run->options, state, worker->index);
 		if (together)
-			together[i] = time_together(o, state);
-		err = restore(o, pages);
+			together[i] = time_together(run->options, state);
+		err = restore(run->options, pages);
 	}
 	return err;
 }

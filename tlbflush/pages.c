@@ -46,6 +46,7 @@ void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 {
 	const int64_t before = klat_thread_usage().ru_minflt;
 
+	worker->other_faults = before - worker->expected_faults;
 	touch_pages(worker->run->options, pages);
 	if (i >= -worker->run->lead)
 		worker->expected_faults += klat_thread_usage().ru_minflt - before;

@@ -25,6 +25,8 @@
 
 /* The initiator waits this long. Responders need about 10 ns to start watching. */
 #define SETTLE_NS 1000
+/* A responder saw an interruption if its gap is at least this many empty brackets. */
+#define LEAST_GAP 10
 
 static const struct options defaults = { .responders = -1, .pages = 1 };
 
@@ -57,9 +59,12 @@ static const struct klat_metric metrics[] = {
 			.taken_by = "initiator" },
 	[INTERRUPTION] = { "interruption",
 			   "longest gap between two counter readings of a responder",
-			   .path_length = false },
+			   .path_length = false, .taken_by = "responder",
+			   .untraceable = "klat keeps the length of a gap, not its end; "
+					  "explain initiator" },
 	[TOGETHER] = { "together", "with --initiators: begin of the first call to end of the last",
-		       .path_length = false },
+		       .path_length = false,
+		       .untraceable = "it ends on any of the CPUs; explain initiator" },
 };
 
 static const struct klat_published published[] = {
@@ -76,6 +81,9 @@ static int configure_contention(struct klat_run *run)
 	o->responders = 0;
 	run->cpu_count = o->initiators;
 	klat_use_metric(run, INITIATOR, o->initiators);
+	/* An offset between two counters can change in hours. */
+	if (run->soak)
+		return 0;
 	klat_use_metric(run, TOGETHER, 1);
 	klat_bound_offset(run, TOGETHER);
 	return 0;
@@ -102,6 +110,7 @@ static int configure_responders(struct klat_run *run)
 	klat_use_metric(run, INITIATOR, 1);
 	if (!o->sleeping)
 		klat_use_metric(run, INTERRUPTION, o->responders);
+	klat_cannot_trace(run, INTERRUPTION);
 	return 0;
 }
 
@@ -140,8 +149,8 @@ static int initiator(struct klat_worker *worker)
 	int err = make_pages(o, &pages);
 
 	state->pages = pages;
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
-		uint32_t generation = i + run->warmup + 1;
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+		const uint32_t generation = state->mapped + 1;
 		uint64_t begin;
 
 		klat_iteration(worker, i);
@@ -158,18 +167,19 @@ static int initiator(struct klat_worker *worker)
 			klat_spin(settle);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
-		err = operate(o, pages);
+		/* Not `o`: one more register in use would add a load to the timed part. */
+		err = operate(run->options, pages);
 		samples[i] = klat_stamp_end(worker) - begin;
 		/* restore() may flush, too. Sleepers must still sleep then, and watchers must not
 		 * count it as a gap. */
 		if (sleeping && !err)
-			err = restore(o, pages);
+			err = restore(run->options, pages);
 		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
 		if (sleeping)
 			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL,
 				NULL, 0);
 		else if (!err)
-			err = restore(o, pages);
+			err = restore(run->options, pages);
 	}
 	return err;
 }
@@ -222,10 +232,12 @@ static int responder(struct klat_worker *worker)
 	struct state *state = worker->state;
 	uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
 	const bool marks = !klat_timed(), sleeps = responders_sleep(run);
+	int64_t *interrupted = &state->responders[worker->index].interrupted;
+	uint32_t generation = 1;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
-		uint32_t generation = i + run->warmup + 1;
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++, generation++) {
+		bool seen = false;
 
 		klat_iteration(worker, i);
 		klat_rest(worker);
@@ -236,12 +248,15 @@ static int responder(struct klat_worker *worker)
 		if (marks && !sleeps)
 			klat_arch_mark();
 		__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
-		if (sleeps)
+		if (sleeps) {
 			sleep_until_finished(state, generation);
-		else if (!marks)
+		} else if (marks) {
+			seen = watch_mark(worker, state, generation);
+		} else {
 			interruption[i] = watch(worker, state, generation);
-		else if (watch_mark(worker, state, generation) && klat_is_sample(run, i))
-			state->responders[worker->index].interrupted++;
+			seen = interruption[i] >= LEAST_GAP * worker->floor;
+		}
+		*interrupted += seen && klat_is_sample(run, i);
 	}
 	return err;
 }
@@ -264,32 +279,17 @@ static int setup(struct klat_run *run)
 	return 0;
 }
 
-/* Iterations in which the responder saw an interruption: a gap of at least ten empty brackets. In
- * an emulator: a cleared mark. */
-static int64_t count_interrupted(const struct klat_run *run, const struct klat_worker *worker)
-{
-	const uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
-	const struct state *state = run->state;
-	int64_t gaps = 0;
-
-	if (!klat_timed())
-		return state->responders[worker->index].interrupted;
-
-	for (int64_t i = 0; interruption && i < run->iterations; i++)
-		gaps += interruption[i] >= 10 * worker->floor;
-	return gaps;
-}
-
 static void verify_delivery(struct klat_run *run, int64_t expected)
 {
 	const struct options *o = run->options;
+	const struct state *state = run->state;
 	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK;
 	int64_t least = INT64_MAX, most = 0, gaps = INT64_MAX, reached = 0;
 
 	for (int64_t r = 0; r < o->responders; r++) {
 		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
 		int64_t delivered = klat_interrupts(run, "TLB", worker->cpu),
-			seen = count_interrupted(run, worker);
+			seen = state->responders[r].interrupted;
 
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
@@ -376,6 +376,9 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
+	.counts_at = offsetof(struct state, responders),
+	.counts_size = sizeof(struct state) - offsetof(struct state, responders),
 	.faults = { "sleep", "apart" },
 	.configure = configure,
 	.setup = setup,

@@ -38,7 +38,9 @@ struct state {
 	uint32_t arrived KLAT_ALIGNED;  /* responders that have written to the pages, or contenders
 					   at meeting points; summed over all iterations */
 	struct {
-		int64_t interrupted; /* iterations that cleared this responder's mark */
+		/* Samples in which this responder saw an interruption. In an emulator, an
+		 * interruption clears its mark. */
+		int64_t interrupted;
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
 	struct contender contenders[MAX_RESPONDERS + 1];
 };

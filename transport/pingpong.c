@@ -101,7 +101,6 @@ static void check_last(struct side *side, const struct message *message, int sel
 /* Open loop: a message is due `interval` after the one before, whenever that one is answered. */
 struct schedule {
 	double interval, due; /* ticks */
-	int64_t late;
 };
 
 static void await_due(struct side *side, struct schedule *schedule)
@@ -144,20 +143,20 @@ static bool wants_rest(const struct side *side)
 	return side->options->wait == SPIN && klat_ticks() - side->spun_since > side->turn;
 }
 
-int ping(struct klat_worker *worker)
+/* Exchange the messages of the iterations from `i` on. Works on a copy of the schedule, which stays
+ * in registers. */
+static int exchange_all(struct klat_worker *worker, int64_t i, struct schedule *kept)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct side *side = &state->sides[INITIATOR];
-	struct schedule schedule = { .interval = o->rate ? run->counter_khz * 1e3 / o->rate : 0 };
+	struct schedule schedule = *kept;
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0), *half = klat_series(run, HALF, 0),
 		 *response = klat_series(run, RESPONSE, 0);
 	struct message answer = { 0 };
-	int err = begin_body(worker, side);
+	int err = 0;
 
-	side->spun_since = klat_ticks();
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (; i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1, begin, end;
 		bool resting = wants_rest(side);
 
@@ -173,17 +172,35 @@ int ping(struct klat_worker *worker)
 		half[i] = round_trip[i] / 2;
 		if (response) {
 			response[i] = end - (uint64_t)schedule.due;
-			schedule.late +=
+			side->tally.late +=
 				klat_is_sample(run, i) && begin - schedule.due > schedule.interval;
 			schedule.due += schedule.interval;
 		}
 		rest(side, &schedule, resting);
 	}
-	state->late = schedule.late;
-	__atomic_store_n(&state->finished, true, __ATOMIC_RELEASE);
-	beat_end(side);
+	*kept = schedule;
 	if (!err)
 		check_last(side, &answer, INITIATOR);
+	return err;
+}
+
+int ping(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	const struct options *o = run->options;
+	struct state *state = worker->state;
+	struct side *side = &state->sides[INITIATOR];
+	struct schedule schedule = { .interval = o->rate ? run->counter_khz * 1e3 / o->rate : 0 };
+	int64_t i = klat_first(run);
+	int err = begin_body(worker, side);
+
+	side->spun_since = klat_ticks();
+	while (!err && klat_goes_on(worker, &i)) {
+		err = exchange_all(worker, i, &schedule);
+		i = klat_end(run);
+	}
+	__atomic_store_n(&state->finished, true, __ATOMIC_RELEASE);
+	beat_end(side);
 	if (state->control >= 0 && !err)
 		shutdown(state->control, SHUT_WR);
 	return err;
@@ -213,7 +230,9 @@ int pong(struct klat_worker *worker)
 	struct message message = { 0 };
 	int err = begin_body(worker, side);
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	/* On one CPU this loop is in the sample: klat_goes_on() alone would lengthen it. */
+	for (int64_t i = klat_first(run);
+	     (__builtin_expect(i < klat_end(run), 1) || klat_goes_on(worker, &i)) && !err; i++) {
 		uint64_t number = i + run->warmup + 1;
 
 		begin_iteration(side, i);

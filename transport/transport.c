@@ -108,14 +108,18 @@ static const struct klat_option options[] = {
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip",
 			 "send of the message to receipt of the answer, initiator's CPU",
-			 .path_length = true, KLAT_WINDOWS("ping", "ping") },
+			 .path_length = true, KLAT_WINDOWS("ping", "ping"),
+			 .taken_by = "initiator" },
 	[HALF] = { "half", "half of the round trip: one way, if both take the same time",
-		   .path_length = true },
+		   .path_length = true,
+		   .untraceable = "a half has no stamps of its own; explain round_trip" },
 	[RESPONSE] = { "response", "with --rate: from the due time of the message to the answer",
-		       .path_length = false },
+		       .path_length = false,
+		       .untraceable = "the copy of a trace delays the next messages; explain "
+				      "round_trip" },
 	[TURNAROUND] = { "turnaround",
 			 "with --listen: receipt of the message to send of the answer",
-			 .path_length = true },
+			 .path_length = true, .taken_by = "responder" },
 };
 
 #define HMBDC "HMBDC, i7-4770K or E5-2670: "
@@ -198,6 +202,8 @@ static int configure_peer(struct klat_run *run)
 		return klat_usage(run, "--listen and --connect exclude each other");
 	if (o->peer != AUTO && (o->peer == REMOTE) != remote)
 		return klat_usage(run, "--peer remote needs --listen or --connect");
+	if (remote && run->soak)
+		return klat_usage(run, "--soak: transport cannot soak with --listen or --connect");
 	if (remote)
 		o->peer = REMOTE;
 	else if (o->peer == AUTO)
@@ -234,6 +240,10 @@ static int configure_waits(struct klat_run *run)
 
 	if (o->wait == AUTO)
 		o->wait = run->one_cpu && o->peer != REMOTE ? BLOCK : SPIN;
+	if (run->soak && o->wait == SPIN && !o->rate)
+		return klat_usage(run, "--soak: transport soaks with --wait block, or with --rate: "
+				       "otherwise spinning sides take samples faster than klat "
+				       "records them");
 	if (o->rate && o->listen)
 		return klat_usage(run, "--rate belongs to the initiator: give it with --connect");
 	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
@@ -368,7 +378,9 @@ const struct klat_benchmark klat_benchmark = {
 		"block. With --touch none neither side reads the block, so its size has no effect. "
 		"--touch read and write add the program's work on the data to the timed part. klat "
 		"checks the number of every message. With --touch read or write it also checks all "
-		"bytes of every message, else only those of the last message.\n\n"
+		"bytes of every message, else only those of the last message, and in a soak those "
+		"of "
+		"a few answers.\n\n"
 		"Spinning sides poll and never sleep; blocking sides sleep for every message. The "
 		"evidence shows both. With --rate, messages are due at fixed times, and response "
 		"counts from the due time, so a delay shows in all messages that it delays. The "
@@ -386,6 +398,11 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.soaks = true,
+	/* verify() reads nothing but the two tallies. */
+	.counts_at = offsetof(struct state, sides[0].tally),
+	.counts_size = offsetof(struct state, sides[1].tally) + sizeof(struct tally) -
+		       offsetof(struct state, sides[0].tally),
 	.needs_frequency = true,
 	.faults = { "corrupt", "sleep" },
 	.configure = configure,

@@ -97,6 +97,7 @@ static_assert(sizeof(struct fragment) == HEADER_BYTES, "a block's header is a fr
 struct tally {
 	int64_t sent, received, damaged;
 	int64_t bytes_sent, bytes_received;
+	int64_t late;   /* messages that left more than an interval after they were due */
 	int64_t pauses; /* of a spinner that found nothing for KLAT_SPIN_NS */
 	/* Datagrams. */
 	int64_t lost;     /* messages that were sent again */
@@ -157,7 +158,6 @@ struct state {
 	char other[64]; /* that machine, for messages */
 	char *region;   /* all blocks and rings, mapped shared */
 	size_t region_size;
-	int64_t late; /* messages that left more than an interval after they were due */
 };
 
 /*

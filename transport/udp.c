@@ -62,7 +62,7 @@ static int send_again(struct side *side)
 static int answer_again(struct side *side, const struct fragment *header)
 {
 	side->tally.outdated++;
-	if ((header->word & WORD_NUMBER) != side->awaited - 1 || header->index != side->parts - 1)
+	if ((header->word ^ side->sent_word) & WORD_NUMBER || header->index != side->parts - 1)
 		return 0;
 	return fragment_send_all(side, header->word);
 }

@@ -10,7 +10,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define ADD 0 /* enum qemu_plugin_op */
 
-/* Versions in which a signature or a function changed. */
+/* Versions of the plugin API in which a function or its signature changed. */
 enum {
 	COUNTS_BY_CPU = 2,
 	COPIES_BYTES = 3,
@@ -25,7 +25,7 @@ struct counter {
 
 struct qemu_functions qemu;
 
-/* Functions that changed, with the versions that have each form. */
+/* Functions that changed. The name of each form says which versions have it. */
 static struct {
 	union {
 		void (*until_6)(uint64_t plugin, void (*call)(uint64_t plugin, void *block));
@@ -48,7 +48,7 @@ static struct {
 static const struct {
 	const char *name;
 	void *into;
-	int first, last; /* versions */
+	int first, last; /* versions that have the function */
 } functions[] = {
 	{ "qemu_plugin_register_vcpu_tb_exec_cb", &qemu.at_block, 1, 7 },
 	{ "qemu_plugin_register_vcpu_insn_exec_cb", &qemu.at_instruction, 1, 7 },
@@ -67,17 +67,17 @@ static const struct {
 };
 
 static int version;
-static uint64_t only_counter; /* of version 1 */
+static uint64_t only_counter; /* version 1 has one counter for all CPUs */
 static void *counters;
 static struct {
 	void (*translated)(void *block);
 	void (*ended)(void);
 } calls;
 
-/* QEMU compares it with the versions that it supports. */
+/* QEMU refuses a plugin whose version it does not support. */
 EXPORT int qemu_plugin_version = 1;
 
-/* Before QEMU reads the version. */
+/* Runs before QEMU reads qemu_plugin_version. */
 __attribute__((constructor)) static void declare_version(void)
 {
 	const char *asked = getenv("KLAT_PLUGIN_API");

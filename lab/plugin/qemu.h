@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * QEMU's interface for plugins, versions 1 (QEMU 7.2) to 7 (QEMU 11.1):
- * https://www.qemu.org/docs/master/devel/tcg-plugins.html. Debian 12 ships no header, so the
- * functions are declared here and looked up by name.
+ * QEMU's plugin API, versions 1 (QEMU 7.2) to 7 (QEMU 11.1):
+ * https://www.qemu.org/docs/master/devel/tcg-plugins.html. Debian 12 ships no header, so this file
+ * declares the functions, and qemu.c looks them up by name.
  */
 #ifndef KLAT_PLUGIN_QEMU_H
 #define KLAT_PLUGIN_QEMU_H
@@ -20,7 +20,7 @@ struct qemu_info {
 
 /* enum qemu_plugin_cb_flags */
 #define NO_REGISTERS 0
-/* enum qemu_plugin_mem_rw. QEMU 7.2 makes no call for reads alone. */
+/* enum qemu_plugin_mem_rw. QEMU 7.2 makes no call if a plugin asks for reads only. */
 #define ANY_ACCESS 3
 
 typedef void on_execution(unsigned cpu, void *data);
@@ -38,19 +38,19 @@ struct qemu_functions {
 };
 extern struct qemu_functions qemu;
 
-/* Looks up the functions. 0, or -1 after a message. Must precede the functions below. */
+/* Looks up the functions. Returns 0, or -1 after a message. Call it before the functions below. */
 int qemu_connect(const struct qemu_info *info);
 
 /* Calls `translated` for each block that QEMU translates, and `ended` when QEMU ends. */
 void qemu_call_back(uint64_t plugin, void (*translated)(void *block), void (*ended)(void));
 
-/* An instruction's bytes: in `buffer`, or in memory of QEMU. */
+/* Returns an instruction's bytes, in `buffer` or in QEMU's own memory. */
 const void *qemu_bytes(const void *instruction, void *buffer, size_t size);
 
-/* Counts each execution of an instruction, when the instruction starts. */
+/* Makes QEMU count each execution of the instruction, at its start. */
 void qemu_count(void *instruction);
 
-/* The number of executions that a CPU counted. Exists when the CPU executes. */
+/* The number of instructions that a CPU started. Valid once the CPU executes. */
 uint64_t *qemu_counter(unsigned cpu);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records, each a word that names it. */
+/* The first word of each record. */
 enum {
 	HEAD = 0x74616c6b, /* "klat" */
 	BLOCK = 'B',
@@ -15,10 +15,10 @@ enum {
 	STAMP = 'S',
 	END = 'E'
 };
-#define FORMAT 1
+#define FORMAT 2
 
-/* Words of a path besides a block's doubled number, whose lowest bit says that only part of the
- * block was executed. */
+/* A word of a path is one of these, or twice a block's number. In the second case the lowest bit is
+ * set if the CPU executed only a part of the block. */
 enum {
 	IDLE = 0xfffffff0,
 	SWITCH,
@@ -38,11 +38,11 @@ static struct {
 static struct {
 	uint32_t *words;
 	size_t count, room;
-	uint32_t whole;    /* the last word, if that is a whole block */
-	uint32_t repeated; /* the block of the REPEAT at the end */
+	uint32_t whole;    /* the last word if it is a whole block, or 0 */
+	uint32_t repeated; /* the word of the block that a REPEAT at the end repeats, or 0 */
 } path;
 
-/* Paths that were written: a hash table. */
+/* The written paths: a hash table. */
 struct known_path {
 	uint64_t hash[2];
 	uint32_t number;
@@ -52,7 +52,8 @@ static struct {
 	size_t room;
 } known;
 
-/* The stamp that came last, and how often in a row: a thread that spins stamps many times. */
+/* The last stamp, and how often it came in succession. A spinning thread takes many equal stamps.
+ */
 static struct {
 	struct arrival arrival;
 	uint64_t times;
@@ -106,7 +107,8 @@ static uint32_t number_of(struct block *block)
 {
 	if (!block->number) {
 		block->number = ++out.blocks;
-		PUT(BLOCK, HALVES(block->address), block->length, block->size);
+		PUT(BLOCK, HALVES(block->address), block->length);
+		put(block->sizes, size_words(block->length));
 	}
 	return block->number;
 }
@@ -135,6 +137,7 @@ void path_add_whole(struct block *block)
 void path_add_part(struct block *block, uint32_t skipped, uint32_t executed)
 {
 	add_word(2 * number_of(block) + 1);
+	/* QEMU's blocks have at most 512 instructions (TCG_MAX_INSNS). */
 	add_word(skipped << 16 | executed);
 }
 
@@ -153,6 +156,11 @@ void path_add_switch(uint64_t task, const char *comm)
 	add_word((uint32_t)(task >> 32));
 	for (size_t i = 0; i < COMM_WORDS; i++)
 		add_word(words[i]);
+}
+
+size_t path_words(void)
+{
+	return path.count;
 }
 
 /* The mixing step of SplitMix64. */
@@ -186,7 +194,7 @@ static void grow_known(void)
 	free(old);
 }
 
-/* Two different paths have one number with a chance of 2^-128. */
+/* The chance that two different paths have the same number is 2^-128. */
 uint32_t path_number(void)
 {
 	uint64_t hash[2] = { path.count, ~(uint64_t)path.count };

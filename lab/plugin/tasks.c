@@ -8,16 +8,19 @@
 /* x86-64: Documentation/arch/x86/x86_64/mm.rst of the kernel. */
 #define KERNEL_IMAGE 0xffffffff80000000
 #define DIRECT_MAP_ALIGN (UINT64_C(1) << 39)
+/* Below this limit, a physical address is an offset in the file. QEMU's machine "pc" has a hole in
+ * memory that begins at 3 GiB or later and ends at 4 GiB. */
+#define BELOW_HOLE (UINT64_C(3) << 30)
 /* Less than the size of a task_struct, so that the search finds no other task's comm. */
 #define MOST_BEHIND_COMM 8000
 
 static struct {
-	char text[64];  /* of its file's name */
-	const char *at; /* in this process */
+	char text[64];  /* a part of its file's name */
+	const char *at; /* its mapping in QEMU */
 	uint64_t size;
 } ram;
 
-/* From a task's saved stack pointer back to its comm; 0: not known. */
+/* The distance from a task's comm to its saved stack pointer; 0: unknown. */
 static uint64_t behind_comm;
 
 void tasks_in_file(const char *text)
@@ -42,18 +45,20 @@ static void find_ram(void)
 		fclose(maps);
 }
 
-/* The guest's memory at a kernel address, or NULL. The kernel's image and its direct map, whose
- * base is a multiple of 2^39, each map memory in one piece. */
+/* The guest's memory at a kernel address, or NULL. The kernel maps its image and the direct map
+ * each in one piece. The base of the direct map is a multiple of 2^39. */
 static const char *memory_at(uint64_t address, size_t size)
 {
 	uint64_t physical =
 		address >= KERNEL_IMAGE ? address - KERNEL_IMAGE : address & (DIRECT_MAP_ALIGN - 1);
 
-	return physical < ram.size && ram.size - physical >= size ? ram.at + physical : NULL;
+	if (physical >= BELOW_HOLE || physical >= ram.size || ram.size - physical < size)
+		return NULL;
+	return ram.at + physical;
 }
 
-/* task_struct has its comm some kilobytes before the saved stack pointer. Every kernel has two
- * tasks with these names. */
+/* In task_struct, comm lies at most a few kilobytes before the saved stack pointer. Every kernel
+ * has tasks with these two names, so their comm shows the distance. */
 static void find_comm(uint64_t address)
 {
 	static const char *const names[] = { "kthreadd", "swapper/0" };

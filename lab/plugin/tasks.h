@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of the guest's tasks, read from its memory. */
+/* Reads the names of the guest's tasks from the guest's memory. */
 #ifndef KLAT_PLUGIN_TASKS_H
 #define KLAT_PLUGIN_TASKS_H
 
@@ -10,10 +10,10 @@
 /* The guest's memory is mapped from a file whose name contains `text`. */
 void tasks_in_file(const char *text);
 
-/* Learns from a switch to the task whose saved stack pointer is at `address`. */
+/* The scheduler switches to the task whose saved stack pointer is at `address`. */
 void task_switched_to(uint64_t address);
 
-/* The comm of the task whose saved stack pointer is at `address`; empty if it is not known. */
+/* The comm of the task whose saved stack pointer is at `address`; empty if unknown. */
 void task_name(uint64_t address, char comm[COMM_BYTES]);
 
 #endif

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A plugin of QEMU: which instructions a guest of one CPU executes between stamps.
+ * A plugin for QEMU. Records which instructions a guest with one CPU executes between stamps.
  *
- * A stamp is an instruction whose address is given, as open=ADDRESS or close=ADDRESS. It opens or
- * closes a window: after window=N, the window of kind N, from 0 to 63. Recording pauses while no
- * window is open. The instructions between two stamps are a path: its translation blocks in order,
- * each with the number of instructions that were started in it, because a fault or an access to a
- * device ends a block early. A path that came before is written as its number. With from=N and
- * to=N, only the paths that lead to these stamps are written, and all others are counted.
+ * Arguments:
  *
- * The other arguments: out=FILE; halt=BYTES, the instruction that waits for an interrupt;
- * switch=ADDRESS, the instruction of the scheduler that reads the next task's stack pointer;
- * ram=TEXT, see tasks.h.
+ *     out=FILE        the file to write: see stream.h
+ *     window=N        the kind of window, 0 to 63, for the open= and close= that follow
+ *     open=ADDRESS    the instruction at this address is a stamp that opens a window
+ *     close=ADDRESS   the instruction at this address is a stamp that closes a window
+ *     from=N, to=N    write only the paths to the stamps with these numbers, counted from 0
+ *     halt=BYTES      the instruction that waits for an interrupt, in hexadecimal digits
+ *     switch=ADDRESS  the scheduler's instruction that reads the next task's stack pointer
+ *     ram=TEXT        where the guest's memory is: see tasks.h
  *
- * A plugin changes nothing in the guest: a boot with it repeats the one without it.
+ * Recording pauses while no window is open. A path has the instructions between two stamps: the
+ * translation blocks in order, each with the number of instructions that the CPU started. A fault
+ * or an access to a device ends a block early. The plugin writes each path once, and later its
+ * number. It only counts the instructions of paths outside from= and to=.
+ *
+ * The plugin changes nothing in the guest. A boot with the plugin repeats the boot without it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +32,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_STAMPS 64
+/* The limit of a path without from= and to=: about a million instructions. A loop of eventloop can
+ * be longer. If a program leaves a window open, the path to the next program's first stamp can be
+ * longer, too. */
+#define MAX_PATH_WORDS (1 << 18)
 
 static struct {
 	struct {
@@ -34,8 +43,8 @@ static struct {
 		uint64_t opens, closes; /* a bit for each kind of window */
 	} stamps[MAX_STAMPS];
 	unsigned stamp_count;
-	unsigned kind;     /* of window, for the next stamps among the arguments */
-	uint64_t from, to; /* ordinals of stamps */
+	unsigned kind;     /* the kind of window for the next open= and close= */
+	uint64_t from, to; /* numbers of stamps */
 	uint64_t switch_address;
 	unsigned char halt[8];
 	size_t halt_size;
@@ -43,20 +52,20 @@ static struct {
 } wanted = { .to = UINT64_MAX };
 
 static struct {
-	uint64_t *counter;   /* of started instructions */
-	uint64_t ordinal;    /* of the next stamp */
-	uint64_t task;       /* the address of its saved stack pointer; 0: not known */
-	uint64_t open;       /* the kinds of window that are open */
-	bool kept;           /* a window is open, and the path is wanted */
-	bool halted;         /* in the current block */
-	bool idle;           /* halted since the last stamp */
+	uint64_t *counter;   /* counts started instructions */
+	uint64_t ordinal;    /* the number of the next stamp */
+	uint64_t task;       /* the address of the task's saved stack pointer; 0: unknown */
+	uint64_t open;       /* a bit for each kind of window: it is open */
+	bool kept;           /* a window is open, and the path will be written */
+	bool halted;         /* the CPU halted in the current block */
+	bool idle;           /* the CPU halted since the last stamp */
 	uint64_t begun;      /* the counter at the last stamp */
-	struct block *block; /* the current one */
-	uint64_t entered;    /* the counter at its begin, or at a stamp in it */
-	uint32_t skipped;    /* its instructions before that stamp */
+	struct block *block; /* the current block */
+	uint64_t entered;    /* the counter at the block's start, or at the last stamp in it */
+	uint32_t skipped;    /* the block's instructions before that stamp */
 } now;
 
-/* Adds what has been executed of the current block to the path. */
+/* Adds the executed instructions of the current block to the path. */
 static void leave_block(void)
 {
 	uint64_t executed = *now.counter - now.entered;
@@ -71,6 +80,8 @@ static void leave_block(void)
 		path_add_part(now.block, now.skipped, (uint32_t)executed);
 	if (halted)
 		path_add_idle();
+	if (path_words() > MAX_PATH_WORDS && wanted.to == UINT64_MAX)
+		now.kept = false;
 }
 
 static void add_task(void)
@@ -94,12 +105,12 @@ static void at_stamp(unsigned cpu, void *data)
 		return;
 	if (now.open)
 		arrival.instructions = *now.counter - now.begun;
-	if (now.kept) {
+	if (now.kept)
 		leave_block();
+	if (now.kept)
 		arrival.path = path_number();
-	} else if (now.open && now.idle) {
+	else if (now.open && now.idle)
 		arrival.path = NOT_KEPT_HALTED;
-	}
 	put_arrival(&arrival);
 	path_begin();
 	/* The rest of this block belongs to the next path. */
@@ -166,16 +177,19 @@ static void instrument(void *instruction)
 
 static void at_translation(void *translated)
 {
-	struct block *block = checked(calloc(1, sizeof(*block)));
-	const void *last;
+	size_t length = qemu.length(translated);
+	size_t bytes = size_words(length) * sizeof(uint32_t);
+	struct block *block = checked(calloc(1, sizeof(*block) + bytes));
 
-	block->length = (uint32_t)qemu.length(translated);
+	block->length = (uint32_t)length;
 	block->address = qemu.address(qemu.instruction(translated, 0));
-	last = qemu.instruction(translated, block->length - 1);
-	block->size = (uint32_t)(qemu.address(last) + qemu.size(last) - block->address);
 	qemu.at_block(translated, at_block, NO_REGISTERS, block);
-	for (size_t i = 0; i < block->length; i++)
-		instrument(qemu.instruction(translated, i));
+	for (size_t i = 0; i < length; i++) {
+		void *instruction = qemu.instruction(translated, i);
+
+		block->sizes[i / 4] |= (uint32_t)qemu.size(instruction) << 8 * (i % 4);
+		instrument(instruction);
+	}
 }
 
 static void take_halt(const char *digits)

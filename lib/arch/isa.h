@@ -17,6 +17,9 @@
 const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);
+/* Whether a trace clock of the kernel reads the counter of arch.h. klat.tracing.instance has the
+ * name of this clock. */
+bool klat_arch_counter_traced(void);
 
 /* The counter's frequency by the CPU, the hypervisor or the kernel. */
 struct klat_arch_frequency {

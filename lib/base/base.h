@@ -70,6 +70,8 @@ void klat_signals_release(void);
 /* Between the two, a signal ends the program at once. */
 void klat_signals_open(void);
 void klat_signals_close(void);
+/* Ignore the signals that end the program, from now on. */
+void klat_signals_ignore(void);
 /* Wait for a signal: its number, SIGCHLD among them, or -1 after `limit`. */
 int klat_signals_wait(const struct timespec *limit);
 /* Say that nothing was recorded, and end by this signal. */

@@ -72,6 +72,13 @@ void klat_signals_close(void)
 	set_handlers(SIG_DFL);
 }
 
+void klat_signals_ignore(void)
+{
+	set_handlers(SIG_IGN);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(ending); i++)
+		sigdelset(&held, ending[i]);
+}
+
 int klat_signals_wait(const struct timespec *limit)
 {
 	return sigtimedwait(&held, NULL, limit);

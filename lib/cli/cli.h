@@ -63,6 +63,13 @@ int klat_check_for(const struct klat_run *run, const char *machine);
 /* text.c */
 void klat_text(struct klat_run *run, FILE *out);
 
+/* progress.c */
+/* On a terminal: one line on stderr, over the line before. */
+void klat_soak_progress_text(const struct klat_run *run, int64_t seconds);
+/* Begin a new line after the progress. */
+void klat_soak_progress_end(const struct klat_run *run);
+void klat_soak_text(const struct klat_run *run, FILE *out);
+
 /* json.c */
 /* Both return 0 or -ENOMEM. */
 int klat_json_run(struct klat_run *run, FILE *out);

@@ -48,6 +48,8 @@ static int prepare(struct klat_run *run)
 	if (run->cpus_given && given != run->cpu_count)
 		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
 				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
+	if (library->on_one_cpu && run->distinct_cpus && run->cpu_count > 1)
+		return klat_usage(run, "--cpus one: each role spins and needs its own CPU");
 	for (int i = 0; i < given && run->distinct_cpus; i++)
 		if (klat_place_is_repeated(run, i))
 			return klat_usage(run,
@@ -59,9 +61,11 @@ static int prepare(struct klat_run *run)
 		return klat_usage(run,
 				  "the low priority %d must be below the priority of --policy, %d",
 				  run->low_priority, library->policy.priority);
-	if (common->trace_above_ns && klat_slow_metric(run) < 0)
-		return klat_usage(run, "klat explain cannot watch %s of this run",
-				  common->trace_metric ?: "any metric");
+	if (common->trace_above_ns && klat_slow_choose(run))
+		return -EINVAL;
+	err = klat_soak_prepare(run);
+	if (err)
+		return err;
 	klat_run_set_edges(run);
 	err = klat_options_params(run, common, library->params, sizeof(library->params));
 	return err ? klat_usage(run, "the options are too long to record") : 0;
@@ -98,6 +102,8 @@ static int print(struct klat_run *run)
 		free(rows);
 	} else if (common->json) {
 		err = klat_json_run(run, stdout);
+	} else if (klat_has_result(run) && common->soak_s) {
+		klat_soak_text(run, stdout);
 	} else if (klat_has_result(run)) {
 		klat_text(run, stdout);
 	}
@@ -142,8 +148,18 @@ static bool inform(const struct klat_run *run)
 	return true;
 }
 
+/* A soak has recorded its segments. If it failed, a row says why, unless recording itself failed.
+ */
+static bool needs_row(const struct klat_run *run)
+{
+	const struct klat_soak *soak = &run->library->soak;
+
+	return !soak->unrecorded && !(soak->lap && klat_has_result(run));
+}
+
 static int run_command(struct klat_run *run, int argc, char **argv)
 {
+	struct klat_library *library = run->library;
 	const char *check_for;
 	klat_cpu_set allowed;
 	int session = -1;
@@ -158,7 +174,8 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	if (prepare(run))
 		return EXIT_USAGE;
 	if (check_for) {
-		klat_place_possible(run, &allowed);
+		if (!klat_place_possible(run, &allowed))
+			klat_slow_possible(run);
 		warn_of_status(run);
 		return exit_status(run->outcome->status);
 	}
@@ -170,8 +187,12 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 			return EXIT_FAILED;
 		}
 	}
+	library->soak.record = klat_record_append;
+	library->soak.session = session;
+	library->soak.show = klat_soak_progress_text;
 	klat_run_perform(run);
-	if (session >= 0 && klat_record_append(run, session)) {
+	klat_soak_progress_end(run);
+	if (session >= 0 && needs_row(run) && klat_record_append(run, session)) {
 		klat_warn(run, "%s", run->outcome->reason);
 		return EXIT_FAILED;
 	}

@@ -9,9 +9,13 @@
 #include <string.h>
 
 /* -1: not given. */
-static const struct klat_common defaults = {
-	.iterations = -1, .warmup = -1, .dma_latency = -1, .guest_halt_poll = -1, .seed = -1
-};
+static const struct klat_common defaults = { .iterations = -1,
+					     .warmup = -1,
+					     .dma_latency = -1,
+					     .guest_halt_poll = -1,
+					     .seed = -1,
+					     .segment_s = 60,
+					     .trace_bytes = INT64_MAX };
 
 static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges", NULL };
 
@@ -19,7 +23,7 @@ static const struct klat_option common_options[] = {
 	{ .name = "cpus",
 	  .argument = "LIST",
 	  .help = "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one "
-		  "CPU",
+		  "CPU; \"one\" puts all roles on one CPU that klat chooses",
 	  KLAT_TEXT(cpus) },
 	{ .name = "iterations", .help = "timed iterations", KLAT_INTEGER(iterations, 1, 10000000) },
 	{ .name = "warmup",
@@ -41,6 +45,21 @@ static const struct klat_option common_options[] = {
 	  .help = "in a guest, during the run: set haltpoll's guest_halt_poll_ns, for how long an "
 		  "idle CPU polls before it halts",
 	  KLAT_INTEGER(guest_halt_poll, 0, 10000000) },
+	{ .name = "soak",
+	  .argument = "S",
+	  .help = "measure for S seconds instead of a number of iterations; needs --record",
+	  KLAT_INTEGER(soak_s, 1, 100000000) },
+	{ .name = "segment",
+	  .argument = "S",
+	  .help = "with --soak: record the samples every S seconds, as a run",
+	  KLAT_INTEGER(segment_s, 1, 86400) },
+	{ .name = "limit",
+	  .argument = "NS",
+	  .help = "with --soak: count the samples above NS ns, and keep their times",
+	  KLAT_INTEGER(limit_ns, 1, 10000000000) },
+	{ .name = "stop-above",
+	  .help = "with --limit: end the soak at the first sample above the limit",
+	  KLAT_FLAG(stop_above) },
 	{ .name = "record",
 	  .argument = "DIR",
 	  .help = "append the run to the session in this directory, or start one there",
@@ -81,10 +100,12 @@ static const struct klat_option common_options[] = {
 	/* For the build and for klat's own commands. */
 	{ .name = "print-benchmark", KLAT_FLAG(print_benchmark) },
 	{ .name = "check-for", KLAT_TEXT(check_for) },
+	{ .name = "together", KLAT_INTEGER(together, 2, KLAT_MAX_CPU) },
 	{ .name = "trace-above", KLAT_INTEGER(trace_above_ns, 1, 10000000000) },
 	{ .name = "trace-metric", KLAT_TEXT(trace_metric) },
 	{ .name = "trace-instance", KLAT_TEXT(trace_instance) },
 	{ .name = "trace-output", KLAT_TEXT(trace_output) },
+	{ .name = "trace-bytes", KLAT_INTEGER(trace_bytes, 0, INT64_MAX) },
 };
 
 #define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
@@ -197,6 +218,28 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 		klat_warn(run, "--trace-above needs --trace-instance and --trace-output");
 		return -EINVAL;
 	}
+	if (common->soak_s &&
+	    (!common->record || run->iterations_given || common->csv || common->json)) {
+		klat_warn(run,
+			  "--soak needs --record, and excludes --iterations, --csv and --json");
+		return -EINVAL;
+	}
+	if (common->together && !(common->soak_s && common->cpus)) {
+		klat_warn(run, "--together needs --soak and --cpus");
+		return -EINVAL;
+	}
+	if (!common->soak_s && common->limit_ns) {
+		klat_warn(run, "--limit needs --soak");
+		return -EINVAL;
+	}
+	if (common->soak_s && common->trace_above_ns && !common->stop_above) {
+		klat_warn(run, "--trace-above in a soak needs --stop-above");
+		return -EINVAL;
+	}
+	if (!common->limit_ns && common->stop_above) {
+		klat_warn(run, "--stop-above needs --limit");
+		return -EINVAL;
+	}
 	if (common->dma_latency == 0 && common->guest_halt_poll >= 0) {
 		klat_warn(run, "--guest-halt-poll has no effect with --dma-latency 0");
 		return -EINVAL;
@@ -245,6 +288,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	run->iterations_given = common->iterations >= 0;
 	run->iterations =
 		run->iterations_given ? common->iterations : klat_options_iterations(benchmark);
+	run->soak = common->soak_s;
 	run->warmup_given = common->warmup >= 0;
 	run->warmup = run->warmup_given ? common->warmup : klat_options_warmup(benchmark);
 	err = check_common(run, common);
@@ -315,8 +359,13 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 				   buffer));
 		separator = ";";
 	}
-	fprintf(out, "%siterations=%lld;warmup=%lld", separator, (long long)run->iterations,
-		(long long)run->warmup);
+	if (common->soak_s)
+		fprintf(out, "%ssoak=%lld", separator, (long long)common->segment_s);
+	else
+		fprintf(out, "%siterations=%lld", separator, (long long)run->iterations);
+	fprintf(out, ";warmup=%lld", (long long)run->warmup);
+	if (common->together)
+		fprintf(out, ";together=%lld;cpus=%s", (long long)common->together, common->cpus);
 	if (common->dma_latency >= 0)
 		fprintf(out, ";dma-latency=%lld", (long long)common->dma_latency);
 	if (common->guest_halt_poll >= 0)

@@ -17,12 +17,12 @@ static int64_t coarse_ns(void)
 
 void klat_rest_begins(struct klat_worker *worker)
 {
-	worker->rests -= klat_thread_usage().ru_nvcsw;
+	worker->before_rest = klat_thread_usage().ru_nvcsw;
 }
 
 void klat_rest_ends(struct klat_worker *worker)
 {
-	worker->rests += klat_thread_usage().ru_nvcsw;
+	worker->rests += klat_thread_usage().ru_nvcsw - worker->before_rest;
 }
 
 int klat_sleep_until(struct klat_worker *worker, int64_t ns)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define CHECK_DIGITS 16
-#define APPEND (O_RDWR | O_APPEND | O_CREAT)
+#define LONGEST_FILE "samples/longest.csv"
 
 const char klat_record_header[] =
 	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,"
@@ -110,8 +110,9 @@ static void policy_field(FILE *out, const struct klat_run *run)
 static void irq_field(FILE *out, const struct klat_run *run, const char *row)
 {
 	fputc(',', out);
-	if (klat_interrupts(run, row, run->cpus[0]) < 0)
-		return;
+	for (int i = 0; i < run->cpu_count; i++)
+		if (klat_interrupts(run, row, run->cpus[i]) < 0)
+			return;
 	for (int i = 0; i < run->cpu_count; i++)
 		if (!klat_place_is_repeated(run, i))
 			fprintf(out, "%d=%lld;", run->cpus[i],
@@ -205,6 +206,29 @@ static int append_checked(FILE *out, const struct klat_run *run, int metric, int
 	return 0;
 }
 
+/* The number of records of the metric in the file of samples: samples, or the pairs of a soak. */
+static int64_t record_count(const struct klat_run *run, int metric)
+{
+	int64_t kept = klat_samples_kept(run, metric);
+
+	return kept && run->library->soak.lap ? run->library->soak.histograms[metric].distinct
+					      : kept;
+}
+
+static size_t record_size(const struct klat_run *run)
+{
+	return run->library->soak.lap ? sizeof(struct klat_pair) : sizeof(uint64_t);
+}
+
+static void copy_records(const struct klat_run *run, int metric, void *out)
+{
+	if (run->library->soak.lap)
+		memcpy(out, run->library->soak.histograms[metric].pairs,
+		       record_count(run, metric) * record_size(run));
+	else
+		klat_samples_copy(run, metric, out);
+}
+
 char *klat_record_rows(struct klat_run *run, int64_t first)
 {
 	char *rows = NULL;
@@ -220,7 +244,7 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 		if (!run->library->metrics[m].used)
 			continue;
 		err = append_checked(out, run, m, first, run->library->metrics_used);
-		first += klat_samples_kept(run, m);
+		first += record_count(run, m);
 	}
 	if (fclose(out) || err) {
 		free(rows);
@@ -229,39 +253,28 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 	return rows;
 }
 
-/* One write, then a sync. After a failure, on a full disk for example, the file is as before. */
-static int append_synced(int fd, const void *data, size_t size, off_t before)
-{
-	int err = klat_write_whole(fd, data, size);
-
-	if (!err && fdatasync(fd))
-		err = -errno;
-	if (err && ftruncate(fd, before))
-		return err;
-	return err;
-}
-
-/* Puts the index of the run's first sample into `*first`, if the run has samples. */
+/* Puts the index of the run's first record into `*first`, if the run has samples. */
 static int append_samples(struct klat_run *run, int session, const char *name, int64_t *first)
 {
+	const size_t size = record_size(run);
 	int64_t total = 0, at = 0;
 	struct stat status;
-	uint64_t *samples;
+	char *samples;
 	int fd, err = 0;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++)
-		total += klat_samples_kept(run, m);
+		total += record_count(run, m);
 	if (!total)
 		return 0;
-	samples = malloc(total * sizeof(*samples));
+	samples = malloc(total * size);
 	if (!samples)
 		return -ENOMEM;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (klat_samples_kept(run, m)) {
-			klat_samples_copy(run, m, samples + at);
-			at += klat_samples_count(run, m);
+		if (record_count(run, m)) {
+			copy_records(run, m, samples + at * size);
+			at += record_count(run, m);
 		}
-	fd = klat_file_open(session, name, APPEND);
+	fd = klat_file_open(session, name, KLAT_APPEND);
 	if (fd < 0) {
 		free(samples);
 		return fd;
@@ -269,15 +282,15 @@ static int append_samples(struct klat_run *run, int session, const char *name, i
 	/* A writer that was killed may have left a part of a sample. */
 	if (fstat(fd, &status))
 		err = -errno;
-	else if (status.st_size > INT64_MAX - 8)
+	else if (status.st_size > INT64_MAX - (off_t)size)
 		err = -EFBIG;
-	else if (status.st_size % 8) {
-		status.st_size += 8 - status.st_size % 8;
+	else if (status.st_size % size) {
+		status.st_size += size - status.st_size % size;
 		err = ftruncate(fd, status.st_size) ? -errno : 0;
 	}
 	if (!err)
-		err = append_synced(fd, samples, total * sizeof(*samples), status.st_size);
-	*first = status.st_size / 8;
+		err = klat_append_synced(fd, samples, total * size, status.st_size);
+	*first = status.st_size / size;
 	close(fd);
 	free(samples);
 	return err;
@@ -291,7 +304,7 @@ static int append_rows(struct klat_run *run, int session, const char *name, int6
 
 	if (!rows)
 		return -ENOMEM;
-	fd = klat_file_open(session, name, APPEND);
+	fd = klat_file_open(session, name, KLAT_APPEND);
 	if (fd < 0) {
 		free(rows);
 		return fd;
@@ -307,7 +320,7 @@ static int append_rows(struct klat_run *run, int session, const char *name, int6
 		err = asprintf(&text, "%s%s", begin, rows) < 0 ? -ENOMEM : 0;
 	}
 	if (!err)
-		err = append_synced(fd, text, strlen(text), status.st_size);
+		err = klat_append_synced(fd, text, strlen(text), status.st_size);
 	close(fd);
 	free(text);
 	free(rows);
@@ -322,7 +335,7 @@ static void take_back_samples(const struct klat_run *run, int session, const cha
 
 	if (fd < 0)
 		return;
-	if (ftruncate(fd, first * sizeof(uint64_t)))
+	if (ftruncate(fd, first * record_size(run)))
 		klat_warn(run, "cannot shorten %s/%s: %s", run->library->common.record, name,
 			  strerror(errno));
 	close(fd);
@@ -333,13 +346,18 @@ int klat_record_append(struct klat_run *run, int session)
 	char samples[128];
 	const char *name = samples;
 	int64_t first = -1;
-	int err = klat_session_lock(run, session);
+	int err = klat_session_lock(run, session), longest_err = 0;
 
 	if (err)
 		return err;
-	snprintf(samples, sizeof(samples), "samples/%s.u64", run->benchmark->name);
+	snprintf(samples, sizeof(samples), "samples/%s.%s", run->benchmark->name,
+		 run->library->soak.lap ? "histogram" : "u64");
 	if (klat_has_result(run))
 		err = append_samples(run, session, samples, &first);
+	/* With many long samples, these lines are most of the segment. If the disk is full, record
+	 * the segment without them. */
+	if (!err && run->library->soak.histograms)
+		longest_err = klat_longest_append(run, session, LONGEST_FILE);
 	if (!err) {
 		name = "runs.csv";
 		err = append_rows(run, session, name, first);
@@ -347,8 +365,15 @@ int klat_record_append(struct klat_run *run, int session)
 			take_back_samples(run, session, samples, first);
 	}
 	flock(session, LOCK_UN);
+	if (!err && longest_err)
+		return klat_error(run, -longest_err,
+				  "cannot record into %s: " LONGEST_FILE
+				  ": %s; the figures of this segment were kept without its longest "
+				  "samples",
+				  run->library->common.record, klat_file_error(-longest_err));
 	return err ? klat_error(run, -err,
-				"cannot record into %s: %s: %s; nothing of this run was kept",
-				run->library->common.record, name, klat_file_error(-err))
+				"cannot record into %s: %s: %s; nothing of this %s was kept",
+				run->library->common.record, name, klat_file_error(-err),
+				run->library->soak.lap ? "segment" : "run")
 		   : 0;
 }

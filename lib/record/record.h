@@ -5,6 +5,8 @@
 
 #include "run/run.h"
 
+#include <fcntl.h>
+
 #define KLAT_SCHEMA 1
 #define KLAT_BOOT_ID "/proc/sys/kernel/random/boot_id"
 
@@ -24,6 +26,14 @@ int klat_session_join(struct klat_run *run);
 int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. The caller blocks the signals that end a process. */
 int klat_record_append(struct klat_run *run, int session);
+/* append.c */
+#define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)
+/* One write, then a sync. After a failure, on a full disk for example, the file is as before: it
+ * has `before` bytes. 0 or -errno. */
+int klat_append_synced(int fd, const void *data, size_t size, off_t before);
+/* Append the samples that a segment of a soak keeps: samples/longest.csv in docs/record.md. 0 or
+ * -errno. */
+int klat_longest_append(struct klat_run *run, int session, const char *name);
 /* The rows of the run as in runs.csv, malloc'ed. `first` is the index of its first sample in the
  * file. */
 char *klat_record_rows(struct klat_run *run, int64_t first);

@@ -271,12 +271,16 @@ int klat_session_lock(struct klat_run *run, int session)
 {
 	const int limit_ms = klat_emulated() ? LOCK_LIMIT_EMULATED_MS : LOCK_LIMIT_MS;
 	const char *path = run->library->common.record;
+	/* A signal during a soak ends it only after its segment is recorded. */
+	const bool soaks = run->library->soak.histograms;
 	char holder[64];
 	int err;
 
-	klat_signals_open();
+	if (!soaks)
+		klat_signals_open();
 	err = klat_lock(session, limit_ms);
-	klat_signals_close();
+	if (!soaks)
+		klat_signals_close();
 	if (err == -EWOULDBLOCK) {
 		klat_lock_holder(session, holder, sizeof(holder));
 		return klat_error(run, -err,

@@ -10,22 +10,28 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Sum the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs. */
+/* Sum the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs. -1 if
+ * one of them is offline: it has no line. */
 static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned int wanted)
 {
 	char *line, *word;
 	int64_t sum = 0;
+	int missing = 0;
+
+	for (int i = 0; i < run->cpu_count; i++)
+		missing += !klat_place_is_repeated(run, i);
 
 	while ((line = strsep(&text, "\n"))) {
 		int cpu;
 
 		if (sscanf(line, "cpu%d", &cpu) != 1 || !klat_place_has(run, cpu))
 			continue;
+		missing--;
 		strsep(&line, " ");
 		for (unsigned int bit = 1; (word = strsep(&line, " ")); bit <<= 1)
 			sum += wanted & bit ? strtoll(word, NULL, 10) : 0;
 	}
-	return sum;
+	return missing ? -1 : sum;
 }
 
 /* The seventh number is the time that tasks ran, in ns: Documentation/scheduler/sched-stats.rst. */
@@ -33,7 +39,7 @@ static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned in
 /* user, nice, system, irq and softirq, in clock ticks: proc(5). */
 #define STAT_BUSY (1U << 0 | 1U << 1 | 1U << 2 | 1U << 5 | 1U << 6)
 
-/* -1 if the kernel does not count it. */
+/* -1 if the kernel does not count it, or a CPU is offline. */
 static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 {
 	char *text = klat_read_file("/proc/schedstat");
@@ -46,14 +52,18 @@ static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 		return -1;
 	sum = sum_over_cpus(run, text, *step_ns == 1 ? SCHEDSTAT_RUNNING : STAT_BUSY);
 	free(text);
-	return sum * *step_ns;
+	return sum < 0 ? -1 : sum * *step_ns;
 }
 
 static int64_t own_ns(const struct klat_run *run)
 {
-	int64_t sum = klat_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-	clockid_t clock;
+	clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+	int64_t sum;
 
+	/* In a soak, the supervisor reads the clock of the measured process. */
+	if (run->library->soak.pid)
+		clock_getcpuclockid(run->library->soak.pid, &clock);
+	sum = klat_clock_ns(clock);
 	for (int i = 0; i < run->worker_count; i++)
 		if (run->workers[i].process && !clock_getcpuclockid(run->workers[i].tid, &clock))
 			sum += klat_clock_ns(clock);

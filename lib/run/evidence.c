@@ -29,6 +29,8 @@ static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 			continue;
 		number++;
 		snapshot->irq_present[row] = true;
+		for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
+			snapshot->irq[row][cpu] = -1;
 		for (int i = 0; i < cpu_count; i++)
 			snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
 	}
@@ -89,6 +91,20 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 		take_halt_poll(snapshot, run);
 }
 
+/* CLOCK_MONOTONIC stands still while the machine is suspended, and CLOCK_BOOTTIME does not. An
+ * interruption between the two readings adds its length, so take the smallest difference. */
+int64_t klat_suspended_ns(void)
+{
+	int64_t least = INT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		int64_t now_ns = klat_now_ns(), ns = klat_clock_ns(CLOCK_BOOTTIME) - now_ns;
+
+		least = ns < least ? ns : least;
+	}
+	return least;
+}
+
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 {
 	char text[4096], *at;
@@ -120,7 +136,8 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 	const struct klat_library *library = run->library;
 	int r = row_of(row);
 
-	if (!library->after.irq_present[r])
+	if (!library->after.irq_present[r] || library->before.irq[r][cpu] < 0 ||
+	    library->after.irq[r][cpu] < 0)
 		return -1;
 	/* The kernel's count has 32 bits. At 1,000 ticks per second it wraps after 50 days. */
 	return (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
@@ -130,9 +147,13 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 {
 	int64_t total = 0;
 
-	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++)
-		if (!klat_place_has(run, cpu))
-			total += klat_interrupts(run, row, cpu);
+	if (!run->library->after.irq_present[row_of(row)])
+		return -1;
+	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
+		int64_t count = klat_place_has(run, cpu) ? 0 : klat_interrupts(run, row, cpu);
+
+		total += count > 0 ? count : 0;
+	}
 	return total;
 }
 

@@ -15,12 +15,22 @@ static int summarise(struct klat_run *run)
 
 		if (!count)
 			continue;
+		if (library->soak.lap) {
+			struct klat_histogram *histogram = &library->soak.histograms[m];
+
+			klat_histogram_sort(histogram);
+			klat_summarise_pairs(histogram->pairs, histogram->distinct,
+					     &library->summaries[m]);
+			continue;
+		}
 		sorted = malloc(count * sizeof(*sorted));
 		if (!sorted)
 			return klat_error(run, ENOMEM, "out of memory for %lld samples",
 					  (long long)count);
 		klat_samples_copy(run, m, sorted);
-		klat_summarise(sorted, count, &library->summaries[m]);
+		if (klat_summarise(sorted, count, &library->summaries[m]))
+			return klat_error(run, ENOMEM, "out of memory for %lld samples",
+					  (long long)count);
 		free(sorted);
 	}
 	for (int i = 0; i < run->worker_count; i++)

@@ -4,18 +4,25 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 int klat_place_given(struct klat_run *run, const char *list)
 {
 	klat_cpu_set online;
-	int err = klat_cpus_online(&online);
+	int err;
 
+	run->library->on_one_cpu = !strcmp(list, "one");
+	if (run->library->on_one_cpu)
+		return 0;
+	err = klat_cpus_online(&online);
 	if (err)
 		return klat_usage(run, "cannot read which CPUs are online");
 	run->cpu_count = klat_cpus_parse(list, &run->cpus);
 	if (run->cpu_count < 0)
-		return klat_usage(run, "--cpus takes a list, for example 2,3 or 4-7, not '%s'",
-				  list);
+		return klat_usage(
+			run,
+			"--cpus takes a list, for example 2,3 or 4-7, or the word one, not '%s'",
+			list);
 	for (int i = 0; i < run->cpu_count; i++) {
 		if (!klat_cpu_in(&online, run->cpus[i]))
 			return klat_usage(run,
@@ -57,10 +64,12 @@ static bool are_one(const struct klat_run *run)
 
 bool klat_place_is_one_cpu(const struct klat_run *run)
 {
-	return run->cpus_given ? are_one(run) : klat_machine_has_one_cpu();
+	return run->cpus_given ? are_one(run)
+			       : run->library->on_one_cpu || klat_machine_has_one_cpu();
 }
 
-/* Without --cpus, all roles share the only CPU of the machine. */
+/* Without a list of CPUs, all roles share one CPU if the machine has no other, or with --cpus one.
+ */
 static bool shares_one_cpu(const struct klat_run *run)
 {
 	return run->one_cpu && !run->cpus_given && !run->distinct_cpus;

@@ -51,6 +51,7 @@ struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
 
 void klat_run_free(struct klat_run *run)
 {
+	klat_soak_free(run);
 	free(run->library->counts);
 	free(run->library->offsets);
 	free(run->cpus);
@@ -78,8 +79,12 @@ void klat_run_set_edges(struct klat_run *run)
 	if (!run->warmup)
 		run->warmup = 1;
 	run->lead = planted ? 0 : run->warmup < KLAT_LEAD ? run->warmup : KLAT_LEAD;
-	/* After the last sample of a lone worker there is no other worker to disturb. */
-	run->end = run->iterations + (planted || run->most_workers == 1 ? 0 : KLAT_TAIL);
+	/* A lone worker disturbs no other worker after its last sample. A soak has no last sample.
+	 */
+	if (run->library->soak.lap)
+		run->end = run->iterations;
+	else
+		run->end = run->iterations + (planted || run->most_workers == 1 ? 0 : KLAT_TAIL);
 }
 
 static int map_workers(struct klat_run *run)
@@ -137,10 +142,10 @@ int klat_run_perform(struct klat_run *run)
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (klat_arch_missing())
 		return klat_skip(run, "this CPU has no %s", klat_arch_missing());
-	err = klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_samples_map(run);
+	err = klat_slow_possible(run) ?: klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_soak_map(run) ?: klat_samples_map(run);
 	if (err)
 		return err;
-	if (library->common.inject_ns || library->common.trace_above_ns ||
+	if (library->common.inject_ns || library->common.trace_above_ns || library->soak.lap ||
 	    run->benchmark->needs_frequency)
 		calibrate(run);
 	run->inject = spin_of(run, library->common.inject_ns);
@@ -148,5 +153,5 @@ int klat_run_perform(struct klat_run *run)
 	if (err)
 		return err;
 	calibrate(run);
-	return klat_run_judge(run);
+	return library->soak.lap ? 0 : klat_run_judge(run);
 }

@@ -10,7 +10,10 @@ struct klat_common {
 	const char *cpus, *policy, *record, *label, *plant, *check_for;
 	const char *trace_metric, *trace_instance, *trace_output;
 	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
-	int64_t trace_above_ns;
+	int64_t trace_above_ns, trace_bytes;
+	int64_t soak_s, segment_s, limit_ns;
+	int64_t together; /* programs that soak at the same time, each on its own CPUs; or 0 */
+	bool stop_above;
 	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
@@ -22,7 +25,7 @@ enum {
 
 /* samples.c */
 struct klat_series {
-	bool used;
+	bool used, untraceable;
 	int64_t series;
 	uint64_t *base;
 };
@@ -39,25 +42,36 @@ int64_t klat_samples_kept(const struct klat_run *run, int metric);
 
 /* slow.c: docs/explaining.md, "On a real machine". */
 struct klat_slow {
+	int metric;
 	int instance, output;  /* directory of the tracing instance; file of the kept traces */
-	int tracing_on;        /* the instance's file */
-	uint64_t limit;        /* ticks */
-	int64_t samples, kept; /* above the limit */
-	int64_t settled;       /* from this iteration on, a copy no longer affects a sample */
-	int64_t after_copy;    /* above the limit, before that */
-	int error;             /* the first one: no trace is kept after it */
+	int tracing_on;        /* the instance's file of this name */
+	uint64_t limit;        /* in ticks */
+	int64_t checked, next; /* number of checked samples; index of the first unchecked one */
+	int64_t samples, kept; /* number of samples above the limit, and of those with a trace */
+	int64_t written;       /* number of bytes in the output */
+	int64_t settled;       /* first iteration that the last copy no longer affects */
+	int64_t after_copy;    /* number of samples above the limit before `settled` */
+	int error;             /* the first error: no trace is kept after it */
 	char buffer[64 << 10];
 };
 
-/* The metric of --trace-metric, or the run's first that can be watched. -1: there is none. */
-int klat_slow_metric(const struct klat_run *run);
-/* After setup(), if --trace-above is given: open the instance and the file, and choose the worker
- * that watches. */
+/* Choose the metric: that of --trace-metric, or the run's first metric that klat can explain. If
+ * there is none, returns the result of klat_usage(). */
+int klat_slow_choose(struct klat_run *run);
+/* If the run is traced and no trace clock reads the counter: -errno after klat_skip(). Otherwise 0.
+ */
+int klat_slow_possible(struct klat_run *run);
+/* With --trace-above, after setup(): open the instance and the file, and choose the worker that
+ * checks its samples. */
 int klat_slow_watch(struct klat_run *run);
-/* After the workers: describe them in the file. */
+/* Keep the trace of the sample that ends a soak. Without --trace-above, do nothing. */
+void klat_slow_keep_last(struct klat_worker *worker, int64_t index, uint64_t sample);
+/* After the workers have ended: describe them in the file. */
 int klat_slow_finish(struct klat_run *run);
 
 /* worker.c */
+/* The worker that takes the samples of this series, or NULL. */
+struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series);
 int klat_workers_run(struct klat_run *run);
 
 /* evidence.c */
@@ -70,7 +84,7 @@ struct klat_irq_row {
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 
 struct klat_snapshot {
-	int64_t irq[KLAT_IRQ_ROWS][KLAT_MAX_CPU];
+	int64_t irq[KLAT_IRQ_ROWS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
 	bool irq_present[KLAT_IRQ_ROWS];
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK) */
 	int64_t smi;                 /* -1: cannot be read */
@@ -82,6 +96,8 @@ struct klat_snapshot {
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
 /* The clock ticks that the hypervisor took from the run's CPUs. */
 int64_t klat_stolen(const struct klat_run *run);
+/* How long the machine was suspended since it booted. */
+int64_t klat_suspended_ns(void);
 /* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark, from pinning to SMIs. */
@@ -104,6 +120,11 @@ void klat_busy_count(struct klat_run *run);
 void klat_wakeups_count(struct klat_run *run);
 
 /* summary.c */
+/* `count` samples of this value. */
+struct klat_pair {
+	uint64_t value, count;
+};
+
 struct klat_summary {
 	int64_t n;
 	unsigned __int128 mean_milli, stddev_milli; /* thousandths, rounded down */
@@ -113,10 +134,124 @@ struct klat_summary {
 	bool p50_known, p90_known, p99_known;
 };
 
-/* Statistics of n >= 1 samples, exact integers as docs/record.md defines them. Sorts `samples`. */
-void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
+/* Statistics of n >= 1 samples, exact integers as docs/record.md defines them. Sorts `samples`.
+ * -ENOMEM if there is no memory. */
+int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
+/* The same of pairs in ascending order of their values. */
+void klat_summarise_pairs(const struct klat_pair *pairs, int64_t count,
+			  struct klat_summary *summary);
 /* "123.456" */
 void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
+
+/* histogram.c */
+#define KLAT_LONGEST 10000
+
+/* A sample that a soak keeps whole. */
+struct klat_kept {
+	int64_t index; /* of the iteration, from 0 at the start of the soak */
+	int64_t series;
+	uint64_t value;
+	uint64_t ended; /* the end stamp; 0 if unknown */
+	/* The state of the evidence: counts of the run, from the segment's start until soon after
+	 * the sample. smi is -1 if unknown. involuntary is -1 until the state is read. */
+	int64_t involuntary, stolen, smi;
+};
+
+struct klat_totals {
+	int64_t n, above; /* samples, and those above the limit */
+	struct klat_kept worst;
+	int64_t worst_ns; /* CLOCK_REALTIME at its end; 0 if unknown */
+};
+
+/* The samples of one metric of a soak: each value with its count, and the longest ones whole. */
+struct klat_histogram {
+	/* Of the segment. */
+	struct klat_pair *pairs; /* a hash table with linear probing; ascending after a sort */
+	int64_t capacity, distinct;
+	int64_t n, above;       /* samples, and those above the limit */
+	struct klat_kept *kept; /* a heap: the smallest first */
+	int64_t kept_count;
+	int64_t unkept; /* samples above the limit that `kept` had no room for */
+	/* Of the whole soak. */
+	struct klat_kept *longest; /* a heap, too */
+	int64_t longest_count;
+	struct klat_totals totals, totals_before; /* now, and before the segment */
+};
+
+/* 0 or -ENOMEM. klat_histogram_free() may follow a failure. */
+int klat_histogram_make(struct klat_histogram *histogram, int64_t capacity);
+void klat_histogram_free(struct klat_histogram *histogram);
+/* The histogram must not be full. Keeps the sample whole if it is above the limit or among the
+ * KLAT_LONGEST longest of the soak until now; at most KLAT_LONGEST samples of a segment. */
+void klat_histogram_add(struct klat_histogram *histogram, const struct klat_kept *sample,
+			uint64_t limit);
+bool klat_histogram_is_full(const struct klat_histogram *histogram);
+/* Put the `distinct` pairs in ascending order. Only klat_histogram_clear() may follow. */
+void klat_histogram_sort(struct klat_histogram *histogram);
+/* Begin the next segment. The figures of the whole soak stay. */
+void klat_histogram_clear(struct klat_histogram *histogram);
+/* Remove the samples of the segment, which began with iteration `first`, from the figures of the
+ * whole soak: the segment is invalid. Only klat_histogram_clear() may follow. */
+void klat_histogram_forget(struct klat_histogram *histogram, int64_t first);
+
+/* soak.c, segment.c: docs/soak.md. */
+struct klat_soak {
+	int64_t lap;     /* iterations of a lap */
+	uint64_t *ended; /* the end stamps of a lap, if one worker takes the samples */
+	struct klat_worker *stamping;
+	uint64_t stop_limit; /* with --stop-above, once the supervisor counts: in ticks */
+	pid_t pid;           /* of the measured process */
+	/* Only in the supervisor. */
+	struct klat_histogram *histograms; /* by metric */
+	int64_t began_ns;                  /* CLOCK_REALTIME at the segment's start */
+	uint64_t began;                    /* the counter at that time */
+	int64_t segments, elapsed_ns;      /* of what is recorded */
+	int64_t progress;    /* the largest number that klat_soak_progress() has returned */
+	int64_t overwritten; /* iterations of the segment whose samples are lost */
+	bool unrecorded;     /* the last segment could not be recorded */
+	/* Record the segment that `run` describes: 0 or -errno after klat_error(). */
+	int (*record)(struct klat_run *run, int session);
+	int session;
+	/* Show the progress, once a second. */
+	void (*show)(const struct klat_run *run, int64_t seconds);
+};
+
+/* With --soak, after configure(): size the laps. 0, or -EINVAL after klat_usage(). */
+int klat_soak_prepare(struct klat_run *run);
+/* Map the buffer for end stamps. 0, or -errno after klat_error(). */
+int klat_soak_map(struct klat_run *run);
+/* After setup(): choose the worker whose end stamps are kept. */
+void klat_soak_watch(struct klat_run *run);
+/* Keep the end stamp of iteration i - 1. Does not return if its sample ends the soak. */
+void klat_soak_check(struct klat_worker *worker, int64_t i);
+/*
+ * In the supervisor: take the samples until the time is over, and kill the measured process.
+ * Returns 0; the number of a signal that arrived before the first sample; -ETIMEDOUT without
+ * progress; -EIO if the measured process ended by itself; or -errno if a segment could not be
+ * recorded.
+ */
+int klat_soak_follow(struct klat_run *run, int *status, struct rusage *usage);
+void klat_soak_free(struct klat_run *run);
+int64_t klat_soak_progress(const struct klat_run *run);
+/* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
+int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample);
+
+/* The state of the run at one moment. The evidence of a segment is the difference of two. */
+struct klat_reading;
+struct klat_reading *klat_reading_make(const struct klat_run *run);
+void klat_reading_free(struct klat_reading *reading);
+void klat_reading_take(struct klat_reading *reading, const struct klat_run *run);
+int64_t klat_reading_iterations(const struct klat_reading *reading);
+void klat_reading_clock(const struct klat_reading *reading, int64_t *clock_ns, uint64_t *ticks);
+/* Store the state of the evidence in `sample`: the difference of both readings. */
+void klat_reading_state(const struct klat_reading *before, const struct klat_reading *now,
+			const struct klat_run *run, struct klat_kept *sample);
+/* The first worker that is no longer pinned to its CPU. NULL if there is none. */
+const struct klat_worker *klat_reading_unpinned(const struct klat_reading *reading,
+						const struct klat_run *run);
+/* Judge and record the segment between two readings. Its status, or -errno. */
+int klat_segment_end(const struct klat_run *run, const struct klat_reading *before,
+		     const struct klat_reading *after, int64_t number);
 
 /* run.c */
 struct klat_count {
@@ -139,6 +274,7 @@ struct klat_library {
 	int count_count;
 	char params[1024];
 	const char *placement;
+	bool on_one_cpu; /* --cpus one */
 
 	bool memory_locked;
 	bool offset_wanted;
@@ -147,6 +283,7 @@ struct klat_library {
 
 	struct klat_halt_poll halt_poll;
 	struct klat_slow slow;
+	struct klat_soak soak;
 
 	pthread_barrier_t barrier;
 	int worker_capacity;
@@ -171,17 +308,18 @@ void klat_run_set_edges(struct klat_run *run);
 int klat_run_perform(struct klat_run *run);
 
 /* place.c */
-/* Take run->cpus from the list of --cpus. -EINVAL after klat_usage(). */
+/* Take run->cpus from the list of --cpus. For the word "one", klat_place() chooses the CPU. -EINVAL
+ * after klat_usage(). */
 int klat_place_given(struct klat_run *run, const char *list);
 /*
- * Whether all roles are on one CPU, as far as known before configure(): --cpus names one CPU, or
- * the machine has only one, as in counted mode.
+ * Whether all roles are on one CPU, as far as known before configure(): --cpus names one CPU or is
+ * "one", or the machine has only one, as in counted mode.
  */
 bool klat_place_is_one_cpu(const struct klat_run *run);
 /* Whether the `allowed` CPUs, which it reads, are enough. 0, or -errno after klat_skip() or
  * klat_error(). */
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed);
-/* Choose the CPUs of a run without --cpus. */
+/* Choose the CPUs of a run without a list of CPUs. */
 int klat_place(struct klat_run *run);
 /* Whether the run uses this CPU. */
 bool klat_place_has(const struct klat_run *run, int cpu);

@@ -16,6 +16,11 @@ void klat_use_metric(struct klat_run *run, int metric, int64_t series)
 	used->series = series;
 }
 
+void klat_cannot_trace(struct klat_run *run, int metric)
+{
+	run->library->metrics[metric].untraceable = true;
+}
+
 int klat_samples_map(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
@@ -52,12 +57,18 @@ int klat_samples_map(struct klat_run *run)
 	return 0;
 }
 
+static void prefault(uint64_t *memory, size_t size)
+{
+	for (size_t at = 0; at < size; at += 4096)
+		__atomic_fetch_or((char *)memory + at, 0, __ATOMIC_RELAXED);
+}
+
 void klat_samples_prefault(const struct klat_run *run)
 {
-	char *samples = (char *)run->library->samples;
+	const struct klat_soak *soak = &run->library->soak;
 
-	for (size_t at = 0; at < run->library->samples_size; at += 4096)
-		__atomic_fetch_or(samples + at, 0, __ATOMIC_RELAXED);
+	prefault(run->library->samples, run->library->samples_size);
+	prefault(soak->ended, soak->lap * sizeof(*soak->ended));
 }
 
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
@@ -71,6 +82,8 @@ int64_t klat_samples_count(const struct klat_run *run, int metric)
 {
 	const struct klat_series *of = &run->library->metrics[metric];
 
+	if (of->used && run->library->soak.histograms)
+		return run->library->soak.histograms[metric].n;
 	return of->used ? of->series * run->iterations : 0;
 }
 

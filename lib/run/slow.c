@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Keeps the kernel's trace of each slow sample, for `klat explain`. The worker that took the sample
- * stops the tracing before its next iteration, copies the buffers of the run's CPUs, empties them
- * and starts the tracing again. Another thread could not: the workers may hold every CPU.
+ * does this before its next iteration: it stops the tracing, copies and empties the buffers of the
+ * run's CPUs, and starts the tracing again. Another thread might get no CPU: the workers may occupy
+ * every CPU.
  */
 #include "run/run.h"
+
+#include "arch/isa.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,24 +17,55 @@
 #include <unistd.h>
 
 enum {
-	MOST_KEPT = 100 /* of a run */
+	MOST_KEPT = 100 /* traces of one run */
 };
 
-int klat_slow_metric(const struct klat_run *run)
+/* The reason why klat cannot explain the metric, or NULL. */
+static const char *why_untraceable(const struct klat_run *run, int m)
 {
-	const char *wanted = run->library->common.trace_metric;
+	const struct klat_series *of = &run->library->metrics[m];
+	const struct klat_metric *metric = &run->benchmark->metrics[m];
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
-		const struct klat_metric *metric = &run->benchmark->metrics[m];
-
-		if (run->library->metrics[m].series == 1 && metric->taken_by &&
-		    (!wanted || !strcmp(wanted, metric->name)))
-			return m;
-	}
-	return -1;
+	if (!of->used)
+		return "this run does not measure it";
+	if (of->series != 1)
+		return "each iteration has several samples";
+	return metric->taken_by && !of->untraceable ? NULL : metric->untraceable;
 }
 
-/* A line of the output file. Unlike dprintf(), it allocates nothing. */
+int klat_slow_choose(struct klat_run *run)
+{
+	const char *wanted = run->library->common.trace_metric, *name = wanted,
+		   *why = "there is no such metric";
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		const char *own = run->benchmark->metrics[m].name;
+
+		if (wanted ? strcmp(wanted, own) : !run->library->metrics[m].used)
+			continue;
+		name = own;
+		why = why_untraceable(run, m);
+		run->library->slow.metric = m;
+		if (!why)
+			return 0;
+	}
+	return klat_usage(run, "klat explain cannot explain %s: %s", name, why);
+}
+
+int klat_slow_possible(struct klat_run *run)
+{
+	if (!run->library->common.trace_above_ns || klat_arch_counter_traced())
+		return 0;
+	return klat_skip(run, "the kernel has no trace clock that reads the counter of this build");
+}
+
+static int put(struct klat_slow *slow, const char *data, size_t size)
+{
+	slow->written += size;
+	return klat_write_whole(slow->output, data, size);
+}
+
+/* Writes a line to the output file. Unlike dprintf(), it allocates nothing. */
 static __attribute__((format(printf, 2, 3))) int note(struct klat_slow *slow, const char *format,
 						      ...)
 {
@@ -41,11 +75,25 @@ static __attribute__((format(printf, 2, 3))) int note(struct klat_slow *slow, co
 	va_start(arguments, format);
 	length = vsnprintf(slow->buffer, sizeof(slow->buffer), format, arguments);
 	va_end(arguments);
-	return klat_write_whole(slow->output, slow->buffer, length);
+	return put(slow, slow->buffer, length);
+}
+
+static int write_text(int file, const char *text)
+{
+	return klat_write_whole(file, text, strlen(text));
+}
+
+static int keeping(struct klat_run *run, int err)
+{
+	return err ? klat_error(run, -err, "cannot keep the traces of slow samples in %s: %m",
+				run->library->common.trace_output)
+		   : 0;
 }
 
 int klat_slow_watch(struct klat_run *run)
 {
+	/* O_NONBLOCK: a FIFO without a reader would block. */
+	const int flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 	const struct klat_common *common = &run->library->common;
 	struct klat_slow *slow = &run->library->slow;
 	const struct klat_metric *metric;
@@ -53,12 +101,11 @@ int klat_slow_watch(struct klat_run *run)
 
 	if (!common->trace_above_ns)
 		return 0;
-	metric = &run->benchmark->metrics[klat_slow_metric(run)];
-	worker = klat_worker_find(run, metric->taken_by, 0);
+	metric = &run->benchmark->metrics[slow->metric];
+	worker = klat_worker_of(run, slow->metric, 0);
 	if (!worker)
-		return klat_error(run, EINVAL, "no %s takes samples of %s in this run",
-				  metric->taken_by, metric->name);
-	slow->output = open(common->trace_output, O_WRONLY | O_APPEND | O_CLOEXEC);
+		return klat_error(run, EINVAL, "no worker takes %s", metric->name);
+	slow->output = open(common->trace_output, flags);
 	if (slow->output < 0)
 		return klat_error(run, errno, "cannot open %s: %m", common->trace_output);
 	slow->instance = open(common->trace_instance, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -70,18 +117,16 @@ int klat_slow_watch(struct klat_run *run)
 				  common->trace_instance);
 	memset(slow->buffer, 0, sizeof(slow->buffer)); /* no page fault in the timed part */
 	slow->limit = klat_ns_to_ticks(run, common->trace_above_ns);
-	worker->watched = klat_series(run, klat_slow_metric(run), 0);
-	return note(slow, "metric %s\n", metric->name);
-}
-
-static int write_text(int file, const char *text)
-{
-	return klat_write_whole(file, text, strlen(text));
+	worker->watched = klat_series(run, slow->metric, 0);
+	/* If an earlier run was killed during a copy, the tracing is still off. */
+	return keeping(run,
+		       write_text(slow->tracing_on, "1")
+			       ?: note(slow, "metric %s\nsettle %d\n", metric->name, KLAT_LEAD));
 }
 
 /*
- * trace_pipe empties the buffer as it is read. To empty a buffer by opening trace with O_TRUNC
- * waits for a grace period of RCU, which does not end while the workers spin on every CPU.
+ * Reading trace_pipe also empties the buffer. Opening `trace` with O_TRUNC empties it, too, but
+ * waits for an RCU grace period. This period does not end while the workers spin on every CPU.
  */
 static int copy_trace(struct klat_slow *slow, int cpu)
 {
@@ -94,11 +139,19 @@ static int copy_trace(struct klat_slow *slow, int cpu)
 	if (from < 0)
 		return -errno;
 	while (!err && (size = read(from, slow->buffer, sizeof(slow->buffer))) > 0)
-		err = klat_write_whole(slow->output, slow->buffer, size);
+		err = put(slow, slow->buffer, size);
 	if (!err && size < 0 && errno != EAGAIN)
 		err = -errno;
 	close(from);
 	return err;
+}
+
+/* The last trace may exceed the limit on bytes. */
+static bool has_room(const struct klat_run *run)
+{
+	const struct klat_slow *slow = &run->library->slow;
+
+	return slow->kept < MOST_KEPT && slow->written < run->library->common.trace_bytes;
 }
 
 static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t index, uint64_t sample)
@@ -116,44 +169,66 @@ static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t inde
 	return err ?: note(slow, "end\n") ?: write_text(slow->tracing_on, "1");
 }
 
+void klat_slow_keep_last(struct klat_worker *worker, int64_t index, uint64_t sample)
+{
+	struct klat_run *run = worker->run;
+	struct klat_slow *slow = &run->library->slow;
+
+	if (!run->library->common.trace_above_ns)
+		return;
+	slow->checked = index + 1;
+	slow->samples = slow->kept = 1;
+	slow->error = keep(worker, slow, index, sample);
+	klat_slow_finish(run);
+}
+
 void klat_slow_check(struct klat_worker *worker, int64_t i)
 {
 	struct klat_slow *slow = &worker->run->library->slow;
 	uint64_t sample;
 
-	if (!klat_is_sample(worker->run, i - 1))
+	if (worker->run->library->soak.lap) {
+		klat_soak_check(worker, i);
 		return;
+	}
+	/* The body may have checked sample i - 1 already. */
+	if (!klat_is_sample(worker->run, i - 1) || i <= slow->next)
+		return;
+	slow->next = i;
+	slow->checked++;
 	sample = worker->watched[i - 1];
 	if (sample <= slow->limit)
 		return;
 	slow->samples++;
 	if (i - 1 < slow->settled)
 		slow->after_copy++;
-	if (slow->error || slow->kept == MOST_KEPT || i - 1 < slow->settled)
+	if (slow->error || !has_room(worker->run) || i - 1 < slow->settled)
 		return;
 	klat_rest_begins(worker);
 	slow->error = keep(worker, slow, i - 1, sample);
 	klat_rest_ends(worker);
 	slow->kept += !slow->error;
-	/* The copy leaves the caches cold. */
+	/* The copy leaves the caches cold, so the next samples are slower. */
 	slow->settled = i + KLAT_LEAD;
-	/* The copy took CPU time at the worker's priority. */
+	/* The copy took CPU time at the worker's priority, which real-time throttling counts. */
 	klat_sleep(worker, KLAT_REST_NS);
+	/* During the copy, another worker can end the next wait of this worker. This worker then
+	 * does not sleep. */
+	worker->unsampled--;
 }
 
 int klat_slow_finish(struct klat_run *run)
 {
 	struct klat_slow *slow = &run->library->slow;
-	int err = 0;
+	int err = slow->error;
 
 	if (!run->library->common.trace_above_ns)
 		return 0;
-	if (slow->error)
-		return klat_error(run, -slow->error, "cannot keep the trace of a slow sample: %m");
 	for (int i = 0; i < run->worker_count && !err; i++)
 		err = note(slow, "worker %d %d %s\n", run->workers[i].tid, run->workers[i].cpu,
 			   run->workers[i].role);
-	return err
-		       ?: note(slow, "slow %lld %lld\n", (long long)slow->samples,
-			       (long long)slow->after_copy);
+	if (!err)
+		err = note(slow, "slow %lld %lld %lld\n", (long long)slow->checked,
+			   (long long)slow->samples, (long long)slow->after_copy);
+	return keeping(run, err);
 }

@@ -3,6 +3,7 @@
  */
 #include "run/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,18 +33,19 @@ static u128 integer_sqrt(u128 value)
  * quotient and the remainder of A / B are multiplied separately. A is the same if all samples are
  * shifted, so the minimum is subtracted from them. False if A exceeds 128 bits.
  */
-static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
+static bool stddev_milli(const struct klat_pair *pairs, int64_t count, int64_t n, u128 *milli)
 {
 	u128 sum = 0, squares = 0, a, s2, divisor, scaled, fraction;
 
 	*milli = 0;
 	if (n < 2)
 		return true;
-	for (int64_t i = 0; i < n; i++) {
-		u128 x = samples[i] - samples[0], square = x * x;
+	for (int64_t i = 0; i < count; i++) {
+		u128 x = pairs[i].value - pairs[0].value, square;
 
-		sum += x;
-		if (__builtin_add_overflow(squares, square, &squares))
+		sum += x * pairs[i].count;
+		if (__builtin_mul_overflow(x * x, (u128)pairs[i].count, &square) ||
+		    __builtin_add_overflow(squares, square, &squares))
 			return false;
 	}
 	if (__builtin_mul_overflow((u128)n, squares, &a) || __builtin_mul_overflow(sum, sum, &s2))
@@ -60,27 +62,54 @@ static bool stddev_milli(const uint64_t *samples, int64_t n, u128 *milli)
 
 /* The sample of rank ceil(n percent / 100): the inverse of the empirical distribution (Hyndman and
  * Fan 1996, type 1). */
-static bool quantile(const uint64_t *sorted, int64_t n, int percent, uint64_t *value)
+static bool quantile(const struct klat_pair *pairs, int64_t n, int percent, uint64_t *value)
 {
+	uint64_t rank = (n * percent + 99) / 100, below = 0;
+
 	if (n * (100 - percent) < 500)
 		return false;
-	*value = sorted[(n * percent + 99) / 100 - 1];
+	while (below + pairs->count < rank)
+		below += pairs++->count;
+	*value = pairs->value;
 	return true;
 }
 
-void klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
+void klat_summarise_pairs(const struct klat_pair *pairs, int64_t count,
+			  struct klat_summary *summary)
 {
 	u128 sum = 0;
+	int64_t n = 0;
 
+	for (int64_t i = 0; i < count; i++) {
+		sum += (u128)pairs[i].value * pairs[i].count;
+		n += pairs[i].count;
+	}
+	*summary = (struct klat_summary){ .n = n,
+					  .min = pairs[0].value,
+					  .max = pairs[count - 1].value };
+	summary->mean_milli = 1000 * sum / n;
+	summary->stddev_known = stddev_milli(pairs, count, n, &summary->stddev_milli);
+	summary->p50_known = quantile(pairs, n, 50, &summary->p50);
+	summary->p90_known = quantile(pairs, n, 90, &summary->p90);
+	summary->p99_known = quantile(pairs, n, 99, &summary->p99);
+}
+
+int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
+{
+	struct klat_pair *pairs = malloc(n * sizeof(*pairs));
+	int64_t count = 0;
+
+	if (!pairs)
+		return -ENOMEM;
 	qsort(samples, n, sizeof(*samples), compare_samples);
 	for (int64_t i = 0; i < n; i++)
-		sum += samples[i];
-	*summary = (struct klat_summary){ .n = n, .min = samples[0], .max = samples[n - 1] };
-	summary->mean_milli = 1000 * sum / n;
-	summary->stddev_known = stddev_milli(samples, n, &summary->stddev_milli);
-	summary->p50_known = quantile(samples, n, 50, &summary->p50);
-	summary->p90_known = quantile(samples, n, 90, &summary->p90);
-	summary->p99_known = quantile(samples, n, 99, &summary->p99);
+		if (count && pairs[count - 1].value == samples[i])
+			pairs[count - 1].count++;
+		else
+			pairs[count++] = (struct klat_pair){ samples[i], 1 };
+	klat_summarise_pairs(pairs, count, summary);
+	free(pairs);
+	return 0;
 }
 
 void klat_milli_text(u128 milli, char *text, size_t size)

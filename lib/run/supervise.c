@@ -34,7 +34,11 @@ static int measure(struct klat_run *run)
 	if (err && klat_has_result(run))
 		klat_error(run, -err, "setup() failed: %m");
 	if (!err)
-		err = klat_slow_watch(run) ?: klat_workers_run(run) ?: klat_slow_finish(run);
+		err = klat_slow_watch(run);
+	if (!err) {
+		klat_soak_watch(run);
+		err = klat_workers_run(run) ?: klat_slow_finish(run);
+	}
 	/* Not the clock of start_ns: that one can be set during the run. */
 	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
 	if (run->benchmark->teardown)
@@ -59,6 +63,9 @@ static pid_t fork_measured(struct klat_run *run)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != supervisor)
 			_exit(EXIT_FAILURE);
+		/* Ctrl-C reaches both processes. In a soak, the supervisor still needs this one. */
+		if (run->library->soak.lap)
+			klat_signals_ignore();
 		klat_signals_release();
 		klat_halt_poll_leave(&run->library->halt_poll);
 		_exit(measure(run) ? EXIT_FAILURE : EXIT_SUCCESS);
@@ -180,7 +187,9 @@ int klat_supervise(struct klat_run *run)
 		return err;
 	}
 	stand_aside(run, &allowed);
-	result = wait_measured(run, pid, &status, &usage);
+	library->soak.pid = pid;
+	result = library->soak.lap ? klat_soak_follow(run, &status, &usage)
+				   : wait_measured(run, pid, &status, &usage);
 	klat_cpus_allow(&allowed);
 	err = klat_halt_poll_release(run, &library->halt_poll);
 	if (!library->common.dma_latency && !result)
@@ -191,8 +200,13 @@ int klat_supervise(struct klat_run *run)
 		klat_signals_end(result);
 	}
 	library->measured_memory = usage.ru_maxrss * 1024;
-	if (result)
+	/* A soak ends by killing the measured process. */
+	if (library->soak.lap && !result)
+		return 0;
+	if (result == -ETIMEDOUT)
 		describe_hang(run);
+	else if (library->soak.lap && !klat_has_result(run))
+		return -EIO;
 	else if (WIFSIGNALED(status))
 		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
 				  WTERMSIG(status), strsignal(WTERMSIG(status)));

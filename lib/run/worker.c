@@ -34,6 +34,7 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 					.cpu = run->cpus[place],
 					.body = body,
 					.observed_from = -run->lead,
+					.other_faults = -1,
 					.migrations = -1,
 					.wait_ns = -1 };
 	if (library->policy.policy != SCHED_OTHER)
@@ -50,6 +51,28 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 	return NULL;
 }
 
+/* Whether `word` is one of the words, which are separated by spaces. */
+static bool has_word(const char *words, const char *word)
+{
+	const size_t length = strlen(word);
+	const char *at = words;
+
+	for (; (at = strstr(at, word)); at += length)
+		if ((at == words || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+			return true;
+	return false;
+}
+
+struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series)
+{
+	const char *roles = run->benchmark->metrics[metric].taken_by;
+
+	for (int i = 0; i < run->worker_count && roles; i++)
+		if (run->workers[i].index == series && has_word(roles, run->workers[i].role))
+			return &run->workers[i];
+	return NULL;
+}
+
 static void take_fault(void)
 {
 	volatile char *page =
@@ -60,12 +83,14 @@ static void take_fault(void)
 }
 
 /* The fault "edges", which leaves no lead: some 50 us of klat's other work at both edges of the
- * timed part. */
-static void be_at_work(const struct klat_run *run)
+ * timed part. The other workers work twice as long: if all of them worked equally long, sides that
+ * spin would begin together, and no sample would show the work. */
+static void be_at_work(const struct klat_worker *worker)
 {
+	const int times = worker == worker->run->workers ? 3 : 6;
 	int64_t migrations, wait_ns;
 
-	for (int i = 0; !run->lead && i < 3; i++)
+	for (int i = 0; !worker->run->lead && i < times; i++)
 		klat_thread_self(&migrations, &wait_ns);
 }
 
@@ -78,7 +103,7 @@ void klat_observed_part_begins(struct klat_worker *worker)
 	worker->start_minor = usage.ru_minflt;
 	worker->start_major = usage.ru_majflt;
 	worker->start_rests = worker->rests;
-	be_at_work(worker->run);
+	be_at_work(worker);
 	if (worker == worker->run->workers && klat_planted(worker->run, "fault"))
 		take_fault();
 }
@@ -88,7 +113,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	const int64_t rests = worker->rests - worker->start_rests;
 	struct rusage usage;
 
-	be_at_work(worker->run);
+	be_at_work(worker);
 	usage = klat_thread_usage();
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* transport counts an interrupted receive as a rest even if it had not slept. */

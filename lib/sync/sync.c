@@ -214,10 +214,10 @@ void sync_pair_enter(struct sync_pair *pair, int thread)
 }
 
 /*
- * The futex word does not show a waiter: an owner that had to wait, as each owner here did, leaves
- * "may have waiters" set, by glibc (2) or by the kernel (FUTEX_WAITERS). So let the kernel move one
- * waiter from its queue to the same queue. The call returns how many it moved. For a
- * priority-inheritance mutex with a waiter, it fails.
+ * The futex word does not show whether a thread waits. Each owner here had to wait for the mutex,
+ * so the word says "may have waiters" in any case: glibc sets 2, and the kernel sets FUTEX_WAITERS.
+ * So let the kernel move one waiter from its queue to the same queue. The call returns how many
+ * waiters it moved. For a priority-inheritance mutex with a waiter, it fails.
  */
 bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t turn)
 {

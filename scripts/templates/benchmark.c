@@ -5,7 +5,7 @@
  * number.
  *
  * A benchmark's opening comment says these three things. Put your event in place of this one.
- * lib/klat.h and lib/evidence.h document every function that you may use.
+ * lib/klat.h, lib/option.h and lib/evidence.h document every function that you may use.
  */
 #include "klat.h"
 

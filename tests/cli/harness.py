@@ -417,7 +417,9 @@ class Running:
 
     def __init__(self, program: str, *arguments: str | Path, **options: Any) -> None:
         self.program = program
-        words = [path_of(program), "--iterations", "2000000", *arguments]
+        words = [path_of(program), *arguments]
+        if "--soak" not in arguments:
+            words += ["--iterations", "2000000"]
         if "executable" not in options:
             words += joining(arguments)
         self.process = subprocess.Popen(

@@ -417,7 +417,7 @@ def test_dasynq_brings_every_byte(dasynq: Path, options: tuple[str, ...], descri
 
 
 @pytest.mark.slow
-def test_dasynq_keeps_the_order_and_arms_each_watcher_anew(dasynq: Path) -> None:
+def test_dasynq_keeps_the_order_and_arms_each_watcher_again(dasynq: Path) -> None:
     assert dasynq_counts(dasynq, "--priorities")["disordered"] == 0
     calls = dasynq_counts(dasynq, "--count-syscalls")["calls_loop"]
     # A read, a write and an epoll_ctl for each event, and a call that asks for ten of them.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
-import platform
+import os
+import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import harness
 import pytest
 
 from klat.base.errors import KlatError
+from klat.base.process import Signals
+from klat.record.plan_csv import PlannedRun
+from klat.running import traced_runs
+from klat.running.traced_runs import SessionTraces, TracedProgram, perform, traced_words
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, parse_run
 from klat.tracing.sample_split import split
@@ -69,29 +74,361 @@ def test_the_parts_of_kept_samples_add_up_to_what_the_record_holds(
         assert sum(part.ticks for part in split(sample, run.workers, 10**9)) == sample.ticks
 
 
+def run(*arguments: str | Path) -> harness.Done:
+    return harness.command([KLAT, "run", *arguments], limit=LIMIT_SECONDS)
+
+
+EXPLAINED_RUN = ("syscall", "--explain-above", "1ns", "--iterations", "50", "--label", "explained")
+
+
+def explained_session(directory: Path) -> Path:
+    (session,) = (directory / "explained").iterdir()
+    return session
+
+
+def test_klat_run_adds_a_traced_run_for_each_run(tracing: Path, tmp_path: Path) -> None:
+    done = run(*EXPLAINED_RUN, "--runs", "2", "--output", tmp_path)
+    assert done.status == 0, done.err
+    rows = list(csv.DictReader((explained_session(tmp_path) / "runs.csv").open()))
+    traced = [("traced=1" in row["params"].split(";"), row["run"]) for row in rows]
+    assert sorted(traced) == [(False, "1"), (False, "2"), (True, "1"), (True, "2")]
+
+
+def test_klat_run_explains_the_slow_samples_of_its_traced_runs(
+    tracing: Path, tmp_path: Path
+) -> None:
+    done = run(*EXPLAINED_RUN, "--runs", "2", "--output", tmp_path)
+    text = (explained_session(tmp_path) / "explained.txt").read_text()
+    assert "syscall.call: 100 of 100 samples in 2 traced runs took more than 1 ns" in text
+    assert "times that of an untraced one" in text
+    assert text in done.err
+
+
+def test_a_soak_explains_the_sample_that_ended_it(tracing: Path, tmp_path: Path) -> None:
+    words = ("--for", "60s", "--limit", "400us", "--stop-above", "--explain", "--output", tmp_path)
+    spin = ("--option", "timer.inject=500000", "--segment", "60s")
+    done = harness.command([KLAT, "soak", "timer", *words, *spin], limit=LIMIT_SECONDS)
+    (session,) = (path.parent for path in tmp_path.glob("*/*/runs.csv"))
+    (row,) = csv.DictReader((session / "runs.csv").open())
+    assert {"soak=60", "traced=400000"} <= set(row["params"].split(";"))
+    assert "above_limit=1" in row["evidence"].split(";")
+    assert "timer.lateness: 1 of " in done.err and "took more than 400 us" in done.err
+    assert [path.name for path in (session / "traces").iterdir()] == ["0"]
+    assert not instances_of_klat(tracing)
+
+
+def test_a_resumed_session_explains_its_earlier_runs_too(tracing: Path, tmp_path: Path) -> None:
+    words = (*EXPLAINED_RUN, "--runs", "20", "--pause", "200", "--output", tmp_path)
+    process = subprocess.Popen(
+        [KLAT, "run", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        traces = "explained/*/traces/*"
+        harness.until(lambda: "" if list(tmp_path.glob(traces)) else "no trace was kept", tries=15)
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+    session = explained_session(tmp_path)
+    assert "in 20 traced runs" not in (session / "explained.txt").read_text()
+    done = run("--resume", session)
+    assert "in 20 traced runs" in done.err, done.err
+
+
+def test_klat_run_refuses_a_program_that_it_cannot_explain_before_it_runs(
+    tracing: Path, tmp_path: Path
+) -> None:
+    words = ("messages", "--explain-above", "1us", "--runs", "1", "--output", tmp_path / "none")
+    done = run(*words)
+    assert done.status == harness.USAGE and "mean of two directions" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_klat_run_measures_a_program_that_it_cannot_explain_beside_others(
+    tracing: Path, tmp_path: Path
+) -> None:
+    done = run("messages", *EXPLAINED_RUN, "--runs", "1", "--output", tmp_path)
+    assert done.status == 0, done.err
+    assert "not explained: messages: klat explain cannot explain hop" in done.err
+    rows = list(csv.DictReader((explained_session(tmp_path) / "runs.csv").open()))
+    traced = [(row["benchmark"], "traced=1" in row["params"].split(";")) for row in rows]
+    assert sorted(traced) == [("messages", False), ("syscall", False), ("syscall", True)]
+
+
+@pytest.mark.parametrize(
+    "metric, options",
+    [
+        ("pipes.one_way", ["mode=one-way"]),
+        ("cv.round_trip", []),
+        ("timer.return", []),
+        ("syscall.calls_n", ["batch=10"]),
+        ("switch.switch", []),
+        ("switch.switch", ["peer=process", "by=futex"]),
+        ("semaphore.item", []),
+        ("messages.hop", ["mode=call"]),
+        ("eventloop.loop", ["pairs=20", "writes=40"]),
+        ("transport.round_trip", []),
+    ],
+)
+def test_every_sample_of_a_metric_can_be_checked(
+    tracing: Path, two_cpus: None, metric: str, options: Sequence[str]
+) -> None:
+    """A traced run of switch checks the samples of one direction."""
+    program, name = metric.split(".")
+    words = [word for option in options for word in ("--option", f"{program}.{option}")]
+    chosen = ("--metric", name, "--above", "1ns", "--runs", "1", "--iterations", "60")
+    done = explain(program, *chosen, "--longest", "0", *words)
+    assert done.status in (harness.MEASURED, harness.UNTRUSTED), done.err
+    checked = 30 if program == "switch" else 60
+    assert f"{metric}: {checked} of {checked} samples" in done.out
+
+
+@pytest.mark.parametrize(
+    "metric, options, why",
+    [
+        ("cv.handoff", [], "the mean of two directions"),
+        ("messages.hop", [], "the mean of two directions"),
+        ("semaphore.wake", [], "explain item"),
+        ("tlbflush.interruption", [], "explain initiator"),
+        ("tlbflush.initiator", ["responders=0", "initiators=2"], "several samples"),
+        ("transport.half", [], "explain round_trip"),
+        ("pipes.one_way", [], "does not measure it"),
+        ("pipes.none", [], "there is no such metric"),
+    ],
+)
+def test_a_metric_that_cannot_be_explained_is_refused_with_the_reason(
+    tracing: Path, two_cpus: None, metric: str, options: Sequence[str], why: str
+) -> None:
+    program, name = metric.split(".")
+    words = [word for option in options for word in ("--option", f"{program}.{option}")]
+    done = explain(program, "--metric", name, "--above", "1us", "--runs", "1", *words)
+    assert done.status == harness.USAGE
+    assert re.search(f"cannot explain {name}: .*{why}", done.err), done.err
+    assert not done.out and len(done.err.strip().splitlines()) == 1
+
+
 def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(
     tracing: Path, two_cpus: None
 ) -> None:
     done = explain("network", "--cpus", "1,0", "--above", "1us", "--runs", "1")
     if done.status == harness.SKIPPED:
         harness.lacking(done.err)
-    assert done.status == 0 and "network.wakeup: " in done.out, done
+    assert done.status == 0 and "network.interrupt_to_read: " in done.out, done
+
+
+@pytest.mark.parametrize(
+    "program, options",
+    [
+        ("network", ()),
+        ("pipes", ("--option", "pipes.mode=one-way")),
+        ("timer", ("--option", "timer.mode=periodic")),
+        ("syscall", ("--option", "syscall.call=write-null")),
+    ],
+)
+def test_the_copy_of_a_trace_does_not_refute_the_run(
+    tracing: Path, two_cpus: None, tmp_path: Path, program: str, options: Sequence[str]
+) -> None:
+    """A packet, message or deadline that comes during the copy does not wake the thread. The copy also
+    calls read() and write(). The evidence allows for both."""
+    keep = tmp_path / "kept"
+    done = explain(program, "--above", "50ns", "--runs", "1", "--keep", keep, *options)
+    if done.status == harness.SKIPPED:
+        harness.lacking(done.err)
+    rows = list(csv.DictReader((keep / "session" / "runs.csv").open()))
+    (traced, *_) = [row for row in rows if "traced=50" in row["params"].split(";")]
+    refuted = traced["status"] == "invalid"
+    assert not refuted or not re.search("before|kernel counted", traced["reason"])
+
+
+@pytest.fixture
+def trace(tracing: Path) -> Iterator[list[str | Path]]:
+    """A command that keeps the traces of its samples in a file. A test adds the name of the file."""
+    with instance.tracing_instance() as own:
+        instance.switch_events(own, True)
+        program = harness.path_of("pipes")
+        yield [program, "--trace-above=1", f"--trace-instance={own}", "--trace-output"]
+
+
+def test_a_run_is_traced_after_a_run_that_was_killed_during_a_copy(
+    trace: list[str | Path], tracing: Path, tmp_path: Path
+) -> None:
+    with (tracing / f"klat-{os.getpid()}" / "tracing_on").open("r+") as switch:
+        switch.write("0")
+    kept = tmp_path / "kept"
+    kept.touch()
+    done = harness.command([*trace, kept, "--iterations=10"])
+    assert done.status in (0, 3), done.err
+    (sample, *_) = parse_run(0, kept.open()).samples
+    assert any(sample.begin < event.time < sample.end for event in sample.cpus[sample.cpu].events)
+
+
+def test_a_sample_with_more_events_than_the_buffer_holds_counts_as_overwritten(
+    tracing: Path, two_cpus: None, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    # A pipe holds 64 KiB, so the writer and the reader switch many times in a sample.
+    words = [
+        "--transport=pipe",
+        "--wait=block",
+        "--bytes=4000000",
+        "--iterations=12",
+        "--warmup=4",
+        "--trace-above=1",
+    ]
+    with instance.tracing_instance(buffer_kb=4) as own:
+        instance.switch_events(own, True)
+        words += [f"--trace-instance={own}", f"--trace-output={kept}"]
+        done = harness.command([harness.path_of("transport"), *words])
+    assert done.status in (harness.MEASURED, harness.UNTRUSTED), done.err
+    samples = parse_run(0, kept.open()).samples
+    assert len(samples) > 1
+    for sample in samples:
+        assert sample.overwritten
+        assert split(sample, {}, 10**9)[0].cause == "residual"
+
+
+def test_a_full_disk_fails_a_traced_run_and_names_the_file(trace: list[str | Path]) -> None:
+    done = harness.command([*trace, "/dev/full"])
+    assert done.status == 1 and "/dev/full: No space left" in done.err
+
+
+def test_traces_are_not_written_through_a_symbolic_link(
+    trace: list[str | Path], tmp_path: Path
+) -> None:
+    (tmp_path / "target").touch()
+    (tmp_path / "link").symlink_to("target")
+    done = harness.command([*trace, tmp_path / "link"])
+    assert done.status == 1 and "symbolic links" in done.err
+    assert not (tmp_path / "target").stat().st_size
+
+
+def test_a_run_keeps_no_trace_after_its_limit_of_bytes(
+    trace: list[str | Path], tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    done = harness.command([*trace, kept, "--trace-bytes=1000", "--iterations=20"])
+    assert done.status in (0, 3), done.err
+    run = parse_run(0, kept.open())
+    assert (len(run.samples), run.slow) == (1, 20)
+
+
+def test_the_traced_median_is_without_the_samples_right_after_a_copy(
+    tracing: Path, tmp_path: Path
+) -> None:
+    """klat keeps the traces of 100 of the 500 samples. The median leaves out the four samples after each."""
+    keep = tmp_path / "kept"
+    done = explain("pipes", "--above", "1ns", "--runs", "1", "--keep", keep)
+    assert done.status == 0, done.err
+    (kept,) = (keep / "traces").iterdir()
+    found = parse_run(0, kept.open())
+    samples = [900 if n % 5 else 100 for n in range(500)]
+    assert len(found.samples) == 100
+    assert traced_runs._undisturbed_median(samples, found) == 100
+
+
+def room_of(words: Sequence[str]) -> int:
+    (room,) = [word for word in words if word.startswith("--trace-bytes=")]
+    return int(room.removeprefix("--trace-bytes="))
+
+
+def test_the_traces_of_a_resumed_session_count_against_its_limit(
+    tracing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traced_runs, "MOST_MEGABYTES", 2)
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "1").write_bytes(bytes(900_000))
+    rooms = []
+    with SessionTraces() as traces:
+        for order in (2, 3):
+            run = traces.complete(PlannedRun(order, "pipes", 1, traced_words(1000)), tmp_path)
+            rooms.append(room_of(run.arguments))
+            (output,) = [word for word in run.arguments if "--trace-output=" in word]
+            Path(output.partition("=")[2]).write_bytes(bytes(700_000))
+            traces.keep(run, tmp_path)
+    assert rooms == [1_100_000, 400_000]
+
+
+def test_a_session_switches_the_events_off_in_its_untraced_runs(
+    tracing: Path, tmp_path: Path
+) -> None:
+    """So the overhead in the report includes the overhead of the events."""
+    event = tracing / f"klat-{os.getpid()}" / "events" / "sched" / "sched_switch" / "enable"
+    plain = PlannedRun(1, "pipes", 1, ())
+    traced = replace(plain, arguments=traced_words(1000))
+    states = []
+    with SessionTraces() as traces:
+        for run in (traced, plain, traced):
+            traces.complete(run, tmp_path)
+            states.append(event.read_text().strip())
+    assert states == ["1", "0", "1"]
+
+
+def test_klat_explain_switches_the_events_off_in_its_untraced_runs(
+    tracing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = tracing / f"klat-{os.getpid()}" / "events" / "sched" / "sched_switch" / "enable"
+    states = []
+
+    def run(program: TracedProgram, words: Sequence[str], signals: Signals) -> None:
+        traced = any(word.startswith("--trace-above") for word in words)
+        states.append((traced, event.read_text().strip()))
+        if len(states) == 4:
+            raise KlatError("all runs are done")
+
+    monkeypatch.setattr(traced_runs, "_run", run)
+    program = TracedProgram("pipes", (), 1000)
+    with Signals() as signals, instance.tracing_instance() as own:
+        with pytest.raises(KlatError, match="all runs are done"):
+            perform(program, 2, own, tmp_path / "session", tmp_path, signals)
+    assert states == [(True, "1"), (False, "0"), (False, "0"), (True, "1")]
+
+
+def ended_by(number: int, instances: Path) -> subprocess.Popen[bytes]:
+    """A klat that made its instance and was then ended by this signal."""
+    words = [KLAT, "explain", "pipes", "--above", "1s", "--runs", "10000"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        own = f"klat-{process.pid}"
+        harness.until(lambda: "" if own in instances_of_klat(instances) else f"no {own}")
+        process.send_signal(number)
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+    return process
+
+
+def test_a_stopped_klat_removes_its_instance(tracing: Path) -> None:
+    stopped = ended_by(signal.SIGTERM, tracing)
+    assert stopped.returncode == 128 + signal.SIGTERM
+    assert f"klat-{stopped.pid}" not in instances_of_klat(tracing)
+
+
+def test_an_instance_in_use_or_of_another_name_is_not_removed(tracing: Path) -> None:
+    """The next klat removes an unused instance, even if another process now has the pid in its name."""
+    own, other = tracing / f"klat-{os.getpid()}", tracing / f"other-{os.getpid()}"
+    own.mkdir()
+    other.mkdir()
+    try:
+        with (own / "tracing_on").open():
+            instance.remove_stale(tracing)
+            assert own.is_dir()
+        instance.remove_stale(tracing)
+        assert not own.is_dir() and other.is_dir()
+    finally:
+        for left in (own, other):
+            if left.is_dir():
+                left.rmdir()
 
 
 def test_an_instance_left_by_a_killed_klat_is_removed_by_the_next(
     tracing: Path, tmp_path: Path
 ) -> None:
-    words = [KLAT, "explain", "pipes", "--above", "1s", "--runs", "10000"]
-    killed = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        own = f"klat-{killed.pid}"
-        deadline = time.monotonic() + 10
-        while own not in instances_of_klat(tracing) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert own in instances_of_klat(tracing)
-    finally:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+    own = f"klat-{ended_by(signal.SIGKILL, tracing).pid}"
 
     def removed() -> str:
         # The program in flight has the instance open until it ends.
@@ -113,7 +450,7 @@ def test_a_user_who_may_not_trace_is_told_to_be_root(
 
 @contextmanager
 def interruptions(*words: str) -> Iterator[list[tuple[int, int]]]:
-    """Interrupts a CPU meanwhile. The list holds begin and end of each interruption afterwards."""
+    """Interrupts a CPU during the `with` block. Afterwards the list has begin and end of each interruption."""
     found: list[tuple[int, int]] = []
     process = subprocess.Popen([INTERRUPTER, *words], stdout=subprocess.PIPE, text=True)
     try:
@@ -132,7 +469,6 @@ def overlap(sample: SlowSample, log: Sequence[tuple[int, int]]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the trace has no clock here")
 @pytest.mark.parametrize(
     "words, cpus, above, cause",
     [
@@ -151,7 +487,8 @@ def test_an_interruption_is_named_in_the_samples_that_it_hits(
     above: str,
     cause: str,
 ) -> None:
-    """In at least 95 % of the samples of which an interruption is more than half."""
+    """Takes the samples in which the interruption is more than half of the time. At least 95 % of these
+    samples name the interruption."""
     keep = tmp_path / "kept"
     with interruptions(*words) as log:
         arguments = ("--cpus", cpus, "--above", above, "--runs", "10", "--iterations", "5000")

@@ -354,7 +354,8 @@ def test_completion_knows_commands_programs_options_and_choices(reference: Path)
     assert completed(reference, "pi") == {"pipes"}
     assert completed(reference, "pipes", "--mode", "") == {"round-trip", "one-way"}
     assert completed(reference, "run", "--ru") == {"--runs"}
-    assert completed(reference, "run", "pi") == {"pipes"}
+    for name in ("run", "soak", "explain"):
+        assert completed(reference, name, "pi") == {"pipes"}
     for program in PROGRAMS:
         options = {f"--{name}" for name in harness.help_options(program)}
         assert completed(reference, program, "--") == options

@@ -41,6 +41,21 @@ def test_a_program_measures_with_the_clock_of_the_kernel(program: str, portable:
     harness.until(attempt)
 
 
+def test_klat_explain_refuses_a_build_whose_counter_no_trace_clock_reads(
+    portable: str,
+) -> None:
+    words = [
+        "--trace-above=1",
+        "--trace-instance=/",
+        "--trace-output=/dev/null",
+        "--check-for=virtual:1",
+    ]
+    done = command([path_of("pipes", portable), *words])
+    assert done.status == SKIPPED
+    assert "no trace clock that reads the counter" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_library_passes_its_unit_tests(unit: str, portable: str) -> None:
     done = command([ROOT / "build" / portable / "unit" / unit], cwd=ROOT)

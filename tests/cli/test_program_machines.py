@@ -13,6 +13,7 @@ from harness import (
     MEASURED,
     SKIPPED,
     UNTRUSTED,
+    USAGE,
     Done,
     assert_one_line,
     command,
@@ -96,6 +97,17 @@ def test_a_skip_is_recorded_with_its_reason(program: str, tmp_path: Path) -> Non
         assert "CPUs" in row["reason"]
     assert int(rows[0]["start_ns"]) > 1_500_000_000 * 10**9
     assert rows[0]["start_ns"] != rows[1]["start_ns"], "two runs, not two rows of one"
+
+
+@pytest.mark.parametrize("program", ["pipes", "timer", "tlbflush"])
+def test_all_roles_share_a_cpu_where_that_is_asked_for(program: str, two_cpus: None) -> None:
+    done = run(program, "--cpus", "one", "--json")
+    if program == "tlbflush":
+        assert_one_line(done, program, USAGE)
+        assert "each role spins" in done.err
+        return
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    assert len(set(harness.json_of(done)["cpus"])) == 1
 
 
 def test_a_cpu_outside_the_affinity_mask_can_be_named(program: str, two_cpus: None) -> None:

@@ -114,6 +114,7 @@ def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> N
         "cpus policy record label seed run order csv json quiet published version help".split()
     )
     optional = {"dma-latency", "guest-halt-poll", "inject", "plant"}
+    optional |= {"soak", "segment", "limit", "stop-above"}
     parameters = json_of(works(program, "--iterations", "20", "--json"))["parameters"]
     names = {pair.partition("=")[0] for pair in parameters.split(";")}
     assert common <= names

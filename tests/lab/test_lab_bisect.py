@@ -232,7 +232,7 @@ def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
     assert (list(request.loads), request.boots) == ([load], 3)
 
 
-def test_a_program_that_was_built_anew_since_is_refused(lab: Lab) -> None:
+def test_a_program_that_was_built_again_since_is_refused(lab: Lab) -> None:
     programs = {"pipes": "another", "load": ""}
     record(lab.results, planned(lab, loads=("none",), programs=programs), all="m")
     assert "pipes was rebuilt since" in refused(lab, "good", "bad")

@@ -27,6 +27,7 @@ PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network")
 LABELS = ("lab-stock", "lab-rt")
 KERNELS = ("--kernel", "debian:stock", "--kernel", "debian:rt")
 SHORT = ("--mode", "counted", "--boots", "1", "--runs", "1", "--iterations", "100", "--seed", "5")
+SLEEPS = ("--mode", "counted", "--boots", "1", "--runs", "4", "--iterations", "1000", "--seed", "5")
 CLOCK = ("--clock", "2026-01-01T00:00:00")
 # A machine without the archive, or a lab that cannot reach it.
 ARCHIVE = ("apt-get", "apt-cache", "cannot fetch", "Debian's keys")
@@ -47,14 +48,14 @@ def klat(*words: str | Path, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
-def lab_run(*words: str | Path, cwd: Path, **environment: str) -> list[str]:
+def lab_run(*words: str | Path, cwd: Path, status: int = 0, **environment: str) -> list[str]:
     """The lines of `klat lab run` on stdout."""
     if not shutil.which("qemu-system-x86_64"):
         harness.lacking("there is no qemu-system-x86_64")
     done = klat("lab", "run", *words, cwd=cwd, **environment)
     if done.returncode == 2 and any(word in done.stderr for word in ARCHIVE):
         harness.lacking(f"no kernel from Debian: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout.splitlines()
 
 
@@ -85,6 +86,19 @@ def test_the_same_boot_twice_gives_the_same_bytes(twice: list[Path], label: str)
     assert set(held) == {f"{name}.u64" for name in PROGRAMS}
     assert held == samples(second)
     assert (first / "runs.csv").read_bytes() == (second / "runs.csv").read_bytes()
+
+
+def test_a_late_thread_of_the_emulator_changes_no_sample(tmp_path: Path) -> None:
+    library = tmp_path / "late_jumps.so"
+    source = ROOT / "tests/planted/late_jumps.c"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source], check=True)
+    words = ("--kernel", "debian:stock", *SLEEPS, *CLOCK, "timer")
+    lab_run(*words, "--output", tmp_path / "prompt", cwd=tmp_path)
+    lab_run(*words, "--output", tmp_path / "late", cwd=tmp_path, LD_PRELOAD=str(library))
+    prompt, late = (
+        samples(session_of(tmp_path / name, "lab-stock")) for name in ("prompt", "late")
+    )
+    assert prompt == late
 
 
 @pytest.mark.parametrize("label", LABELS)

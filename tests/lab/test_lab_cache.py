@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from labs import ROOT
 
 from klat.base.errors import KlatError
-from klat.lab import cache
+from klat.lab import cache, kernel_symbols
 
 ANOTHER = "from klat.lab import cache\nwith cache.work(): pass"
 
@@ -108,3 +109,39 @@ def test_root_does_not_use_what_another_user_can_write(root: None) -> None:
         cache.root().chmod(bits)
         with pytest.raises(KlatError, match="XDG_CACHE_HOME"):
             cache.folder("apt")
+
+
+def test_the_cache_keeps_the_newest_guests_up_to_a_size() -> None:
+    for hour, name in enumerate(("first", "second", "third")):
+        cache.keep("initramfs", name, bytes(40), most_bytes=100)
+        os.utime(cache.root() / "initramfs" / name, (3600 * hour, 3600 * hour))
+    cache.keep("initramfs", "second", bytes(40), most_bytes=100)
+    cache.keep("initramfs", "fourth", bytes(40), most_bytes=100)
+    assert {path.name for path in (cache.root() / "initramfs").iterdir()} == {"second", "fourth"}
+
+
+def test_a_kept_file_that_was_damaged_is_written_again() -> None:
+    cache.keep("initramfs", "guest", b"whole", most_bytes=100)
+    kept = cache.root() / "initramfs" / "guest"
+    kept.write_bytes(b"w")
+    cache.keep("initramfs", "guest", b"whole", most_bytes=100)
+    assert kept.read_bytes() == b"whole"
+
+
+def test_kernel_symbols_are_kept() -> None:
+    kernel_symbols.keep("aa", "1 T startup\n")
+    assert kernel_symbols.find("aa") == "1 T startup\n"
+
+
+@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-1], lambda d: d[:-12] + b"x" + d[-11:]])  # fmt: skip
+def test_damaged_kernel_symbols_are_not_used(damage: Callable[[bytes], bytes]) -> None:
+    kernel_symbols.keep("aa", "1 T startup\n")
+    kept = cache.root() / "symbols" / "aa"
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert kernel_symbols.find("aa") is None
+
+
+def test_the_symbols_of_another_boot_are_not_used() -> None:
+    kernel_symbols.keep("aa", "1 T startup\n")
+    (cache.root() / "symbols" / "aa").rename(cache.root() / "symbols" / "bb")
+    assert kernel_symbols.find("bb") is None

@@ -5,11 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_lab_boots import klat, lab_run
+from test_lab_boots import CLOCK, klat, lab_run
 
 pytestmark = pytest.mark.slow
 
-SHORT = ("--mode", "counted", "--boots", "1", "--runs", "12", "--iterations", "150", "--seed", "5")
+SHORT = (
+    "--mode",
+    "counted",
+    "--boots",
+    "1",
+    "--runs",
+    "12",
+    "--iterations",
+    "150",
+    "--seed",
+    "5",
+    *CLOCK,
+)
 ON_ONE_CPU = ("messages.cpus=0,0", "transport.cpus=0,0", "transport.wait=block")
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network", "switch", "syscall")
 

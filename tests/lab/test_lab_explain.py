@@ -1,4 +1,4 @@
-"""Samples of real kernels of Debian's are explained to the instruction."""
+"""klat explains samples of Debian's kernels to the instruction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from klat.explain import explanation, windows
 from klat.explain.windows import Sample
 from klat.lab import explaining
 from klat.lab.choosing import Wanted
-from klat.lab.explaining import Reading, Subject
+from klat.lab.explaining import Reading
+from klat.lab.subjects import Subject
 from klat.record.samples import SampleFiles
 from klat.record.session import read_session
 
@@ -45,7 +46,7 @@ def explain(cwd: Path, *words: str | Path) -> str:
 
 
 def median(session: Path, benchmark: str, metric: str) -> int:
-    """Of all samples of a session, the lower of two."""
+    """The median of all samples of a session. Between two values, the lower one."""
     record = read_session(session)
     rows = [r for r in record.rows if (r.benchmark, r.metric) == (benchmark, metric) and r.n]
     every = np.sort(np.concatenate([SampleFiles(record).read(row) for row in rows]))
@@ -61,7 +62,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def readings(recorded: Path) -> Iterator[list[tuple[Subject, Reading]]]:
-    """Every metric of both kernels, with the trace of its boot."""
+    """Each metric of both kernels, with the trace of its boot."""
     found: list[tuple[Subject, Reading]] = []
     original = explaining._explained
 
@@ -77,7 +78,7 @@ def readings(recorded: Path) -> Iterator[list[tuple[Subject, Reading]]]:
 
 
 def residuals(subject: Subject, reading: Reading) -> list[int]:
-    """Of every sample of every run. Samples of one length that took one path have one."""
+    """The explanation of each sample of each run. Samples of the same length and path share one."""
     stamps, runs = explaining._find(subject, reading)
     known: dict[tuple[int, ...], int] = {}
 
@@ -144,11 +145,11 @@ def test_a_boot_of_another_seed_than_the_record_explains_nothing(
     (session / "run.json").write_text(json.dumps(facts))
     done = klat("lab", "explain", session, "--metric", "pipes.round_trip", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert f"{session}: the repeated boot gave other samples of " in done.stderr.splitlines()[-1]
+    assert f"{session}: 2 repeated boots gave other samples of " in done.stderr.splitlines()[-1]
 
 
-# The loop's two instructions for each turn, before a write; all registers that it changes are the
-# callee's. The function has a page of its own, so that a longer one moves no other.
+# A loop before each write, with two instructions for each turn. It changes only a register that a callee
+# may change. The function has its own page, so its length does not move other functions.
 DELAYED_WRITE = """
 	.section .text.delayed,"ax",@progbits
 	.balign 4096
@@ -203,3 +204,16 @@ def test_a_loop_of_known_length_is_found_to_the_instruction(delayed: list[Path])
     assert (planted["base"]["calls"], planted["new"]["calls"]) == (2, 2)
     base, new = (side["sample"] for side in found["sides"])
     assert new - base == 2 * 2 * 64
+
+
+def test_a_sample_of_millions_of_instructions_is_explained_among_all_metrics(
+    tmp_path: Path,
+) -> None:
+    """The first repetition writes no path of this length, so a second one does."""
+    words = (*WORDS, "--runs", "1", "--iterations", "25", "--output", tmp_path)
+    lab_run("--kernel", "debian:stock", *words, "pipes", "eventloop", cwd=tmp_path)
+    session = session_of(tmp_path, LABELS[0])
+    found, _ = explaining.explain_every(session, Wanted("", ""), print)
+    (loop,) = [each for each in found if each.metric == "eventloop.loop"]
+    assert loop.sides[0].sample.ticks == median(session, "eventloop", "loop") > 1_000_000
+    assert loop.valid

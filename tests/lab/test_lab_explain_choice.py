@@ -1,25 +1,29 @@
-"""Which sample `klat lab explain` takes of a record."""
+"""Which sample of a record `klat lab explain` chooses."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from types import SimpleNamespace
 
 import explained
 import pytest
+from labs import experiment, write_session
 from written_sessions import PIPES, SyntheticSession
 
 from klat.commands import _lab_explain
 from klat.base.errors import KlatError
+from klat.explain import stamps
 from klat.lab import choosing, explaining
 from klat.lab.choosing import Wanted
+from klat.record.session import find_sessions
 
 ONE, MANY = (f"{params};iterations=3;warmup=2" for params in (PIPES, PIPES.replace("=1", "=64")))
 
 
 @pytest.fixture
 def label(tmp_path: Path) -> Path:
-    """Runs of two parameter sets by turns, and a metric that only one of them has."""
+    """Runs that alternate between two parameter sets. One of the sets has a further metric."""
     session = SyntheticSession(tmp_path / "label/1", mode="counted", unit="instructions")
     session.run({"round_trip": [10, 11, 12]}, params=ONE, order=1, run=1)
     session.run({"round_trip": [20, 21, 22], "more": [5, 5, 5]}, params=MANY, order=2, run=1)
@@ -39,6 +43,77 @@ def test_the_typical_sample_is_one_of_the_wanted_parameters(label: Path) -> None
 def test_a_refusal_lists_the_parameters_that_are_there(label: Path, where: choosing.Params) -> None:
     with pytest.raises(KlatError, match="bytes=1; bytes=64$"):
         choosing.choose(label, Wanted("pipes", "round_trip", where=where))
+
+
+def two_boots(tmp_path: Path, samples: list[int], **facts: object) -> Path:
+    """A label with a boot of an experiment, and its second boot or one of an experiment with other facts."""
+    own = {"kernels": ("k",), "labels": ("label",), "releases": ("6.1",), "hashes": ("a",)}
+    for number, values in ((1, [10, 10, 10]), (2, samples)):
+        planned = experiment(**(own | facts if number == 2 else own))
+        session = write_session(tmp_path, planned, number)
+        session.run({"round_trip": values}, params=ONE)
+    return tmp_path / "label"
+
+
+def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path: Path) -> None:
+    label = two_boots(tmp_path, [20, 21, 22])
+    found = choosing.choose(label, Wanted("pipes", "round_trip", quantile=5 / 6))
+    assert (found.sample, found.session.path.name) == (21, "2")
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("kernel", {"hashes": ("b",)}),
+        ("program", {"programs": {"pipes": "1"}}),
+        ("command line", {"append": "quiet"}),
+    ],
+)
+def test_sessions_of_different_conditions_are_not_pooled(
+    tmp_path: Path, name: str, facts: dict[str, object]
+) -> None:
+    label = two_boots(tmp_path, [20, 21, 22], **facts)
+    with pytest.raises(KlatError, match=f"differ in {name}; give one session: 1, 2$"):
+        choosing.choose(label, Wanted("pipes", "round_trip"))
+    assert choosing.choose(label / "2", Wanted("pipes", "round_trip")).sample == 21
+
+
+def test_sessions_without_the_metric_do_not_matter(tmp_path: Path) -> None:
+    label = two_boots(tmp_path, [], hashes=("b",))
+    assert choosing.choose(label, Wanted("pipes", "round_trip")).sample == 10
+
+
+def test_several_labels_are_refused(tmp_path: Path) -> None:
+    for label in ("b", "a"):
+        session = SyntheticSession(tmp_path / label / "1", label=label)
+        session.run({"round_trip": [10, 11, 12]}, params=ONE)
+    for refused in (
+        lambda: choosing.choose(tmp_path, Wanted("pipes", "round_trip")),
+        lambda: choosing.every(tmp_path, ()),
+    ):
+        with pytest.raises(KlatError, match="holds sessions of 2 labels; give one: a, b$"):
+            refused()
+
+
+def test_one_session_is_not_two_sides(label: Path) -> None:
+    wanted = Wanted("pipes", "round_trip", where=(("bytes", "1"),))
+    sides = [choosing.choose(path, wanted) for path in (label, label / "1")]
+    with pytest.raises(KlatError, match="label/1: is BASE and NEW; give two sessions$"):
+        choosing.check_sides(*sides)
+
+
+def side(path: Path, params: str) -> choosing.Chosen:
+    session = SyntheticSession(path, mode="counted", unit="instructions")
+    session.run({"round_trip": [10, 11, 12]}, params=params)
+    return choosing.choose(path, Wanted("pipes", "round_trip"))
+
+
+def test_sides_with_different_options_are_refused(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a/1", ONE), side(tmp_path / "b/1", MANY)
+    with pytest.raises(KlatError, match="b/1: NEW ran with bytes=64, and BASE with bytes=1; give"):
+        choosing.check_sides(base, new)
+    more = ONE.replace("warmup=2", "warmup=3")
+    choosing.check_sides(base, side(tmp_path / "c/1", more))
 
 
 def test_every_metric_comes_with_each_parameter_set_that_has_it(label: Path) -> None:
@@ -64,3 +139,20 @@ def test_a_metric_that_cannot_be_explained_leaves_the_others(
     shown = capsys.readouterr()
     assert "pipes.round_trip, typical sample" in shown.out
     assert shown.err == "eventloop.total cannot be explained: not found\n"
+
+
+def test_every_metric_is_of_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session may have run other programs."""
+    for number, name in ((1, "pipes"), (2, "cv")):
+        session = write_session(tmp_path, experiment(labels=("label", "label")), number)
+        session.run({"m": [10, 11, 12]}, benchmark=name, params=ONE)
+    guests = {
+        session: SimpleNamespace(
+            boot=SimpleNamespace(programs={name: b""}), programs=tmp_path / name
+        )
+        for session, name in zip(find_sessions(tmp_path / "label"), ("pipes", "cv"))
+    }
+    monkeypatch.setattr(stamps, "bounds_of_all", lambda program: {"m": None})
+    replays = explaining._Replays(*[None] * 5, guests)  # type: ignore[arg-type]
+    found = replays.explainable(tmp_path / "label", Wanted("", ""))
+    assert [each.benchmark for each in found] == ["cv", "pipes"]

@@ -69,8 +69,8 @@ def test_a_session_of_another_kernel_program_or_wanted_seed_is_not() -> None:
     ("words", "message"),
     [
         (("results", "--seed", "1"), "--seed needs --kernel"),
-        ((), "what to explain: BASE, or BASE and NEW, or --kernel and a benchmark"),
-        (("--kernel", "debian:rt"), "which benchmark"),
+        ((), "give BASE, or BASE and NEW, or --kernel and a benchmark"),
+        (("--kernel", "debian:rt"), "give a benchmark"),
         (("--kernel", "debian:rt", "pipes", "--load", "fork", "--load", "none"), "one load"),
     ],
 )

@@ -26,7 +26,7 @@ work:
 	add %rdi, %rax
 	ret
 """
-INSTRUCTIONS, BYTES = 3, 5
+SIZES = bytes([1, 3, 1])
 
 
 def kernel(directory: Path, source: str, *words: str) -> Path:
@@ -51,11 +51,25 @@ def test_each_instruction_counts_for_its_line(tmp_path: Path) -> None:
     path = kernel(tmp_path, SOURCE)
     (work,) = [each for each in symbols.of_program(path) if each.name == "work"]
     names = Symbols([Function("work", "kernel", work.start)])
-    block = Block(work.start, INSTRUCTIONS, BYTES)
+    block = Block(work.start, SIZES)
     content = Content([], [Executed(block, 0, 3), Executed(block, 1, 2, 10)], 0)
-    found = source_lines.by_function(path, stripped(path), names, [content], ["work"])
-    assert found == {"work": {"work.S:3": 1, "work.S:4": 11, "work.S:5": 11}}
-    assert not source_lines.by_function(path, stripped(path), names, [content], ["other"])
+    found = source_lines.by_function(path, names, [content], ["work"])
+    file = tmp_path / "kernel/work.S"
+    assert found == {"work": {f"{file}:3": 1, f"{file}:4": 11, f"{file}:5": 11}}
+    assert not source_lines.by_function(path, names, [content], ["other"])
+
+
+def test_paths_are_those_of_the_source_tree(tmp_path: Path) -> None:
+    """In Debian's kernels, paths from the compiler are relative and paths from the assembler absolute."""
+    text = '.text\n.file 1 "build/init/main.c"\n.file 2 "build/fs/pipe.c"\n'
+    text += '.file 3 "/src/arch/linux/arch/x86/lib/copy.S"\n.globl work\n'
+    text += "start_kernel: .loc 1 7\nret\nwork: .loc 2 8\nnop\n.loc 3 9\nret\n"
+    path = kernel(tmp_path, text)
+    starts = {each.name: each.start for each in symbols.of_program(path)}
+    names = Symbols([Function(name, "kernel", start) for name, start in starts.items()])
+    content = Content([], [Executed(Block(starts["work"], bytes([1, 1])), 0, 2)], 0)
+    found = source_lines.by_function(path, names, [content], ["work"])
+    assert found == {"work": {"fs/pipe.c:8": 1, "arch/x86/lib/copy.S:9": 1}}
 
 
 def test_a_kernel_that_was_booted_is_taken(tmp_path: Path) -> None:
@@ -66,7 +80,7 @@ def test_a_kernel_that_was_booted_is_taken(tmp_path: Path) -> None:
 def test_another_build_is_refused(tmp_path: Path) -> None:
     path = kernel(tmp_path / "a", SOURCE)
     other = stripped(kernel(tmp_path / "b", SOURCE.replace("add", "sub")))
-    with pytest.raises(KlatError, match="has other code than the kernel that was booted"):
+    with pytest.raises(KlatError, match="its code differs from that of the booted kernel"):
         vmlinux.check(path, other)
 
 

@@ -1,4 +1,4 @@
-"""What cannot be explained is one line that says why, and nothing of it is printed."""
+"""If klat cannot explain a sample, it prints one line that says why, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from labs import Lab, experiment, static_program, write_session
+from labs import Lab, experiment, hash_of, static_program, write_session
 from made_traces import MadeTrace
 from test_lab_failures import one_line
 from written_sessions import PIPES
@@ -24,7 +24,7 @@ KALLSYMS = "ffffffff81000000 T startup_64\n"
 
 
 class Recording:
-    """A session of pipes whose boot can be repeated, as far as klat can see before it tries."""
+    """A session of pipes. klat finds no reason to refuse it before it boots a guest."""
 
     def __init__(self, lab: Lab, label: str = "stock", **facts: object) -> None:
         cache = lab.cache / "klat/lab"
@@ -45,7 +45,7 @@ class Recording:
         self.path = self.session.path
         self.machine: dict[str, object] = {
             "qemu": qemu.find().text,
-            "kernel": {"initramfs_sha256": self.guest.name},
+            "kernel": {"initramfs_sha256": self.guest.name, "vmlinux_sha256": hash_of(self.kernel)},
         }
         (self.path / "lab").mkdir()
         self.write()
@@ -77,14 +77,12 @@ def test_a_session_that_is_not_of_the_lab(lab: Lab, recording: Recording) -> Non
 
 def test_a_session_that_was_not_counted(lab: Lab) -> None:
     path = Recording(lab, mode="emulated").path
-    assert "mode emulated; only counted boots can be repeated" in refused(lab, path, *METRIC)
+    assert "mode emulated; klat can repeat only counted boots" in refused(lab, path, *METRIC)
 
 
 @pytest.mark.parametrize(
     ("metric", "said"),
     [
-        ("pipes", "--metric 'pipes' is not BENCHMARK.METRIC"),
-        ("pipes.", "--metric 'pipes.' is not BENCHMARK.METRIC"),
         ("pipes.rond_trip", "no run has samples of pipes.rond_trip; there are samples of pipes.round_trip"),
         ("cv.handoff", "no run has samples of cv.handoff; there are samples of pipes.round_trip"),
     ],
@@ -93,17 +91,41 @@ def test_a_metric_that_is_not_there(lab: Lab, recording: Recording, metric: str,
     assert said in refused(lab, recording.path, "--metric", metric)
 
 
+def test_a_metric_may_follow_worst(lab: Lab, recording: Recording) -> None:
+    said = "no run has samples of pipes.rond_trip"
+    assert said in refused(lab, recording.path, "--worst", "pipes.rond_trip")
+    told = refused(lab, recording.path, "--worst", "pipes.round_trip", *METRIC)
+    assert told.endswith("give the metric once: to --worst or to --metric")
+
+
+def test_worst_alone_is_the_worst_of_the_metric(lab: Lab, recording: Recording) -> None:
+    assert refused(lab, recording.path, "--worst").endswith(
+        "--worst needs --metric, or BASE and NEW"
+    )
+    said = "no run has samples of pipes.rond_trip"
+    assert said in refused(lab, recording.path, "--metric", "pipes.rond_trip", "--worst")
+
+
+@pytest.mark.parametrize("option", ["--metric", "--worst"])
+@pytest.mark.parametrize("text", ["pipes", "pipes.", "results/lab-6.1"])
+def test_a_word_that_is_no_metric(lab: Lab, option: str, text: str) -> None:
+    done = lab("explain", option, text)
+    assert done.returncode == 2
+    assert f"argument {option}: '{text}' is not BENCHMARK.METRIC" in done.stderr
+
+
 def test_a_metric_that_has_no_windows(lab: Lab, recording: Recording) -> None:
     recording.session.run({"one_way": [5]}, params=f"{PIPES};iterations=1;warmup=2", order=1, run=1)
     told = refused(lab, recording.path, "--metric", "pipes.one_way")
-    assert told.endswith("pipes.one_way cannot be explained; pipes has round_trip")
+    assert "pipes.one_way cannot be explained: pipes names no stamps" in told
+    assert told.endswith("; pipes has round_trip")
 
 
 def test_one_side_that_cannot_be_explained_is_enough(lab: Lab, recording: Recording) -> None:
     other = Recording(lab, "other")
     other.machine["qemu"] = "6.0"
     other.write()
-    assert f"{other.path}: was recorded by" in refused(lab, recording.path, other.path, *METRIC)
+    assert f"{other.path}: was recorded with" in refused(lab, recording.path, other.path, *METRIC)
 
 
 def test_another_version_of_the_emulator(lab: Lab, recording: Recording) -> None:
@@ -111,20 +133,21 @@ def test_another_version_of_the_emulator(lab: Lab, recording: Recording) -> None
     recording.write()
     told = refused(lab, recording.path, *METRIC)
     assert (
-        f"was recorded by QEMU 9.2.0 (Debian 1:9.2.0+ds-1), and here is {qemu.find().text};" in told
+        f"was recorded with QEMU 9.2.0 (Debian 1:9.2.0+ds-1), and this machine has {qemu.find().text};"
+        in told
     )
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("guest", "the files of its guest are"), ("kernel", "its kernel is")],
+    [("guest", "file system"), ("kernel", "kernel")],
 )
 def test_what_is_not_in_the_cache_any_more(
     lab: Lab, recording: Recording, name: str, said: str
 ) -> None:
     getattr(recording, name).unlink()
     told = refused(lab, recording.path, *METRIC)
-    assert told.endswith(f"{said} not in the lab's cache any more; record it anew")
+    assert told.endswith(f"the lab's cache no longer has its {said}; record it again")
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-512], lambda data: b"x" + data[1:]])
@@ -133,7 +156,29 @@ def test_files_of_a_guest_that_changed_in_the_cache(
 ) -> None:
     recording.guest.write_bytes(damage(recording.guest.read_bytes()))
     told = refused(lab, recording.path, *METRIC)
-    assert f"its guest are damaged in the lab's cache; remove {recording.guest}" in told
+    assert f"{recording.guest} differs from the file system that was booted; remove this" in told
+
+
+@pytest.mark.parametrize("planted", [b"", b"\x7fELF of another build"])
+def test_another_kernel_in_the_cache(lab: Lab, recording: Recording, planted: bytes) -> None:
+    recording.kernel.write_bytes(planted)
+    told = refused(lab, recording.path, *METRIC)
+    assert f"{recording.kernel} differs from the kernel that was booted; remove this" in told
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"started_as": "bzImage"}, "its kernel was booted as a bzImage, because"),
+        ({}, "an earlier klat recorded it without the hash of its kernel; record it again"),
+    ],
+)
+def test_a_record_without_the_hash_of_an_unpacked_kernel(
+    lab: Lab, recording: Recording, facts: dict[str, str], said: str
+) -> None:
+    recording.machine["kernel"] = {"initramfs_sha256": recording.guest.name, **facts}
+    recording.write()
+    assert said in refused(lab, recording.path, *METRIC)
 
 
 def test_a_kernel_in_the_cache_that_is_none(lab: Lab, recording: Recording) -> None:
@@ -148,7 +193,7 @@ def replayed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[[bytes, str], tuple[int, str, str]]:
-    """Explains the session as if its boot had given that trace and those symbols."""
+    """Explains the session with this trace and these symbols in place of a repeated boot's."""
 
     def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
         def replay(boots: object, arguments: object, plugin: object, emulator: object, work: Path, *_: object) -> list[Replayed]:  # fmt: skip
@@ -189,7 +234,7 @@ def test_output_of_the_plugin_that_is_cut_off(replayed) -> None:
 def test_a_trace_without_the_samples(replayed) -> None:
     status, out, err = replayed(stream(*WARMUP, 12, 12, 14))
     assert (status, out) == (1, "")
-    assert "their stamps were not found in its trace" in err.splitlines()[-1]
+    assert "klat cannot find their stamps in its trace" in err.splitlines()[-1]
 
 
 def test_symbols_without_addresses(replayed) -> None:

@@ -176,8 +176,8 @@ def test_a_refused_name_is_a_usage_error(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("--kernel", "debian:stok", "pipes"), "stock"),
-        (("--kernel", "debian:6.1-RT", "pipes"), "6.1-rt"),
+        (("--kernel", "debian:stok", "pipes"), "debian:stock"),
+        (("--kernel", "debian:6.1-RT", "pipes"), "debian:6.1-rt"),
         (("--kernel", "stock", "pipes"), "debian:stock"),
         (("--kernel", "debian:stock", "pipe"), "pipes"),
     ],
@@ -362,3 +362,17 @@ def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
     machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "counted", qemu.GuestSize(2))
     said = "qemu 7.2; counted; cpu max; Shape(cpus=2, nodes=1, memory_mib=512)"
     assert machine.describe("") == said
+
+
+@pytest.mark.parametrize("planted_build", [b"", b"another build"])
+def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted_build: bytes
+) -> None:
+    monkeypatch.setattr(image, "_kernel", lambda _: b"unpacked")
+    monkeypatch.setattr(image, "_has_pvh_entry", lambda _: True)
+    found = image.inspect(planted.kernel(tmp_path / "k"))
+    first = image.vmlinux(found, tmp_path)
+    assert first
+    first.path.write_bytes(planted_build)
+    assert image.vmlinux(found, tmp_path) == first
+    assert first.path.read_bytes() == b"unpacked"

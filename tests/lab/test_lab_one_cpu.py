@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from test_lab_boots import SHORT, lab_run, session_of
 
+from klat.record.profiles import PROFILES
 from klat.record.session import Row, read_session
 
 pytestmark = pytest.mark.slow
@@ -46,3 +49,13 @@ def test_what_the_kernel_does_deliver_is_measured(
     own = of_method(rows, method)
     assert {(row.status, row.policy) for row in own} == {("ok", f"waiter={policy}")}
     assert all(row.n == 100 for row in own)
+
+
+def test_a_profile_measures_all_that_one_cpu_can(tmp_path: Path) -> None:
+    words = ("--kernel", "debian:rt", *SHORT, "--load", "none", "--output", tmp_path)
+    lab_run(*words, "--profile", "rt", cwd=tmp_path)
+    rows = read_session(session_of(tmp_path, "lab-rt")).rows
+    assert {row.benchmark for row in rows} == {*PROFILES["rt"].benchmarks} - {"tlbflush"}
+    assert {row.status for row in rows} <= {"ok", "disturbed"} and all(row.n for row in rows)
+    (timer,) = [row for row in rows if row.benchmark == "timer"]
+    assert "mode=periodic;period=1000" in timer.params and "dma-latency=0" in timer.params

@@ -111,3 +111,11 @@ def test_the_documentation_has_the_same_list() -> None:
     told = set(re.findall(r"`([A-Z0-9_]+)`", text.partition("\n## ")[0]))
     assert set(kernel_config.GUEST) <= told
     assert {o for needed in kernel_config.PROGRAMS.values() for o in needed} <= told
+
+
+def test_a_profile_leaves_out_what_one_cpu_cannot_measure(lab: Lab, qemu: str) -> None:
+    profile = ("--profile", "rt", "--load", "none", "--mode", "counted")
+    done = lab("run", "--kernel", "a=there-is-none", *profile, "pipes")
+    first, *_, last = done.stderr.splitlines()
+    assert first == "profile rt: left out, because there is one CPU: pipes on two CPUs"
+    assert "there-is-none" in last

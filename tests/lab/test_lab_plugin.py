@@ -1,4 +1,4 @@
-"""Whether an emulator can load klat's plugin, and by which version of its plugin API."""
+"""klat finds out whether an emulator can load klat's plugin, and which version of the plugin API to declare."""
 
 from __future__ import annotations
 

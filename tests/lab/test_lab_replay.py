@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labs import tar_of
+from labs import experiment, tar_of
 
-from klat.lab import plugins, qemu, replay
+from klat.lab import boots, plugins, qemu, replay
 from klat.lab.guest import Delivery
 
 EMULATOR = qemu.Emulator("qemu", (9, 9), "9.9")
@@ -33,17 +35,18 @@ def session(tmp_path: Path) -> Path:
 def replayed(
     session: Path, monkeypatch: pytest.MonkeyPatch, given: list[bytes]
 ) -> tuple[list[replay.Replayed], list[str]]:
-    """By boots that give these samples, in this order."""
+    """Repeats a boot. The repeated boots give these samples, in this order."""
 
     class Booting:
-        def __init__(self, *_: Any) -> None:
+        def __init__(self, *_: Any, wants_symbols: bool) -> None:
             self.samples = given.pop(0)
+            self.symbols = [("lab/kallsyms", b"symbols")] if wants_symbols else []
 
         def poll(self) -> bool:
             return True
 
         def conclude(self) -> tuple[Delivery, None]:
-            tar = tar_of(("samples/pipes.u64", self.samples), ("lab/kallsyms", b"symbols"))
+            tar = tar_of(("samples/pipes.u64", self.samples), *self.symbols)
             return Delivery("complete", tar), None
 
         def end(self) -> None:
@@ -53,11 +56,12 @@ def replayed(
             pass
 
     monkeypatch.setattr(replay, "Booting", Booting)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(session.parent / "cache"))
     planned: Any = Planned
     planned_boot: Any = None
     signals: Any = Signals()
     kernel = replay.Ready("lab", session / "vmlinux", b"", {})
-    boot = replay.Recorded(session, planned_boot, planned, kernel, {})
+    boot = replay.Recorded(session, planned_boot, planned, kernel, {}, "ab")
     said: list[str] = []
     work = session.parent
     plugin = plugins.Plugin(work / "plugin.so", 1)
@@ -69,7 +73,9 @@ def test_a_boot_with_other_samples_is_repeated(
 ) -> None:
     (found,), said = replayed(session, monkeypatch, [b"other", b"recorded"])
     assert found.kallsyms == "symbols"
-    assert said == [f"{session}: the repeated boot gave other samples; trying again"]
+    assert said == [
+        f"{session}: the samples of the repeated boot differ from the record; trying again"
+    ]
 
 
 def test_a_boot_that_never_gives_the_samples_is_refused(
@@ -77,3 +83,66 @@ def test_a_boot_that_never_gives_the_samples_is_refused(
 ) -> None:
     with pytest.raises(replay.OtherSamples, match="other samples of pipes"):
         replayed(session, monkeypatch, [b"other"] * 100)
+
+
+def test_a_boot_is_asked_for_its_symbols_once(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed(session, monkeypatch, [b"recorded"])
+    asked: list[bool] = []
+    keep = replay.kernel_symbols.keep
+    monkeypatch.setattr(
+        replay.kernel_symbols, "keep", lambda *words: asked.append(True) or keep(*words)
+    )
+    (found,), _ = replayed(session, monkeypatch, [b"recorded"])
+    assert (found.kallsyms, asked) == ("symbols", [])
+
+
+FILLS = """#!{python} -IS
+import re, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+file = open(re.search("{file}([^ ,]*)", " ".join(sys.argv))[1], "wb", buffering=0)
+file.seek(most - 1)
+file.write(b"xx")
+file.write(b"x")
+"""
+
+
+TRACE_TOO_LARGE = "the emulator's plugin wrote a trace of more than 1024 MB; record fewer"
+
+
+@pytest.mark.parametrize(
+    ("file", "delivered", "said"),
+    [
+        ("out=", False, TRACE_TOO_LARGE),
+        ("out=", True, TRACE_TOO_LARGE),
+        ("id=results,path=", False, "the guest wrote more than 1024 MB to a serial line"),
+    ],
+)
+def test_a_file_of_a_repeated_boot_that_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, delivered: bool, said: str
+) -> None:
+    """The plugin still writes after the guest has delivered its results."""
+    if delivered:
+        monkeypatch.setattr(boots.guest, "receive", lambda *_: Delivery("complete", b""))
+    emulator = tmp_path / "qemu"
+    emulator.write_text(FILLS.format(python=sys.executable, file=file))
+    emulator.chmod(0o755)
+    planned = experiment(boots=1)
+    again = boots.Booting(
+        planned,
+        planned.schedule()[0],
+        replay.Ready("lab", tmp_path / "vmlinux", b"", {}),
+        qemu.Machine(qemu.Emulator(str(emulator), (7, 2), "7.2"), "counted", planned.shape),
+        tmp_path / "work",
+        60,
+        qemu.PluginOption(f"plugin.so,out={tmp_path}/trace", {}),
+    )
+    try:
+        while not again.poll():
+            time.sleep(0.01)
+        _, failure = again.conclude()
+    finally:
+        again.end()
+    assert said in str(failure)

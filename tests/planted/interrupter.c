@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Interrupts a CPU on purpose, again and again: for the tests of `klat explain`. On SIGTERM, prints
- * begin and end of each interruption, in ticks of the counter.
+ * Interrupts a CPU repeatedly, for the tests of `klat explain`. On SIGTERM it prints the begin and
+ * the end of each interruption, in ticks of the counter.
  *
  *     interrupter task CPU US        hold the CPU with a real-time task, US at a time
  *     interrupter packets CPU FROM   send packets from the CPU FROM that CPU's softirq receives

@@ -15,8 +15,12 @@ const char *__real_klat_mode(void);
 const char *__wrap_klat_mode(void);
 int __real_klat_cpus_online(klat_cpu_set *set);
 int __wrap_klat_cpus_online(klat_cpu_set *set);
+bool __real_klat_arch_counter_invariant(void);
+bool __wrap_klat_arch_counter_invariant(void);
 bool __real_klat_planted(const struct klat_run *run, const char *fault);
 bool __wrap_klat_planted(const struct klat_run *run, const char *fault);
+int64_t __real_klat_suspended_ns(void);
+int64_t __wrap_klat_suspended_ns(void);
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 
@@ -25,6 +29,12 @@ const char *__wrap_klat_mode(void)
 	const char *planted = getenv("KLAT_TEST_MODE");
 
 	return planted ? planted : __real_klat_mode();
+}
+
+/* QEMU's emulated CPU does not declare its counter invariant. The counter is the host's. */
+bool __wrap_klat_arch_counter_invariant(void)
+{
+	return getenv("KLAT_TEST_MODE") || __real_klat_arch_counter_invariant();
 }
 
 /* KLAT_TEST_CPU: the only CPU there is. */
@@ -48,6 +58,17 @@ bool __wrap_klat_planted(const struct klat_run *run, const char *fault)
 		if (__atomic_load_n(&run->workers[i].iteration, __ATOMIC_RELAXED) > 0)
 			abort();
 	return __real_klat_planted(run, fault);
+}
+
+/* KLAT_TEST_SUSPENDED: a file with the seconds for which the machine was suspended. */
+int64_t __wrap_klat_suspended_ns(void)
+{
+	const char *path = getenv("KLAT_TEST_SUSPENDED");
+	char text[32];
+
+	if (!path)
+		return __real_klat_suspended_ns();
+	return klat_read_line(path, text, sizeof(text)) ? atoll(text) * KLAT_NS_PER_S : 0;
 }
 
 /* KLAT_TEST_SYS: a directory in place of /sys. */

@@ -10,8 +10,8 @@ from klat.explain.symbols import Function, Symbols
 
 
 def side(label: str, stacks: Mapping[str, int], idle: int = 0, missing: int = 0) -> Side:
-    """Its stacks are `caller;callee` with the callee's own instructions; each is one call. `missing`
-    instructions are of no function."""
+    """A side with these stacks: `caller;callee` and the callee's own instructions. Each stack is one call.
+    `missing` instructions belong to no function."""
     root = Node(Function("", "", 0))
     path = []
     for stack, own in stacks.items():

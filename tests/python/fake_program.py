@@ -20,10 +20,11 @@ COLUMNS = (
 ).split()
 OPTIONS = (
     "iterations warmup cpus policy dma-latency guest-halt-poll record label seed run order"
-    " behave ms bytes responders"
+    " behave ms bytes responders method mode period primitive wake wait soak segment limit check-for together"
 ).split()
-FLAGS = "quiet help version keep".split()
+FLAGS = "quiet help version keep stop-above".split()
 SAMPLES = 4
+ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def parse(name, words):
@@ -80,22 +81,26 @@ def record(name, options, status, reason):
     row = dict.fromkeys(COLUMNS, "")
     row.update(
         boot=boot_id(), order=options["order"], benchmark=name, run=options["run"], unit="ticks",
-        params=";".join(f"{k}={options[k]}" for k in ("bytes", "responders") if k in options),
+        params=";".join(f"{k}={options[k]}" for k in ("bytes", "responders", "soak") if k in options),
         status=status, reason=reason, start_ns=str(time.time_ns()), rows="2" if measured else "1",
     )  # fmt: skip
     rows = b""
     if measured:
+        kind = "histogram" if "soak" in options else "u64"
         samples = os.open(
-            os.path.join(directory, "samples", name + ".u64"),
+            os.path.join(directory, "samples", f"{name}.{kind}"),
             os.O_WRONLY | os.O_CREAT | os.O_APPEND,
             0o644,
         )
-        first = os.fstat(samples).st_size // 8
-        os.write(samples, b"".join((100).to_bytes(8, "little") for _ in range(2 * SAMPLES)))
+        words = [100, SAMPLES] * 2 if "soak" in options else [100] * 2 * SAMPLES
+        size = 16 if "soak" in options else 8
+        first = os.fstat(samples).st_size // size
+        step = 8 * len(words) // size // 2
+        os.write(samples, b"".join(word.to_bytes(8, "little") for word in words))
         os.fsync(samples)
     for index, metric in enumerate(("one", "two") if measured else ("",)):
         if measured:
-            row.update(metric=metric, first_sample=str(first + index * SAMPLES), n=str(SAMPLES),
+            row.update(metric=metric, first_sample=str(first + index * step), n=str(SAMPLES),
                        mean="100.000", stddev="0.000", min="100", max="100")  # fmt: skip
         body = ",".join(quoted(row[c]) for c in COLUMNS[:-1]).encode()
         rows += body + b"," + hashlib.sha256(body).hexdigest()[:16].encode() + b"\n"
@@ -106,6 +111,13 @@ def record(name, options, status, reason):
         os.write(runs, ",".join(COLUMNS).encode() + b"\n")
     os.write(runs, rows)
     os.fdatasync(runs)
+
+
+def soak(name, options):
+    """Records one segment, after the time or when it is asked to end."""
+    signal.sigtimedwait(ENDING, int(options["soak"]))
+    record(name, options, "ok", "")
+    return 0
 
 
 def quoted(field):
@@ -122,6 +134,10 @@ def main():
         print(f"{name} (fake)")
         return 0
     behave = options.get("behave", "ok").split("+")
+    if "check-for" in options:
+        return 0
+    if "soak" in options:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     if "FAKE_LOG" in os.environ:
         with open(os.environ["FAKE_LOG"], "a") as log:
             print(name, options.get("order", ""), os.getpid(), *sys.argv[1:], file=log)
@@ -154,12 +170,16 @@ def main():
     time.sleep(int(options.get("ms", 0)) / 1000)
     if "crash" in behave:
         os.kill(os.getpid(), signal.SIGSEGV)
+    if "soak" in options:
+        options.update(run="1", order="0")
     for status, code in (("disturbed", 0), ("invalid", 3), ("error", 1), ("skipped", 4)):
         if status in behave:
             reason = f"planted, on CPU {int(options['order']) % 2}"
             print(f"{name}: {reason}", file=sys.stderr)
             record(name, options, status, reason)
             return code
+    if "soak" in options:
+        return soak(name, options)
     if "record" in options:
         record(name, options, "ok", "")
     return 0

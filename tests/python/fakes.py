@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +143,8 @@ def kill_children(runner: subprocess.Popen[str], too: bool) -> None:
     victims = children(runner.pid) if too else []
     runner.kill()
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it can have ended by itself
+            os.kill(pid, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:

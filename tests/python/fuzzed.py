@@ -1,7 +1,8 @@
 """Inputs for the readers of a record: valid ones, changed at random in their bytes or in their structure.
 
 An input is a function of its kind and its number, so one that fails can be made again. Checksums are
-computed anew, as whoever edits a record would: else they would hide what comes behind them.
+computed again, as somebody who edits a record would do. A wrong checksum would hide the other
+checks.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TEXTS = [
     "disturbed", "invalid", "error", "skipped", "not delivered: x", "ticks", "instructions",
     "counted", "emulated", "2026-01-01T00:00:00Z", "responders=1", "responders=" + "9" * 20,
     "responders=0;iterations=20", "iterations=0", "iterations=٣", "inject=1", "woken=polling",
-    "bytes=1", "bytes=1.5;wait=read", "bytes=x", "wakeups=10;wake_interrupts=1", "wakeups=0",
+    "bytes=1", "bytes=1.5;wait=read", "bytes=x", "soak=60", "soak=", "wakeups=10;wake_interrupts=1", "wakeups=0",
     "wakeups=" + "9" * 20 + ";wake_interrupts=1", "cpu_us=0;other_busy_us=9;other_busy_error_us=0",
     "cpu_us=-5;other_busy_us=9;other_busy_error_us=1", "cpu_us=1;other_busy_us=" + "9" * 20 +
     ";other_busy_error_us=0", "a_ticks=-5;b_per_us=1e400", "net_ticks=" + "9" * 20,

@@ -15,14 +15,18 @@ NOT_KEPT_HALTED = 0xFFFFFFFF  # instead of a path's number
 
 class MadeTrace:
     def __init__(self) -> None:
-        self.records: list[bytes] = [struct.pack("<II", 0x74616C6B, 1)]
+        self.records: list[bytes] = [struct.pack("<II", 0x74616C6B, 2)]
         self.blocks = self.paths = self.stamps = 0
 
     def _add(self, kind: bytes, *words: int) -> None:
         self.records.append(struct.pack(f"<{1 + len(words)}I", kind[0], *words))
 
-    def block(self, address: int, length: int, size: int = 4) -> int:
-        self._add(b"B", *_halves(address), length, size)
+    def block(self, address: int, instructions: int | bytes) -> int:
+        """A block of instructions with these sizes, or of this many instructions with one byte each."""
+        sizes = bytes([1] * instructions) if isinstance(instructions, int) else instructions
+        padded = sizes + bytes(-len(sizes) % 4)
+        words = struct.unpack(f"<{len(padded) // 4}I", padded)
+        self._add(b"B", *_halves(address), len(sizes), *words)
         self.blocks += 1
         return self.blocks
 
@@ -36,7 +40,7 @@ class MadeTrace:
         self.stamps += times
 
     def window(self, instructions: int, path: int = 0) -> None:
-        """From a stamp that begins it, after a pause, to one that ends it."""
+        """A window: after a pause, a stamp that begins it, and a stamp that ends it."""
         self.stamp(BEGIN, 0, 0)
         self.stamp(END, path, instructions)
 

@@ -199,3 +199,15 @@ def test_placements_are_compared_each_with_its_own(side: SideWriter, klat: Klat)
         side.add(label, "round_trip", 20_000, **moved)
     status, out, _ = klat("compare", *sides, *MEDIAN)
     assert status == 0 and "2 same" in out and "placement:" not in out
+
+
+def test_traced_runs_are_not_compared_with_untraced_ones(side: SideWriter, klat: Klat) -> None:
+    plain = side("plain")
+    traced = side("traced", 1.2, run={"params": "bytes=1;traced=100000"})
+    untraced = side("untraced", 1.2, run={"params": "bytes=1"})
+    status, out, _ = klat("compare", plain, traced)
+    assert status == 4 and "slower" not in out
+    assert "only in NEW: pipes same-llc traced=100000" in words(out)
+    # The same runs, if they were not traced.
+    status, out, _ = klat("compare", side("plain-bytes", run={"params": "bytes=1"}), untraced)
+    assert status == 1 and "slower" in out

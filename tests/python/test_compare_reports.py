@@ -115,7 +115,6 @@ def test_a_wrong_option_is_one_line(side: SideWriter, klat: Klat) -> None:
         "--alpha": ["1"],
         "--quantile": ["p100", "max"],
         "--metric": ["speed"],
-        "--threshold": ["fast"],
         "--allow": ["everything"],
         "--correction": ["none"],
     }.items():
@@ -128,15 +127,6 @@ def test_a_session_on_both_sides_is_refused(side: SideWriter, klat: Klat) -> Non
     stock = side("stock")
     status, out, err = klat("compare", stock, stock / "0")
     assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*is on both sides\n", err)
-
-
-def test_a_threshold_in_time_is_refused_for_instructions(side: SideWriter, klat: Klat) -> None:
-    counted = {"mode": "counted", "unit": "instructions"}
-    sides = side("stock", **counted), side("rt", **counted, **RT)
-    status, _, err = klat("compare", *sides, "--threshold", "50us")
-    assert status == 2 and "is in instructions; give a bare number" in err
-    status, out, _ = klat("compare", *sides, "--threshold", "100000")
-    assert status == 0 and "above 100,000 instructions" in out
 
 
 def test_damaged_rows_are_left_out_and_named(side: SideWriter, klat: Klat) -> None:
@@ -155,9 +145,9 @@ def test_reading_in_pieces_changes_no_figure(
     side: SideWriter, klat: Klat, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     asked = [side("stock", boots=3, runs=runs), side("rt", 1.1, boots=3, runs=runs, **RT)]
-    asked += ["--quantile", "p98.5", "--within-runs", "--threshold", "60us"]
+    asked += ["--quantile", "p98.5", "--within-runs"]
     whole = klat("compare", *asked)
     for module in ("record.samples", "compare.sources"):
         monkeypatch.setattr(f"klat.{module}.PART", 64)
     assert klat("compare", *asked) == whole
-    assert "p98.5 of a single run" in whole[1] and "above 60,000 ns" in whole[1]
+    assert "p98.5 of a single run" in whole[1]

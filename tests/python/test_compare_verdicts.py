@@ -213,14 +213,8 @@ def test_a_run_of_zero_ticks_has_no_ratio(side: SideWriter, klat: Klat) -> None:
     assert status == 3 and "is 0, of which there is no ratio" in words(out)
 
 
-def test_exceedances_are_counted_and_the_maximum_has_no_interval(
-    side: SideWriter, klat: Klat
-) -> None:
-    stock, rt = side("stock"), side("rt", 1.5, **RT)
-    _, out, _ = klat("compare", stock, rt, "--threshold", "100us")
-    text = words(out)
-    assert "above 100,000 ns, BASE: 0 of 12,000 samples (0), in 0 of 20 runs (0 to 16.8 %)" in text
-    assert "above 100,000 ns, NEW: 120 of 12,000 samples (0.01), in 20 of 20 runs (83.2 to 100 %)" in text  # fmt: skip
+def test_the_maximum_has_no_interval(side: SideWriter, klat: Klat) -> None:
+    _, out, _ = klat("compare", side("stock"), side("rt", 1.5, **RT))
     (line,) = [
         line for line in out.splitlines() if line.split()[:1] == ["max"] and "of" not in line
     ]

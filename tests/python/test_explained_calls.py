@@ -13,15 +13,21 @@ from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Block, Executed, Idle, Item, Switched
 from klat.explain.windows import Content
 
-NAMES = ("entry", "entry_label", "far", "middle", "leaf", "interrupt", "scheduler")
+INTERRUPT, RETURN = "asm_sysvec_apic_timer_interrupt", "native_irq_return_iret"
+THUNK = "__x86_indirect_its_thunk_rax"
+NAMES = (
+    "entry", "entry_label", "far", "middle", "leaf", "interrupt", "scheduler",
+    INTERRUPT, "other", RETURN, THUNK,
+)  # fmt: skip
 PLACES = {name: 0x1000 * number for number, name in enumerate(NAMES, start=1)}
 SYMBOLS = Symbols(Function(name, "kernel", start) for name, start in PLACES.items())
-SIZE, LENGTH = 16, 4
+SIZES = bytes([4, 4, 4, 4])
+LENGTH = len(SIZES)
 
 
 def at(name: str, offset: int = 0, first: int = 0) -> Executed:
-    """A block of four instructions in 16 bytes, or what is left of it."""
-    return Executed(Block(PLACES[name] + offset, LENGTH, SIZE), first, LENGTH - first)
+    """A block of four instructions in 16 bytes, or the rest of such a block."""
+    return Executed(Block(PLACES[name] + offset, SIZES), first, LENGTH - first)
 
 
 def tree_of(*items: Item) -> CallTree:
@@ -31,7 +37,7 @@ def tree_of(*items: Item) -> CallTree:
 
 
 def chains(root: Node) -> dict[str, tuple[int, int]]:
-    """By chain of callers: own instructions, calls."""
+    """Own instructions and calls by chain of callers."""
     return {";".join(chain): (node.own, node.calls) for chain, node in root.walk()}
 
 
@@ -42,6 +48,19 @@ def test_a_call_and_its_return() -> None:
     tree = tree_of(*CALL)
     assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1)}
     assert (tree.path, tree.stack) == ([(2, "middle")], ("far",))
+
+
+@pytest.mark.parametrize(
+    ("first", "times", "own"),
+    [(0, 1, {"entry": (1, 0), "entry_label": (3, 0)}), (2, 1, {"entry_label": (2, 0)}),
+     (0, 3, {"entry": (3, 0), "entry_label": (9, 0)})],
+)  # fmt: skip
+def test_each_instruction_of_a_block_counts_for_its_own_label(
+    first: int, times: int, own: dict[str, tuple[int, int]]
+) -> None:
+    block = Block(PLACES["entry_label"] - 4, SIZES)
+    tree = tree_of(Executed(block, first, LENGTH - first, times))
+    assert chains(tree.root) == own
 
 
 def test_a_function_that_calls_itself_counts_once_with_its_callees() -> None:
@@ -76,6 +95,30 @@ def test_an_interrupt_returns_to_where_it_came() -> None:
         "far": (4, 0), "far;middle": (8, 1), "far;middle;interrupt": (8, 1),
         "far;middle;interrupt;leaf": (4, 1),
     }  # fmt: skip
+
+
+def test_an_interrupt_before_the_first_instruction_of_a_function_is_no_caller_of_it() -> None:
+    tree = tree_of(
+        at("far", 0x40), at(INTERRUPT), at("leaf"), at(RETURN), at("middle"), at("far", 0x50)
+    )
+    found = chains(tree.root)
+    assert (found["far"], found["far;middle"]) == ((8, 0), (4, 1))
+    assert (found[f"far;{INTERRUPT}"], tree.stack) == ((4, 1), ("far",))
+
+
+def test_an_interrupt_right_after_a_return_instruction_returns_to_the_caller() -> None:
+    tree = tree_of(*CALL[:2], at(INTERRUPT), at(RETURN), at("far", 0x50))
+    assert (chains(tree.root)["far"], tree.stack) == ((8, 0), ("far",))
+
+
+def test_a_fault_in_the_first_instruction_of_a_function_is_no_call_of_it() -> None:
+    tree = tree_of(*CALL[:2], at(INTERRUPT), at(RETURN), *CALL[1:])
+    assert chains(tree.root)["far;middle"] == (8, 1)
+
+
+def test_a_function_called_through_a_thunk_is_called_by_the_caller() -> None:
+    tree = tree_of(at("far", 0x40), at(THUNK), at("middle"), at("far", 0x50))
+    assert chains(tree.root)["far;middle"] == (4, 1)
 
 
 def test_each_task_has_its_own_calls() -> None:

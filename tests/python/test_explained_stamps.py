@@ -41,3 +41,13 @@ def test_a_metric_without_such_functions_is_refused_with_those_that_have_them() 
 def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained() -> None:
     with pytest.raises(KlatError, match=r"^pipes\.rond_trip .*round_trip$"):
         stamps.bounds(ROOT / "pipes/pipes", "rond_trip")
+
+
+def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path: Path) -> None:
+    """A boot is repeated with the programs that it ran."""
+    row = {"name": "wakeup", "begins_in": "a", "ends_in": "b", "mean_of": 1, "from_deadline": False}
+    program = tmp_path / "network"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({'metrics': [row]})}'\n")
+    program.chmod(0o755)
+    for name in ("interrupt_to_read", "timer_to_read"):
+        assert stamps.bounds(program, name).ends_in == ("b",)

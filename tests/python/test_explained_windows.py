@@ -1,4 +1,4 @@
-"""The windows of a record's samples are found in a trace, to the instruction, or none are."""
+"""klat finds all windows of a record's samples in a trace, to the instruction, or none of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from made_traces import BEGIN, END, NOT_KEPT_HALTED, MadeTrace, idle, whole
 
 from klat.explain import explanation, windows
+from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Executed, Idle, Switched, Trace
 from klat.explain.windows import RecordedRun, Sample, Stamps
 
@@ -37,7 +38,7 @@ def made() -> MadeTrace:
 def test_one_window_a_sample(made: MadeTrace, tmp_path: Path) -> None:
     for length in (9, 9, 30, 31, 8, 32, 30):
         made.window(length)
-    # Two of warm-up and three samples; one of warm-up and one sample.
+    # First run: two warm-up iterations and three samples. Second run: one of each.
     found = windows.find(
         stamps_of(made.read(tmp_path)), [run(30, 31, 8, warmup=2), run(30, warmup=1)], 1
     )
@@ -47,7 +48,7 @@ def test_one_window_a_sample(made: MadeTrace, tmp_path: Path) -> None:
 def test_runs_of_the_same_samples_have_windows_of_their_own(
     made: MadeTrace, tmp_path: Path
 ) -> None:
-    # Three windows behind the samples of both runs, so it is not known where the second run begins.
+    # Three further windows for two runs: klat cannot know where the second run begins.
     for length in (30, 30, 30, 30, 7, 7, 7):
         made.window(length)
     found = windows.find(stamps_of(made.read(tmp_path)), [run(30, 30), run(30, 30)], 1)
@@ -229,3 +230,101 @@ def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(
     assert found
     sample, _ = explanation.choose_typical(stamps, found, 9, deadline=False)
     assert sample.ticks == 18
+
+
+@pytest.mark.parametrize("paths", [(1, 2), (1, 1), (2, 1)])
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
+    made: MadeTrace, tmp_path: Path, paths: tuple[int, int], behind: int
+) -> None:
+    for address in (0x1000, 0x2000):
+        made.path(*whole(made.block(address, 30)))
+    for path in paths:
+        made.window(30, path)
+    made.window(7, 1)
+    for _ in range(behind):
+        made.window(7, 1)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(30, 7)], 1)
+    assert found
+    first, second = found[0]
+    assert len(windows.rivals(stamps, first)) == 1
+    assert len(windows.rivals(stamps, second)) == behind
+    doubts = [bool(explanation.doubt(stamps, sample, SYMBOLS, False)) for sample in found[0]]
+    assert doubts == [paths[0] != paths[1], False]
+
+
+@pytest.mark.parametrize(
+    "lengths, doubted",
+    [((30, 7, 30, 7), False), ((7, 30, 30, 7), True), ((30, 30, 7, 7), True)],
+)
+def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
+    made: MadeTrace, tmp_path: Path, lengths: Sequence[int], doubted: bool
+) -> None:
+    """A trace of four windows. klat's workers execute two iterations after the two samples."""
+    paths = [made.path(*whole(made.block(address, 30))) for address in (0x1000, 0x2000)]
+    for length in lengths:
+        made.window(length, paths.pop(0) if length == 30 else 0)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(30, 7)], 1)
+    assert found
+    assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, False)) == doubted
+
+
+def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    blocks = [made.block(0x1000 * number, 10 + number) for number in range(1, 4)]
+    for number, block in enumerate(blocks, start=1):
+        made.window(10 + number, made.path(*whole(block), *idle()))
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(900, 1000)], 1)
+    assert found
+    assert all(explanation.doubt(stamps, sample, SYMBOLS, False) for sample in found[0])
+
+
+SYMBOLS = Symbols(
+    Function(name, "kernel", 0x1000 * number)
+    for number, name in enumerate(("release_pages", "asm_sysvec_apic_timer_interrupt"), start=1)
+)
+PAGES, TIMER = 0x1010, 0x2000
+
+
+@pytest.mark.parametrize(
+    "before, idles, after, sample, doubted",
+    [
+        ([PAGES], False, [TIMER, PAGES], 14, False),
+        ([PAGES], False, [TIMER, PAGES], 10, False),  # the deadline lies in the interrupt
+        ([PAGES], False, [TIMER, PAGES], 7, True),
+        ([PAGES], False, [PAGES, PAGES], 14, True),
+        ([PAGES], True, [TIMER, PAGES], 60, False),
+        ([PAGES], True, [PAGES, TIMER], 60, True),
+    ],
+)
+def test_an_interrupt_must_follow_a_deadline(
+    made: MadeTrace,
+    tmp_path: Path,
+    before: Sequence[int],
+    idles: bool,
+    after: Sequence[int],
+    sample: int,
+    doubted: bool,
+) -> None:
+    words = [word for address in before for word in whole(made.block(address, 7))]
+    words += idle() if idles else ()
+    words += [word for address in after for word in whole(made.block(address, 7))]
+    made.window(21, made.path(*words))
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.from_deadline(stamps, [run(sample)])
+    assert found
+    assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, True)) == doubted
+
+
+def test_deadlines_are_not_found_among_windows_of_other_series(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        made.window(28)
+    stamps = stamps_of(made.read(tmp_path))
+    assert windows.from_deadline(stamps, [run(9, 9)]) is None
+    assert windows.from_deadline(stamps, [run(9)]) and windows.from_deadline(stamps, [run(9, 9, 9)])

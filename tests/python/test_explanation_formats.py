@@ -93,7 +93,7 @@ def test_a_residual_is_status_3_in_every_format_and_said_on_stderr(explain) -> N
     found = explanation(BASE, side("rt", {"read": 100}, missing=-4))
     status, out, err = explain(found, "--format", "csv")
     assert (status, out) == (3, written(found, "csv"))
-    assert "rt: -4 instructions are of no function" in err
+    assert "rt: -4 instructions belong to no function" in err
 
 
 def test_a_page_can_be_written_beside_any_format(explain, tmp_path) -> None:

@@ -118,7 +118,9 @@ def test_names_are_escaped_wherever_they_stand() -> None:
 
 def test_what_is_not_explained_is_said_first() -> None:
     found = page_of(BASE, side("rt", {"read": 100}, missing=-4))
-    assert found.text.index("NEW -4 instructions are of no function") < found.text.index("By call")
+    assert found.text.index("NEW -4 instructions belong to no function") < found.text.index(
+        "By call"
+    )
 
 
 def test_what_ran_is_told_as_in_the_text() -> None:

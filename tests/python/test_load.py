@@ -87,3 +87,35 @@ def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat: K
     assert "/no/such/load" in done.stderr
     assert not klat.starts()
     assert list((klat.directory / "results").iterdir()) == []
+
+
+def loads_by_label(klat: Klat) -> dict[str, str | None]:
+    return {
+        file.parents[1].name: json.loads(file.read_text())["load"]
+        for file in (klat.directory / "results").glob("*/*/run.json")
+    }
+
+
+def test_each_of_several_loads_has_a_session_and_a_label(klat: Klat) -> None:
+    loads = ("--load", "none", "--load", "sleep 60")
+    done = klat("run", "pipes", "--runs", "2", "--label", "x", *loads, status=0)
+    assert loads_by_label(klat) == {"x": None, "x-sleep": "sleep 60"}
+    assert len(klat.starts()) == 4 and "not begun" not in done.stderr
+
+
+def test_two_loads_that_would_have_one_label_are_refused(klat: Klat) -> None:
+    done = klat("run", "pipes", "--load", "sleep 60", "--load", "sleep 61", status=2)
+    assert "two loads would have the label" in done.stderr and not klat.starts()
+
+
+def test_the_status_is_that_of_the_worst_session(klat: Klat) -> None:
+    loads = ("--load", "sleep 0.6", "--load", "none")
+    klat("run", "pipes", "--runs", "40", "--label", "x", *loads, *SLOW, status=1)
+    assert len(loads_by_label(klat)) == 2
+
+
+def test_a_stopped_session_names_those_that_were_not_begun(klat: Klat) -> None:
+    words = ("pipes", "--runs", "10", "--label", "x", "--load", "none", "--load", "sleep 60", *SLOW)
+    started, _, err = stop_within(klat, signal.SIGINT, *words)
+    assert started.returncode == 130 and "not begun: x-sleep" in err
+    assert list(loads_by_label(klat)) == ["x"]

@@ -236,7 +236,7 @@ def test_packets_of_another_machine_are_forwarded_to_the_reader(machines: Machin
     before = machines.interfaces()
     result = machines.measure([[CLIENT, "--to", PEER, *ENDLESS]])
     assert result["status"] in ("ok", "disturbed")
-    assert [(m["name"], m["n"]) for m in result["metrics"]] == [("wakeup", 500)]
+    assert [(m["name"], m["n"]) for m in result["metrics"]] == [("interrupt_to_read", 500)]
     assert result["cpus"] == [machines.cpu]
     assert {worker["role"] for worker in result["evidence"]["workers"]} == {"low", "high"}
     counts = evidence(result)
@@ -357,7 +357,7 @@ def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root
     assert low < client < high
     figures = {metric["name"]: metric["min"] for metric in told["metrics"]}
     # What it takes from send() on is a part of what it takes from the spinner's last stamp on.
-    assert figures["send_to_read"] < figures["wakeup"]
+    assert figures["send_to_read"] < figures["timer_to_read"]
 
 
 def test_on_one_cpu_a_yielding_spinner_is_caught(root: None) -> None:
@@ -402,7 +402,7 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
             break
     else:
         pytest.fail(str(done))
-    assert {m["name"] for m in result["metrics"]} == {"wakeup", "send_to_read"}
+    assert {m["name"] for m in result["metrics"]} == {"interrupt_to_read", "send_to_read"}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from written_sessions import RT, Klat, SideWriter
+from written_sessions import RT, SOAK, Klat, SideWriter
+
+from klat.compare.dataset import read_dataset
+from klat.compare.figure_data import _side, maxima_of
+from klat.compare.observations import Units
 
 pytest.importorskip("jinja2")
 pytestmark = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
@@ -95,6 +100,39 @@ def test_the_page_has_the_verdict_of_the_text_and_every_figure(
     assert page.text.index("▲ slower") < page.text.index("Ratio and interval")
     assert page.text.index("Median of each run") < page.text.index("What else differs")
     assert page.text.index("What else differs") < page.text.index("How to read it")
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", "50us")])
+def test_the_page_draws_the_segments_of_soaks(
+    limit: tuple[str, ...], side: SideWriter, page_of: Pages
+) -> None:
+    soak: dict[str, Any] = {"run": {"params": SOAK}}
+    _, page = page_of(side("stock", **soak), side("rt", **soak, **RT), *limit)
+    for title in ("Median of each segment", "Maximum of each segment"):
+        assert title in page.text
+    assert "Median of each run" not in page.text
+    assert ("the line is the limit, 50us" in page.text) == bool(limit)
+
+
+def test_the_maximum_of_each_segment_is_that_of_its_row(side: SideWriter) -> None:
+    dataset = read_dataset(side("stock", boots=2, runs=3, run={"params": SOAK}))
+    (cell,) = dataset.cells.values()
+    found = maxima_of(_side(cell, Units()).units)
+    assert found.tolist() == [(run.row.max or 0) * run.source.scale for run in cell.runs]
+    assert len(found) == 6
+
+
+def test_the_page_judges_a_limit_like_the_text(side: SideWriter, page_of: Pages) -> None:
+    stock, rt = side("stock", 2.0), side("rt", **RT)
+    status, page = page_of(stock, rt, "--limit", "100us", "--share", "5%")
+    assert status == 0 and page.text.index("1 within") < page.text.index("= within")
+    for text in (
+        "0 of 12,000",
+        "NEW has fewer samples above the limit than BASE",
+        "above: samples",
+    ):
+        assert text in page.text
+    assert "Tail" in page.text and "faster" not in page.text
 
 
 def counted(side: SideWriter) -> tuple[Path, Path]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import Klat, NewSession, SyntheticSession, again, words
+from written_sessions import SOAK, Klat, NewSession, SyntheticSession, again, words
 
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -228,7 +228,7 @@ def test_a_wrong_option_is_one_line(new_session: NewSession, klat: Klat) -> None
         ("--power", "1", "between 0 and 1"),
         ("--boot-seconds", "-1", "must be a number of seconds"),
         ("--quantile", "max", "--quantile"),
-        ("--metric", "speed", "no metric of that name"),
+        ("--metric", "speed", "there is no metric 'speed'"),
     ):
         status, out, err = klat("plan", path, option, value)
         assert (status, out, err.count("\n")) == (2, "", 1) and said in err
@@ -368,3 +368,38 @@ def test_a_metric_of_one_setting_is_named_as_left_out(new_session: NewSession, k
     assert status == 0
     assert re.search(r"left out: cv .*: wakeup of b, for which", words(out))
     assert "left out" not in klat("plan", a, "--metric", "round_trip")[1]
+
+
+def test_a_soak_is_planned_in_segments(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session, run=0.05, params=SOAK, elapsed_ns=60 * 10**9)
+    slow = ("--boot-seconds", 600)
+    _, out, _ = klat("plan", path, *slow)
+    said = words(out)
+    assert "one segment took 60 s" in said and "klat summary --limit" in said
+    assert not re.search(r"\bruns?\b", said)
+    found = told(klat, path, *slow)["effort"]
+    soak = f"{found['boots']} boots with a soak of {found['runs']} min ({found['runs']} segments)"
+    assert found["runs"] > 1 and soak in said
+
+
+def test_programs_that_soak_together_take_the_time_of_one(
+    new_session: NewSession, klat: Klat
+) -> None:
+    for boot in range(4):
+        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for run in range(1, 4):
+            for cpu in (0, 1):
+                params = f"{SOAK};together=2;cpus={cpu}"
+                held = [1000 + run + boot] * 20
+                session.run({"m": held}, params=params, run=run, elapsed_ns=60 * 10**9)
+    assert told(klat, session.path.parent)["round_seconds"] == 60
+
+
+def test_a_soak_beside_runs_is_left_out(new_session: NewSession, klat: Klat) -> None:
+    path = pilot(new_session)
+    alone = told(klat, path)
+    for boot in range(6):
+        again(path / str(boot)).run({"m": [5000 + boot] * 20}, params=SOAK, elapsed_ns=10**12)
+    beside = told(klat, path)
+    assert beside["effort"] == alone["effort"]
+    assert "left out: the soak of pipes; to plan it, name its session" in beside["cannot_know"]

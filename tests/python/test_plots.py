@@ -20,11 +20,11 @@ from klat.report.plot.reduction import (
 )
 from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.distribution import distribution
+from klat.report.plot.distribution_figures import distribution
 from klat.report.plot.gnuplot import Figure
 from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
-from klat.stats.histogram import CountedValues
+from klat.stats.distribution import Distribution
 
 FLUSH = "responders={};pages=1"
 
@@ -45,7 +45,7 @@ def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
 def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
     ordered = np.sort(np.random.default_rng(1).integers(1_000, 9_000, 300_000).astype(np.uint64))
     ordered[-1] = 10**12
-    curve = cumulative(CountedValues.of([ordered]))
+    curve = cumulative(Distribution.of_parts([ordered]))
     assert len(curve.values) < 2_000
     assert (curve.values[0], curve.values[-1]) == (ordered[0], 10**12)
     assert set(ordered[-40:].tolist()) <= set(curve.values.astype(int).tolist())
@@ -57,12 +57,12 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
 def test_bins_are_multiples_of_the_counters_step() -> None:
     values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
     values[7] += 1  # one sample off the grid must not hide it
-    step = granularity(CountedValues.of([values]))
+    step = granularity(Distribution.of_parts([values]))
     assert step == 26
     ordered = np.sort(values)
     for logarithmic in (False, True):
         bounds = edges(float(ordered[0]), float(ordered[-1]), step, logarithmic)
-        share = shares(CountedValues.of([ordered]), bounds, logarithmic)
+        share = shares(Distribution.of_parts([ordered]), bounds, logarithmic)
         assert len(share) <= 130
         rises = share[2:-1] / share[1:-2]
         assert 0.5 < rises.min() and rises.max() < 2

@@ -1,12 +1,10 @@
-"""How klat explain splits a slow sample, on traces in the kernel's format that are made up."""
+"""klat explain splits slow samples. The traces are made up, in the kernel's format."""
 
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +12,9 @@ from klat.base.errors import KlatError
 from klat.report.text.slow_samples_text import report
 from klat.stats.means import paired
 from klat.tracing import instance
-from klat.tracing.kept_traces import TracedRun, parse_run
+from klat.tracing.kept_traces import SlowSample, TracedRun, parse_events, parse_run
 from klat.tracing.sample_split import RESIDUAL, Part, split
-from klat.tracing.slow_causes import SplitSample, TracedSession, causes
+from klat.tracing.slow_causes import SplitSample, TracedSession, causes, split_sample
 
 WRITER, READER, HOG = 101, 102, 300
 NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}
@@ -52,17 +50,37 @@ def kept(
             *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
             *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
         ]
-    lines += ["end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 1 0"]
+    lines += ["end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
     return parse_run(0, lines)
 
 
 def parts_of(run: TracedRun, usual: int = 10**9) -> list[Part]:
-    """The parts of the only sample, which must add up to it without gaps."""
+    """The parts of the only sample. Checks that they add up to the sample without gaps."""
     (sample,) = run.samples
     parts = split(sample, run.workers, usual)
     assert parts[0].begin == sample.begin and parts[-1].end == sample.end
     assert all(a.end == b.begin for a, b in zip(parts, parts[1:]))
     return parts
+
+
+def split_of(run: TracedRun) -> SplitSample:
+    (sample,) = run.samples
+    return split_sample(sample, run.workers, 10**9)
+
+
+def session_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> TracedSession:
+    return TracedSession(
+        benchmark="pipes",
+        metric=run.metric,
+        khz=1000,
+        runs=[run, run],
+        samples=[split_of(run)],
+        steal_ms=12,
+        smi=3,
+        statuses={"traced": list(statuses) or [("ok", "")], "untraced": [("ok", "")]},
+        invalid=frozenset(),
+        overhead=paired([math.log(1.1), math.log(1.1)]),
+    )
 
 
 def told(parts: Sequence[Part]) -> list[tuple[str, int]]:
@@ -259,8 +277,7 @@ def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup() -> None:
 
 def test_the_causes_of_all_samples_add_up() -> None:
     run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
-    (sample,) = run.samples
-    found = causes([SplitSample(sample, parts_of(run))] * 3)
+    found = causes([split_of(run)] * 3)
     assert [(cause.name, cause.ticks, cause.samples, cause.longest) for cause in found] == [
         ("task a hog: 1-2", 1500, 3, 500),
         ("the event itself", 60, 3, 20),
@@ -284,20 +301,7 @@ def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> N
         1000,
         5010,
     )
-    (sample,) = run.samples
-    session = TracedSession(
-        benchmark="pipes",
-        metric=run.metric,
-        khz=1000,
-        runs=[run, run],
-        samples=[SplitSample(sample, parts_of(run))],
-        measured=100,
-        steal_ms=0,
-        smi=None,
-        statuses=[("ok", "")],
-        overhead=paired([math.log(1.1), math.log(1.1)]),
-    )
-    lines = list(report(session, above_ns=100_000, longest=1))
+    lines = list(report(session_of(run), above_ns=100_000, longest=1))
     text = "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert "95.9 % of the time of 1 sample above 100 us is task a hog: 1-2" in text
@@ -308,23 +312,90 @@ def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> N
     assert "1.10 times that of an untraced one" in text
 
 
+def report_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> str:
+    return " ".join(" ".join(report(session_of(run, statuses), 1000, 1)).split())
+
+
+def test_a_report_without_slow_samples_suggests_a_lower_limit() -> None:
+    run = kept([], 1000, 1500)
+    run.slow = 0
+    found = replace(session_of(run), samples=[])
+    assert "a lower limit finds more samples" in "\n".join(report(found, 1000, 1))
+
+
+def test_stolen_time_and_smis_stand_beside_the_residual() -> None:
+    text = report_of(kept([switch(1, 1400, HOG, WRITER)], 1000, 1500))
+    assert "12 ms stolen by a hypervisor" in text and "system-management interrupts: 3" in text
+
+
+def test_a_sample_whose_trace_has_lost_events_is_counted_and_marked() -> None:
+    text = report_of(kept([switch(1, 1400, HOG, WRITER)], 1000, 1500, overwritten=9))
+    assert "the traces of 1 have lost events" in text
+    assert "sample 7; its trace has lost events" in text
+
+
+def test_events_before_the_lost_ones_show_nothing_of_the_sample() -> None:
+    """The kernel does not overwrite the page that was read last."""
+    lines = [
+        f"  {NAMES[HOG]}-{HOG} [001] d..2. 900: page_fault_user: address=1",
+        "CPU:1 [LOST 9 EVENTS]",
+        f"  {NAMES[WRITER]}-{WRITER} [001] d..2. 1400: page_fault_user: address=1",
+    ]
+    sample = SlowSample(0, 7, 1000, 1500, 1, WRITER, {1: parse_events(lines)})
+    assert sample.overwritten
+    assert [(part.kind, part.ticks) for part in split(sample, {WRITER: ""}, 10**9)][0] == (
+        RESIDUAL,
+        400,
+    )
+
+
+def test_a_sample_that_began_after_the_lost_events_is_complete() -> None:
+    event = [(cpu, 990, 0, f"cpu_idle: state=1 cpu_id={cpu}") for cpu in (0, 1)]
+    text = report_of(kept([*event, switch(1, 1400, 0, WRITER)], 1000, 1500, overwritten=9))
+    assert "lost" not in text
+
+
+def test_reasons_that_differ_in_numbers_share_a_line() -> None:
+    text = report_of(
+        kept([switch(1, 1400, HOG, WRITER)], 1000, 1500),
+        [("invalid", "in 4 of 56 iterations"), ("invalid", "in 5 of 56 iterations")],
+    )
+    assert "invalid, 2 of 2 traced runs: in 4 of 56 iterations (and similar)" in text
+    assert "in 5" not in text
+
+
+def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits() -> None:
+    run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
+    run.slow = 9  # of each of two runs, with one trace
+    text = report_of(run)
+    assert "17 have no trace: klat keeps 100 traces of each run, and 200 MB of each session" in text
+
+
+def test_traced_runs_that_are_all_invalid_refute_the_explanation() -> None:
+    run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
+    invalid = ("invalid", "the writer did not sleep")
+    assert session_of(run, [invalid, invalid]).refuted
+    assert not session_of(run, [invalid, ("ok", "")]).refuted
+
+
+def test_samples_of_invalid_runs_are_counted_and_marked() -> None:
+    run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
+    found = replace(session_of(run), invalid=frozenset({0}))
+    text = " ".join(" ".join(report(found, 1000, 1)).split())
+    assert "1 of the 1 explained are of invalid runs" in text and "run 0 (invalid), " in text
+    assert "invalid" not in report_of(run)
+
+
+@pytest.mark.parametrize("line", ["sample 7 1000", "sample 7 1000 11 1 x", "worker 101", "slow 5 "])
+def test_a_cut_line_of_the_traces_is_an_error_in_one_line(line: str) -> None:
+    with pytest.raises(KlatError, match=f"run 3 are cut at '{line.strip()}'"):
+        parse_run(3, ["metric round_trip", line])
+
+
 def test_a_machine_without_a_clock_of_its_counter_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(KlatError, match="no clock .* riscv64") as refused:
+    with pytest.raises(KlatError, match="riscv64 .* no trace clock") as refused:
         instance.clock()
     assert refused.value.status == 4
-
-
-def test_an_instance_of_a_dead_process_is_removed_and_no_other(tmp_path: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    for name in (f"klat-{ended.pid}", f"klat-{os.getpid()}", "klat-mine", "other"):
-        (tmp_path / name / "events").mkdir(parents=True)
-        (tmp_path / name / "events" / "enable").touch()
-    removed: list[Path] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "rmdir", lambda path: removed.append(path))
-        instance.remove_stale(tmp_path)
-    assert removed == [tmp_path / f"klat-{ended.pid}"]

@@ -1,4 +1,4 @@
-"""The plugin's stream is read as it was written, or not at all."""
+"""klat reads the plugin's stream exactly as written, or refuses it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KERNEL = 0xFFFFFFFF81000000
 
 def made() -> MadeTrace:
     stream = MadeTrace()
-    block = stream.block(KERNEL, 5, 17)
-    other = stream.block(0x400000, 2, 6)
+    block = stream.block(KERNEL, bytes([1, 7, 2, 2, 5]))
+    other = stream.block(0x400000, bytes([4, 2]))
     stream.path(
         *whole(block, 4),
         *part(other, 1, 1),
@@ -33,7 +33,8 @@ def made() -> MadeTrace:
 
 def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = made().read(tmp_path)
-    kernel, user = Block(KERNEL, 5, 17), Block(0x400000, 2, 6)
+    kernel, user = Block(KERNEL, bytes([1, 7, 2, 2, 5])), Block(0x400000, bytes([4, 2]))
+    assert user.addresses == [0x400000, 0x400004, 0x400006]
     assert found.blocks == [kernel, user]
     assert list(found.items(1)) == [
         Executed(kernel, 0, 5, 4),
@@ -67,7 +68,7 @@ def test_a_stream_without_one_of_its_records_is_refused(tmp_path: Path, missing:
         trace.read(tmp_path / "trace")
 
 
-@pytest.mark.parametrize("data", [b"", b"klat", b"klat\2\0\0\0", b"#!/bin/sh\nexit 0\n"])
+@pytest.mark.parametrize("data", [b"", b"klat", b"klat\1\0\0\0", b"#!/bin/sh\nexit 0\n"])
 def test_another_file_is_no_trace(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "trace").write_bytes(data)
     with pytest.raises(KlatError, match="is not the output of klat's plugin"):

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from validation import simulation
+from validation import shares, simulation
 from validation.__main__ import markdown, states_markdown
 from validation.kernels import SHAPES, Size
 
 from validation.simulation import Judged, Plan, estimates, judged, looks, quick, read, row, validate
 from validation.states import outcomes, states
+from written_sessions import SyntheticSession
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
 SMALL = replace(quick(Plan()), repetitions=60, samples=50, boots=(8,))
@@ -141,3 +143,30 @@ def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(line.startswith("| lognormal") for line in text) == 2
     both = [states(4, pairs, RULES) for pairs in (False, True)]
     assert len(list(states_markdown(both, 10))) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clustering", shares.CLUSTERINGS, ids=lambda c: str(c.name))
+def test_the_bounds_of_a_share_hold_for_every_clustering(clustering: shares.Clustering) -> None:
+    found = shares.simulate(clustering, Size(20, 10, 500), 250, 2)
+    for name in ("upper", "lower", "upper_often", "lower_often", "differ", "unequal"):
+        assert found.rate(name).surely[0] <= 0.05, name
+    assert found.rate("within").value >= 0.8
+
+
+def test_a_share_far_below_what_may_be_above_is_shown_within() -> None:
+    found = shares.simulate(shares.CLUSTERINGS[0], Size(4, 5, 1_000), 30, 1)
+    assert found.rate("within").surely[1] >= 0.95
+    for name in ("upper", "lower", "upper_often", "lower_often", "differ", "unequal"):
+        assert found.rate(name).surely[0] <= 0.05, name
+
+
+def test_a_session_split_against_itself_rarely_differs(
+    writer: SyntheticSession, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(1)
+    for run in range(1, 121):
+        values = (1_000 * (1 + draw.exponential(size=100))).astype(int).tolist()
+        writer.run({"round_trip": values}, run=run, order=run)
+    ((name, found),) = shares.split(writer.path, 200, 1)
+    assert name == "pipes round_trip" and found.rate("differ").surely[0] <= 0.05

@@ -74,7 +74,7 @@ def test_a_kernel_against_itself_is_judged_as_taken_by_metric(new_session: NewSe
 
 
 def test_a_setting_that_always_has_the_longer_runs_is_found(new_session: NewSession) -> None:
-    """Labels drawn anew for each block would hide it."""
+    """New random labels for each block would hide the longer runs."""
     slightly = judged_itself(new_session, 1.01)
     assert not slightly.suite.hits, "within the margin"
     told = slightly.refuted(RULES.alpha)

@@ -1,4 +1,5 @@
-"""A row counts only if its samples say what it says: whoever edits a row can compute its checksum anew."""
+"""A row counts only if it agrees with its samples. A checksum is not enough: whoever edits a row can
+compute the checksum again."""
 
 from __future__ import annotations
 

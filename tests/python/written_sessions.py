@@ -7,7 +7,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ COLUMNS = (
 RT = {"kernel_release": "6.1.0-rt", "preemption": "rt"}
 CPU = "sys/devices/system/cpu"
 PIPES = "bytes=1;peer=thread;wait=read;mode=round-trip"
+SOAK = f"{PIPES};soak=60"
+# The header of samples/longest.csv, in which a soak keeps its longest samples.
+KEPT = "benchmark,run,metric,index,time_ns,cpu,value,involuntary,steal_ticks,smi\n"
 
 
 def quoted(field: str) -> str:
@@ -65,6 +69,11 @@ def statistics_of(samples: Sequence[int]) -> dict[str, str]:
         rank = -(-percent * n // 100)
         row[f"p{percent}"] = str(ranked[rank - 1]) if supported else ""
     return row
+
+
+def as_words(values: Iterable[int]) -> bytes:
+    """Unsigned 64-bit, little-endian."""
+    return b"".join(int(value).to_bytes(8, "little") for value in values)
 
 
 class SyntheticSession:
@@ -119,6 +128,9 @@ class SyntheticSession:
     def samples_file(self, benchmark: str) -> Path:
         return self.path / "samples" / f"{benchmark}.u64"
 
+    def histogram_file(self, benchmark: str) -> Path:
+        return self.path / "samples" / f"{benchmark}.histogram"
+
     def lines(self) -> list[str]:
         """The lines of runs.csv without the header."""
         return self.runs_csv.read_text().splitlines()[1:]
@@ -140,7 +152,7 @@ class SyntheticSession:
         **values: Any,
     ) -> list[str]:
         """Record one run: its samples, then its rows. No metrics make the one row of an error or
-        a skip."""
+        a skip. With `soak=` in params the samples are pairs of a value and its count."""
         self.start_ns += 30_000_000
         shared: dict[str, Any] = {
             "boot": self.info["boot_id"],
@@ -163,10 +175,14 @@ class SyntheticSession:
         shared.update(values)
         lines = []
         for metric, samples in (metrics or {}).items():
-            file = self.samples_file(benchmark)
-            first = file.stat().st_size // 8 if file.exists() else 0
+            soak = "soak=" in params
+            if soak and not (self.path / "samples/longest.csv").exists():
+                (self.path / "samples/longest.csv").write_text(KEPT)
+            file = self.histogram_file(benchmark) if soak else self.samples_file(benchmark)
+            first = file.stat().st_size // (16 if soak else 8) if file.exists() else 0
+            words = [w for pair in sorted(Counter(samples).items()) for w in pair]
             with file.open("ab") as out:
-                out.write(b"".join(int(x).to_bytes(8, "little") for x in samples))
+                out.write(as_words(words if soak else samples))
             row = dict(shared, metric=metric, first_sample=first)
             row |= statistics_of(samples) if samples else {"n": "0"}
             row |= values
@@ -189,6 +205,7 @@ def run_facts() -> dict[str, Any]:
         "boot_id": "b",
         "plan_sha256": "0" * 64,
         "load": None,
+        "profile": "rt",
         "prefix": "nice",
         "pause_ms": 0,
         "time_limit_s": 120,

@@ -210,6 +210,19 @@ TEST(interrupt_counters_may_wrap)
 	assert_int_equal(klat_interrupts(run, "RES", 1), -1);
 }
 
+TEST(a_cpu_that_was_offline_has_no_known_count_of_interrupts)
+{
+	run->library->after.irq_present[KLAT_IRQ_TLB] = true;
+	run->library->before.irq[KLAT_IRQ_TLB][1] = 548;
+	run->library->after.irq[KLAT_IRQ_TLB][1] = -1;
+	run->library->before.irq[KLAT_IRQ_TLB][3] = -1;
+	run->library->after.irq[KLAT_IRQ_TLB][3] = 548;
+	run->library->after.irq[KLAT_IRQ_TLB][4] = 2;
+	run->library->after.highest_cpu = 4;
+	assert_int_equal(klat_interrupts(run, "TLB", 1), -1);
+	assert_int_equal(klat_interrupts_elsewhere(run, "TLB"), 2);
+}
+
 static void held(int64_t ns)
 {
 	run->library->common.guest_halt_poll = ns;

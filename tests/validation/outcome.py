@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from klat.stats.proportion import clopper_pearson
 from klat.compare.dataset import Key
 from validation.__main__ import rate
+from validation.interval import clopper_pearson
 from validation.simulation import Rate
 from klat.compare.verdicts import Judgement, Rules, Verdict
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from klat.stats import enough_units
 from klat.stats.granularity import hidden
-from klat.stats.proportion import clopper_pearson
+from validation.interval import clopper_pearson
 from validation.kernels import SHAPES, STEP, Logs, Shape, Size
 from klat.compare.verdicts import Rules
 

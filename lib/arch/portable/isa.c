@@ -16,6 +16,11 @@ bool klat_arch_counter_invariant(void)
 	return true;
 }
 
+bool klat_arch_counter_traced(void)
+{
+	return false;
+}
+
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
 {
 	(void)frequencies;

@@ -43,6 +43,11 @@ bool klat_arch_counter_invariant(void)
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
 }
 
+bool klat_arch_counter_traced(void)
+{
+	return true;
+}
+
 /* CPUID leaf 15h: crystal frequency times a ratio. */
 static double khz_of_cpuid(void)
 {

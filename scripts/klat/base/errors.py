@@ -23,9 +23,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'pipes'?`, or an empty text if no known word is similar."""
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`, did you mean 'pipes'?`, or an empty text if no known word is similar. The user types words of
+    this kind with the prefix."""
     import difflib
 
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+    return f", did you mean {prefix + close[0]!r}?" if close else ""

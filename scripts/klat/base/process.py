@@ -138,13 +138,15 @@ class Process:
         # The kernel does not reuse the number of a group that still has a process.
         return self.status is not None and not (self.signal_group(0) and _group_runs(self.pid))
 
-    def end(self, signals: Signals, number: int = signal.SIGTERM) -> int:
-        """Signal the group; kill it after five seconds, or when the user asks again. Returns the exit
-        status."""
+    def end(
+        self, signals: Signals, number: int = signal.SIGTERM, seconds: float = _GRACE_SECONDS
+    ) -> int:
+        """Signal the group; kill it after so many seconds, or when the user asks again. Returns the
+        exit status."""
         self.signal_group(number)
         self.signal_group(signal.SIGCONT)
         begun = time.monotonic()
-        while not self._gone() and time.monotonic() - begun < _GRACE_SECONDS:
+        while not self._gone() and time.monotonic() - begun < seconds:
             try:
                 signals.wait(_POLL_SECONDS)
             except Stopped:

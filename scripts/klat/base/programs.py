@@ -20,6 +20,7 @@ CORE = ("pipes", "cv", "tlbflush", "timer", "network")
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _PROBE_SECONDS = 5
+_CHECK_SECONDS = 20
 
 
 def root() -> Path:
@@ -139,6 +140,27 @@ def unknown(name: str, known: Sequence[str]) -> KlatError:
     return KlatError(
         f"there is no benchmark {name!r}{did_you_mean(name, known) or f' (there are: {there})'}"
     )
+
+
+def check_options(path: Path, words: Sequence[str], mode: str, cpus: int) -> tuple[int, str]:
+    """Let a program check its options for a machine of this mode and number of CPUs. It measures nothing.
+    Returns its exit status, and its message if that is not 0. KlatError if the program does not end.
+    """
+    try:
+        done = subprocess.run(
+            [path, *words, f"--check-for={mode}:{cpus}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=_CHECK_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KlatError(f"{path} cannot check its options: {error}") from None
+    said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    return done.returncode, said[-1]
 
 
 def execute(path: Path, arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 _FIRST = (
     "run",
     "ab",
+    "soak",
     "summary",
     "plot",
     "compare",

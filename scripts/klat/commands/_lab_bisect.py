@@ -8,11 +8,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from klat.commands import _session_options, add_command
+from klat.commands import _lab_options, _session_options, add_command
 from klat.base.errors import KlatError
 
-_ABORT = 255  # ends `git bisect run`
-_LEAST = 20  # instructions by which a function differs if it has a line
+_ABORT = 255  # this exit status ends `git bisect run`
 
 _DESCRIPTION = """\
 Boots a kernel, measures one metric, and says whether the kernel is like the
@@ -27,16 +26,16 @@ these. Only the program of the metric runs, so record good and bad with that
 program alone.
 
 The figure of a boot is the median over its runs. The figure of a kernel is the
-median over its boots. The kernel is like good or like bad, whichever figure is
-nearer as a ratio.
+median over its boots. klat compares this figure with those of good and bad, as
+ratios. The kernel is like the one with the nearer figure.
 
 Exit status, as `git bisect run` takes it: 0 like good; 1 like bad; 125 cannot
 be tested: it does not boot, the programs fail, or its figure is like neither;
 255 any other error, which ends the bisection: usage, no QEMU, good and bad that
 do not differ, or that differ in more than their kernels.
 
---explain is for the commit that the bisection found: which functions have the
-instructions that bad has more than good. It takes two more boots.
+Use --explain for the commit that the bisection finds. It prints which functions
+have the additional instructions of bad. It takes two more boots.
 
 example, in the kernel's source tree:
   klat lab run --mode counted --boots 3 --output ../results \\
@@ -71,7 +70,13 @@ def add_parser(actions: Any) -> None:
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
     add("--bad", type=Path, required=True, metavar="PATH", help="label or session of the lab")
-    add("--metric", required=True, metavar="BENCHMARK.METRIC", help="for example pipes.round_trip")
+    add(
+        "--metric",
+        type=_lab_options.metric,
+        required=True,
+        metavar="BENCHMARK.METRIC",
+        help="for example pipes.round_trip",
+    )
     add(
         "--statistic",
         choices=("median", "mean", "p90", "p99", "max"),
@@ -118,7 +123,7 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    """A failure does not change what the kernel is like."""
+    """A failure does not change the exit status."""
     from klat.base.process import Stopped
     from klat.lab import explaining
     from klat.lab.choosing import Wanted
@@ -134,7 +139,7 @@ def _explain(arguments: argparse.Namespace) -> None:
     except Stopped:
         raise KlatError("stopped") from None
     print()
-    for line in (*explanation_text.heading(found), *explanation_text.table(found, _LEAST)):
+    for line in (*explanation_text.heading(found), *explanation_text.table(found)):
         print(line, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`klat lab explain`: which functions a metric's samples consist of, to the instruction."""
+"""`klat lab explain`: counts the instructions of a metric's samples by function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klat.lab.choosing import Wanted
 
 _SIDES = ("BASE", "NEW")
-_LARGEST = 10  # functions of a metric among others
+_LARGEST = 10  # functions of each metric in a report on all metrics
 _OUTPUT = "results/explain"
 _WITH_KERNEL = (
     *("time_limit", "output", "append", "clock", "load"),
@@ -26,13 +26,14 @@ _WITH_KERNEL = (
 )
 
 _DESCRIPTION = """\
-Repeats boots of the lab and says which instructions the samples of one metric
-consist of, by function: of one kernel, or of two and what differs.
+Repeats boots of the lab and counts the instructions of a sample by function.
+With two kernels it also prints the differences.
 """
 
 _EPILOG = """\
 Exit status: 0 explained; 1 a boot could not be repeated, or gave other samples;
-2 usage, input or output; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+2 usage, input or output; 3 the instructions may not be those of the sample;
+130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 
 examples:
   klat lab run --mode counted --kernel debian:stock --kernel debian:rt pipes
@@ -47,7 +48,7 @@ examples:
 def add_parser(actions: Any) -> None:
     parser = actions.add_parser(
         "explain",
-        help="say which functions a sample consists of",
+        help="count the instructions of a sample by function",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -58,14 +59,15 @@ def add_parser(actions: Any) -> None:
         "sides",
         nargs="*",
         metavar="BASE|BENCHMARK",
-        help="BASE and, to compare with it, NEW: labels or sessions of klat lab run; with --kernel,"
+        help="labels or sessions of klat lab run: BASE, and NEW to compare with it; with --kernel,"
         " the benchmarks to run",
     )
     add(
         "--metric",
+        type=_lab_options.metric,
         metavar="BENCHMARK.METRIC",
-        help="pipes.round_trip, for example (default: every metric of BASE alone; of two sides, the"
-        " first one of their only benchmark)",
+        help="for example pipes.round_trip (default: with BASE alone, every metric; with two sides,"
+        " the first metric of their only benchmark)",
     )
     add(
         "--where",
@@ -73,22 +75,29 @@ def add_parser(actions: Any) -> None:
         default=[],
         type=_session_options.checked(_parameter),
         metavar="NAME=VALUE",
-        help="of the runs with this parameter, for example bytes=64; repeatable",
+        help="use only runs with this parameter, for example bytes=64; repeatable",
     )
     add(
         "--least",
         type=_session_options.number(0, 10**9, "number of instructions"),
-        default=20,
         metavar="N",
-        help="difference below which functions are summed up (default: 20)",
+        help="functions that differ by fewer instructions share one line (default: 20, or a thousandth"
+        " of the sample if that is more)",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--worst", action="store_true", help="explain the largest sample")
+    which.add_argument(
+        "--worst",
+        nargs="?",
+        const="",
+        type=_worst,
+        metavar="BENCHMARK.METRIC",
+        help="explain the largest sample of this metric (default: the metric of --metric)",
+    )
     which.add_argument(
         "--quantile",
         type=_percent,
         metavar="PERCENT",
-        help="explain the sample at 99.9, for example",
+        help="explain the sample at this quantile, for example 99.9",
     )
     _add_output(parser)
     _add_kernels(parser)
@@ -102,7 +111,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("text", *export.EXPLANATIONS),
         default="text",
-        help="default: text; the others have every function and call chain",
+        help="default: text; the other formats have every function and call chain",
     )
     add(
         "--vmlinux",
@@ -110,19 +119,24 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_session_options.checked(_debug),
         metavar="BASE=FILE|NEW=FILE",
-        help="that side's kernel with debug information: also print the source lines with most"
-        " instructions",
+        help="also print the source lines with most instructions; FILE is that side's kernel with"
+        " debug information",
     )
-    add("--html", type=Path, metavar="FILE", help="write a page with pictures of the calls too")
+    add("--html", type=Path, metavar="FILE", help="also write a page with pictures of the calls")
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "with --kernel", "As of klat lab run. Each kernel is booted once, for one run."
+        "with --kernel", "The options of klat lab run. klat boots each kernel once, for one run."
     )
-    _lab_options.add_kernel(group, "the kernel of BASE; a second one is of NEW")
+    _lab_options.add_kernel(group, "the kernel of BASE; the second --kernel is that of NEW")
     _session_options.add_output(group, _OUTPUT)
     _lab_options.add_conditions(group)
+
+
+def _worst(text: str) -> str:
+    """The text is empty for --worst without a metric: argparse passes `const` to this function, too."""
+    return text and _lab_options.metric(text)
 
 
 def _percent(text: str) -> float:
@@ -131,7 +145,7 @@ def _percent(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage above 0 and up to 100")
+        raise argparse.ArgumentTypeError(f"'{text}' must be a percentage above 0 and up to 100")
     return value
 
 
@@ -166,7 +180,7 @@ def _explain_wanted(arguments: argparse.Namespace) -> int:
     every = len(arguments.kernel or arguments.sides) == 1 and not wanted.metric
     if every:
         for name in ("worst", "quantile", "path", "vmlinux", "html"):
-            if getattr(arguments, name):
+            if getattr(arguments, name) not in (None, False, []):
                 raise KlatError(f"--{name} needs --metric, or BASE and NEW")
         if arguments.format != "text":
             raise KlatError(f"--format {arguments.format} needs --metric, or BASE and NEW")
@@ -184,21 +198,21 @@ def _recorded(arguments: argparse.Namespace) -> list[Path]:
         if getattr(arguments, name) not in (None, []):
             raise KlatError(f"--{name.replace('_', '-')} needs --kernel")
     if not 1 <= len(arguments.sides) <= 2:
-        raise KlatError("what to explain: BASE, or BASE and NEW, or --kernel and a benchmark")
+        raise KlatError("give BASE, or BASE and NEW, or --kernel and a benchmark")
     return [Path(side) for side in arguments.sides]
 
 
 def _kernels(arguments: argparse.Namespace, wanted: Wanted) -> list[Path]:
-    """The sessions of the kernels, recorded if need be."""
+    """The sessions of the kernels. Records those that are missing."""
     from klat.lab import needed
 
     if len(arguments.kernel) > 2:
-        raise KlatError("--kernel: one kernel or two can be explained")
+        raise KlatError("--kernel: give one or two kernels")
     if len(arguments.load) > 1:
-        raise KlatError("--load: one load can be explained")
+        raise KlatError("--load: give one load")
     arguments.benchmarks = arguments.sides or [wanted.benchmark] * bool(wanted.benchmark)
     if not arguments.benchmarks:
-        raise KlatError("which benchmark: pipes, for example")
+        raise KlatError("give a benchmark, for example pipes")
     request = _lab_options.request(
         arguments, mode="counted", shape=_lab_options.shape(1, None, None), boots=1, runs=1
     )
@@ -211,13 +225,15 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     from klat.lab import choosing
 
     quantile = choosing.TYPICAL
-    if arguments.worst:
+    named = arguments.metric
+    if arguments.worst is not None:
+        if arguments.worst and named is not None:
+            raise KlatError("give the metric once: to --worst or to --metric")
+        named = named or arguments.worst or None
         quantile = 1.0
     elif arguments.quantile is not None:
         quantile = arguments.quantile / 100
-    benchmark, dot, metric = (arguments.metric or "").partition(".")
-    if arguments.metric is not None and not (dot and metric):
-        raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
+    benchmark, _, metric = (named or "").partition(".")
     return choosing.Wanted(benchmark, metric, quantile, tuple(arguments.where))
 
 
@@ -229,7 +245,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     environment = page.templates() if arguments.html else None
     debug = dict(arguments.vmlinux)
     if "NEW" in debug and len(paths) == 1:
-        raise KlatError("--vmlinux NEW=FILE: there is no NEW")
+        raise KlatError("--vmlinux NEW=FILE: NEW is not given")
     kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
     found = explaining.explain(paths, wanted, _say, kernels, arguments.least)
     typical = wanted.quantile == choosing.TYPICAL
@@ -243,7 +259,9 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     else:
         for side in found.sides:
             if side.sample.residual:
-                _say(f"{side.label}: {side.sample.residual:+,} instructions are of no function")
+                _say(f"{side.label}: {side.sample.residual:+,} instructions belong to no function")
+            if side.sample.doubt:
+                _say(f"{side.label}: {side.sample.doubt}")
         with files.output(None) as out:
             export.load(export.EXPLANATIONS[arguments.format]).write(found, out)
     if environment:

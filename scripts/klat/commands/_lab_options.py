@@ -1,4 +1,4 @@
-"""The options of the commands that boot kernels, and the experiments that follow from them."""
+"""The options of the commands that boot kernels. Makes an experiment from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _session_options
-from klat.record import plan_csv
+from klat.record import plan_csv, renamed_metrics
+from klat.record.profiles import PROFILES
 
 if TYPE_CHECKING:
     from klat.lab.execution import Request
@@ -26,6 +27,18 @@ def _clock(text: str) -> str:
     return experiment.parse_clock(text)
 
 
+def _metric(text: str) -> str:
+    benchmark, _, name = text.partition(".")
+    if not benchmark or not name or "/" in text:
+        raise ValueError(f"{text!r} is not BENCHMARK.METRIC, as in pipes.round_trip")
+    if renamed := renamed_metrics.advice(name, benchmark):
+        raise ValueError(f"there is no {text}{renamed}")
+    return text
+
+
+metric = _session_options.checked(_metric)
+
+
 def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
     """--kernel, with this help, and --time-limit."""
     parser.add_argument(
@@ -40,7 +53,7 @@ def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
         "--time-limit",
         type=_session_options.number(1, 86_400, "number of seconds"),
         metavar="S",
-        help="time after which a boot is ended and counted as failed (default: 3600)",
+        help="stop a boot after this time and count it as failed (default: 3600)",
     )
 
 
@@ -63,20 +76,20 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
         "--memory",
         type=number(128, 1 << 20, "number of megabytes"),
         metavar="MB",
-        help="memory of a guest (default: 512, and 16 for each further CPU)",
+        help="memory of a guest (default: 512 for one CPU, and 16 for each further CPU)",
     )
     _session_options.add_output(parser)
 
 
 def add_conditions(parser: argparse._ActionsContainer) -> None:
-    """What boots and runs have in common with those of the other kernels."""
+    """The options that apply to all kernels of the experiment."""
     add = parser.add_argument
     add("--append", metavar="WORDS", help="words for the command line of every kernel")
     add(
         "--clock",
         type=_session_options.checked(_clock),
         metavar="TIME",
-        help="UTC time that the first guest shows (default: now)",
+        help="UTC time of the first guest's clock (default: now)",
     )
     add(
         "--load",
@@ -89,28 +102,36 @@ def add_conditions(parser: argparse._ActionsContainer) -> None:
 
 
 def request(
-    arguments: argparse.Namespace, *, mode: str, shape: GuestSize, boots: int, runs: int
+    arguments: argparse.Namespace,
+    *,
+    mode: str,
+    shape: GuestSize,
+    boots: int,
+    runs: int,
+    profile: str | None = None,
 ) -> Request:
     """KlatError if the options do not make an experiment."""
     from klat.lab import experiment, suite
     from klat.lab.execution import Request
+    from klat.running.loads import IDLE
 
     if not arguments.kernel:
         raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/bzImage")
-    loads = arguments.load or [experiment.IDLE]
-    for load in loads:
-        if loads.count(load) > 1:
-            raise KlatError(f"the load {load} is named twice")
-    named = arguments.benchmarks or suite.default_benchmarks(shape.cpus)
+    if profile:
+        loads, named = [*PROFILES[profile].loads], PROFILES[profile].benchmarks
+    else:
+        loads, named = [IDLE], suite.default_benchmarks(shape.cpus)
+    loads = _session_options.different_loads(arguments.load) or loads
+    named = arguments.benchmarks or named
     wanted = [] if named == ["all"] else named
-    loaded = [load for load in loads if load != experiment.IDLE]
+    loaded = [load for load in loads if load != IDLE]
     suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded))
     _check_loads(loaded)
     return Request(
         specs=arguments.kernel,
         mode=mode,
         shape=shape,
-        sets=_sets(arguments, named, shape.cpus),
+        sets=_sets(arguments, named, shape.cpus, profile),
         loads=loads,
         append=_session_options.plain("append", arguments.append)
         if arguments.append is not None
@@ -120,6 +141,7 @@ def request(
         seed=_session_options.seed(arguments),
         clock=arguments.clock or experiment.now(),
         time_limit_s=arguments.time_limit or 3600,
+        profile=profile or "",
     )
 
 
@@ -136,11 +158,11 @@ def _check_loads(loads: list[str]) -> None:
 
 
 def _sets(
-    arguments: argparse.Namespace, named: list[str], cpus: int
+    arguments: argparse.Namespace, named: list[str], cpus: int, profile: str | None
 ) -> list[tuple[str, tuple[str, ...]]]:
     from klat.lab import suite
 
-    chosen = _session_options.benchmarks(named)
+    chosen = _session_options.benchmarks(named, profile)
     given = [*arguments.option, *arguments.sweep]
     own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
     common = {}
@@ -148,7 +170,10 @@ def _sets(
         common["iterations"] = str(arguments.iterations)
     if arguments.policy is not None:
         common["policy"] = _session_options.plain("policy", arguments.policy)
-    return plan_csv.parameter_sets(chosen, common, [*arguments.option, *own], arguments.sweep)
+    variants = _session_options.variants(profile, chosen, None, cpus == 1)
+    return plan_csv.parameter_sets(
+        chosen, common, [*arguments.option, *own], arguments.sweep, variants
+    )
 
 
 def shape(cpus: int, nodes: int | None, memory: int | None) -> GuestSize:

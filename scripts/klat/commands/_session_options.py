@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import secrets
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from klat.base import programs
-from klat.record import plan_csv, session_directory
+from klat.record import plan_csv, profiles, session_directory
+from klat.record.profiles import PROFILES
+from klat.report.text.columns import wrapped
 from klat.running import loads
 from klat.base.errors import KlatError
 from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
+
+_UNITS = {"ns": 1, "us": 1000, "ms": 1000**2, "s": 1000**3}
+_MOST_NS = 10 * 1000**3
+_SKIPPED = 4
 
 
 def number(minimum: int, maximum: int, what: str = "number") -> Any:
@@ -58,6 +67,44 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile",
+        choices=[*PROFILES],
+        help="the programs, options and loads for one kind of user, see below; options given here"
+        " override the profile's",
+    )
+
+
+def profiles_text() -> str:
+    """What is in each profile, for --help."""
+    lines = ["profiles:"]
+    for name, profile in PROFILES.items():
+        lines += wrapped(profile.about, f"  {name:<4}")
+        sets = [each.text for each in profile.sets]
+        loads = f"a session for each load: {', '.join(profile.loads)}"
+        first = [f"reports show {name}'s {metric} first" for name, metric in profile.first.items()]
+        for text in (*sets, loads, *first):
+            lines += wrapped(text, " " * 6, " " * 10)
+    return "\n".join(lines) + "\n"
+
+
+def variants(
+    profile: str | None, benchmarks: Sequence[str], cpus: str | None, one_cpu: bool
+) -> dict[str, list[dict[str, str]]] | None:
+    """The profile's sets of options, by benchmark; None without a profile. Says what is left out
+    because there is only one CPU."""
+    if profile is None:
+        return None
+    found, left_out = profiles.variants(PROFILES[profile], benchmarks, cpus, one_cpu)
+    if left_out:
+        line = f"profile {profile}: left out, because there is one CPU: {', '.join(left_out)}"
+        print("\n".join(wrapped(line, "", "  ")), file=sys.stderr)
+    if not any(found.values()):
+        raise KlatError(f"--profile {profile}: nothing is left to measure on one CPU", _SKIPPED)
+    return found
+
+
 def named(arguments: argparse.Namespace) -> list[str]:
     """The benchmarks as typed: by name, or by --all."""
     typed: list[str] = arguments.benchmarks
@@ -96,6 +143,17 @@ def _add_sweep(parser: argparse._ActionsContainer) -> None:
 
 def add_program_options(parser: argparse._ActionsContainer) -> None:
     """Options that the programs get."""
+    add_option(parser)
+    parser.add_argument(
+        "--iterations",
+        type=number(1, 10**9),
+        metavar="N",
+        help="samples of a run (default: the program's)",
+    )
+
+
+def add_option(parser: argparse._ActionsContainer) -> None:
+    """--option and --policy."""
     add = parser.add_argument
     add(
         "--option",
@@ -104,12 +162,6 @@ def add_program_options(parser: argparse._ActionsContainer) -> None:
         type=checked(plan_csv.parse_option),
         metavar="BENCHMARK.OPTION[=VALUE]",
         help="give a program an option, or every program where BENCHMARK is 'all'",
-    )
-    add(
-        "--iterations",
-        type=number(1, 10**9),
-        metavar="N",
-        help="samples of a run (default: the program's)",
     )
     add("--policy", metavar="POLICY", help="fifo, rr or other, with :PRIORITY, for every program")
 
@@ -123,21 +175,27 @@ def add_output(parser: argparse._ActionsContainer, default: str = "results") -> 
     )
 
 
-def add_surroundings(parser: argparse.ArgumentParser) -> None:
-    """Where the programs run, and beside what."""
+def add_surroundings(parser: argparse.ArgumentParser, several_loads: bool = False) -> None:
+    """The CPUs of the programs, and the load beside them."""
     add = parser.add_argument
     add("--cpus", metavar="LIST", help="CPUs of every program (default: the program's choice)")
-    add(
-        "--load",
-        metavar="NAME|COMMAND",
-        help="background load for the whole session: a name from load/load --list, or a command",
-    )
+    named = "background load for the whole session: a name from load/load --list, or a command"
+    if several_loads:
+        add(
+            "--load",
+            action="append",
+            default=[],
+            metavar="NAME|COMMAND",
+            help=f"{named}; 'none' is no load; repeatable, with a session and a label for each",
+        )
+    else:
+        add("--load", metavar="NAME|COMMAND", help=named)
 
 
-def add_shared(parser: argparse.ArgumentParser) -> None:
+def add_shared(parser: argparse.ArgumentParser, several_loads: bool = False) -> None:
     add_plan(parser)
     add = parser.add_argument
-    add_surroundings(parser)
+    add_surroundings(parser, several_loads)
     add_output(parser)
     add(
         "--pause",
@@ -156,6 +214,30 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --resume: accept a session that another user owns or can write",
     )
+
+
+def add_above(parser: argparse.ArgumentParser, option: str, *, required: bool) -> None:
+    parser.add_argument(
+        option,
+        required=required,
+        type=checked(_duration),
+        metavar="TIME",
+        help="explain the samples above this limit, for example 100us"
+        + ("" if required else "; adds a traced run for each run"),
+    )
+
+
+def _duration(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,12})(ns|us|ms|s)", text, re.ASCII)
+    value = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < value <= _MOST_NS:
+        raise ValueError(f"{text!r} must be a time up to 10s with its unit, as in 100us")
+    return value
+
+
+def add_runs(parser: argparse.ArgumentParser, what: str, option: str = "--runs") -> None:
+    add = parser.add_argument
+    add(option, type=number(1, plan_csv.MAX_RUNS), metavar="N", help=what)
 
 
 def refuse_with_resume(arguments: argparse.Namespace, *allowed: str) -> None:
@@ -182,26 +264,32 @@ def output(arguments: argparse.Namespace, default: str = "results") -> Path:
 
 
 def common(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that all sessions have, except label and seed."""
+    """The settings that all sessions have, except label, seed and load."""
     for name in ("restore", "prefix", "setup"):
         value = getattr(arguments, name, None)
         if value is not None and not value.strip():
             raise KlatError(f"--{name} is empty")
     return {
-        "load": common_load(arguments),
         "pause_ms": arguments.pause or 0,
         "time_limit_s": arguments.time_limit or 120,
     }
 
 
-def common_load(arguments: argparse.Namespace) -> str | None:
-    """The checked --load."""
-    load: str | None = arguments.load
+def checked_load(load: str | None) -> str | None:
+    """The --load as typed, after its check."""
     if load is not None and not load.strip():
         raise KlatError("--load is empty")
     if load is not None:
         loads.check(load)
     return load
+
+
+def different_loads(typed: Sequence[str]) -> list[str]:
+    """The loads as typed. KlatError if one is named twice."""
+    for load in typed:
+        if typed.count(load) > 1:
+            raise KlatError(f"the load {load} is named twice")
+    return list(typed)
 
 
 def plain(name: str, value: str) -> str:
@@ -212,22 +300,32 @@ def plain(name: str, value: str) -> str:
 
 
 def parameter_sets(
-    arguments: argparse.Namespace, benchmarks: list[str], own: Sequence[plan_csv.ProgramOption] = ()
+    arguments: argparse.Namespace,
+    benchmarks: list[str],
+    own: Sequence[plan_csv.ProgramOption] = (),
+    profile: str | None = None,
 ) -> list[tuple[str, tuple[str, ...]]]:
     given = {
-        name: str(value)
+        name: plain(name, str(value))
         for name in ("iterations", "cpus", "policy")
         if (value := getattr(arguments, name)) is not None
     }
-    for name, value in given.items():
-        plain(name, value)
-    return plan_csv.parameter_sets(benchmarks, given, [*arguments.option, *own], arguments.sweep)
+    # The sets of a profile differ in the number of CPUs.
+    cpus = given.pop("cpus", None) if profile else None
+    only_one = len(os.sched_getaffinity(0)) == 1
+    found = variants(profile, benchmarks, cpus, cpus is None and only_one)
+    return plan_csv.parameter_sets(
+        benchmarks, given, [*arguments.option, *own], arguments.sweep, found
+    )
 
 
-def benchmarks(named: list[str]) -> list[str]:
+def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
     """The session's benchmarks in klat's order, whatever the order typed: the plan is then the
     same."""
-    if not named:
+    if profile:
+        _check_profile(named, profile)
+        chosen = named or PROFILES[profile].benchmarks
+    elif not named:
         chosen = list(programs.CORE)
     elif named == ["all"]:
         chosen = programs.available() or list(programs.CORE)
@@ -239,3 +337,11 @@ def benchmarks(named: list[str]) -> list[str]:
         programs.require(name)
     core = [name for name in programs.CORE if name in chosen]
     return core + sorted(set(chosen).difference(core))
+
+
+def _check_profile(named: list[str], profile: str) -> None:
+    """KlatError if a named benchmark is not in the profile."""
+    there = PROFILES[profile].benchmarks
+    for name in named:
+        if name not in there:
+            raise KlatError(f"--profile {profile} has no {name}; it has {', '.join(there)}")

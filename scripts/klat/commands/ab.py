@@ -90,17 +90,13 @@ def add_parser(subparsers: Any) -> None:
             metavar="BENCHMARK.OPTION[=VALUE]",
             help=f"as --option, for {name} alone",
         )
-    add(
+    _session_options.add_runs(
+        parser,
+        "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
         "--blocks",
-        type=_session_options.number(1, plan_csv.MAX_RUNS),
-        metavar="N",
-        help="blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
     )
-    add(
-        "--runs-per-block",
-        type=_session_options.number(1, plan_csv.MAX_RUNS),
-        metavar="N",
-        help="runs of each parameter set in each turn (default: 5)",
+    _session_options.add_runs(
+        parser, "runs of each parameter set in each turn (default: 5)", "--runs-per-block"
     )
     add(
         "--restore",
@@ -140,7 +136,10 @@ def _begin(arguments: argparse.Namespace) -> int:
             raise KlatError(f"--{name.replace('_', '-')} is empty")
     benchmarks = _session_options.benchmarks(_session_options.named(arguments))
     seed = _session_options.seed(arguments)
-    shared = _session_options.common(arguments) | {"restore": arguments.restore}
+    shared = _session_options.common(arguments) | {
+        "load": _session_options.checked_load(arguments.load),
+        "restore": arguments.restore,
+    }
     settings = [
         Settings(
             given[side],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command
+from klat.commands._limit_options import add_limit, limit_of
 
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW
@@ -24,6 +25,16 @@ _EPILOG = """\
 The boot is the unit: runs of a boot are averaged, and boots are compared. With
 one boot on a side, a difference cannot be attributed to the kernel. Sessions
 that share their boot are one boot.
+
+With --limit, compare judges the share of samples above the limit, and no
+medians. Samples of one run or one boot are alike, so the bounds of the share
+count them as fewer samples. All verdicts are after the correction.
+  within       the share of NEW's samples above the limit is at most --share
+  exceeded     the share is larger
+  cannot tell  neither is shown; the report says how many samples would show it
+  fewer, more  NEW has a smaller or larger share above the limit than BASE
+The exit status depends on NEW only: 0 every verdict is within; 1 one is
+exceeded; 2 usage; 3 one is cannot tell, or has no figure; 4 and 5 as below.
 
 verdicts:
   same            shown to differ by less than the margin
@@ -66,17 +77,11 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         metavar="Q",
         help="the figure to test: median, mean, p90, p99.9; repeatable (default: median, and"
-        " p99 where the samples of every run support it)",
+        " p99 where the samples of every run support it); pooled over a boot if runs are too short",
     )
     add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
-    add(
-        "--threshold",
-        type=_time,
-        default=(None, False),
-        metavar="T",
-        help="count samples above it: 50us, 20000ns, 1ms; a bare number for instructions or ticks",
-    )
+    add_limit(add)
     add(
         "--within-runs",
         action="store_true",
@@ -123,19 +128,6 @@ def margin(text: str) -> float:
     return 0.0 if re.fullmatch(r"0(\.0+)?%?", text, re.ASCII) else share(text)
 
 
-_NANOSECONDS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-
-
-def _time(text: str) -> tuple[float, bool]:
-    """Nanoseconds, or a bare number; and whether a unit was given."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|)", text, re.ASCII)
-    if not match:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a time, for example 50us, 20000ns or 1ms"
-        )
-    return float(match[1]) * _NANOSECONDS[match[2]], bool(match[2])
-
-
 def options(args: argparse.Namespace) -> Any:
     from klat.compare.conditions import ALLOWABLE, is_allowable
     from klat.compare.comparison import Options
@@ -151,13 +143,16 @@ def options(args: argparse.Namespace) -> Any:
         tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))
     except ValueError as error:
         raise KlatError(f"--quantile: {error}") from None
+    limit = limit_of(args)
+    for name, given in (("--quantile", args.quantile), ("--within-runs", args.within_runs)):
+        if limit and given:
+            raise KlatError(f"{name}: has no effect with --limit; leave one of them out")
     return Options(
         rules=Rules(args.margin, args.alpha, args.correction),
         tested=tested,
         metrics=tuple(dict.fromkeys(args.metric)),
         allow=tuple(dict.fromkeys(args.allow)),
-        threshold=args.threshold[0],
-        threshold_is_time=args.threshold[1],
+        limit=limit,
         within_runs=args.within_runs,
     )
 

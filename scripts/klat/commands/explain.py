@@ -1,9 +1,8 @@
-"""`klat explain`: who took the time of the slow samples, on this machine."""
+"""`klat explain`: what took the time of slow samples on this machine."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,73 +10,58 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.commands import _session_options, add_command
-from klat.record import plan_csv
+from klat.record import renamed_metrics
 
-_UNITS = {"ns": 1, "us": 1000, "ms": 1000**2, "s": 1000**3}
-_MOST_NS = 10 * 1000**3
 _INVALID = 3
 
 _DESCRIPTION = """\
-Runs a benchmark with a kernel trace of its own, and says of each sample above
-the limit who took its time: interrupts, softirqs, other tasks, the exit from an
-idle state, the scheduler, or the event itself. The residual is the time that no
-event of the trace explains: the hypervisor, the firmware or the caches.
+Runs a benchmark and traces the kernel. Says what took the time of each sample
+above the limit: interrupts, softirqs, other tasks, the exit from an idle state,
+the scheduler, or the event itself. The residual is the time that no event of
+the trace explains: the hypervisor, the firmware or the caches.
 """
 
 _EPILOG = """\
-Each traced run has an untraced one beside it. The report shows how much longer
-the traced median is. Traced runs are recorded with traced=NS in their params,
-so klat compare never mixes them with others. The lab's klat lab explain says
-which functions of the kernel take the time of a typical sample.
+Each traced run is paired with an untraced run. The report has the ratio of
+their medians. The record has traced=NS in the params of a traced run, so klat
+compare never mixes traced with untraced runs. klat lab explain says which
+functions of the kernel a typical sample executes. klat keeps the traces of 100
+samples of a run, and 200 MB in all.
 
-Needs root, tracefs and a clock of the trace that reads the CPU's counter.
+klat explain needs root, tracefs and a trace clock that reads the CPU's counter.
 
 Exit status: 0 done; 1 a run failed, or the load ended; 2 usage, input or
-output; 3 the evidence refutes every run; 4 this kernel or user cannot
-trace; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
+output, or klat cannot explain the metric; 3 the evidence refutes every traced
+run; 4 this kernel or user cannot trace; 130, 143, 129 stopped by SIGINT,
+SIGTERM, SIGHUP.
 
 examples:
   klat explain pipes --above 100us
-      who took the time of the round trips above 100 us
+      what took the time of the round trips above 100 us
   klat explain timer --above 50us --load populate
-      what delays a timer's thread beside a load
+      what delays the delivery of a timer while a load runs
 """
-
-
-def _duration(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,12})(ns|us|ms|s)", text, re.ASCII)
-    value = int(found[1]) * _UNITS[found[2]] if found else 0
-    if not 0 < value <= _MOST_NS:
-        raise ValueError(f"{text!r} must be a time up to 10s with its unit, as in 100us")
-    return value
 
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
-        subparsers, "explain", "say who took the time of the slow samples", _DESCRIPTION, _EPILOG
+        subparsers, "explain", "say what took the time of the slow samples", _DESCRIPTION, _EPILOG
     )
     add = parser.add_argument
     add("benchmark", help="one of klat's programs")
+    _session_options.add_above(parser, "--above", required=True)
     add(
-        "--above",
-        required=True,
-        type=_session_options.checked(_duration),
-        metavar="TIME",
-        help="explain samples that took longer, as in 100us",
+        "--metric",
+        metavar="NAME",
+        help="a metric of the program (default: the first that klat can explain)",
     )
-    add("--metric", metavar="NAME", help="of the program (default: its first with a trace)")
-    add(
-        "--runs",
-        type=_session_options.number(1, plan_csv.MAX_RUNS),
-        metavar="N",
-        help="traced runs, and as many untraced ones (default: 25)",
-    )
+    _session_options.add_runs(parser, "number of traced runs, and of untraced runs (default: 25)")
     add(
         "--longest",
         type=_session_options.number(0, 1000),
         default=3,
         metavar="N",
-        help="samples to show part by part, the longest first (default: 3)",
+        help="show the parts of the N longest samples (default: 3)",
     )
     _session_options.add_program_options(parser)
     _session_options.add_surroundings(parser)
@@ -88,18 +72,22 @@ def add_parser(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klat.base.process import Signals, Stopped
     from klat.running.cleanup import Load
-    from klat.running.traced_runs import TracedProgram, perform
+    from klat.running.traced_runs import TracedProgram, perform, traceable_sets
     from klat.report.text.slow_samples_text import report
     from klat.tracing.instance import tracing_instance
 
     arguments.sweep = []
-    load = _session_options.common_load(arguments)
+    load = _session_options.checked_load(arguments.load)
     (benchmark,) = _session_options.benchmarks([arguments.benchmark])
+    if renamed := renamed_metrics.advice(arguments.metric or "", benchmark):
+        raise KlatError(f"{benchmark} has no metric {arguments.metric}{renamed}")
     ((_, words),) = _session_options.parameter_sets(arguments, [benchmark])
     program = TracedProgram(benchmark, words, arguments.above, arguments.metric or "")
+    chosen = (f"--trace-metric={arguments.metric}",) if arguments.metric else ()
+    traceable_sets([(benchmark, (*words, *chosen))])
     if arguments.keep:
         _make(arguments.keep)
-    # The program writes traces as root: in a directory that no other user can enter.
+    # The program writes the traces as root, so no other user may enter the directory.
     with Signals() as signals, tempfile.TemporaryDirectory(prefix="klat-explain-") as name:
         private = Path(name)
         session, traces = (arguments.keep or private) / "session", private / "traces"
@@ -123,7 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
             files.create(arguments.keep / "traces" / trace.name, trace.read_bytes())
     for line in report(found, arguments.above, arguments.longest):
         print(line)
-    return _INVALID if all(status == "invalid" for status, _ in found.statuses) else 0
+    return _INVALID if found.refuted else 0
 
 
 def _make(keep: Path) -> None:

@@ -52,11 +52,14 @@ failed; 2 usage, input or output; 3 some runs are invalid; 4 every run was
 skipped; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP. A closed or full
 standard stream does not affect the status.
 
+{profiles}
 examples:
   klat lab run --kernel debian:stock --kernel debian:rt
   klat compare results/lab-stock results/lab-rt
   klat lab run --kernel debian:rt --load none --load populate --boots 5 timer
       idle and under a load (load/load --list names them)
+  klat lab run --kernel debian:stock --kernel debian:rt --profile rt --boots 5
+      what a real-time user needs, without a load and under four
   klat lab run --kernel mine=arch/x86/boot/bzImage --boots 1 --runs 3 pipes
   klat lab run --kernel debian:stock \\
       --kernel nomit=debian:stock,append=mitigations=off --boots 5 pipes syscall
@@ -91,7 +94,11 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_run(actions: Any) -> None:
     parser = add_command(
-        actions, "run", "boot kernels and measure each", _RUN_DESCRIPTION, _RUN_EPILOG
+        actions,
+        "run",
+        "boot kernels and measure each",
+        _RUN_DESCRIPTION,
+        _RUN_EPILOG.format(profiles=_session_options.profiles_text()),
     )
     add = parser.add_argument
     number = _session_options.number
@@ -101,6 +108,7 @@ def _add_run(actions: Any) -> None:
         metavar="benchmark",
         help="any of klat's programs (default: on one CPU those that can measure there)",
     )
+    _session_options.add_profile(parser)
     _lab_options.add_guest(
         parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
     )
@@ -143,6 +151,7 @@ def _run(arguments: argparse.Namespace) -> int:
         shape=_lab_options.shape(arguments.cpus or 1, arguments.numa, arguments.memory),
         boots=arguments.boots or 20,
         runs=arguments.runs or 25,
+        profile=arguments.profile,
     )
     return Attempt(sys.argv).begin(request, _session_options.output(arguments), arguments.jobs)
 
@@ -190,6 +199,7 @@ def _add_shootdown(actions: Any) -> None:
 def _shootdown(arguments: argparse.Namespace) -> int:
     from klat.lab import experiment, kernels, shootdown, suite
     from klat.lab.execution import Attempt, Request
+    from klat.running import loads
 
     suite.use_static_programs([shootdown.PROGRAM])
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in ("stock", "rt")]
@@ -199,7 +209,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         mode="emulated",
         shape=_lab_options.shape(cpus, arguments.numa or 2, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations)],
-        loads=[experiment.IDLE],
+        loads=[loads.IDLE],
         append=shootdown.command_line(cpus),
         boots=1,
         runs=1,

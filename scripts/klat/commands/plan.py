@@ -19,7 +19,8 @@ each boot, a comparison of two kernels needs
   - to show that nothing has changed (exit status 0 of compare).
 
 It chooses the numbers that need the least time. If the pilot is a session of
-klat ab, it computes the number of blocks.
+klat ab, it computes the number of blocks. If it is a soak, it computes the
+length of the soak in each boot.
 """
 
 _EPILOG = """\

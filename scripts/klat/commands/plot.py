@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klat.commands import add_command
+from klat.commands._limit_options import add_limit_alone, limit_of
+
+if TYPE_CHECKING:
+    from klat.compare.dataset import Dataset
+    from klat.report.plot.tail_figures import LimitLine
 
 _UNREADABLE = 2
 
 _DESCRIPTION = """\
 Draws with gnuplot, as SVG and as PNG: the distribution of the samples of each
-metric, the runs in their order, the time of a shootdown by the number of
-responders, and the effect of each swept option. Several labels share a figure,
-and so do the sessions of one label. Sessions that klat compare would refuse as
-one side have separate curves."""
+metric with its tail, the runs (of a soak: the segments) in their order, the
+time of a shootdown by the number of responders, and the effect of each swept
+option. Several labels share a figure, and so do the sessions of one label.
+Sessions that klat compare would refuse as one side have separate curves."""
 
 _EPILOG = """\
-files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs and -scaling, and
-BENCHMARK[-METRIC]-by-OPTION, each .svg and .png
+files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs or -segments, and -scaling;
+BENCHMARK[-METRIC]-by-OPTION; each .svg and .png
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
@@ -42,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--sweeps", action="store_true", help="draw only what was measured along an option"
     )
+    add_limit_alone(parser.add_argument, "draw L as a line")
     parser.set_defaults(func=run)
 
 
@@ -49,11 +56,24 @@ def _say(line: str) -> None:
     print(f"klat plot: {line}", file=sys.stderr)
 
 
+def _limit_line(args: argparse.Namespace, labels: Sequence[Dataset]) -> LimitLine | None:
+    """KlatError for a limit that is not in the unit of the samples."""
+    from klat.compare.limits import check
+    from klat.report.plot.tail_figures import LimitLine
+
+    limit = limit_of(args)
+    if limit is None:
+        return None
+    for label in labels:
+        check(limit, label)
+    return LimitLine(limit.text, limit.value / (1e3 if limit.is_time else 1))
+
+
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.dataset import read_datasets
     from klat.report.plot.axis import common_axis
-    from klat.report.plot.distribution import distribution
+    from klat.report.plot.distribution_figures import distribution
     from klat.report.plot.gnuplot import draw
     from klat.report.text.numbers import plural
     from klat.report.plot.run_order import run_series
@@ -69,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         for line in label.unmeasurable_lines():
             _say(f"label {label.full_name}, mode {label.mode}: {line}")
     axis = common_axis(labels)
+    limit = _limit_line(args, labels)
     figures = []
     failures: dict[str, None] = {}  # each once, in order
     for overlay in (
@@ -77,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         else overlays(labels, [one for label in labels for one in label.by_session()])
     ):
         try:
-            figures += [distribution(overlay, axis), run_series(overlay, axis)]
+            figures += [distribution(overlay, axis, limit), run_series(overlay, axis, limit)]
         except SessionError as error:
             failures.setdefault(str(error))
     figures += scaling(labels, axis)

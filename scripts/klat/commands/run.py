@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klat.commands import _session_options, add_command
+from klat.report.text.columns import wrapped
 from klat.report.text.numbers import plural
 from klat.record import plan_csv, session_directory
+from klat.record.profiles import PROFILES
 from klat.base.errors import KlatError
+
+if TYPE_CHECKING:
+    from klat.running.recording import Settings
+
+_KILLED = 128  # an exit status above this is of a signal
+_SEVERITY = (4, 0, 3, 1)  # of the exit statuses: all skipped, measured, some invalid, failed
 
 _DESCRIPTION = """\
 Runs each benchmark many times, each run in a process of its own, in an order
@@ -21,6 +30,7 @@ that path on standard output, all else on standard error.
 
 _EPILOG = """\
 Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
+Sessions under further loads are then not begun, and klat names their labels.
 After any kill, --resume loses no recorded run and repeats none, not even a run
 that failed or was skipped. A session is one boot and one build.
 
@@ -32,11 +42,20 @@ The order: the runs of all parameter sets are put in one list, shuffled by
 Fisher and Yates's method over Python's random.Random(SEED).random(). The same
 seed and options give the same plan.csv, byte for byte.
 
+With --explain-above, klat runs each program as often with tracing as without,
+in the same shuffled order. A program without a metric that klat can explain has
+no traced runs. Traced runs have traced=NS in their params, so no report mixes
+them with untraced runs. At the end klat says what took the time of the slow
+samples, like klat explain. This report goes to standard error and to
+explained.txt in the session. The session's directory traces has the traces,
+200 MB at most. --explain-above needs root and a kernel that can trace.
+
 Exit status: 0 every run measured or skipped; 1 a run failed, or the load ended;
 2 usage, input or output, disk full; 3 some runs are invalid: the evidence
 refutes them; 4 every run was skipped; 130, 143, 129 stopped by SIGINT, SIGTERM,
 SIGHUP. A closed or full standard stream does not affect the status.
 
+{profiles}
 examples:
   klat run
       the core benchmarks, 500 times each
@@ -48,32 +67,39 @@ examples:
       each number of responders 100 times
   klat run --option all.dma-latency=0
       hold CPUs out of idle states
-  klat run timer --load populate
-      while memory is mapped and unmapped; load/load --list names the loads
+  klat run timer --load none --load populate
+      without a load, then while memory is mapped and unmapped; load/load --list
+      names the loads
   klat run timer --load 'stress-ng --vm 1'
       under your own load
+  klat run --profile rt --label stock
+      what a real-time user needs, without a load and under four; then boot the
+      other kernel, and repeat with --label rt
+  klat run --runs 50 --explain-above 100us pipes timer
+      100 runs of each program, 50 of them traced: what delays the slow samples
 """
 
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
-        subparsers, "run", "run each benchmark many times into a session", _DESCRIPTION, _EPILOG
+        subparsers,
+        "run",
+        "run each benchmark many times into a session",
+        _DESCRIPTION,
+        _EPILOG.format(profiles=_session_options.profiles_text()),
     )
     _session_options.add_benchmarks(parser)
+    _session_options.add_profile(parser)
     add = parser.add_argument
     add(
         "--label",
         type=_session_options.label,
         help="name of what is measured (default: the kernel's release, with -LOAD under a load and"
-        " -BENCHMARK.OPTION for a sweep)",
+        " -BENCHMARK.OPTION for a sweep; -profile-NAME with a profile)",
     )
-    add(
-        "--runs",
-        type=_session_options.number(1, plan_csv.MAX_RUNS),
-        metavar="N",
-        help="runs of each parameter set (default: 500)",
-    )
-    _session_options.add_shared(parser)
+    _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
+    _session_options.add_above(parser, "--explain-above", required=False)
+    _session_options.add_shared(parser, several_loads=True)
     add("--resume", type=Path, metavar="SESSION", help="complete this session, by its own plan")
     parser.set_defaults(func=_run)
 
@@ -93,34 +119,97 @@ def _resume(arguments: argparse.Namespace) -> int:
     return Runner([session], arguments.trust).run(resumed=True)
 
 
-def _default_label(arguments: argparse.Namespace) -> str:
-    """The kernel's release, and what makes the session another measurement: its load, the options
-    that it sweeps. So such a session does not mix with plain ones."""
-    load = (arguments.load or "").split()[:1]
+def _loads(arguments: argparse.Namespace) -> list[str | None]:
+    """The load of each session, None for no load."""
+    from klat.running.loads import IDLE
+
+    default = PROFILES[arguments.profile].loads if arguments.profile else [IDLE]
+    typed = _session_options.different_loads(arguments.load) or default
+    return [None if load == IDLE else _session_options.checked_load(load) for load in typed]
+
+
+def _labels(arguments: argparse.Namespace, loads: Sequence[str | None]) -> list[str]:
+    """The label of the session under each load. The default begins with the kernel's release and names
+    what distinguishes the measurement: the profile, the load and the swept options. So such a session
+    does not mix with plain ones."""
+    words = [os.path.basename(load.split()[0]) if load else "" for load in loads]
     swept = [f"{sweep.benchmark}.{sweep.option}" for sweep in arguments.sweep]
-    parts = [os.uname().release, *(os.path.basename(word) for word in load), *swept]
-    try:
-        return session_directory.check_label("-".join(filter(None, parts)))
-    except ValueError as error:
-        raise KlatError(f"the default label: {error}; give a --label") from None
+    if arguments.label is None:
+        profile = f"profile-{arguments.profile}" if arguments.profile else ""
+        named = [[os.uname().release, profile, word, *swept] for word in words]
+    elif len(loads) == 1 and not arguments.profile:
+        named = [[arguments.label]]
+    else:
+        named = [[arguments.label, word] for word in words]
+    labels = ["-".join(filter(None, parts)) for parts in named]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise KlatError(
+                f"two loads would have the label {label!r}; measure them one by one, each with a"
+                " --label"
+            )
+        try:
+            session_directory.check_label(label)
+        except ValueError as error:
+            raise KlatError(f"the label {label[:40]!r}: {error}; give another --label") from None
+    return labels
 
 
 def _begin(arguments: argparse.Namespace) -> int:
-    from klat.running.recording import Settings, write
-    from klat.running.runner import Runner
+    from klat.running.recording import Settings
+    from klat.running.traced_runs import traceable_sets, traced_words
 
     _session_options.refuse_without_resume(arguments)
-    benchmarks = _session_options.benchmarks(_session_options.named(arguments))
-    label = _default_label(arguments) if arguments.label is None else arguments.label
+    profile = arguments.profile
+    benchmarks = _session_options.benchmarks(_session_options.named(arguments), profile)
+    loads = _loads(arguments)
+    labels = _labels(arguments, loads)
     seed = _session_options.seed(arguments)
-    settings = Settings(label, seed, **_session_options.common(arguments))
-    sets = _session_options.parameter_sets(arguments, benchmarks)
-    schedule = plan_csv.make(sets, 500 if arguments.runs is None else arguments.runs, seed)
-    session = session_directory.create(_session_options.output(arguments), label)
-    write(session, settings, schedule, sys.argv)
-    print(
-        f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {label}, seed {seed}\n"
-        f"into {session}",
-        file=sys.stderr,
-    )
-    return Runner([session]).run()
+    common = _session_options.common(arguments)
+    sets = _session_options.parameter_sets(arguments, benchmarks, profile=profile)
+    benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in sets))
+    unexplained: list[str] = []
+    if arguments.explain_above:
+        traceable, unexplained = traceable_sets(sets)
+        more = traced_words(arguments.explain_above)
+        sets += [(benchmark, (*words, *more)) for benchmark, words in traceable]
+    runs = arguments.runs or (PROFILES[profile].runs if profile else 500)
+    schedule = plan_csv.make(sets, runs, seed)
+    for line in unexplained:
+        print("\n".join(wrapped(f"not explained: {line}", "", "  ")), file=sys.stderr)
+    settings = [
+        Settings(label, seed, load=load, profile=profile, **common)
+        for label, load in zip(labels, loads)
+    ]
+    return _measure(settings, schedule, benchmarks, _session_options.output(arguments))
+
+
+def _measure(
+    settings: Sequence[Settings],
+    schedule: Sequence[plan_csv.PlannedRun],
+    benchmarks: Sequence[str],
+    output: Path,
+) -> int:
+    """Record a session for each of `settings`, one after the other. The worst exit status."""
+    from klat.running.recording import write
+    from klat.running.runner import Runner
+
+    statuses: list[int] = []
+    left = [each.label for each in settings]
+    try:
+        for each in settings:
+            left.remove(each.label)
+            session = session_directory.create(output, each.label)
+            write(session, each, schedule, sys.argv)
+            print(
+                f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {each.label},"
+                f" seed {each.seed}\ninto {session}",
+                file=sys.stderr,
+            )
+            statuses.append(Runner([session]).run())
+            if statuses[-1] > _KILLED:
+                break
+    finally:
+        if left:
+            print(f"not begun: {', '.join(left)}", file=sys.stderr)
+    return max(statuses, key=_SEVERITY.index) if statuses[-1] < _KILLED else statuses[-1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command
+from klat.commands._limit_options import add_limit, limit_of
 
 _MISMATCH = 1
 _UNREADABLE = 2
@@ -19,14 +20,24 @@ Prints what was measured: for each benchmark, placement and metric the average
 and standard deviation over runs, and the median, p99 and maximum over all
 samples. Warns if samples at one position of a run stand out, for example the
 last one. Pools those sessions of a label that klat compare would accept as one
-side. Shows the others separately, and names what differs."""
+side. Shows the others separately, and names what differs.
+
+With --limit, also judges the share of samples above the limit. The verdict of
+each metric is within (at most --share), exceeded (more), or cannot tell, with
+the number of samples that would settle it. The chance that any verdict is wrong
+is at most 5 % (Holm).
+
+With --horizon, also extrapolates the tail of each metric: to the level that one
+sample of a longer measurement exceeds, on average. Says why if the samples do
+not support this. The level is not a guarantee."""
 
 _EPILOG = """\
 Runs whose rows contradict their samples are left out, with a warning on
 standard error.
 
-Exit status: 0 done; 1 --verify found a bad row (see --verify);
-2 usage, or something could not be read."""
+Exit status: 0 done; 1 --verify found a bad row; 2 usage, or something could not
+be read. With --limit: 0 every verdict is within; 1 one is exceeded; 3 none is
+exceeded, but one is cannot tell."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,7 +60,33 @@ def add_parser(subparsers: Any) -> None:
         help="list each row that contradicts its samples, is damaged or cannot be "
         "checked; if there is one, end with status 1",
     )
+    parser.add_argument(
+        "--tail",
+        action="store_true",
+        help="also print the values that one sample in 10, 100, 1,000 and so on exceeds; always printed"
+        " for a soak",
+    )
+    parser.add_argument(
+        "--metric", action="append", default=[], metavar="NAME", help="only this; repeatable"
+    )
+    add_limit(parser.add_argument)
+    parser.add_argument(
+        "--horizon",
+        type=_horizon,
+        metavar="H",
+        help="extrapolate the tail of each metric to a time of a periodic program (8h, 30min) or "
+        "a number of samples (1e9)",
+    )
     parser.set_defaults(func=run)
+
+
+def _horizon(text: str) -> Any:
+    from klat.compare.horizon import Horizon
+
+    try:
+        return Horizon.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def _say(line: str) -> None:
@@ -57,9 +94,13 @@ def _say(line: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.compare.dataset import read_datasets
+    from klat.compare.dataset import read_datasets, with_metrics
+    from klat.compare.extrapolation import label_horizons
+    from klat.compare.label_limits import label_limits
+    from klat.compare.verdicts import Rules
     from klat.record.session import SessionError
 
+    limit = limit_of(args)
     verified = not args.verify or _verify(args.paths)
     try:
         labels, problems = read_datasets(args.paths)
@@ -70,29 +111,35 @@ def run(args: argparse.Namespace) -> int:
         return _MISMATCH
     for problem in problems:
         _say(problem)
+    if args.metric:
+        labels = with_metrics(labels, args.metric)
+    limits = label_limits(labels, limit, Rules()) if limit else None
     failures: dict[str, None] = {}  # each once, in order
 
     def failed(reason: str) -> None:
         failures.setdefault(reason)
 
+    horizons = label_horizons(labels, args.horizon, failed) if args.horizon else None
     if args.format == "text":
         from klat.report.text.summary_text import summary
 
-        for line in summary(labels, failed):
+        for line in summary(labels, failed, limits, args.tail, horizons):
             print(line)
     else:
         from klat.report.tables.summary_tables import write_csv, write_json
 
         if args.format == "csv":
-            write_csv(labels, sys.stdout, failed)
+            write_csv(labels, sys.stdout, failed, limits, horizons)
         else:
-            write_json(labels, problems, sys.stdout, failed)
+            write_json(labels, problems, sys.stdout, failed, limits, horizons)
     sys.stdout.flush()
     for reason in failures:
         _say(reason)
     if not verified:
         return _MISMATCH
-    return _UNREADABLE if failures else 0
+    if failures:
+        return _UNREADABLE
+    return limits.status if limits else 0
 
 
 def _verify(paths: Sequence[Path]) -> bool:

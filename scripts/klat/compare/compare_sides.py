@@ -9,14 +9,17 @@ from dataclasses import replace
 from klat.base.errors import KlatError
 from klat.compare import refusals
 from klat.compare.caveats import cautions
-from klat.compare.comparison import Against, Cell, Comparison, Options, SideInfo
-from klat.compare.judged_cells import OpenResult, open_cell
+from klat.compare.comparison import Against, Comparison, Options, SideInfo
+from klat.compare.judged_cells import OpenAgainst, open_cell
+from klat.compare.judged_limits import with_limits
+from klat.compare.limits import check
 from klat.compare.matching import matched_cells, unmeasurable
 from klat.compare.settling import settled
 from klat.compare.dataset import Dataset, status_counts
 from klat.compare.units import side_units
 from klat.compare.verdicts import judge
-from klat.record import lab_files
+from klat.record import lab_files, renamed_metrics
+from klat.record.rows import run_noun
 from klat.record.session import printable
 
 
@@ -24,7 +27,11 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
     """The correction is over every test of BASE against every NEW."""
     _check(base, news, options)
     opened = [_open(base, new, options) for new in news]
-    tests = [e for _, cells in opened for _, entries in cells for e in entries if e.to_judge]
+    problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
+    if options.limit:
+        judged_against, family = with_limits(opened, options.limit, options.rules)
+        return Comparison(options, judged_against, family, problems)
+    tests = [e for one in opened for _, entries in one.cells for e in entries if e.to_judge]
     observed = [e.pair for e in tests]
     judged = judge(observed, options.rules, [e.obstacle for e in tests])
     judged = settled(judged, observed, options.rules)
@@ -32,17 +39,16 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
         entry.judgement = judgement
     against = tuple(
         replace(
-            one,
+            one.against,
             cells=tuple(
                 replace(cell, results=tuple(entry.result() for entry in entries))
-                for cell, entries in cells
+                for cell, entries in one.cells
             ),
         )
-        for one, cells in opened
+        for one in opened
     )
     family = sum(judgement.p is not None for judgement in judged)
-    problems = dict.fromkeys(problem for side in (base, *news) for problem in side.problems)
-    return Comparison(options, against, family, tuple(problems))
+    return Comparison(options, against, family, problems)
 
 
 def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
@@ -51,23 +57,14 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
         both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
         if both:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
-    if options.threshold_is_time:
+    if options.limit:
         for side in sides:
-            if side.figure_unit != "ns":
-                raise KlatError(
-                    f"--threshold is a time and {side.name} is in {side.figure_unit}; give a bare number"
-                )
-    known = dict.fromkeys(metric for side in sides for metric in side.known_metrics())
-    for metric in options.metrics:
-        if metric not in known:
-            raise KlatError(
-                f"no side has the metric {metric!r}; there are {', '.join(map(printable, known))}"
-            )
+            check(options.limit, side)
+    known = [metric for side in sides for metric in side.known_metrics()]
+    renamed_metrics.require(options.metrics, known)
 
 
-def _open(
-    base: Dataset, new: Dataset, options: Options
-) -> tuple[Against, list[tuple[Cell, list[OpenResult]]]]:
+def _open(base: Dataset, new: Dataset, options: Options) -> OpenAgainst:
     """What is known before all tests are judged: cells come without results, apart from the rest."""
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
@@ -100,15 +97,19 @@ def _open(
             if not any(key in pair.keys for pair in pairs)
         ),
     )
-    return against, [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
+    cells = [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
+    return OpenAgainst(against, units, pairs, cells)
 
 
 def _info(side: Dataset) -> SideInfo:
     info = side.info
-    statuses: Counter[str] = Counter()
+    runs, segments = Counter[str](), Counter[str]()
     for session in side.sessions:
         for rows in session.runs():
-            statuses[rows[0].status] += 1
+            (segments if rows[0].soak else runs)[rows[0].status] += 1
+    counts = [status_counts(runs)] if runs or not segments else []
+    if segments:
+        counts.append(f"{'segments of soaks: ' if runs else ''}{status_counts(segments)}")
     return SideInfo(
         path=printable(str(side.path)),
         label=side.name,
@@ -121,6 +122,7 @@ def _info(side: Dataset) -> SideInfo:
         boots=side.boots,
         boots_of_metrics=tuple(sorted({cell.boots for cell in side.cells.values()} - {0})),
         sessions=len(side.sessions),
-        runs=status_counts(statuses),
+        runs="; ".join(counts),
+        run_noun=run_noun(bool(segments and not runs)),
         emulator=lab_files.emulator(side.sessions[0].path),
     )

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from klat.compare import estimands
 from klat.compare.conditions import Condition
 from klat.compare.estimands import Estimand
+from klat.compare.limits import Limit, SideLimit
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
 from klat.compare.sources import Run
 from klat.compare.verdicts import Judgement, Rules, Verdict
 from klat.record.environment import Difference
+from klat.record.rows import is_soak, run_noun
 
 
 NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
@@ -24,16 +26,15 @@ class Options:
     """What the user asked for.
 
     Empty `metrics` means all. `tested` lists the estimands that get a verdict; empty means the
-    median, and p99 where the samples support it. `threshold` is in nanoseconds, or in the side's
-    unit where time means nothing.
+    median, and p99 where the samples support it. With a limit, only the share of samples above it
+    gets a verdict.
     """
 
     rules: Rules = Rules()
     tested: tuple[Estimand, ...] = ()
     metrics: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
-    threshold: float | None = None
-    threshold_is_time: bool = False  # it was given with a unit of time
+    limit: Limit | None = None
     within_runs: bool = False  # read every sample, for the precision of single runs
 
     def tested_of(self, runs: Iterable[Run]) -> tuple[Estimand, ...]:
@@ -57,21 +58,18 @@ class SideInfo:
     boots_of_metrics: tuple[int, ...]  # every number of boots in which a metric was measured
     sessions: int
     runs: str  # by status, as text
+    run_noun: str = "run"  # "segment" if all are of soaks
     emulator: str = ""  # with its version
 
 
 @dataclass(frozen=True)
 class Worst:
     """The largest sample of one side, and the number of its samples and runs. The maximum has no
-    valid interval. With a threshold: how many samples and runs exceed it, and the interval of the
-    share of runs."""
+    valid interval."""
 
     maximum: float | None
     samples: int
     runs: int
-    samples_above: int | None = None
-    runs_above: int | None = None
-    share: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,20 @@ class Result:
     @property
     def verdict(self) -> Verdict | None:
         return self.judgement.verdict
+
+
+@dataclass(frozen=True)
+class CellLimit:
+    """A limit on both sides; None for a side without figure. `verdict` is NEW's. `difference` is MORE,
+    FEWER or CANNOT_TELL: the samples of NEW above the limit, compared with those of BASE."""
+
+    base: SideLimit | None
+    new: SideLimit | None
+    verdict: Verdict
+    difference: Verdict
+    p: float | None = None
+    p_adjusted: float | None = None
+    reason: str = ""  # why the difference is CANNOT_TELL
 
 
 @dataclass(frozen=True)
@@ -118,16 +130,23 @@ class Cell:
     under_test: tuple[str, ...] = ()
     tried: bool = True
     undelivered: str = ""  # by BASE, NEW, or BASE and NEW
+    limit: CellLimit | None = None
 
     @property
     def key(self) -> Key:
         return (self.benchmark, self.params, self.placement, self.metric)
 
     @property
+    def run_noun(self) -> str:
+        return run_noun(is_soak(self.params))
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """Of the tested estimands, or that the cell is not comparable."""
         if self.refused:
             return [Verdict.NOT_COMPARABLE]
+        if self.limit:
+            return [self.limit.verdict]
         return [r.verdict for r in self.results if r.tested and r.verdict]
 
 
@@ -164,9 +183,18 @@ class Against:
     unmeasurable: tuple[tuple[str, Key], ...] = ()  # the sides on which the mode gives it no number
 
     @property
+    def run_noun(self) -> str:
+        """The word for the runs of all cells."""
+        nouns = {cell.run_noun for cell in self.cells}
+        return nouns.pop() if len(nouns) == 1 else "run"
+
+    @property
     def shared(self) -> bool:
         """Whether both sides tried a measurement of which at least one has a figure."""
         return any(cell.tried for cell in self.cells)
+
+
+_OPEN = (Verdict.INCONCLUSIVE, Verdict.UNATTRIBUTABLE, Verdict.CANNOT_TELL)
 
 
 @dataclass(frozen=True)
@@ -186,22 +214,24 @@ class Comparison:
     def status(self) -> int:
         """The exit status, by the first rule that applies:
 
-        1 if anything is slower; 4 if anything could not be compared, or nothing was compared; 3 if
-        anything is inconclusive, or a side has no figure of it; 5 if NEW did not deliver what BASE
-        delivered; else 0.
+        - 1 if anything is slower; with a limit: if anything of NEW exceeds it;
+        - 4 if anything could not be compared, or nothing was compared;
+        - 3 if anything is inconclusive, or a side has no figure; with a limit: if NEW has none;
+        - 5 if NEW did not deliver what BASE delivered;
+        - else 0.
 
         A measurement of NEW alone leaves nothing open, unless BASE failed at it. Any `slower` is a
         regression: it is shown to lie beyond the margin, and the correction keeps the chance of a
         false one in the whole comparison at alpha.
         """
         found = self.verdicts
-        if found[Verdict.SLOWER]:
+        if found[Verdict.SLOWER] or found[Verdict.EXCEEDED]:
             return REGRESSION
         if not found or found[Verdict.NOT_COMPARABLE]:
             return NOT_COMPARABLE
         if any(not against.shared for against in self.against):
             return NOT_COMPARABLE
-        if found[Verdict.INCONCLUSIVE] or found[Verdict.UNATTRIBUTABLE]:
+        if any(found[verdict] for verdict in _OPEN):
             return INCONCLUSIVE
         if any(left.failed for against in self.against for left in against.uncompared):
             return INCONCLUSIVE

@@ -52,6 +52,7 @@ PARAMS = {
     "dma-latency": "not held",
     "guest-halt-poll": "not held",
     "iterations": ABSENT,
+    "soak": ABSENT,
     "warmup": ABSENT,
 }
 WITHIN_SIDE = {
@@ -267,8 +268,9 @@ def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
 
 
 def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
-    """Two texts for values that look the same when shortened: with the value that each is compared
-    as, or from the first difference on."""
+    """Two texts for two values that look the same when shortened. If the full texts are the same, each
+    result adds the value that klat compares. Otherwise both results begin near the first difference.
+    """
     if one[0] == two[0]:
         return [short(f"{text} ({counts_as})") for text, counts_as in (one, two)]
     place = max(0, len(commonprefix([one[0], two[0]])) - 10)

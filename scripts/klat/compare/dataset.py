@@ -9,9 +9,9 @@ a side are never pooled: `Dataset.pools` separates them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from klat.compare.conditions import (
 from klat.compare.grouped_settings import grouped_settings
 from klat.compare.settings import Setting, by_value, program_order
 from klat.compare.sources import Run, Source, read_sources
+from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
 from klat.record.session import (
@@ -267,8 +268,12 @@ class Dataset:
                 cell._add(row, source)
         for key, cell in cells.items():
             cell._complete(key[1])
-        ordered = [{key: held[key] for key in sorted(held, key=_order)} for held in (cells, failed)]
-        return ordered[0], ordered[1], tuple(sorted(unmeasurable, key=_order))
+        first = profiles.first_metrics(source.profile for source in self.sources)
+        by_order = partial(_order, first)
+        ordered = [
+            {key: held[key] for key in sorted(held, key=by_order)} for held in (cells, failed)
+        ]
+        return ordered[0], ordered[1], tuple(sorted(unmeasurable, key=by_order))
 
     def unmeasurable_lines(
         self, metrics: Sequence[str] = (), benchmarks: Sequence[str] = ()
@@ -308,6 +313,22 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     for dataset in datasets:
         problems += _disagreements(dataset)
     return datasets, problems
+
+
+def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Dataset]:
+    """Those with these metrics. Their settings lose the others, and keep runs that failed before they
+    had a metric. KlatError if no dataset has a metric of such a name."""
+    settings = [setting for dataset in datasets for setting in dataset.settings]
+    renamed_metrics.require(metrics, (name for each in settings for name in each.measurements))
+    for dataset in datasets:
+        dataset.settings[:] = [
+            setting
+            for setting in dataset.settings
+            if not setting.measurements or set(metrics) & set(setting.measurements)
+        ]
+    for setting in settings:
+        setting.measurements = {n: m for n, m in setting.measurements.items() if n in metrics}
+    return [dataset for dataset in datasets if dataset.settings]
 
 
 def read_dataset(path: Path) -> Dataset:
@@ -357,16 +378,18 @@ def split_params(params: str) -> tuple[str, dict[str, str]]:
     for item in params.split(";"):
         name, _, value = item.partition("=")
         if name in conditions:
-            conditions[name] = value
+            # The length of a soak's segments does not change its samples.
+            conditions[name] = "given" if name == "soak" else value
         else:
             kept.append(item)
     return ";".join(kept), conditions
 
 
-def _order(key: Key) -> tuple[object, ...]:
+def _order(first: Mapping[str, str], key: Key) -> tuple[object, ...]:
+    """`first` has the metric before all others, by benchmark."""
     benchmark, params, placement, metric = key
     values = [by_value(item.partition("=")[2]) for item in params.split(";")]
-    return (program_order(benchmark), values, placement, metric)
+    return (program_order(benchmark), values, placement, metric != first.get(benchmark), metric)
 
 
 def status_counts(statuses: Counter[str]) -> str:

@@ -54,7 +54,7 @@ _WORDS = (
 ).split()
 _WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
 _WORD = re.compile("|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES]))
-_WORD_DEFAULTS = {"mitigations": "auto"}  # the file that tells its state if the word is absent
+_WORD_DEFAULTS = {"mitigations": "auto"}  # with this value, a word counts as absent
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
 _FILES = [

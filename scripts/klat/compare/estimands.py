@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from klat.record.session import Row
-from klat.stats.descriptive import P50, P90, P99
+from klat.stats.descriptive import P50, P90, P99, P999
 
 _PERCENT = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,4})?)", re.ASCII)
 
@@ -31,6 +31,7 @@ class Estimand:
 MEDIAN = Estimand("median", P50, "p50")
 MEAN = Estimand("mean", None, "mean")
 TAIL = Estimand("p99", P99, "p99")
+FAR_TAIL = Estimand("p99.9", P999)
 SHOWN = (MEDIAN, MEAN, Estimand("p90", P90, "p90"), TAIL)
 
 
@@ -40,13 +41,18 @@ def tested_by_default(rows: Iterable[Row]) -> tuple[Estimand, ...]:
 
 
 def parse(text: str) -> Estimand:
-    """`median`, `mean`, or a percentile such as p90 or p99.9. ValueError for anything else."""
+    """`median`, `mean`, or a percentile for example p90 or p99.9. ValueError for anything else."""
     for known in SHOWN:
         if text == known.name:
             return known
     match = _PERCENT.fullmatch(text)
     q = Fraction(match[1]) / 100 if match else Fraction(0)
     if not match or not 0 < q < 1:
-        raise ValueError(f"{text!r} is not median, mean or a percentile such as p90 or p99.9")
+        if text == "max":
+            raise ValueError(
+                "max has no interval, because one rare event decides it; --limit judges the share"
+                " of samples above a limit, and shows the maximum of each boot"
+            )
+        raise ValueError(f"{text!r} must be median, mean or a percentile, for example p90 or p99.9")
     recorded = [estimand for estimand in SHOWN if estimand.q == q]
     return recorded[0] if recorded else Estimand(f"p{match[1]}", q)

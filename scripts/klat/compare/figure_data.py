@@ -15,9 +15,9 @@ from klat.stats.hierarchy import mean
 from klat.compare.units import SideUnits
 from klat.compare.dataset import CellRuns
 from klat.compare.observations import NoLogarithm, Units, observe_values
-from klat.compare.sources import Run
+from klat.compare.sources import Run, by_boot, distribution_at
 from klat.stats.descriptive import Values
-from klat.stats.histogram import CountedValues
+from klat.stats.distribution import Distribution
 from klat.compare.verdicts import Interval, Rules, describe
 
 # Every twentieth of the samples, and the end that latencies are read for.
@@ -26,19 +26,22 @@ SHARES = (*(Fraction(n, 20) for n in range(1, 20)), Fraction(99, 100))
 
 @dataclass(frozen=True)
 class UnitRuns:
-    """A boot or a block: the medians of its runs in order of start. `pair` is empty without one."""
+    """A boot or a block: the medians and the maxima of its runs in order of start. `pair` is empty
+    without one."""
 
     pair: str
     medians: tuple[float, ...]
+    maxima: tuple[float, ...]
     centre: float  # their geometric mean
 
 
 @dataclass(frozen=True)
 class SideFigures:
-    """`samples` are all that count, in ticks or instructions; times `scale` they are in the side's
-    unit, like all other figures here."""
+    """`samples` are all that count, in ticks or instructions, and `boots` those of each boot; times
+    `scale` they are in the side's unit, like all other figures here."""
 
-    samples: CountedValues
+    samples: Distribution
+    boots: tuple[Distribution, ...]
     scale: float
     quantum: int
     units: tuple[UnitRuns, ...]
@@ -77,31 +80,24 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
     scale = mean([run.source.scale for run in runs])
     found = []
     for key, members in units.of(cell).items():
-        medians = [m for run in members if (m := run.value(MEDIAN)) is not None]
+        medians, maxima = [], []
+        for run in members:
+            median = run.value(MEDIAN)
+            if median is not None and run.row.max is not None:
+                medians.append(median)
+                maxima.append(run.row.max * run.source.scale)
         if medians and min(medians) > 0:
             centre = float(np.exp(np.log(medians).mean()))
-            found.append(UnitRuns(units.pairs.get(key, ""), tuple(medians), centre))
+            pair = units.pairs.get(key, "")
+            found.append(UnitRuns(pair, tuple(medians), tuple(maxima), centre))
+    boots = tuple(distribution_at(members, scale) for members in by_boot(runs).values())
     return SideFigures(
-        samples=_counted_values(runs, scale),
+        samples=Distribution.merged(boots),
+        boots=boots,
         scale=scale,
         quantum=max(run.source.session.step for run in runs),
         units=tuple(found),
     )
-
-
-def _counted_values(runs: Sequence[Run], scale: float) -> CountedValues:
-    """In ticks of one length, because some boots may have been calibrated differently."""
-    by_scale: dict[float, list[Run]] = {}
-    for run in runs:
-        own = run.source.scale / scale
-        by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
-    counted = []
-    for own, members in by_scale.items():
-        found = CountedValues.of(part for run in members for part in run.parts())
-        if own != 1.0:
-            found = CountedValues(np.rint(found.values * own).astype(np.uint64), found.counts)
-        counted.append(found)
-    return CountedValues.joined(counted)
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
@@ -129,3 +125,8 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
 def medians_of(units: Sequence[UnitRuns]) -> Values:
     """Of all runs, unit by unit."""
     return np.array([median for unit in units for median in unit.medians], dtype=np.float64)
+
+
+def maxima_of(units: Sequence[UnitRuns]) -> Values:
+    """Of all runs, unit by unit."""
+    return np.array([maximum for unit in units for maximum in unit.maxima], dtype=np.float64)

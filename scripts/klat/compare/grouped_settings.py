@@ -9,6 +9,7 @@ from dataclasses import astuple, replace
 from klat.compare.conditions import OBTAINED, RunConditions
 from klat.compare.settings import Measurement, Setting, by_value, program_order
 from klat.compare.sources import Run, Source
+from klat.record import profiles
 from klat.record.session import STATUSES, USABLE, Row, parse_pairs
 from klat.record.wakeups import STRAY
 
@@ -38,8 +39,11 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
                 params = parse_pairs(first.params) | ({_POLICY: policy} if policy else {})
                 settings[what, held] = Setting(first.benchmark, params, first.placement)
             _count_run(settings[what, held], rows, source)
+    shown_first = profiles.first_metrics(source.profile for source in sources)
     boots = {b: i for i, b in enumerate(dict.fromkeys(s.session.boot_id for s in sources))}
     for setting in settings.values():
+        if (name := shown_first.get(setting.benchmark)) in setting.measurements:
+            setting.measurements = {name: setting.measurements[name], **setting.measurements}
         for measurement in setting.measurements.values():
             # Clocks of different boots may have been set to one time.
             measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], run.place))

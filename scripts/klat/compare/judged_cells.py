@@ -12,11 +12,12 @@ from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
 from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
 from klat.compare.dataset import CellRuns, Key, status_counts
-from klat.compare.observations import NoLogarithm, Units, Within, exceedances, observe, within_runs
+from klat.compare.observations import NoLogarithm, Units, Within, observe, within_runs
+from klat.compare.pooled_quantiles import observe_sides
 from klat.compare.units import SideUnits
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
-from klat.stats.proportion import clustered
+from klat.record.session import SessionError
 
 
 @dataclass
@@ -42,6 +43,16 @@ class OpenResult:
         )
 
 
+@dataclass(frozen=True)
+class OpenAgainst:
+    """BASE against one NEW before all tests are judged together: `cells` belong to `pairs`."""
+
+    against: Against
+    units: SideUnits
+    pairs: Sequence[MatchedCell]
+    cells: Sequence[tuple[Cell, list[OpenResult]]]
+
+
 def open_cell(
     pair: MatchedCell, against: Against, units: SideUnits, unit: str, options: Options
 ) -> tuple[Cell, list[OpenResult]]:
@@ -63,15 +74,15 @@ def open_cell(
         refused=against.refused + refused,
         accepted=accepted,
         results=(),
-        base_worst=_worst(base, units.base, options),
-        new_worst=_worst(new, units.new, options),
+        base_worst=_worst(base),
+        new_worst=_worst(new),
         under_test=tuple(_under_test(*keys, names, consequences)) if names else (),
         tried=pair.tried,
         undelivered=" and ".join(
             name for name, side in (("BASE", base), ("NEW", new)) if not_delivered(side)
         ),
     )
-    if cell.refused:
+    if cell.refused or options.limit:
         return cell, []
     entries = []
     chosen = options.tested_of([*base.runs, *new.runs])
@@ -80,7 +91,7 @@ def open_cell(
     for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if both else chosen:
         tested = estimand in chosen
         try:
-            sides = observe(base, estimand, units.base), observe(new, estimand, units.new)
+            sides = _observe(base, new, estimand, units, tested)
         except NoLogarithm:
             nothing = Observed(()), Observed(())
             judgement = describe(*nothing, options.rules)
@@ -100,6 +111,20 @@ def open_cell(
             entry.judgement = describe(*sides, options.rules, units.obstacle)
         entries.append(entry)
     return cell, entries
+
+
+def _observe(
+    base: CellRuns, new: CellRuns, estimand: Estimand, units: SideUnits, tested: bool
+) -> tuple[Observed, Observed]:
+    """A figure without a test is that of the runs, if samples cannot be read."""
+    both, own = (base, new), (units.base, units.new)
+    try:
+        one, two = observe_sides(both, estimand, own)
+    except SessionError:
+        if tested:
+            raise
+        one, two = (observe(cell, estimand, each) for cell, each in zip(both, own))
+    return one, two
 
 
 def _with_placement(
@@ -148,12 +173,17 @@ def _over_boots(
         replace(side, units={key: runs for key, runs in side.units.items() if key in both})
         for side in (base, new)
     ]
-    one, two = (observe(side, estimand, boots) for side in sides)
+    one, two = observe_sides(sides, estimand, (boots, boots))
     return describe(one, two, rules)
 
 
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
-    """The judgement of a cell in which a side has no run that counts."""
+    verdict, reason = without_figure(base, new)
+    return replace(blank, reason=reason, verdict=verdict if tested else None)
+
+
+def without_figure(base: CellRuns, new: CellRuns) -> tuple[Verdict, str]:
+    """The verdict and reason of a cell in which a side has no run that counts."""
     told_of = []
     settled = True
     for name, cell in (("BASE", base), ("NEW", new)):
@@ -164,7 +194,7 @@ def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) ->
             counts = f"no run of {name} counts: {why_uncounted(cell)}"
             told_of.append(counts if cell.reasons else f"not measured in {name}")
     verdict = Verdict.NOT_DELIVERED if settled else Verdict.INCONCLUSIVE
-    return replace(blank, reason="; ".join(told_of), verdict=verdict if tested else None)
+    return verdict, "; ".join(told_of)
 
 
 def _each(cell: CellRuns) -> list[Values]:
@@ -178,19 +208,10 @@ def _each(cell: CellRuns) -> list[Values]:
     return [{name: vs[min(i, len(vs) - 1)] for name, vs in held.items()} for i in range(count)]
 
 
-def _worst(cell: CellRuns, units: Units, options: Options) -> Worst:
+def _worst(cell: CellRuns) -> Worst:
     runs = cell.runs
-    found = Worst(
+    return Worst(
         maximum=max((r.row.max * r.source.scale for r in runs if r.row.max is not None), default=None),
         samples=sum(run.row.n or 0 for run in runs),
         runs=len(runs),
     )  # fmt: skip
-    if options.threshold is None or not runs:
-        return found
-    above = exceedances(cell, options.threshold, units)
-    return replace(
-        found,
-        samples_above=above.samples,
-        runs_above=sum(above.runs),
-        share=clustered(above.runs, above.of_runs, 1 - options.rules.alpha),
-    )

@@ -15,9 +15,11 @@ from klat.record.environment import Difference, differences, recorded_difference
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN, Estimand
 from klat.stats.change_points import Change, Drift, changes, drift, is_line, needed, needed_beside
+from klat.record import renamed_metrics
 from klat.record.session import printable
 from klat.compare.dataset import CellRuns, Dataset, Key
-from klat.compare.observations import NoLogarithm, Units, observe
+from klat.compare.observations import NoLogarithm, Units
+from klat.compare.pooled_quantiles import observe_sides
 from klat.compare.sources import Source
 
 
@@ -88,6 +90,7 @@ class HistorySeries:
     drift: Drift | None = None
     overall: float | None = None
     reason: str = ""
+    pooled: bool = False  # runs are too short: a point is of all samples of a boot
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,7 @@ def history(side: Dataset, options: HistoryOptions) -> History:
             f"{side.name}: its sessions are in {' and in '.join(sorted(units))},"
             " which are no one series"
         )
-    known = side.known_metrics()
-    for metric in options.metrics:
-        if metric not in known:
-            raise KlatError(
-                f"there is no metric {metric!r}; there are {', '.join(map(printable, known))}"
-            )
+    renamed_metrics.require(options.metrics, side.known_metrics())
     first = side.first_of_boots
     boots = list(first)
     unmeasurable = side.unmeasurable_lines(options.metrics)
@@ -187,7 +185,7 @@ def _series(
 ) -> HistorySeries:
     found = HistorySeries(part.key, unit, part.apart)
     try:
-        observed = observe(part.cell, options.estimand, Units())
+        (observed,) = observe_sides([part.cell], options.estimand, [Units()], grouped=False)
     except NoLogarithm:
         reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
         return replace(found, reason=reason)
@@ -204,8 +202,11 @@ def _series(
         key=lambda point: point.boot,
     )
     if not points:
-        return replace(found, reason=f"no run has a {options.estimand.name} that counts")
-    found = replace(found, points=tuple(points))
+        why = f"no run has a {options.estimand.name} that counts"
+        if observed.lacking:
+            why = f"no boot has the {observed.lacking[0]:,} samples that {options.estimand.name} needs"
+        return replace(found, reason=why)
+    found = replace(found, points=tuple(points), pooled=observed.pooled)
     logs = [math.log(point.value) for point in points]
     if len(points) < needed(level):
         return replace(found, shape=TrendKind.TOO_FEW)

@@ -59,7 +59,9 @@ def matched_cells(
             pairs.append(MatchedCell((key, key), runs, new.cells[key]))
         else:
             left.append(Uncompared(key, why_uncounted(runs)))
-    pairs, notes = _by_state(pairs)
+    notes: list[str] = []
+    if not options.limit:  # a limit holds for every way to wake
+        pairs, notes = _by_state(pairs)
     if not options.metrics:  # a failed run has no metric
         left += _by_neither(base, new, units.declared, used)
     return pairs, left, notes

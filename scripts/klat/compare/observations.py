@@ -1,5 +1,4 @@
-"""The figures of the runs of one cell: an estimand by unit, the precision of single runs, and the
-samples above a threshold."""
+"""The figures of the runs of one cell: an estimand by unit, and the precision of single runs."""
 
 from __future__ import annotations
 
@@ -8,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import median
-
-import numpy as np
 
 from klat.compare.dataset import CellRuns, UnitKey
 from klat.compare.estimands import Estimand
@@ -110,29 +107,3 @@ def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
         low=median(f.interval[0] / f.value for f in held if f.interval),
         high=median(f.interval[1] / f.value for f in held if f.interval),
     )
-
-
-@dataclass(frozen=True)
-class Exceedances:
-    """Samples above a threshold, and the runs that have one."""
-
-    runs: tuple[int, ...]  # with such a sample, by unit
-    of_runs: tuple[int, ...]  # all runs, by unit
-    samples: int | None  # None if the samples cannot be read
-
-
-def exceedances(cell: CellRuns, threshold: float, units: Units) -> Exceedances:
-    """`threshold` is in the unit of figures. Only runs whose maximum is above it are read."""
-    hit, every, counted = [], [], 0
-    readable = True
-    for runs in units.of(cell).values():
-        above = [run for run in runs if (run.row.max or 0) * run.source.scale > threshold]
-        hit.append(len(above))
-        every.append(len(runs))
-        for run in above:
-            try:
-                limit = np.uint64(min(threshold / run.source.scale, 2.0**63))
-                counted += int(sum(np.count_nonzero(part > limit) for part in run.parts()))
-            except SessionError:
-                readable = False
-    return Exceedances(tuple(hit), tuple(every), counted if readable else None)

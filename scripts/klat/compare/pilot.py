@@ -3,14 +3,17 @@ change in the least time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
+from klat.record import renamed_metrics
 from klat.record.lab_files import seconds_of_runs
+from klat.record.rows import is_soak, run_noun
 from klat.record.session import Session, SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, Units, observe
@@ -29,8 +32,10 @@ from klat.compare.verdicts import spread
 
 # Variations between boots for which a pilot of one boot lists the number of boots.
 ASSUMED = (0.002, 0.005, 0.01, 0.02)
+_SOAK = re.compile(r"(?:^|;)soak=([0-9]{1,9})(?:;|$)", re.ASCII)
 # Why nothing is planned for a metric.
 ONE_BOOT = "one boot"
+ONE_RUN = "one run"
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Pilot:
     """`effort` finds the change in all metrics together. `same` shows that all are the same if
     nothing has changed (exit status 0); it is None with a margin of 0. The `cautious` ones use the
     bound of the variances. `assumed` has an `effort` for each assumed variation between boots, if
-    the pilot is one boot."""
+    the pilot is one boot. If the pilot is a soak, a run is a segment of `segment_s` (None if the
+    segments differ in length)."""
 
     label: str
     target: Target
@@ -52,6 +58,8 @@ class Pilot:
     assumed: tuple[tuple[float, Effort | None], ...]
     cannot_know: tuple[str, ...]
     problems: tuple[str, ...]
+    run_noun: str = "run"
+    segment_s: int | None = None
 
     noun = "boot"
 
@@ -75,11 +83,12 @@ def plan_path(path: Path, target: Target) -> Pilot:
         if unmeasurable := side.unmeasurable_lines(target.metrics):
             where = printable(str(path))
             raise SessionError(f"{where}: {'; '.join(unmeasurable)}, so nothing can be planned")
-        if known := ", ".join(dict.fromkeys(printable(key[3]) for key in side.cells)):
-            raise KlatError(f"no metric of that name; there are {known}")
+        if side.cells:
+            renamed_metrics.require(target.metrics, side.known_metrics())
     cells = {key: cell for key, cell in cells.items() if cell.units}
     if not cells:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
+    cells, soaks_left_out = _without_soaks(cells)
     cells, left_out = _of_one_kind(cells)
     costs = _run_costs(side)
     found = [
@@ -89,8 +98,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
     ]
     tests = sum(metric.units > 0 for metric in found)
     usable = [metric for metric in found if not metric.reason]
-    run_seconds = {metric.key[:3]: metric.run_seconds for metric in found}.values()
-    round_seconds = None if None in run_seconds else sum(filter(None, run_seconds))
+    round_seconds = _round_seconds(found)
     cost = UnitCost(target.boot_seconds, round_seconds)
     return Pilot(
         label=side.name,
@@ -102,10 +110,13 @@ def plan_path(path: Path, target: Target) -> Pilot:
         assumed=_assumed(found, target, tests, cost) if not usable else (),
         cannot_know=(
             *_cannot_know(found),
+            *soaks_left_out,
             *left_out,
             *side.unmeasurable_lines(target.metrics),
         ),
         problems=tuple(side.problems),
+        run_noun=run_noun(all(is_soak(key[1]) for key in cells)),
+        segment_s=_segment_seconds(cells),
     )
 
 
@@ -118,6 +129,34 @@ def _require_one_pool(side: Dataset) -> None:
             f"{printable(str(side.path))}: its sessions are of {len(found)} kinds that compare does"
             f" not pool ({printable(kinds)}); plan from a session, or give each kind a label"
         )
+
+
+def _without_soaks(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
+    """No boot holds as many segments of a soak as runs of other programs, so a soak beside such runs is
+    left out, with a sentence."""
+    runs = {key: cell for key, cell in cells.items() if not is_soak(key[1])}
+    if not runs or len(runs) == len(cells):
+        return cells, []
+    names = ", ".join(dict.fromkeys(key[0] for key in cells if key not in runs))
+    return runs, [printable(f"left out: the soak of {names}; to plan it, name its session")]
+
+
+def _segment_seconds(cells: Iterable[Key]) -> int | None:
+    """The length of the segments of all soaks."""
+    lengths = {int(found[1]) for key in cells if (found := _SOAK.search(key[1]))}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _round_seconds(metrics: Sequence[Metric]) -> float | None:
+    """One run of every benchmark. Programs that soak together take the time of one. None if the time
+    of a run is unknown."""
+    found: dict[tuple[str, ...], float] = {}
+    for metric in metrics:
+        if metric.run_seconds is None:
+            return None
+        name = ("together",) if ";together=" in f";{metric.key[1]}" else metric.key[:3]
+        found[name] = max(found.get(name, 0.0), metric.run_seconds)
+    return sum(found.values())
 
 
 def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
@@ -139,7 +178,7 @@ def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[
 def _run_costs(side: Dataset) -> dict[tuple[str, str, str], float]:
     """Seconds of a run by benchmark, params and placement, where the record has them. They last from
     the start of a run to the start of the next, so they include the start and the end of the process.
-    The median, because a session may have been interrupted."""
+    The median, because a session may have been interrupted. A segment starts no process."""
     cells: dict[tuple[str, str, str], list[float]] = {}
     for source in side.sources:
         rate = _clock_rate(source.session)
@@ -149,7 +188,7 @@ def _run_costs(side: Dataset) -> dict[tuple[str, str, str], float]:
         following = dict(zip(starts, starts[1:]))
         for key, cell in side.cells.items():
             for run in (run for run in cell.runs if run.source is source):
-                after = following.get(run.row.start_ns)
+                after = None if run.row.soak else following.get(run.row.start_ns)
                 taken = (run.row.elapsed_ns or 0) if after is None else after - run.row.start_ns
                 cells.setdefault(key[:3], []).append(rate * taken / 1e9)
     return {key: median(values) for key, values in cells.items()}
@@ -190,7 +229,7 @@ def _metric(
     if reason := coarse(known.resolution, target):
         return replace(known, run=run, reason=reason)
     if observed is None:
-        return replace(known, run=run, reason=ONE_BOOT if run is not None else "one run")
+        return replace(known, run=run, reason=ONE_BOOT if run is not None else ONE_RUN)
     limit = bound(observed, found.units)
     if run is None:
         # With one run in each boot, the variation of runs and of boots cannot be separated.

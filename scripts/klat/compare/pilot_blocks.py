@@ -22,6 +22,7 @@ from klat.compare.least_effort import (
     coarse,
     efforts,
 )
+from klat.record import renamed_metrics
 from klat.record.session import SessionError, printable
 from klat.compare.units import SideUnits, side_units
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
@@ -52,6 +53,7 @@ class TurnsPilot:
     problems: tuple[str, ...]
 
     noun = "block"
+    run_noun = "run"
 
     @property
     def planned(self) -> list[Metric]:
@@ -73,8 +75,9 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
     if not a.cells or not b.cells:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     if not pairs:
-        known = ", ".join(dict.fromkeys(printable(key[3]) for key in a.cells))
-        raise KlatError(f"no metric of that name on both sides; there are {known}")
+        both_have = {*a.known_metrics()} & {*b.known_metrics()}
+        renamed_metrics.require(target.metrics, sorted(both_have))
+        raise KlatError("no metric of both sides has one placement, so nothing can be planned")
     seconds, turn_seconds = _costs(a, b)
     held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
     found = []

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from klat.base.programs import CORE
 from klat.stats import descriptive
+from klat.record.rows import run_noun
 from klat.record.session import STATUSES, USABLE
-from klat.compare.sources import Run
-from klat.stats.descriptive import P50, P90, P99
-from klat.stats.histogram import CountedValues
+from klat.compare.sources import Run, by_boot, merged_distribution
+from klat.stats.descriptive import P50, P90, P99, P999
+from klat.stats.distribution import Distribution
 
-P999 = Fraction(999, 1000)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Statistics:
     p99: int | None
     p999: int | None
     max: int | None
+    tail: tuple[int, ...]  # the quantiles 9/10, 99/100, 999/1000 ... that the samples support
     # 95 %, of the runs' medians, within one boot only: runs of several are not independent.
     median_interval: tuple[float, float] | None
 
@@ -53,33 +55,43 @@ class Measurement:
         return [run for run in self.all_runs if run.row.usable]
 
     @property
+    def unusable(self) -> list[Run]:
+        """Those that do not count."""
+        return [run for run in self.all_runs if not run.row.usable]
+
+    @property
     def boots(self) -> int:
         """The number of boots with a run that counts."""
         return len({run.row.boot for run in self.runs})
 
-    def counted_values(self) -> CountedValues:
+    def distribution(self) -> Distribution:
         """All samples that count, as recorded. SessionError where some are missing."""
-        return CountedValues.of(part for run in self.runs for part in run.parts())
+        return merged_distribution(self.runs)
+
+    def by_boot(self) -> tuple[Distribution, ...]:
+        """The same for each boot."""
+        return tuple(map(merged_distribution, by_boot(self.runs).values()))
 
     @cached_property
     def statistics(self) -> Statistics:
         """SessionError where samples are missing."""
         rows = [run.row for run in self.runs]
-        samples = self.counted_values()
-        median, p90, p99, p999 = map(samples.sample, (P50, P90, P99, P999))
+        samples = self.distribution()
+        median, p90, p99, p999 = map(samples.quantile, (P50, P90, P99, P999))
         means = np.array([float(row.mean) for row in rows if row.mean is not None])
         medians = np.array([float(row.p50) for row in rows if row.p50 is not None])
         return Statistics(
             runs=len(rows),
-            samples=len(samples),
+            samples=samples.n,
             average=float(means.mean()) if len(means) else None,
             stdev=float(means.std(ddof=1)) if len(means) > 1 else None,
-            min=int(samples.values[0]) if len(samples) else None,
+            min=samples.min if samples.n else None,
             median=median,
             p90=p90,
             p99=p99,
             p999=p999,
-            max=int(samples.values[-1]) if len(samples) else None,
+            max=samples.max if samples.n else None,
+            tail=samples.tail(),
             median_interval=descriptive.median_interval(medians) if self.boots == 1 else None,
         )
 
@@ -97,6 +109,15 @@ class Setting:
     measurements: dict[str, Measurement] = field(default_factory=dict)
     # The evidence of runs that count although the mode gives no number: their only result.
     evidence: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def is_soak(self) -> bool:
+        return "soak" in self.params
+
+    @property
+    def noun(self) -> str:
+        """The word for a run."""
+        return run_noun(self.is_soak)
 
     @property
     def usable_runs(self) -> int:
@@ -133,6 +154,21 @@ class Setting:
             for (status, pieces), numbers in groups.items()
         ]
         return sorted(counted, key=lambda g: (STATUSES.index(g[0]), -g[2], g[1]))
+
+
+def counted(settings: Iterable[Setting]) -> Iterator[tuple[Setting, Measurement]]:
+    """The measurements with a run that counts."""
+    for setting in settings:
+        for measurement in setting.measurements.values():
+            if measurement.runs:
+                yield setting, measurement
+
+
+def of_setting(setting: Setting, found: Mapping[int, Found]) -> Iterator[tuple[Measurement, Found]]:
+    """The measurements of a setting that `found` has, by id(measurement)."""
+    for measurement in setting.measurements.values():
+        if id(measurement) in found:
+            yield measurement, found[id(measurement)]
 
 
 # A minus is not part of the number: it would read as a range in "CPU 0-3".

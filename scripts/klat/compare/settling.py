@@ -25,7 +25,7 @@ def settled(
 ) -> list[Judgement]:
     """The same judgements, with `settle` for the inconclusive ones."""
     family = max(1, sum(judgement.p is not None for judgement in found))
-    alpha = rules.alpha / family if rules.correction == "holm" else rules.alpha
+    alpha = rules.strictest(family)
     return [
         replace(judgement, settle=_settle(judgement, rules, alpha, pair))
         if judgement.verdict is Verdict.INCONCLUSIVE and judgement.interval

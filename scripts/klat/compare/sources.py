@@ -21,6 +21,7 @@ from klat.compare.conditions import (
 )
 from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
+from klat.stats.distribution import Distribution
 from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
 from klat.record.json_files import read_run_json
 from klat.record.samples import PART, SampleFiles, Samples
@@ -85,6 +86,7 @@ class Source:
     # The experiment of klat lab and the number of the boot in it; empty and 0 outside of the lab.
     experiment: str = ""
     boot_number: int = 0
+    profile: str = ""
     begun: str = ""  # by a clock that no guest sets: ISO 8601, UTC
 
     @staticmethod
@@ -101,6 +103,7 @@ class Source:
             declared_options(facts),
             experiment,
             number,
+            facts.get("profile") or "",
             str(begun),
         )
 
@@ -148,17 +151,18 @@ class Run:
             (found,) = self.quantiles([estimand.q])
         return None if found is None else found * self.source.scale
 
-    def parts(self) -> Iterator[Samples]:
-        """The samples piece by piece. They are read and not mapped, to free memory at once."""
-        return self.source.files.parts(self.row)
+    def parts(self, length: int = PART) -> Iterator[Samples]:
+        """The samples in pieces of this length. They are read and not mapped, to free memory at once."""
+        return self.source.files.parts(self.row, length)
+
+    def distribution(self) -> Distribution:
+        """The samples as recorded, by value. SessionError if they are missing or damaged."""
+        return self.source.files.distribution(self.row)
 
     def ranked(self, places: Sequence[int]) -> list[int]:
         """The samples at these places, from 0, in ascending order."""
-        if (self.row.n or 0) > PART:  # the counted values of a long run are few
-            return [
-                int(sample)
-                for sample in self.source.files.counted_values(self.row).take(np.array(places))
-            ]
+        if self.row.soak or (self.row.n or 0) > PART:  # the values of a long run are few
+            return [int(sample) for sample in self.distribution().take(np.array(places))]
         samples = self.source.files.read(self.row)
         samples.partition(sorted(set(places)))
         return [int(samples[place]) for place in places]
@@ -173,10 +177,42 @@ class Run:
 
     def run_quantile(self, q: Fraction) -> RunQuantile | None:
         """Quantile q with its interval."""
-        first = next(self.parts(), None)
-        if first is None:
-            return None
+        if self.row.soak or not self.row.n:
+            return None  # the interval needs the order of the samples
+        first = next(self.parts())
         return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
+
+
+def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.row.boot, []).append(run)
+    return found
+
+
+def merged_distribution(runs: Sequence[Run]) -> Distribution:
+    """All samples of the runs, as recorded."""
+    counted = [run for run in runs if run.row.soak]
+    parts = (part for run in runs if not run.row.soak for part in run.parts())
+    return Distribution.merged(
+        (Distribution.of_parts(parts), *(run.distribution() for run in counted))
+    )
+
+
+def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
+    """All samples of the runs, in ticks of `scale` ns. The ticks of boots can have been calibrated
+    differently."""
+    by_scale: dict[float, list[Run]] = {}
+    for run in runs:
+        own = run.source.scale / scale
+        by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
+    counted = []
+    for own, members in by_scale.items():
+        found = merged_distribution(members)
+        if own != 1.0:
+            found = Distribution(np.rint(found.values * own).astype(np.uint64), found.counts)
+        counted.append(found)
+    return Distribution.merged(counted)
 
 
 def read_sources(

@@ -32,6 +32,11 @@ class Verdict(str, Enum):
     SLOWER = "slower"
     INCONCLUSIVE = "inconclusive"
     UNATTRIBUTABLE = "cannot be attributed"
+    WITHIN = "within"  # this and the next two: a limit
+    EXCEEDED = "exceeded"
+    CANNOT_TELL = "cannot tell"
+    FEWER = "fewer"  # this and the next: samples above a limit
+    MORE = "more"
     NOT_DELIVERED = "not delivered"
     NOT_COMPARABLE = "not comparable"
 
@@ -58,6 +63,10 @@ class Rules:
         """The margin as a difference of logs: a ratio of 1.02 up, of 1/1.02 down."""
         return math.log1p(self.margin)
 
+    def strictest(self, family: int) -> float:
+        """The lowest level that Holm's correction applies among so many tests. For bh, alpha."""
+        return self.alpha / family if self.correction == "holm" else self.alpha
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -68,19 +77,27 @@ class Unit:
     logs: tuple[float, ...]
     pair: str = ""
 
+    @property
+    def values(self) -> list[float]:
+        return [math.exp(log) for log in self.logs]
+
 
 @dataclass(frozen=True)
 class Observed:
     """One estimand of one metric on one side.
 
     `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
-    interval of a single run whose samples were read. `noun` is the word for a unit.
+    interval of a single run whose samples were read. `noun` is the word for a unit. With `pooled`, each
+    unit has one figure, of all its samples. `lacking` is how many samples a figure needs, and how many
+    there are, if they are too few.
     """
 
     units: tuple[Unit, ...]
     resolution: float = 0.0
     sampled: Interval | None = None
     noun: str = "boot"
+    pooled: bool = False
+    lacking: tuple[int, int] | None = None
 
     @property
     def runs(self) -> int:
@@ -133,6 +150,8 @@ class Judgement:
     settle: Settle | None
     reason: str
     unpaired: int = 0  # pairs left out because one side is missing
+    noun: str = "boot"  # the unit
+    pooled: bool = False  # each unit has one figure, of all its samples
 
 
 def judge(
@@ -180,11 +199,11 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     sides = spread(base), spread(new)
     blank = Judgement(
         *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
-        Verdict.INCONCLUSIVE, None, "",
+        Verdict.INCONCLUSIVE, None, "", noun=base.noun, pooled=base.pooled,
     )  # fmt: skip
-    for name, side in zip(("BASE", "NEW"), sides):
+    for name, side in zip(("BASE", "NEW"), (base, new)):
         if not side.runs:
-            return replace(blank, reason=f"no run of {name} supports this figure")
+            return replace(blank, reason=_unsupported(name, side))
     if obstacle or min(sides[0].units, sides[1].units) < 2:
         return _within_units(base, new, rules, blank, obstacle or _few(sides, base.noun))
     if unpaired and not pairs:
@@ -209,6 +228,13 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     return replace(draft, unpaired=unpaired)
 
 
+def _unsupported(name: str, side: Observed) -> str:
+    if side.lacking is None:
+        return f"no run of {name} supports this figure"
+    needed, held = side.lacking
+    return f"this figure needs {needed:,} samples, and {name} has {held:,}"
+
+
 def _tested(
     draft: Judgement,
     found: MeanDifference,
@@ -219,21 +245,29 @@ def _tested(
     """With p, unless so few units line up by chance too often."""
     in_pairs = draft.method is Method.PAIRED
     units = len(means[0]), len(means[1])
-    if enough_units.by_arrangement(*units, in_pairs) > rules.alpha:
-        needed = enough_units.fewest(rules.alpha, in_pairs)
-        count = f"{units[0]} pairs of {noun}s" if in_pairs else f"{units[0]} and {units[1]} {noun}s"
-        needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
-        why = f"{count} can differ by chance alone at alpha {rules.alpha:.3g}: {needs} are needed"
+    if why := too_few(*units, in_pairs, noun, rules.alpha):
         return replace(draft, reason=why)
-    p = max(found.p_changed(rules.log_margin), _by_chance(means[0], means[1], in_pairs))
+    p = max(found.p_changed(rules.log_margin), by_chance(means[0], means[1], in_pairs))
     return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
+
+
+def too_few(base: int, new: int, in_pairs: bool, noun: str, alpha: float) -> str:
+    """The reason why so few units support no verdict. Empty if they are enough."""
+    if enough_units.by_arrangement(base, new, in_pairs) <= alpha:
+        return ""
+    needed = enough_units.fewest(alpha, in_pairs)
+    count = f"{base} pairs of {noun}s" if in_pairs else f"{base} and {new} {noun}s"
+    if base == new == 1 and not in_pairs:
+        count = f"one {noun} a side"
+    needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
+    return f"{count} can differ by chance alone at alpha {alpha:.3g}: {needs} are needed"
 
 
 # Figures that never vary may be rounded differently.
 _EQUAL = 1e-9
 
 
-def _by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
+def by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
     """The smallest p that units in two fixed states can have: for the observed states, if there are
     only two; otherwise for two sides that are completely apart."""
     low, high = min(*a, *b), max(*a, *b)

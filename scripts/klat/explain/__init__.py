@@ -1,1 +1,1 @@
-"""Which instructions a sample of the lab consists of: the plugin's trace, read by function."""
+"""Counts the instructions of the lab's samples by function, from the plugin's trace."""

@@ -12,12 +12,12 @@ _MANY = 2000
 
 
 def calls_in_order(sides: Sequence[Side]) -> Iterator[Call]:
-    """Of one side, or of BASE and NEW."""
+    """The calls of one side, or of BASE and NEW."""
     if len(sides) == 1:
         yield from ((" ", *call) for call in sides[0].sample.path)
         return
     old, new = (side.sample.path for side in sides)
-    # Without this heuristic of difflib, time grows with the square of how often a call repeats.
+    # difflib's autojunk heuristic. Without it, the time grows with the square of a call's repetitions.
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _MANY)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":

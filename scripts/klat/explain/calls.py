@@ -1,8 +1,11 @@
-"""Functions and their calls, from the blocks that were executed.
+"""Functions and their calls, from the executed blocks.
 
-No instruction is decoded, so it is the same for every architecture: a block that begins where a
-function does was called, by the function of the block before; a block that begins where a call
-would return to is a return, of all calls since.
+klat decodes no instruction, so the rules hold for every architecture:
+
+- A block at the start of a function is a call from the function of the previous block.
+- A block at the return address of a call is a return from this call and from all later ones.
+- The instruction that ends an interrupt returns to the interrupted address. This address can be the start
+  of a function that was called but has executed nothing yet. The block there is then not a new call.
 """
 
 from __future__ import annotations
@@ -11,18 +14,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from klat.explain.isa import ENTRIES, INTERRUPT_RETURNS
 from klat.explain.symbols import Function, Symbols
-from klat.explain.trace import Item, Executed, Switched
+from klat.explain.trace import Block, Executed, Item, Switched
 
 
-# A compiler calls through a pointer by a jump in this code of the kernel (retpolines). The function
-# that it jumps to returns to the caller.
-_THUNK = "__x86_indirect_thunk_"
+# The kernel's retpolines. They jump to the function that a pointer points to. This function returns to the
+# caller of the retpoline.
+_THUNK = "__x86_indirect_"
 
 
 @dataclass
 class Node:
-    """A function as called along one chain of callers."""
+    """A function, called along one chain of callers."""
 
     function: Function
     calls: int = 0
@@ -47,7 +51,7 @@ class Node:
 @dataclass
 class _Frame:
     node: Node
-    returns_to: int  # 0 if its call was not seen
+    returns_to: int  # the return address; 0 if the trace does not have the call
 
 
 @dataclass
@@ -58,26 +62,27 @@ class FunctionTotals:
 
 
 class CallTree:
-    """Fed with what was executed, in order. `root` has no function of its own."""
+    """The calls in a trace. add() takes the items in order. `root` is not a function."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
         self._functions: dict[int, Function] = {}
+        self._parts: dict[Block, list[tuple[int, int]]] = {}
         self.root = Node(Function("", "", 0))
         self._stacks: dict[int, list[_Frame]] = {}
         self.task = 0
         self._frames: list[_Frame] = []
-        self._end = 0  # of the block before
+        self._end = 0  # the address after the previous instruction
         self._counted = True
         self.path: list[tuple[int, str]] = []
 
     @property
     def stack(self) -> tuple[str, ...]:
-        """The functions that are active, outermost first, as far as their calls were seen."""
+        """The active functions whose calls are known, outermost first."""
         return tuple(frame.node.function.name for frame in self._frames)
 
     def add(self, items: Iterable[Item], counted: bool = True) -> None:
-        """Uncounted items show only which functions are active."""
+        """Without `counted`, the items only change which functions are active."""
         self._counted = counted
         for item in items:
             if isinstance(item, Executed):
@@ -93,14 +98,37 @@ class CallTree:
         self.task = task
 
     def _enter(self, step: Executed) -> None:
-        address = step.block.address
-        if not step.first:
+        parts = self._parts_of(step.block)
+        if len(parts) == 1:
+            self._enter_part(step, 0, step.block.length, step.times)
+            return
+        for _ in range(step.times):
+            for begin, end in parts:
+                self._enter_part(step, begin, end, 1)
+
+    def _enter_part(self, step: Executed, begin: int, end: int, times: int) -> None:
+        """Instructions `begin` to `end` of a block, as far as the step executed them."""
+        first, last = max(begin, step.first), min(end, step.first + step.instructions)
+        if first >= last:
+            return
+        address = step.block.addresses[first]
+        if first == begin:
             self._go_to(address)
         elif not self._frames:
             self._push(self._at(address), 0)
         if self._counted:
-            self._frames[-1].node.own += step.total
-        self._end = address + step.block.size
+            self._frames[-1].node.own += (last - first) * times
+        self._end = step.block.addresses[last]
+
+    def _parts_of(self, block: Block) -> list[tuple[int, int]]:
+        """The instructions of a block by function. A label in assembler code does not end a block, so a block
+        can contain code of several functions."""
+        found = self._parts.get(block)
+        if found is None:
+            names = [self._at(address) for address in block.addresses[:-1]]
+            begins = [0, *(at for at in range(1, len(names)) if names[at] != names[at - 1])]
+            found = self._parts[block] = list(zip(begins, [*begins[1:], len(names)]))
+        return found
 
     def _at(self, address: int) -> Function:
         found = self._functions.get(address)
@@ -108,11 +136,21 @@ class CallTree:
             found = self._functions[address] = self._symbols.at(address)
         return found
 
+    def _end_interrupt(self) -> None:
+        frames = self._frames
+        for depth in range(len(frames) - 1, 0, -1):
+            if frames[depth].node.function.name.startswith(ENTRIES):
+                self._end = frames[depth].returns_to
+                del frames[depth:]
+                return
+
     def _go_to(self, address: int) -> None:
         function = self._at(address)
         frames = self._frames
+        if frames and frames[-1].node.function.name in INTERRUPT_RETURNS:
+            self._end_interrupt()
         if frames and frames[-1].node.function.name == function.name:
-            # On within the function, or back from its own call of itself.
+            # The same function continues, or returns from a call of itself.
             if frames[-1].returns_to == address:
                 frames.pop()
             return
@@ -122,7 +160,7 @@ class CallTree:
                 return
         onwards = address == self._end or address != function.start
         if onwards and frames and self._symbols.next_to(frames[-1].node.function, function):
-            # On to a label of the same code, as in the entry of system calls.
+            # The code continues at the next label, for example in the entry of system calls.
             returns_to = frames.pop().returns_to
             self._push(function, returns_to)
             return
@@ -136,7 +174,7 @@ class CallTree:
                 frames[-1].node.calls += 1
                 self.path.append((len(frames), function.name))
             return
-        # A return whose call was not seen, or one from an interrupt to the middle of a function.
+        # A return without a known call, or a return from an interrupt.
         for depth in range(len(frames) - 1, -1, -1):
             if frames[depth].node.function.name == function.name:
                 del frames[depth + 1 :]
@@ -150,7 +188,7 @@ class CallTree:
 
 
 def totals(root: Node) -> FunctionTotals:
-    """By function, wherever it was called. A function that calls itself counts once in with_callees."""
+    """Sums over all callers of a function. A function that calls itself counts once in with_callees."""
     found = FunctionTotals()
     for chain, node in root.walk():
         found.own[chain[-1]] += node.own

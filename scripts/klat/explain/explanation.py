@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from klat.explain import calls, windows
 from klat.explain.calls import CallTree, FunctionTotals, Node
+from klat.explain.isa import INTERRUPTS
 from klat.explain.symbols import Symbols
 from klat.explain.trace import Executed
 from klat.explain.windows import Content, Sample, Stamps
@@ -23,8 +24,9 @@ class PathKind:
 
 @dataclass(frozen=True)
 class ExplainedSample:
-    """One sample by function. `own` of all functions and `idle` add up to `ticks`, which is the sample
-    or, if a sample is the mean of several windows, their sum."""
+    """One sample by function. The own instructions of all functions and `idle` add up to `ticks`.
+
+    `ticks` is the sample. If the sample is the mean of several windows, `ticks` is their sum."""
 
     ticks: int
     windows: int
@@ -33,17 +35,18 @@ class ExplainedSample:
     tree: Node
     path: list[tuple[int, str]]  # calls in order: depth, function
     functions: FunctionTotals
+    doubt: str = ""  # why the instructions may be those of another sample
 
     @property
     def residual(self) -> int:
-        """Instructions that no function accounts for. An explanation is valid only if this is 0."""
+        """Instructions that belong to no function. An explanation is valid only if this is 0."""
         return self.ticks - self.idle - sum(self.functions.own.values())
 
 
 @dataclass(frozen=True)
 class Side:
-    """One kernel's sample, and all samples of its session by path, the most frequent path first. `kinds`
-    is empty if the trace has the paths of only one sample."""
+    """One kernel's sample. `kinds` counts the samples of its session by path, the most frequent path
+    first. `kinds` is empty if the trace has the paths of only one sample."""
 
     label: str
     release: str
@@ -51,7 +54,7 @@ class Side:
     symbols: Symbols
     kinds: list[PathKind]
     sample: ExplainedSample
-    # Instructions by function and source line, of the functions for which they were wanted.
+    # Instructions by function and source line, for some functions.
     lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -63,11 +66,11 @@ class Explanation:
     which: str  # "typical sample", for example
     from_deadline: bool  # samples begin at a deadline
     sides: list[Side]
-    params: Mapping[str, str] = field(default_factory=dict)  # that other runs have otherwise
+    params: Mapping[str, str] = field(default_factory=dict)  # parameters in which the runs differ
 
     @property
     def valid(self) -> bool:
-        return not any(side.sample.residual for side in self.sides)
+        return not any(side.sample.residual or side.sample.doubt for side in self.sides)
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,58 @@ class FunctionDifference:
 def choose_typical(
     stamps: Stamps, runs: Sequence[Sequence[Sample]], median: int, deadline: bool
 ) -> tuple[Sample, list[PathKind]]:
-    """A sample of the most frequent path among those as long as the median, and the shares of all
-    paths. With `deadline` a path begins at the deadline."""
+    """Returns a typical sample and the counts of all paths.
+
+    The sample is as long as the median and took the most frequent path of that length. It is the first such
+    sample whose windows are certain, or else the first. With `deadline`, a path begins at the deadline.
+    """
     every = [sample for run in runs for sample in run]
     key_of = _since_deadline_key if deadline else _key
-    keys = [key_of(stamps, sample) for sample in every]
+    keys = [
+        key_of(stamps, sample) if all(map(stamps.kept, sample.windows)) else (sample.ticks,)
+        for sample in every
+    ]
     kinds = Counter(keys)
     alike = [key for key, sample in zip(keys, every) if _mean(sample) == median]
     chosen = max(alike, key=lambda key: kinds[key])
     shares = [PathKind(key[0], count) for key, count in kinds.most_common()]
-    return every[keys.index(chosen)], shares
+    fits = [sample for key, sample in zip(keys, every) if key == chosen]
+    return next((sample for sample in fits if _is_certain(stamps, sample)), fits[0]), shares
+
+
+def _is_certain(stamps: Stamps, sample: Sample) -> bool:
+    """Whether all windows that can be this sample have the same path."""
+    key = _key(stamps, sample)
+    return all(_key(stamps, rival) == key for rival in windows.rivals(stamps, sample))
+
+
+def doubt(stamps: Stamps, sample: Sample, symbols: Symbols, deadline: bool) -> str:
+    """Why the windows may belong to another sample. Empty if they are certain."""
+    if not _is_certain(stamps, sample):
+        return (
+            "another window fits this sample and took another path; klat cannot say which of the two"
+            " is the sample"
+        )
+    if deadline and not _is_followed_by_an_interrupt(stamps, sample, symbols):
+        return "no interrupt follows the deadline, so the deadline lies elsewhere in the trace"
+    return ""
+
+
+def _is_followed_by_an_interrupt(stamps: Stamps, sample: Sample, symbols: Symbols) -> bool:
+    """Whether an interrupt follows the deadline.
+
+    If the CPU was idle, the first code after the idle time must be an interrupt. If the CPU was not idle,
+    an interrupt must be active at the deadline or begin after it."""
+    (content,) = windows.contents(stamps, sample, deadline=True)
+    tree = calls.CallTree(symbols)
+    tree.add(content.before)
+    for item in content.items:
+        tree.add([item])
+        if any(name.startswith(INTERRUPTS) for name in tree.stack):
+            return True
+        if content.idle and isinstance(item, Executed):
+            return False
+    return not sample.ticks
 
 
 def _mean(sample: Sample) -> int:
@@ -105,7 +150,7 @@ def _mean(sample: Sample) -> int:
 
 
 def _key(stamps: Stamps, sample: Sample) -> tuple[int, ...]:
-    """The same for samples that took the same path."""
+    """A key for the sample's path. Samples with the same path have the same key."""
     shapes = stamps.trace.shapes
     paths = (path for window in sample.windows for path in stamps.paths(window))
     return (sample.ticks, *(shapes[path] for path in paths))
@@ -117,26 +162,43 @@ def _since_deadline_key(stamps: Stamps, sample: Sample) -> tuple[int, ...]:
     return (sample.ticks, content.idle, hash(tuple(steps)))
 
 
-def explain(contents: list[Content], symbols: Symbols, ticks: int) -> ExplainedSample:
+def explain(
+    contents: list[Content], symbols: Symbols, ticks: int, doubt: str = ""
+) -> ExplainedSample:
     tree = CallTree(symbols)
     for content in contents:
         tree.add(content.before, counted=False)
         tree.add(content.items)
     idle = sum(content.idle for content in contents)
     return ExplainedSample(
-        ticks, len(contents), idle, contents, tree.root, tree.path, calls.totals(tree.root)
+        ticks,
+        len(contents),
+        idle,
+        contents,
+        tree.root,
+        tree.path,
+        calls.totals(tree.root),
+        doubt,
     )
 
 
-def functions_of(sides: Sequence[Side], least: int) -> list[str]:
-    """Those that have or, of two sides, differ by `least` instructions."""
+def usual_least(sides: Sequence[Side]) -> int:
+    """20 instructions, or a thousandth of the larger sample if that is more."""
+    return max(20, *(side.sample.ticks // 1000 for side in sides))
+
+
+def functions_of(sides: Sequence[Side], least: int | None) -> list[str]:
+    """The functions that a report shows by name. With one side, they have at least `least` instructions
+    (default: usual_least()). With two sides, they differ by at least `least` instructions."""
+    if least is None:
+        least = usual_least(sides)
     if len(sides) > 1:
         return [f.name for f in differences(*sides) if abs(f.difference) >= least]
     return [name for name, own in sides[0].sample.functions.own.items() if own >= max(1, least)]
 
 
 def differences(base: Side, new: Side) -> list[FunctionDifference]:
-    """Of every function that either sample has, the largest difference first."""
+    """The differences of all functions in either sample, the largest first."""
     a, b = base.sample.functions, new.sample.functions
     names = {name for own in (a.own, b.own) for name, count in own.items() if count}
     found = [

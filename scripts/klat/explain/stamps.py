@@ -1,4 +1,4 @@
-"""The stamps of a program: at which addresses they are, and in which functions of its source."""
+"""The stamps of a program: their addresses, and the functions of the source that contain them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from klat.base.errors import KlatError
 from klat.explain import isa, symbols
+from klat.record.renamed_metrics import present_names
 
 _BEGIN, _END = "klat_stamp_begin", "klat_stamp_end"
 _SECONDS = 10
@@ -18,12 +19,12 @@ _SECONDS = 10
 @dataclass(frozen=True)
 class Stamp:
     address: int
-    functions: tuple[str, ...]  # that its line is in, innermost first
+    functions: tuple[str, ...]  # the functions that contain its source line, innermost first
     begins: bool
 
 
 def of_program(path: Path) -> list[Stamp]:
-    """Every stamp that the program's own code takes, by address."""
+    """All stamps in the program's own code, by address."""
     found = []
     for address, names in symbols.inlined(path, _counter_reads(path)).items():
         for kind in (_BEGIN, _END):
@@ -45,8 +46,10 @@ def _counter_reads(path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The functions whose stamps begin and end a window of a metric, and the number of windows that a
-    sample is the mean of. A sample can begin at a deadline within its window."""
+    """Where a metric's windows begin and end.
+
+    `begins_in` and `ends_in` are the functions with the stamps. A sample is the mean of `mean_of` windows.
+    With `from_deadline`, a sample begins at a deadline within its window."""
 
     begins_in: tuple[str, ...]
     ends_in: tuple[str, ...]
@@ -55,14 +58,15 @@ class Bounds:
 
 
 def bounds_of_all(path: Path) -> dict[str, Bounds]:
-    """By metric, from the program's table. A metric that cannot be explained is not in it."""
+    """The bounds of each metric, by its present name, from the program's table. The program may be of an
+    earlier version. Leaves out metrics that klat cannot explain."""
     try:
         done = subprocess.run(
             [str(path), "--print-benchmark"], capture_output=True, timeout=_SECONDS, check=True
         )
         metrics: list[dict[str, Any]] = json.loads(done.stdout)["metrics"]
         return {
-            each["name"]: Bounds(
+            name: Bounds(
                 tuple(each["begins_in"].split()),
                 tuple(each["ends_in"].split()),
                 int(each["mean_of"]),
@@ -70,17 +74,18 @@ def bounds_of_all(path: Path) -> dict[str, Bounds]:
             )
             for each in metrics
             if each.get("ends_in")
+            for name in present_names(path.name, each["name"])
         }
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        raise KlatError(f"{path}: cannot ask it for its metrics: {error}") from None
+        raise KlatError(f"{path}: cannot read its metrics: {error}") from None
 
 
 def bounds(path: Path, metric: str) -> Bounds:
-    """KlatError if the program has none for this metric."""
+    """The bounds of one metric. KlatError if klat cannot explain it."""
     held = bounds_of_all(path)
     if metric not in held:
         raise KlatError(
-            f"{path.name}.{metric} cannot be explained; {path.name} has"
-            f" {', '.join(held) or 'no metric that can'}"
+            f"{path.name}.{metric} cannot be explained: {path.name} names no stamps that begin and end"
+            f" its samples; {path.name} has {', '.join(held) or 'no metric that can'}"
         )
     return held[metric]

@@ -1,5 +1,5 @@
-"""Names of a guest's functions: the kernel's and its modules' from /proc/kallsyms, a program's from its
-ELF file."""
+"""Names of a guest's functions. Names of the kernel and its modules come from /proc/kallsyms, names of a
+program from its ELF file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 
-# What a compiler makes of one function: parts, copies for constant arguments, cold code.
+# Suffixes that compilers give to parts and copies of a function, for example to cold code.
 _PARTS = re.compile(r"\.(?:isra|part|cold|constprop|llvm|lto_priv)(?:\.\d+)*(?=\.|$)")
-# Names for the ends of a section, which can lie where a function begins.
+# Names that mark the ends of a section. A function may begin at the same address.
 _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
 
@@ -22,7 +22,7 @@ _SECONDS = 60
 @dataclass(frozen=True)
 class Function:
     name: str  # without a compiler's suffixes
-    owner: str  # "kernel", a module's name, or a program's
+    owner: str  # "kernel", or the name of a module or program
     start: int
 
 
@@ -30,25 +30,30 @@ class Symbols:
     def __init__(self, functions: Iterable[Function]) -> None:
         by_start: dict[int, Function] = {}
         for function in functions:
-            # Of several names for one place, the last, but rather a function's than a mark's.
+            # If an address has several names, use the last one that is not a mark.
             if function.start not in by_start or not _MARKS.search(function.name):
                 by_start[function.start] = function
         self._functions = [by_start[start] for start in sorted(by_start)]
         self._starts = [function.start for function in self._functions]
-        self._names = {function.name for function in self._functions}
+        self._by_name = {function.name: function for function in self._functions}
 
     def at(self, address: int) -> Function:
-        """The function that holds an address. Below the first, one without a name."""
+        """The function that contains the address. If the address is below all functions: "?"."""
         place = bisect_right(self._starts, address) - 1
         return self._functions[place] if place >= 0 else Function("?", "?", 0)
 
     def next_to(self, function: Function, other: Function) -> bool:
-        """Whether `other` begins at most two names behind: a label within assembler code is a name."""
+        """Whether `other` is one of the next two names by address. Assembler code has names for labels
+        within a function."""
         place = bisect_right(self._starts, function.start)
         return other in self._functions[place : place + 2]
 
     def has(self, name: str) -> bool:
-        return name in self._names
+        return name in self._by_name
+
+    def start_of(self, name: str) -> int | None:
+        """The start of the last function with this name. None if there is no such function."""
+        return self._by_name[name].start if name in self._by_name else None
 
 
 def folded(name: str) -> str:
@@ -56,7 +61,8 @@ def folded(name: str) -> str:
 
 
 def of_kernel(kallsyms: str) -> list[Function]:
-    """KlatError where the addresses are hidden (kernel.kptr_restrict), or a line is no symbol."""
+    """The functions in the text of /proc/kallsyms. KlatError if the kernel hides the addresses
+    (kernel.kptr_restrict), or if a line is damaged."""
     found = []
     for line in kallsyms.splitlines():
         try:
@@ -104,7 +110,7 @@ def code_of(path: Path) -> list[CodeSection]:
 
 
 def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-    """By address: the functions that its source line is in, innermost first, from debug information."""
+    """The functions that contain the source line of each address, innermost first."""
     if not addresses:
         return {}
     words = ["addr2line", "-aifs", "-e", str(path), *map(hex, addresses)]
@@ -122,15 +128,13 @@ def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...
 
 
 def binutils(*words: str) -> str:
-    """What a program of binutils prints. KlatError if it fails."""
+    """The output of a binutils program. KlatError if the program fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:
-        raise KlatError(
-            f"{words[0]} is not here, and names functions: apt install binutils"
-        ) from None
+        raise KlatError(f"{words[0]} is missing, and klat needs it: apt install binutils") from None
     except subprocess.TimeoutExpired:
-        raise KlatError(f"{' '.join(words[:2])} did not end within {_SECONDS} s") from None
+        raise KlatError(f"{' '.join(words[:2])} timed out after {_SECONDS} s") from None
     if done.returncode:
         raise KlatError(f"{words[0]} failed: {done.stderr.strip()}")
     return done.stdout

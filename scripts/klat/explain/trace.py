@@ -1,27 +1,34 @@
-"""The stream that lab/plugin/ writes: what a guest executed between stamps.
+"""Reads the stream that lab/plugin/ writes. It says what a guest executed between stamps.
 
-Words are 32 bits, little-endian; numbers of 64 bits have their low half first. The first two words
-are the magic "klat" and the format's number. Records follow:
+A word has 32 bits, little-endian. `name(2)` is a number of 64 bits in two words, the low half first. The
+first two words are the magic "klat" and the format's number. Records follow:
 
-    B address(2) length size         a block, numbered from 1: its instructions, its bytes
-    P count words...                 a path, numbered from 1
+    B address(2) length sizes... a block of `length` instructions, numbered from 1, and the size of each
+                                 instruction in bytes: four in a word, the first one lowest
+    P count words...             a path of `count` words, numbered from 1
     S site path instructions(2) times(2)
-                                     a stamp that came `times` times in a row, each after so many
-                                     instructions; path 0 was not kept, nor path 0xffffffff, in which
-                                     the CPU halted
-    E blocks paths stamps(2)         the end; a stream without it is cut off
+                                 `times` stamps at the same site, each `instructions` after the previous
+                                 stamp. Paths 0 and 0xffffffff were not written. In path 0xffffffff the
+                                 CPU halted.
+    E blocks paths stamps(2)     the end, with three counts. A stream without this record is cut off.
 
-The words of a path: 2 * block, all of it; 2 * block + 1 and skipped << 16 | executed, part of it;
-REPEAT and a count, the block before it so often again; IDLE, the CPU halted; SWITCH, an address (2)
-and a name (4), the scheduler's switch to a task, the address of a field of it, and its comm.
+A path consists of:
+
+    2 * block                                    a whole block
+    2 * block + 1, skipped << 16 | executed      `executed` instructions of a block, after `skipped`
+    REPEAT, count                                the previous block, `count` more times
+    IDLE                                         the CPU halted
+    SWITCH, address(2), comm(4)                  the scheduler switched to the task with this comm;
+                                                 `address` lies in its task_struct
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +36,7 @@ from numpy.typing import NDArray
 
 from klat.base.errors import KlatError
 
-_HEAD = (0x74616C6B, 1)
+_HEAD = (0x74616C6B, 2)
 _BLOCK, _PATH, _STAMP, _END = b"BPSE"
 IDLE, SWITCH, REPEAT = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFF2
 _NOT_KEPT_HALTED = 0xFFFFFFFF
@@ -40,13 +47,22 @@ Words = NDArray[np.uint32]
 @dataclass(frozen=True)
 class Block:
     address: int
-    length: int  # instructions
-    size: int  # bytes
+    sizes: bytes  # of its instructions
+
+    @property
+    def length(self) -> int:
+        return len(self.sizes)
+
+    @cached_property
+    def addresses(self) -> list[int]:
+        """The address of each instruction, and that after the last."""
+        return list(accumulate(self.sizes, initial=self.address))
 
 
 @dataclass(frozen=True)
 class Executed:
-    """`instructions` of a block, from the one numbered `first` on, the whole of it `times` times."""
+    """Executed instructions of a block. `first` is the number of the first one, from 0. The guest executed
+    them `times` times."""
 
     block: Block
     first: int
@@ -57,6 +73,15 @@ class Executed:
     def total(self) -> int:
         return self.instructions * self.times
 
+    @property
+    def address(self) -> int:
+        return self.block.addresses[self.first]
+
+    @property
+    def last(self) -> int:
+        """The address of the last instruction."""
+        return self.block.addresses[self.first + self.instructions - 1]
+
 
 @dataclass(frozen=True)
 class Idle:
@@ -65,10 +90,10 @@ class Idle:
 
 @dataclass(frozen=True)
 class Switched:
-    """The scheduler went over to another task."""
+    """The scheduler switched to another task."""
 
-    task: int  # an address within its task_struct, the same for each of its switches
-    name: str  # the task's comm; "" if it is not known
+    task: int  # an address within its task_struct; it identifies the task
+    name: str  # the task's comm; "" if unknown
 
 
 Item = Executed | Idle | Switched
@@ -78,53 +103,68 @@ Item = Executed | Idle | Switched
 class Trace:
     blocks: list[Block]
     paths: list[Words]
-    # One row for stamps that came `times` times in a row alike: site, path, instructions since the
-    # stamp before, times. Path 0 was not kept; -1 was not kept, and the CPU halted in it.
+    # Equal consecutive stamps share one row: site, path, instructions since the previous stamp, times.
+    # The plugin did not write paths 0 and -1. In path -1 the CPU halted.
     stamps: NDArray[np.int64]
 
     @cached_property
     def shapes(self) -> list[int]:
-        """By number of a path, 0 included: the same for paths that differ in their tasks alone."""
+        """A number for each path, from path 0 on. Paths that differ only in their tasks have the same
+        number."""
         known: dict[bytes, int] = {}
         return [0, *(known.setdefault(_without_tasks(p), len(known) + 1) for p in self.paths)]
 
     @cached_property
     def halts(self) -> NDArray[np.int64]:
-        """By number of a path, 0 and -1 included: how often the CPU halted in it."""
-        counts = [
-            sum(isinstance(item, Idle) for item in self.items(number + 1))
-            for number in range(len(self.paths))
-        ]
+        """How often the CPU halted in each path, from path 0 on. The last entry is path -1."""
+        counts = map(_halts, self.paths)
         return np.array([0, *counts, 1], dtype=np.int64)
 
     def items(self, path: int) -> Iterator[Item]:
-        """What a path consists of, in order."""
+        """The items of a path, in order."""
         words = self.paths[path - 1].tolist()
-        at = 0
-        while at < len(words):
-            word = words[at]
+        for begin, end in spans(words):
+            yield self.item(words[begin:end])
+
+    def item(self, words: Sequence[int]) -> Item:
+        word = words[0]
+        if word == IDLE:
+            return Idle()
+        if word == SWITCH:
+            comm = struct.pack("<4I", *words[3:7]).split(b"\0")[0]
+            return Switched(words[1] | words[2] << 32, comm.decode(errors="replace"))
+        block = self.blocks[(word >> 1) - 1]
+        if word & 1:
+            return Executed(block, words[1] >> 16, words[1] & 0xFFFF)
+        return Executed(block, 0, block.length, 1 + words[2] if len(words) > 1 else 1)
+
+
+def spans(words: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each item of a path begins and ends in its words."""
+    at, end = 0, len(words)
+    while at < end:
+        begin = at
+        word = words[at]
+        if word == IDLE:
             at += 1
-            if word == IDLE:
-                yield Idle()
-            elif word == SWITCH:
-                comm = struct.pack("<4I", *words[at + 2 : at + 6]).split(b"\0")[0]
-                yield Switched(words[at] | words[at + 1] << 32, comm.decode(errors="replace"))
-                at += 6
-            elif word & 1:
-                skipped, executed = words[at] >> 16, words[at] & 0xFFFF
-                yield Executed(self.blocks[(word >> 1) - 1], skipped, executed)
-                at += 1
-            else:
-                block = self.blocks[(word >> 1) - 1]
-                times = 1
-                if at < len(words) and words[at] == REPEAT:
-                    times += words[at + 1]
-                    at += 2
-                yield Executed(block, 0, block.length, times)
+        elif word == SWITCH:
+            at += 7
+        elif word & 1:
+            at += 2
+        else:
+            at += 3 if at + 1 < end and words[at + 1] == REPEAT else 1
+        yield begin, at
+
+
+def _halts(words: Words) -> int:
+    """How often the CPU halted in the path. A word in a task's address or comm can equal IDLE: this is not a halt."""
+    idle = np.flatnonzero(words == IDLE)
+    tasks = np.flatnonzero(words == SWITCH)[:, None] + np.arange(1, 7)
+    return len(np.setdiff1d(idle, tasks)) if len(idle) else 0
 
 
 def _without_tasks(words: Words) -> bytes:
-    """The path with tasks numbered in the order in which they come."""
+    """The path, with each task replaced by a number in the order of first switches."""
     found = words.copy()
     tasks: dict[tuple[int, int], int] = {}
     for at in np.flatnonzero(words == SWITCH):
@@ -134,7 +174,7 @@ def _without_tasks(words: Words) -> bytes:
 
 
 def read(file: Path) -> Trace:
-    """KlatError where the stream is cut off or is none."""
+    """Reads a stream. KlatError if the file is not such a stream, or is cut off."""
     try:
         words = np.fromfile(file, dtype="<u4")
     except OSError as error:
@@ -152,10 +192,12 @@ def read(file: Path) -> Trace:
             path = -1 if path == _NOT_KEPT_HALTED else path
             stamps.append((site, path, low | high << 32, times | more << 32))
             at += 7
-        elif kind == _BLOCK and at + 5 <= end:
-            low, high, length, size = words[at + 1 : at + 5].tolist()
-            blocks.append(Block(low | high << 32, length, size))
-            at += 5
+        elif kind == _BLOCK and at + 4 <= end:
+            low, high, length = words[at + 1 : at + 4].tolist()
+            at += 4
+            sizes = words[at : at + (length + 3) // 4]
+            blocks.append(Block(low | high << 32, sizes.tobytes()[:length]))
+            at += (length + 3) // 4
         elif kind == _PATH and at + 2 <= end:
             count = int(words[at + 1])
             paths.append(words[at + 2 : at + 2 + count])

@@ -1,14 +1,14 @@
-"""Where a metric's samples lie in a trace.
+"""Finds a metric's samples in a trace.
 
-A sample is the difference of two stamps, or the mean of two such differences. In counted mode the
-counter counts instructions, and jumps while the CPU is idle. So the instructions between the two
-stamps are the sample, less what idle time skipped, to the instruction.
+A sample is the difference of two stamps, or the mean of two such differences. In counted mode the counter
+counts instructions, and jumps while the CPU is idle. So a sample is exactly the number of instructions
+between its two stamps, plus the ticks that idle time skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from klat.base.errors import KlatError
 from klat.explain.trace import Idle, Item, Executed, Trace
 
-# A thread that spins stores each stamp for another thread. If the other thread interrupts it between
-# the stamp and the store, the sample begins at an earlier stamp.
+# A spinning thread stores each stamp for another thread. If the other thread preempts the spinning thread
+# between the stamp and the store, the sample begins at an earlier stamp. klat tries this many stamps.
 _EARLIER = 3
+# After the samples, klat's workers execute two more iterations (klat_end() in lib/klat.h).
+TAIL = 2
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Window:
-    """From a stamp to a stamp. `begin` and `end` are rows of Stamps; the window begins at the last
-    stamp of row `begin`, or `earlier` stamps before that one."""
+    """The instructions between two stamps. `begin` and `end` are rows of Stamps. The window begins at the
+    last stamp of row `begin`, or `earlier` stamps before that one."""
 
     begin: int
     end: int
@@ -42,17 +44,20 @@ class Window:
 
 @dataclass(frozen=True)
 class Sample:
-    """The windows of one sample, and the ticks in them: the sample, or the sum that it is the mean
-    of. Without `windows` it was not found."""
+    """The windows of one sample. `ticks` is the sum of the windows: with one window, the sample itself.
+
+    `places` has the numbers of the first and the last end stamp at which the first window can end. These
+    numbers differ if another window can be the sample."""
 
     windows: tuple[Window, ...]
     ticks: int
+    places: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class Content:
-    """What was executed in a window, and ticks that idle time skipped. They add up to the window.
-    `before` was executed before it."""
+    """The executed items of a window, and the ticks that idle time skipped. They add up to the window.
+    `before` has the items before the window: they show which functions are active."""
 
     before: list[Item]
     items: list[Item]
@@ -60,7 +65,8 @@ class Content:
 
 
 class Stamps:
-    """The stamps of a trace. Each end has a row of its own; begins that came in a row alike share one."""
+    """The stamps of a trace that begin or end windows. Each end stamp has its own row. Equal consecutive
+    begin stamps share a row."""
 
     def __init__(self, trace: Trace, begins: Collection[int], ends: Collection[int]) -> None:
         self.trace = trace
@@ -74,16 +80,16 @@ class Stamps:
         self.first = np.cumsum(rows[:, 3]) - rows[:, 3]  # the ordinal of a row's first stamp
         self._total = np.cumsum(rows[:, 2] * rows[:, 3])
         begin_rows = np.where(np.isin(rows[:, 0], list(begins)), np.arange(len(rows)), -1)
-        # At the end's own row, a begin would be the next window's.
+        # One stamp can end a window and begin the next one. So a window begins in a row before its end's row.
         before = np.maximum.accumulate(begin_rows)[:-1]
         self._last_begin = np.concatenate((np.array([-1]), before))
-        # Nothing was recorded before the stamp of such a row: the row before it closed a window.
+        # Before the stamp of such a row no window was open: the plugin recorded nothing.
         paused = (rows[:, 1] == 0) & (rows[:, 2] == 0)
         self._pauses = np.concatenate(([0], np.cumsum(paused)))
         self._idles = np.concatenate(([0], np.cumsum(trace.halts[rows[:, 1]] * rows[:, 3])))
 
     def windows(self, end: int) -> Iterator[Window]:
-        """The windows that can end at a row, the shortest first."""
+        """The windows that can end at this row, the shortest first."""
         begin, earlier = int(self._last_begin[end]), 0
         for _ in range(_EARLIER):
             if begin < 0 or self._pauses[end + 1] > self._pauses[begin + 1]:
@@ -116,39 +122,92 @@ class Stamps:
         return [item for path in self.paths(window) if path > 0 for item in self.trace.items(path)]
 
     def ordinals(self, window: Window) -> tuple[int, int]:
-        """Of the stamps at both ends."""
+        """The ordinals of the stamps at both ends."""
         last = self.first[window.begin] + self.rows[window.begin, 3] - 1
         return int(last - window.earlier), int(self.first[window.end])
 
     def before(self, row: int, count: int) -> list[Item]:
-        """What led to the last `count` rows up to `row`, one time each."""
+        """The items of the paths to the last `count` rows up to `row`, one path for each row."""
         paths = self.rows[max(0, row + 1 - count) : row + 1, 1].tolist()
         return [item for path in paths if path > 0 for item in self.trace.items(path)]
 
 
 def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
-    """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if
-    the trace does not hold the samples of the record, to the instruction."""
-    starts = _starts(len(stamps.ends), runs, mean_of)
+    """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if the
+    trace lacks windows of exactly these lengths in this order."""
+    starts = _starts(stamps, runs, mean_of)
     at = 0
     found = []
+    in_order = _counted(stamps, runs, mean_of)
     for run, start in zip(runs, starts):
         at = max(at, start) + run.warmup * mean_of
         samples = _one_by_one(stamps, run, mean_of, at)
         if samples is None:
+            in_order = False
             samples, at = _search(stamps, run, mean_of, at)
         else:
             at += mean_of * len(samples)
         if samples is None:
             return None
         found.append(samples)
-    return found
+    return found if in_order else _placed(stamps, runs, mean_of, found)
 
 
-def _starts(windows: int, runs: Sequence[RecordedRun], mean_of: int) -> list[int]:
-    """The number of the first window of each run, if runs of one length have one number of windows
-    more than the record has iterations; else zeros."""
-    left = windows - mean_of * sum(run.warmup + len(run.samples) for run in runs)
+def _left(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> int:
+    """The number of windows beyond the recorded iterations."""
+    return len(stamps.ends) - mean_of * sum(run.warmup + len(run.samples) for run in runs)
+
+
+def _counted(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> bool:
+    """Whether each window of the trace belongs to an iteration. Then their order says which window is which
+    sample."""
+    return _left(stamps, runs, mean_of) in (0, TAIL * mean_of * len(runs))
+
+
+def _placed(
+    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int, found: list[list[Sample]]
+) -> list[list[Sample]]:
+    """The samples with their `places`. The first place is found from the front of the trace, the last
+    place from its end."""
+    values = [run.samples.tolist() for run in runs]
+    at = 0
+    first: list[list[int]] = []
+    for run, samples in zip(runs, values):
+        at += run.warmup * mean_of
+        first.append([])
+        for sample in samples:
+            while _match_at(stamps, at, mean_of, sample) is None:
+                at += 1
+            first[-1].append(at)
+            at += mean_of
+    at = len(stamps.ends)
+    placed = []
+    for number in reversed(range(len(runs))):
+        kept = []
+        for index in reversed(range(len(values[number]))):
+            at -= mean_of
+            while _match_at(stamps, at, mean_of, values[number][index]) is None:
+                at -= 1
+            kept.append(replace(found[number][index], places=(first[number][index], at)))
+        placed.append(kept[::-1])
+        at -= runs[number].warmup * mean_of
+    return placed[::-1]
+
+
+def rivals(stamps: Stamps, sample: Sample) -> list[Sample]:
+    """The other windows that can be this sample if all samples keep their order."""
+    count = len(sample.windows)
+    first, last = sample.places
+    if first == last:
+        return []
+    every = (_match_at(stamps, at, count, sample.ticks // count) for at in range(first, last + 1))
+    return [each for each in every if each and each.windows != sample.windows]
+
+
+def _starts(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[int]:
+    """The number of the first window of each run. Assumes that each run has the same number of windows
+    beyond its recorded iterations. Zeros if this is impossible."""
+    left = _left(stamps, runs, mean_of)
     if left < 0 or left % len(runs):
         return [0] * len(runs)
     each = [mean_of * (run.warmup + len(run.samples)) + left // len(runs) for run in runs]
@@ -156,15 +215,21 @@ def _starts(windows: int, runs: Sequence[RecordedRun], mean_of: int) -> list[int
 
 
 def _one_by_one(stamps: Stamps, run: RecordedRun, mean_of: int, first: int) -> list[Sample] | None:
-    """The samples, if they begin at the end numbered `first` and no other window is between them."""
+    """The samples, if their windows follow each other from the end numbered `first`. None if another
+    window lies between."""
     found = []
     for index, sample in enumerate(run.samples.tolist()):
-        ends = stamps.ends[first + index * mean_of : first + (index + 1) * mean_of]
-        match = _match(stamps, ends.tolist(), int(sample)) if len(ends) == mean_of else None
+        match = _match_at(stamps, first + index * mean_of, mean_of, sample)
         if match is None:
             return None
         found.append(match)
     return found
+
+
+def _match_at(stamps: Stamps, first: int, count: int, sample: int) -> Sample | None:
+    """The sample, if `count` windows from the end numbered `first` have its length. None otherwise."""
+    ends = stamps.ends[first : first + count].tolist()
+    return _match(stamps, ends, sample) if len(ends) == count else None
 
 
 def _match(stamps: Stamps, ends: Sequence[int], sample: int) -> Sample | None:
@@ -189,29 +254,30 @@ def _match(stamps: Stamps, ends: Sequence[int], sample: int) -> Sample | None:
 def _search(
     stamps: Stamps, run: RecordedRun, mean_of: int, at: int
 ) -> tuple[list[Sample] | None, int]:
-    """The samples in their order, with other windows of the same stamps between them."""
+    """The samples in order, and the number of the next end stamp. Other windows of the same stamps can lie
+    between the samples. None for the samples if the trace lacks one."""
     found: list[Sample] = []
     for sample in run.samples.tolist():
         match = None
         while match is None:
-            ends = stamps.ends[at : at + mean_of].tolist()
-            if len(ends) < mean_of:
+            if at + mean_of > len(stamps.ends):
                 return None, at
-            match = _match(stamps, ends, int(sample))
+            match = _match_at(stamps, at, mean_of, sample)
             at += mean_of if match else 1
         found.append(match)
     return found, at
 
 
 def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Sample]] | None:
-    """The windows in which the samples' deadlines lie. None if the trace has another number of stamps
-    than the record has samples."""
-    starts = _starts(len(stamps.ends), runs, 1)
+    """The windows that contain the samples' deadlines. A window can be longer than its sample, so its
+    length does not identify it. klat counts the windows instead. None if the trace has further windows.
+    """
+    if not _counted(stamps, runs, 1):
+        return None
+    starts = _starts(stamps, runs, 1)
     found = []
     for run, start in zip(runs, starts):
         ends = stamps.ends[start + run.warmup :][: len(run.samples)].tolist()
-        if len(ends) < len(run.samples) or (starts[-1] == 0 and len(runs) > 1):
-            return None
         windows = [window for end in ends for window in islice(stamps.windows(end), 1)]
         if len(windows) < len(ends):
             return None
@@ -220,12 +286,12 @@ def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Samp
 
 
 def contents(stamps: Stamps, sample: Sample, deadline: bool) -> list[Content]:
-    """By window; they add up to `sample.ticks`."""
+    """The contents of the windows. They add up to `sample.ticks`."""
     if deadline:
         (window,) = sample.windows
         return [_since_deadline(stamps.items(window), sample.ticks)]
     found = []
-    # What idle time skipped cannot be told apart by window. The last window with idle time has it.
+    # klat knows only the sum of the skipped ticks. It assigns the sum to the last window with idle time.
     idle = sample.ticks - sum(stamps.instructions(window) for window in sample.windows)
     halts = [window for window in sample.windows if stamps.has_idle(window)]
     for window in sample.windows:
@@ -236,8 +302,8 @@ def contents(stamps: Stamps, sample: Sample, deadline: bool) -> list[Content]:
 
 
 def _since_deadline(items: Sequence[Item], sample: int) -> Content:
-    """The last `sample` instructions. If the CPU was idle less than that before the end, the deadline
-    came then: a timer's interrupt ends idle time."""
+    """The last `sample` instructions. If idle time ends within them, the sample begins there: the timer's
+    interrupt comes at the deadline and ends the idle time."""
     left = sample
     at = len(items)
     while at and left:
@@ -253,7 +319,7 @@ def _since_deadline(items: Sequence[Item], sample: int) -> Content:
 
 
 def _split(step: Executed, last: int) -> tuple[list[Executed], list[Executed]]:
-    """Into what comes before the `last` instructions, and these."""
+    """Splits an item. The second part has its `last` instructions."""
     whole, part = divmod(last, step.instructions)
     rest = step.times - whole - (part > 0)
     cut = step.first + step.instructions - part

@@ -1,7 +1,7 @@
 """What was measured, in the formats of other programs: one module a format.
 
 A format of runs or samples has `write(exported, out)`, one of verdicts `write(comparison, out)`, one
-of explanations `write(explanation, out)`. All write bytes that depend on nothing but the record, so that the same record gives the same file.
+of explanations `write(explanation, out)`. All write bytes. The same record always gives the same file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-# What each holds. Of runs: usable runs only; of verdicts: those of `klat compare`.
+# What each format holds. Formats of runs hold only usable runs. Formats of verdicts hold the verdicts of
+# `klat compare`.
 RUNS = {
     "gobench": "Go benchmark text, a line per run; for benchstat -col label",
     "googlebench": "Google Benchmark JSON, an entry per run; for its compare.py",
@@ -22,7 +23,7 @@ VERDICTS = {
     "junit": "JUnit XML of the verdicts on NEW against BASE",
     "ktap": "KTAP of the same",
 }
-# Of what `klat lab explain` found: the module that writes each format.
+# The formats of `klat lab explain`, and the module that writes each.
 EXPLANATIONS = {
     "json": "explained_json",
     "csv": "explained_csv",

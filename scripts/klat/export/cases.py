@@ -84,7 +84,7 @@ def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) 
         f"BASE {base}, NEW {new}, NEW/BASE {ratio}, {interval or 'no interval'}",
         *([f"p adjusted {p}"] if (p := wording.p_value(j.p_adjusted)) else []),
         *([method] if (method := wording.method(j, against.unit_noun)) else []),
-        f"runs of BASE: {cell.base_runs}; of NEW: {cell.new_runs}",
+        f"{cell.run_noun}s of BASE: {cell.base_runs}; of NEW: {cell.new_runs}",
         *(f"under test: {changed}" for changed in cell.under_test),
         *(f"allowed, though it differs: {condition.sentence()}" for condition in cell.accepted),
     ]

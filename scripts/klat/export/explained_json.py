@@ -34,6 +34,7 @@ def _side(side: Side) -> dict[str, Any]:
         "windows": sample.windows,
         "idle": sample.idle,
         "residual": sample.residual,
+        "doubt": sample.doubt,
         "paths": [dataclasses.asdict(kind) for kind in side.kinds],
         "functions": [
             {

@@ -1,7 +1,7 @@
 """An explanation of `klat lab explain` as folded stacks, for flamegraph.pl, inferno and speedscope.
 
-A line is a chain of callers, the outermost first, and the instructions of the last function itself.
-With two sides a line ends with those of BASE and of NEW, as difffolded.pl writes it.
+A line has a chain of callers, the outermost first, and the own instructions of the last function. With two
+sides, a line ends with the instructions of BASE and of NEW, in the format of difffolded.pl.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import BinaryIO
 from klat.base.errors import printable
 from klat.explain.explanation import Explanation, Side
 
-# The name of what idle time skipped, in brackets as in the output of stackcollapse-perf.pl.
+# The name of skipped idle time. stackcollapse-perf.pl uses the same brackets.
 IDLE = "[idle]"
 
 
@@ -35,5 +35,5 @@ def _stacks(side: Side) -> Counter[str]:
 
 
 def _frame(name: str) -> str:
-    """Without the characters that separate frames and counts."""
+    """The name without the characters that separate frames and counts."""
     return re.sub(r"[;\s]", "_", printable(name))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset, read_datasets, status_counts
+from klat.record import renamed_metrics
 from klat.record.session import USABLE, printable
 from klat.compare.settings import Measurement, Setting
-from klat.compare.sources import Run
-from klat.stats.histogram import CountedValues
+from klat.compare.sources import Run, merged_distribution
+from klat.stats.distribution import Distribution
 
 # Recorded by a run beside its mean.
 FIGURES = ("p50", "p90", "p99", "max")
@@ -47,16 +48,13 @@ class MetricRuns:
             (k, v) for k, v in [*found, ("policy", policy), *params.items(), *self.label.apart] if v
         ]
 
-    def counted_values(self) -> CountedValues:
+    def distribution(self) -> Distribution:
         """All samples in `unit`. SessionError where some are missing."""
         by_scale: dict[float, list[Run]] = {}
         for run in self.runs:
             by_scale.setdefault(run.source.scale, []).append(run)
-        counted = [
-            CountedValues.of(part for run in runs for part in run.parts()).times(factor)
-            for factor, runs in by_scale.items()
-        ]
-        return CountedValues.joined(counted)
+        counted = [merged_distribution(runs).times(factor) for factor, runs in by_scale.items()]
+        return Distribution.merged(counted)
 
 
 @dataclass(frozen=True)
@@ -95,14 +93,14 @@ def read_runs(
     KlatError where that leaves nothing, SessionError as read_datasets().
     """
     labels, problems = read_datasets(paths)
-    _known("benchmark", benchmarks, (s.benchmark for label in labels for s in label.settings))
+    _check_benchmarks(benchmarks, (s.benchmark for label in labels for s in label.settings))
     chosen = [
         (label, setting)
         for label in labels
         for setting in label.settings
         if not benchmarks or setting.benchmark in benchmarks
     ]
-    _known("metric", metrics, (m for _, setting in chosen for m in setting.measurements))
+    renamed_metrics.require(metrics, (m for _, setting in chosen for m in setting.measurements))
     series = tuple(
         MetricRuns(label, setting, measurement)
         for label, setting in chosen
@@ -125,12 +123,12 @@ def read_runs(
     return ExportedRuns(kept, series, left_out, tuple(problems), unmeasurable)
 
 
-def _known(what: str, asked: Sequence[str], found: Iterable[str]) -> None:
+def _check_benchmarks(asked: Sequence[str], found: Iterable[str]) -> None:
     known = dict.fromkeys(found)
     for name in asked:
         if name not in known:
             there = ", ".join(map(printable, known)) or "none"
-            raise KlatError(f"no session has the {what} {name!r}; there are {there}")
+            raise KlatError(f"no session has the benchmark {name!r}; there are {there}")
 
 
 def only_label(exported: ExportedRuns, name: str) -> Dataset:

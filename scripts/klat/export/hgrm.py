@@ -17,7 +17,7 @@ from klat.base.file_names import unique_file_name
 from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.report.text.numbers import plural
 from klat.record.session import printable
-from klat.stats.histogram import CountedValues
+from klat.stats.distribution import Distribution
 
 _TICKS = 5
 
@@ -63,7 +63,7 @@ def _title(series: MetricRuns) -> str:
 
 
 def _distribution(series: MetricRuns) -> bytes:
-    values, unit = series.counted_values(), series.unit
+    values, unit = series.distribution(), series.unit
     if unit == "ns":
         values, unit = values.times(1 / 1000), "microseconds"
     lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
@@ -72,9 +72,9 @@ def _distribution(series: MetricRuns) -> bytes:
         lines.append(f"{value:12.3f} {share:2.12f} {count:10d}{inverse}")
     lines += [
         f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.deviation():12.3f}]",
-        f"#[Max     = {values.values[-1]:12.3f}, Total count    = {len(values):12d}]",
+        f"#[Max     = {values.max:12.3f}, Total count    = {values.n:12d}]",
         f"#[Unit    = {unit:>12}, klat           = {__version__:>12}]",
-        f"#[{_about(series)}: {_title(series)}, {plural(len(series.runs), 'run')}]",
+        f"#[{_about(series)}: {_title(series)}, {plural(len(series.runs), series.setting.noun)}]",
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -84,9 +84,9 @@ def _about(series: MetricRuns) -> str:
     return f"Linux {label.kernel}, mode {label.mode}, {plural(series.measurement.boots, 'boot')}"
 
 
-def _percentiles(values: CountedValues) -> Iterator[tuple[float, float, int]]:
+def _percentiles(values: Distribution) -> Iterator[tuple[float, float, int]]:
     """Value, share and number of samples up to that value, as HdrHistogram's PercentileIterator."""
-    n = len(values)
+    n = values.n
     level = 0.0
     while True:
         place = max(0, math.ceil(level / 100 * n - 1e-9) - 1)
@@ -96,4 +96,4 @@ def _percentiles(values: CountedValues) -> Iterator[tuple[float, float, int]]:
         if count == n:
             break
         level += 100 / (_TICKS * 2 ** (math.floor(math.log2(100 / (100 - level))) + 1))
-    yield float(values.values[-1]), 1.0, n
+    yield float(values.max), 1.0, n

@@ -12,8 +12,7 @@ from typing import BinaryIO
 from klat.export.exported_runs import ExportedRuns, MetricRuns, info
 from klat.compare.dataset import Dataset
 from klat.record.session import STATUSES, printable
-from klat.compare.settings import P999
-from klat.stats.descriptive import P50, P90, P99
+from klat.stats.descriptive import P50, P90, P99, P999
 
 _QUANTILES = (P50, P90, P99, P999)
 _UNITS = {"ns": "seconds"}
@@ -49,7 +48,7 @@ def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
     largest: list[tuple[Pairs, float]] = []
     yield from _family(summary, "summary", unit_name, f"{_WHAT[unit_name]}, over all samples.")
     for series in chosen:
-        values = series.counted_values()
+        values = series.distribution()
         divisor = 1e9 if unit_name == "seconds" else 1.0
         pairs = _series_pairs(series)
         for q in _QUANTILES:
@@ -57,10 +56,10 @@ def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
             if found is not None:
                 shown = [*pairs, ("quantile", _number(float(q)))]
                 yield f"{summary}{_pairs(shown)} {_number(found / divisor)}"
-        yield f"{summary}_count{_pairs(pairs)} {len(values)}"
+        yield f"{summary}_count{_pairs(pairs)} {values.n}"
         yield f"{summary}_sum{_pairs(pairs)} {_number(values.total() / divisor)}"
-        smallest.append((pairs, float(values.values[0]) / divisor))
-        largest.append((pairs, float(values.values[-1]) / divisor))
+        smallest.append((pairs, values.min / divisor))
+        largest.append((pairs, values.max / divisor))
     for which, extremes in (("min", smallest), ("max", largest)):
         name = f"klat_sample_{which}_{unit_name}"
         yield from _family(name, "gauge", unit_name, f"{_WHAT[unit_name]}, {which} of all samples.")

@@ -24,7 +24,14 @@ _ROWS = 1 << 20
 
 
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
-    """KlatError where pyarrow is missing, or does not bear this numpy."""
+    """KlatError where pyarrow is missing, or does not bear this numpy, or for a soak."""
+    for series in exported.series:
+        if any(run.row.soak for run in series.runs):
+            raise KlatError(
+                f"parquet holds a row for each sample, and {series.setting.benchmark}"
+                f" {series.metric} of label {series.label.name} is a soak, whose samples are"
+                " counted by value; export hgrm, or leave it out by --benchmark"
+            )
     try:
         import pyarrow
         import pyarrow.parquet

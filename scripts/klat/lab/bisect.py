@@ -18,6 +18,7 @@ from klat.lab.experiment import Experiment
 from klat.lab.boot_failures import BootFailure, EmulatorFailed
 from klat.lab.kernels import Spec
 from klat.lab.qemu import Machine
+from klat.running.loads import IDLE
 from klat.record.session import Session, find_sessions, read_session
 
 GOOD, BAD, UNTESTABLE = 0, 1, 125
@@ -131,7 +132,7 @@ def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> Bisect
 
 def programs_of(benchmark: str, load: str) -> list[str]:
     """The programs that a guest needs."""
-    return [benchmark] + ["load"] * (load != experiment.IDLE)
+    return [benchmark] + ["load"] * (load != IDLE)
 
 
 def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
@@ -160,9 +161,7 @@ def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
 
 def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """The exit status for git bisect. KlatError if the bisection must end."""
-    benchmark, dot, metric = arguments.metric.partition(".")
-    if not dot or not metric:
-        raise KlatError(f"--metric {arguments.metric!r} is not BENCHMARK.METRIC")
+    benchmark, _, metric = arguments.metric.partition(".")
     good, bad = (
         read_side(path, benchmark, metric, arguments.statistic)
         for path in (arguments.good, arguments.bad)

@@ -15,7 +15,8 @@ from typing import Any
 from klat.record import lab_files, plan_csv
 from klat.base.errors import KlatError
 from klat.lab import collect, guest, initramfs, qemu
-from klat.lab.experiment import IDLE, Experiment, PlannedBoot
+from klat.lab.experiment import Experiment, PlannedBoot
+from klat.running.loads import IDLE
 from klat.lab.boot_failures import (
     BootFailure,
     EmulatorFailed,
@@ -37,8 +38,8 @@ _RUN = b"klat-lab: run "
 _SAYS = re.compile(r"^klat-lab: (?!run |ready)(.*)$", re.MULTILINE)
 _DEATH = re.compile(r"^(?:\[ *[\d.]+\] ?)?(Kernel panic .*|BUG: .*|Oops: .*)$", re.MULTILINE)
 _RUN_BYTES = 65536  # for a run's rows, and the disk's share of the environment
-# With room for the kernel's symbols, which only a repeated boot writes: the firmware reads the size of
-# the disk, so both boots must have the same size.
+# The disk has room for the kernel's symbols, which only a repeated boot writes. The firmware reads the size of
+# the disk, so the disks of both boots must have the same size.
 _DISK_BYTES = 48 << 20
 _TRACE_BYTES = 1 << 30
 _SERIES = 8  # metrics a program may have
@@ -75,8 +76,9 @@ class Booting:
         work: Path,
         limit_s: float,
         plugin: qemu.PluginOption | None = None,
+        wants_symbols: bool = False,
     ) -> None:
-        """With a plugin, the guest gives out its symbols too."""
+        """With `wants_symbols`, the guest also delivers its kernel's symbols."""
         self.experiment, self.boot, self._ready, self._machine = experiment, boot, ready, machine
         self._limit_s = limit_s
         self._work = work
@@ -108,17 +110,18 @@ class Booting:
         self._file_bytes = disk_size(schedule)
         try:
             files.initrd.write_bytes(ready.initramfs + own)
-            guest.prepare(files.disk, self._file_bytes, wants_symbols=plugin is not None)
+            guest.prepare(files.disk, self._file_bytes, wants_symbols)
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
         self.words = qemu.command(machine, files)
         if plugin:
             self.words += qemu.plugin_words(machine, plugin)
+        self._traced = plugin is not None
         # The guest's memory is then a file, too.
         memory = machine.shape.memory_mib << 20
-        most = max(self._file_bytes, memory, _TRACE_BYTES) if plugin else self._file_bytes
+        self._most = max(self._file_bytes, memory, _TRACE_BYTES) if plugin else self._file_bytes
         environment = plugin.environment if plugin else None
-        self._guest = Guest(self.words, work / "stderr", most, environment)
+        self._guest = Guest(self.words, work / "stderr", self._most, environment)
 
     def poll(self) -> bool:
         """Whether the guest has ended, or has exceeded its time."""
@@ -175,6 +178,9 @@ class Booting:
     def _failure(
         self, status: int | None, delivery: Delivery | None, text: str, last: tuple[str, ...]
     ) -> BootFailure | None:
+        if self._traced and status == -signal.SIGXFSZ:
+            # The plugin writes its last data after the guest has delivered its results.
+            return self._too_large(last)
         if delivery and delivery.state in ("complete", "programs"):
             return None
         said = _SAYS.findall(text)
@@ -183,8 +189,7 @@ class Booting:
         if delivery and delivery.state == "module":
             return ModuleMissing(f"the kernel refused the {said[0] if said else 'module'}", last)
         if status == -signal.SIGXFSZ:
-            most = self._file_bytes >> 20
-            return ResultsIncomplete(f"the guest wrote more than {most} MB to a serial line", last)
+            return self._too_large(last)
         if status and not death:
             complaint = self._guest.complaint() or f"ended with status {status}"
             return EmulatorFailed(f"QEMU failed: {complaint}", last)
@@ -204,6 +209,17 @@ class Booting:
         if self.ready_s is None:
             return NotBooted(f"the kernel ended before its first program{_silence(text)}", last)
         return ResultsIncomplete(f"the guest ended after {self.runs} of {total} runs", last)
+
+    def _too_large(self, last: tuple[str, ...]) -> BootFailure:
+        most = f"more than {self._most >> 20} MB"
+        lines = [line for line in (self._files.console, self._files.serial) if line.exists()]
+        if not self._traced or any(line.stat().st_size >= self._most for line in lines):
+            return ResultsIncomplete(f"the guest wrote {most} to a serial line", last)
+        return ResultsIncomplete(
+            f"the emulator's plugin wrote a trace of {most}; record fewer iterations or explain one"
+            " --metric",
+            last,
+        )
 
     def console(self) -> str:
         try:
@@ -349,8 +365,8 @@ class Boots:
             self.finished.seconds.append(booting.seconds)
             self.finished.fixed.append(booting.ready_s or 0.0)
             self._progress.say(
-                f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s, of which the boot took"
-                f" {booting.ready_s or 0:.1f} s"
+                f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s"
+                f" (boot: {booting.ready_s or 0:.1f} s)"
             )
             for left in lab_files.unrecorded(place):
                 self._progress.say(f"{name}: {left.sentence()}")

@@ -3,7 +3,8 @@
     packages/   Debian packages, unpacked
     apt/        the package lists of the lab's own apt
     images/     kernels, unpacked
-    initramfs/  file systems of the newest guests, to repeat their boots
+    symbols/    the symbols of guests' kernels, for boots that are repeated
+    initramfs/  file systems of the newest guests, up to 1 GiB, to repeat their boots
     work/       a directory for each lab at work, gone when it ends
 
 Everything here can be fetched or made again: `klat lab clear` removes it.
@@ -135,6 +136,22 @@ def _is_still(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def keep(name: str, key: str, data: bytes, most_bytes: int) -> None:
+    """Write a file into a directory of the cache. Replaces a file of this name with other contents. Then
+    removes the oldest files of the directory until the rest has at most `most_bytes`."""
+    with exclusive(name):
+        place = folder(name)
+        kept = place / key
+        if not kept.is_file() or kept.read_bytes() != data:
+            files.write_whole(kept, data)
+        os.utime(kept)
+        total = 0
+        for path in sorted(place.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True):
+            total += path.stat().st_size
+            if total > most_bytes:
+                path.unlink()
 
 
 def clear() -> int:

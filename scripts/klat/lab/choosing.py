@@ -1,4 +1,4 @@
-"""Which sample of a record is to be explained."""
+"""Chooses the sample of a record that klat explains."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import numpy as np
 
 from klat.base.errors import KlatError
 from klat.explain.windows import RecordedRun
+from klat.lab import experiment
+from klat.record.json_files import read_machine_json
 from klat.record.samples import SampleFiles
 from klat.record.session import Row, Session, find_sessions, parse_pairs, read_session
 
 TYPICAL = 0.5  # the quantile of a typical sample
+_AMOUNTS = ("iterations", "warmup")  # parameters that may differ between two sides
 
 Params = tuple[tuple[str, str], ...]  # names and values
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The sample at a quantile of all samples of a metric. `where`: of the runs with these parameters."""
+    """Which sample to explain: the one at this quantile of a metric. `where` selects runs by parameter."""
 
     benchmark: str
     metric: str
@@ -36,14 +39,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A sample among those of a label."""
+    """One sample of a label."""
 
     session: Session
-    runs: list[RecordedRun]  # of the metric in that session, in order
-    own: list[int]  # the numbers of those with the wanted parameters
-    run: int  # its number
-    index: int  # of the sample in the run
-    params: Params  # what the metric's other runs have otherwise
+    runs: list[RecordedRun]  # all runs of the metric in the session, in order
+    own: list[int]  # the indices of the runs with the wanted parameters
+    run: int  # the index of the sample's run
+    index: int  # the index of the sample in its run
+    params: Params  # the parameters in which the runs of the metric differ
+    all_params: str
 
     @property
     def sample(self) -> int:
@@ -51,17 +55,21 @@ class Chosen:
 
 
 def choose(path: Path, wanted: Wanted) -> Chosen:
-    """The first sample that is the quantile of all that the label has (the lower of two). KlatError if
-    several parameter sets fit, or none."""
-    held = [(session, _rows(session, wanted)) for session in _sessions(path)]
+    """The first sample of the label with the value of the quantile. Between two values, the quantile is the
+    lower one. KlatError unless exactly one parameter set fits, and its sessions differ only in their
+    boots."""
+    sessions = _sessions(path)
+    held = [(session, rows) for session in sessions if (rows := _rows(session, wanted))]
     sets = list(dict.fromkeys(row.params for _, rows in held for row in rows))
     if not sets:
-        held_names = {f"{r.benchmark}.{r.metric}" for s, _ in held for r in s.rows if r.n}
+        held_names = {f"{r.benchmark}.{r.metric}" for s in sessions for r in s.rows if r.n}
         raise KlatError(
             f"{path}: no run has samples of {wanted.benchmark}.{wanted.metric}; there are samples of"
             f" {', '.join(sorted(held_names)) or 'no metric'}"
         )
     chosen = _parameter_set(path, wanted, sets)
+    held = [each for each in held if any(row.params == chosen for row in each[1])]
+    _check_alike(path, wanted.benchmark, [session for session, _ in held])
     runs = {id(session): _runs(session, rows) for session, rows in held}
     own = {
         id(session): [number for number, row in enumerate(rows) if row.params == chosen]
@@ -88,12 +96,28 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
                     number,
                     int(np.argmax(samples == value)),
                     _differing(sets)[chosen],
+                    chosen,
                 )
     raise AssertionError
 
 
+def check_sides(base: Chosen, new: Chosen) -> None:
+    """KlatError if both sides are one session, or ran with different options."""
+    if base.session.path.resolve() == new.session.path.resolve():
+        raise KlatError(f"{base.session.path}: is BASE and NEW; give two sessions")
+    pairs = [parse_pairs(side.all_params) for side in (base, new)]
+    one, other = ({k: v for k, v in each.items() if k not in _AMOUNTS} for each in pairs)
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    if names:
+        texts = [" ".join(f"{n}={held.get(n, 'none')}" for n in names) for held in (one, other)]
+        raise KlatError(
+            f"{new.session.path}: NEW ran with {texts[1]}, and BASE with {texts[0]}; give sessions with"
+            " the same options"
+        )
+
+
 def every(path: Path, where: Params) -> list[Wanted]:
-    """Each metric that has samples, with each of its parameter sets that fits, by benchmark."""
+    """Each metric with samples, once for each parameter set that fits `where`, by benchmark."""
     sets: dict[tuple[str, str], dict[str, None]] = {}
     for session in _sessions(path):
         for row in sorted(session.rows, key=lambda row: row.order):
@@ -108,7 +132,42 @@ def every(path: Path, where: Params) -> list[Wanted]:
 
 
 def _sessions(path: Path) -> list[Session]:
-    return [read_session(place) for place in find_sessions(path)]
+    """The sessions of a label. KlatError if there are several labels."""
+    found = [read_session(place) for place in find_sessions(path)]
+    labels = sorted({session.label for session in found})
+    if len(labels) > 1:
+        raise KlatError(
+            f"{path}: holds sessions of {len(labels)} labels; give one: {', '.join(labels)}"
+        )
+    return found
+
+
+def _check_alike(path: Path, benchmark: str, sessions: Sequence[Session]) -> None:
+    """KlatError if the sessions ran under different conditions."""
+    if len(sessions) < 2:
+        return
+    held = [_conditions(session, benchmark) for session in sessions]
+    names = [name for name in held[0] if len({each[name] for each in held}) > 1]
+    if names:
+        raise KlatError(
+            f"{path}: its sessions with {benchmark} differ in {', '.join(names)}; give one session:"
+            f" {', '.join(session.path.name for session in sessions)}"
+        )
+
+
+def _conditions(session: Session, benchmark: str) -> dict[str, object]:
+    """What two boots of one experiment have in common."""
+    planned, boot = experiment.of_session(session.path)
+    return {
+        "kernel": planned.hashes[boot.condition.kernel],
+        "command line": planned.append_of(boot.condition),
+        "load": boot.condition.load,
+        "program": planned.programs.get(benchmark),
+        "mode": planned.mode,
+        "guest": planned.shape,
+        "emulator": read_machine_json(session.path).get("qemu"),
+        "policy": frozenset(r.policy for r in session.rows if r.benchmark == benchmark),
+    }
 
 
 def _rows(session: Session, wanted: Wanted) -> list[Row]:
@@ -147,7 +206,7 @@ def _listed(sets: Mapping[str, Params]) -> str:
 
 
 def _differing(sets: Sequence[str]) -> dict[str, Params]:
-    """By parameter set: its parameters that differ from those of another set."""
+    """For each parameter set, the parameters in which the sets differ."""
     pairs = {params: parse_pairs(params) for params in sets}
     names = [
         name

@@ -15,7 +15,8 @@ from klat.record import lab_files, plan_csv, session_directory
 from klat.running import recording
 from klat.base.errors import KlatError
 from klat.lab import guest
-from klat.lab.experiment import FAILED, IDLE, Experiment, PlannedBoot
+from klat.lab.experiment import FAILED, Experiment, PlannedBoot
+from klat.running.loads import IDLE
 from klat.lab.boot_failures import BootFailure, ProgramsFailed, ResultsIncomplete
 from klat.lab.guest import Delivery
 from klat.record.json_files import read_machine_json, read_session_json
@@ -117,7 +118,13 @@ def _add_facts(
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     load = None if boot.condition.load == IDLE else boot.condition.load
-    settings = Settings(boot.label, boot.seed, load=load, time_limit_s=experiment.time_limit_s)
+    settings = Settings(
+        boot.label,
+        boot.seed,
+        load=load,
+        profile=experiment.profile or None,
+        time_limit_s=experiment.time_limit_s,
+    )
     facts: dict[str, Any] = {
         "boot_id": _boot_id(draft),
         "lab": {

@@ -1,4 +1,4 @@
-"""Decompresses kernels and kernel modules. Python 3.11 has no zstd, so that needs the zstd command."""
+"""Decompresses kernels and kernel modules. Python 3.11 has no zstd, so zstd data needs the zstd command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ GZIP = b"\x1f\x8b"
 
 
 def decompress(data: bytes) -> bytes:
-    """The unpacked data; `data` itself if its format is none of gzip, bzip2, xz and zstd. ValueError
-    if the data is damaged or the zstd command is missing."""
+    """Unpacks gzip, bzip2, xz and zstd. Returns data of other formats unchanged. ValueError if the data is
+    damaged or the zstd command is missing."""
     try:
         if data.startswith(GZIP):
             return gzip.decompress(data)

@@ -4,7 +4,10 @@ a file is not an ELF file for x86-64."""
 from __future__ import annotations
 
 import struct
+from mmap import mmap
 from pathlib import Path
+
+Data = bytes | mmap  # of a file
 
 NOTE = 4  # a type of segment
 _INTERPRETER = 3
@@ -14,17 +17,20 @@ _SEGMENT = struct.Struct("<IIQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
-def segments(data: bytes) -> list[tuple[int, bytes]]:
+def segments(data: Data) -> list[tuple[int, bytes]]:
     """The type and the contents of each segment."""
     table = _table(data, _SEGMENT, 32, 54)
     return [(kind, data[start : start + size]) for kind, _, start, _, _, size in table]
 
 
-def section(data: bytes, name: bytes) -> bytes:
+def section(data: Data, name: bytes) -> bytes:
     """The contents of the section of that name."""
     table = _table(data, _SECTION, 40, 58)
     (names_index,) = struct.unpack_from("<H", data, 62)
-    names = data[table[names_index][4] :] if names_index < len(table) else b""
+    names = b""
+    if names_index < len(table):
+        names_start, names_size = table[names_index][4:6]
+        names = data[names_start : names_start + names_size]
     for at, _, _, _, start, size, *_ in table:
         if names[at : at + len(name) + 1] == name + b"\0":
             return data[start : start + size]
@@ -39,13 +45,11 @@ def is_static(program: Path) -> bool:
         return False
 
 
-def _table(
-    data: bytes, entry: struct.Struct, offset_at: int, size_at: int
-) -> list[tuple[int, ...]]:
-    """`offset_at` is where the header has the table's offset, `size_at` where it has the size of an entry
-    and the number of entries."""
+def _table(data: Data, entry: struct.Struct, offset_at: int, size_at: int) -> list[tuple[int, ...]]:
+    """The entries of a table. The header has the table's offset at `offset_at`. It has the size and the
+    number of the entries at `size_at`."""
     if data[:6] != _LITTLE_ENDIAN_64 or len(data) < 64:
-        raise ValueError("is no 64-bit ELF file")
+        raise ValueError("is not a 64-bit ELF file")
     if struct.unpack_from("<H", data, 18)[0] != _X86_64:
         raise ValueError("is not for x86-64")
     (start,) = struct.unpack_from("<Q", data, offset_at)

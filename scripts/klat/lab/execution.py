@@ -18,7 +18,8 @@ from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, 
 from klat.lab.apt import Archive
 from klat.lab.boots import Boots, Ready
 from klat.lab.guest_contents import Contents
-from klat.lab.experiment import IDLE, Begun, Experiment
+from klat.lab.experiment import Begun, Experiment
+from klat.running.loads import IDLE
 from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
@@ -51,6 +52,7 @@ class Request:
     seed: int
     clock: str
     time_limit_s: int
+    profile: str = ""
 
 
 class Attempt:
@@ -116,6 +118,7 @@ class Attempt:
             clock=request.clock,
             time_limit_s=request.time_limit_s,
             appends=tuple(kernel.spec.append for kernel in found),
+            profile=request.profile,
         )
         ready = self._contents.ready(planned, found, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)

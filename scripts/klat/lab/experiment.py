@@ -14,10 +14,10 @@ from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
 from klat.lab.qemu import MODES, GuestSize
+from klat.running.loads import IDLE
 from klat.record.plan_csv import PlannedRun
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
-IDLE = "none"
 FAILED = ".failed"  # the directory of a label with the failed boots
 
 
@@ -62,6 +62,7 @@ class Experiment:
     clock: str  # of the first guest; each later guest shows one second more
     time_limit_s: int
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
+    profile: str = ""
 
     def append_alone(self, condition: KernelUnderLoad) -> str:
         """The words for the command line of this condition's kernel alone."""
@@ -158,7 +159,7 @@ _FIELDS: dict[str, Kind] = {
     "seed": Whole(0, LARGEST_INTEGER),
     "time_limit_s": Whole(1, MOST_SECONDS),
 }
-_FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096)}, frozenset(_FIELDS))
+_FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096), "profile": _TEXT}, frozenset(_FIELDS))
 
 
 def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:

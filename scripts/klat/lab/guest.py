@@ -59,8 +59,8 @@ class Delivery:
 
 
 def prepare(disk: Path, size: int, wants_symbols: bool = False) -> None:
-    """A guest that is wanted to adds its /proc/kallsyms to the results. OSError where there is no
-    room."""
+    """Prepares the disk of a guest. With `wants_symbols` the guest adds its /proc/kallsyms to the
+    results. OSError if the file system is full."""
     with disk.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         line = f"{_MAGIC} {_VERSION} failed 0 {hashlib.sha256().hexdigest()}\n"

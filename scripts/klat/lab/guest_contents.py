@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from klat.base import files, programs
+from klat.base import programs
 from klat.base.errors import KlatError
 from klat.lab import cache, elf, image, initramfs
 from klat.lab.apt import Archive
@@ -19,7 +18,7 @@ from klat.lab.qemu import Machine
 
 _VIRTIO = ("virtio_pci", "virtio_blk")
 _NETWORK = "tun"
-_KEPT = 20  # file systems of guests, of about 10 MB each
+_KEPT_BYTES = 1 << 30  # file systems of guests, of 4 to 20 MB each
 
 
 class Contents:
@@ -59,10 +58,13 @@ class Contents:
             facts: dict[str, object] = {
                 **kernel.facts(),
                 "started_as": "vmlinux" if unpacked else "bzImage",
+                "vmlinux_sha256": unpacked.sha256 if unpacked else None,
                 "initramfs_sha256": hashlib.sha256(base).hexdigest(),
             }
-            _keep(base, str(facts["initramfs_sha256"]))
-            ready.append(Ready(kernel.label, unpacked or kernel.image.path, base, facts))
+            # A boot can be repeated after a new build of klat.
+            cache.keep("initramfs", str(facts["initramfs_sha256"]), base, _KEPT_BYTES)
+            booted = unpacked.path if unpacked else kernel.image.path
+            ready.append(Ready(kernel.label, booted, base, facts))
         return ready
 
     def _base(
@@ -102,19 +104,6 @@ class Contents:
                     " built in either, results come by a serial line"
                 )
         return known
-
-
-def _keep(base: bytes, digest: str) -> None:
-    """In the cache, so that a boot can be repeated after klat was built anew; the newest few."""
-    folder = cache.folder("initramfs")
-    kept = folder / digest
-    if kept.exists():
-        os.utime(kept)
-        return
-    files.write_whole(kept, base)
-    by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in by_age[:-_KEPT]:
-        path.unlink(missing_ok=True)
 
 
 def host() -> str:

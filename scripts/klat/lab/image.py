@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,12 @@ class Image:
     version: str  # the whole line
     sha256: str
     payload: tuple[int, int]  # offset and size of the packed kernel
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    path: Path
+    sha256: str
 
 
 def inspect(path: Path) -> Image:
@@ -84,16 +91,21 @@ def inspect(path: Path) -> Image:
     return Image(path, words[0], version, hashlib.sha256(data).hexdigest(), (start, size))
 
 
-def vmlinux(image: Image, cache: Path) -> Path | None:
-    """The unpacked kernel; None if it cannot be unpacked here or has no PVH entry."""
-    kept = cache / f"{image.sha256}.vmlinux"
-    if kept.exists():
-        return kept if kept.stat().st_size else None
+def vmlinux(image: Image, cache: Path) -> Unpacked | None:
+    """The unpacked kernel; None if it cannot be unpacked here or has no PVH entry. Replaces a file
+    of the cache that is not the kernel of this image."""
+    kept, digest_file = cache / f"{image.sha256}.vmlinux", cache / f"{image.sha256}.sha256"
+    with suppress(OSError):
+        digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+        if digest_file.read_bytes() == digest.encode():
+            return Unpacked(kept, digest)
     data = _kernel(image)
     if not _has_pvh_entry(data):
-        data = b""
+        return None
+    digest = hashlib.sha256(data).hexdigest()
     files.write_whole(kept, data)
-    return kept if data else None
+    files.write_whole(digest_file, digest.encode())
+    return Unpacked(kept, digest)
 
 
 def configuration(image: Image) -> bytes | None:

@@ -141,7 +141,8 @@ def choose(name: str, kernels: Iterable[Offered]) -> Offered:
     matching = [kernel for kernel in held if wanted in (kernel.name, kernel.release)]
     if not matching:
         names = sorted({kernel.name for kernel in held}) + sorted(NAMED)
-        meant = did_you_mean(name, [*names, *(kernel.release for kernel in held)])
+        known = [*names, *(kernel.release for kernel in held)]
+        meant = did_you_mean(name, known, prefix="debian:")
         raise KlatError(
             f"Debian has no kernel debian:{name}"
             + (meant or f"; there are {', '.join(names)} (klat lab kernels)")

@@ -1,4 +1,4 @@
-"""The sessions that an explanation of kernels needs: those that are there, or new ones."""
+"""Finds or records the sessions that an explanation of kernels needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from klat.lab.apt import Archive
 from klat.lab.execution import INVALID, MEASURED, Attempt, Request
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.lab.kernels import Kernel
+from klat.running.loads import IDLE
 
 Say = Callable[[str], None]
 
@@ -23,9 +24,9 @@ def sessions(
     command: Sequence[str],
     say: Say,
 ) -> list[Path]:
-    """A session for each kernel, of one boot. A kernel without a fitting session in `output` is booted,
-    with the seed and the clock of the kernel before it. `fixed`: which of seed and clock a session must
-    have as requested."""
+    """A session of one boot for each kernel. If `output` has no fitting session of a kernel, boots this
+    kernel with the seed and the clock of the previous kernel. `fixed` has the names of the values (seed, clock)
+    that must be as requested in a fitting session."""
     archive = Archive(say)
     emulator = qemu.find()
     programs = hashes(request)
@@ -36,7 +37,7 @@ def sessions(
         held = _newest(one, fixed, kernel, programs, output, emulator)
         if held:
             session, planned = held
-            say(f"{kernel.label}: {session} is there")
+            say(f"{kernel.label}: using {session}")
             request = replace(request, seed=planned.seed, clock=planned.clock)
         else:
             session = _boot(one, output, command, say)
@@ -45,9 +46,9 @@ def sessions(
 
 
 def hashes(request: Request) -> dict[str, str]:
-    """By name of the programs that the request needs."""
+    """SHA-256 of the programs that the request needs, by name."""
     names = dict.fromkeys(name for name, _ in request.sets)
-    names |= dict.fromkeys([suite.LOAD_PROGRAM] if [*request.loads] != [experiment.IDLE] else [])
+    names |= dict.fromkeys([suite.LOAD_PROGRAM] if [*request.loads] != [IDLE] else [])
     return {name: suite.hash_of(path) for name, path in suite.static_programs([*names]).items()}
 
 
@@ -56,7 +57,7 @@ def _boot(request: Request, output: Path, command: Sequence[str], say: Say) -> P
     attempt = Attempt(command, quiet=True)
     status = attempt.begin(request, output, None)
     if status not in (MEASURED, INVALID) or not attempt.recorded:
-        raise KlatError(f"{request.specs[0].text}: was not recorded", status=status or 1)
+        raise KlatError(f"{request.specs[0].text}: the boot was not recorded", status=status or 1)
     return attempt.recorded[0]
 
 
@@ -89,7 +90,7 @@ def fits(
     programs: dict[str, str],
     kernel: str,
 ) -> bool:
-    """Whether a boot was of this kernel, by SHA-256, and did what is requested."""
+    """Whether the recorded boot is what `request` asks for. `kernel` is the SHA-256 of the image."""
     (spec,) = request.specs
     append = f"{request.append} {spec.append}".strip()
     return (

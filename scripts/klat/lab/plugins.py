@@ -11,9 +11,9 @@ from pathlib import Path
 from klat.base.errors import KlatError
 from klat.lab import qemu, suite
 
-# lab/plugin/qemu.c reads it before QEMU reads the plugin's version.
+# lab/plugin/qemu.c reads this variable before QEMU reads the plugin's version.
 VERSION_VARIABLE = "KLAT_PLUGIN_API"
-_NEWEST = 7  # that lab/plugin/qemu.c knows
+_NEWEST = 7  # the newest version that lab/plugin/qemu.c knows
 _NONE_SUPPORTS = "1000000"
 _SECONDS = 30
 
@@ -32,7 +32,7 @@ def find(emulator: qemu.Emulator) -> Plugin:
     """KlatError if this QEMU cannot load klat's plugin."""
     file = suite.trace_plugin()
     if not file.is_file():
-        raise KlatError(f"{file} is missing; install klat again: make install", status=1)
+        raise KlatError(f"{file} is missing; reinstall klat: make install", status=1)
     api = _newest_api(emulator, file)
     if api > _NEWEST:
         raise KlatError(
@@ -44,7 +44,8 @@ def find(emulator: qemu.Emulator) -> Plugin:
 
 
 def _newest_api(emulator: qemu.Emulator, file: Path) -> int:
-    """The newest version that QEMU supports. It names this when a plugin declares a newer one."""
+    """The newest version that QEMU supports. QEMU names this version when it refuses a plugin that
+    declares a newer one."""
     words = [emulator.path, *("-machine", "none", "-nodefaults", "-display", "none")]
     try:
         done = subprocess.run(

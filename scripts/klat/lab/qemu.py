@@ -154,7 +154,8 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
         *_nodes(shape),
         *_accelerator(machine),
         *("-seed", str(boot.seed), "-rtc", f"base={boot.clock},clock=vm"),
-        *("-drive", f"file={quoted(boot.disk)},format=raw,if=none,id=results,cache=unsafe"),
+        # With cache=unsafe, a flush ends at once, and QEMU's recorder never completes such a flush.
+        *("-drive", f"file={quoted(boot.disk)},format=raw,if=none,id=results,cache=writeback"),
         *("-device", "virtio-blk-pci,drive=results"),
         *("-chardev", f"file,id=console,path={quoted(boot.console)}"),
         *("-serial", "chardev:console"),
@@ -190,8 +191,14 @@ def _accelerator(machine: Machine) -> list[str]:
         return ["-accel", "kvm"]
     if machine.mode == "counted":
         # shift=0: an instruction is a nanosecond. sleep=off: an idle guest's clock jumps to its next
-        # timer, so that nothing depends on the host.
-        return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
+        # timer, so that nothing depends on the host. rr=record: QEMU's main thread, which moves the
+        # clock, waits until the guest's instructions are counted. Without the recorder's lock, the
+        # main thread can see the halted guest too early. The clock then jumps too far, by the
+        # instructions that are not counted yet.
+        return [
+            *("-accel", "tcg,thread=single"),
+            *("-icount", f"shift=0,sleep=off,rr=record,rrfile={os.devnull}"),
+        ]
     return ["-accel", "tcg,thread=multi"]
 
 

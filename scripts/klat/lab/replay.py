@@ -1,4 +1,4 @@
-"""Repeats boots of the lab with klat's plugin in the emulator, to know what their samples consist of."""
+"""Repeats boots of the lab with klat's plugin in the emulator. The plugin records what the samples execute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.lab import cache, cpio, experiment, guest, qemu
+from klat.lab import cache, cpio, experiment, guest, kernel_symbols, qemu
 from klat.explain import isa
 from klat.lab.boots import Booting, Ready
 from klat.lab.plugins import Plugin
@@ -22,25 +22,24 @@ from klat.record.json_files import read_machine_json
 _POLL_SECONDS = 0.1
 _SAMPLES = "samples"
 _PT_LOAD = 1
-# QEMU's main thread moves the clock of an idle guest to its next timer. It can do so before the
-# instructions that led to the halt are counted: their number is then added to the clock, and the
-# samples that follow differ. On a busy machine this happens in about one boot of fifty.
-_BOOTS = 4
+# If a repeated boot differs from the record, a second one shows which of the two is wrong.
+_BOOTS = 2
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A session of the lab, with what its guest was made of."""
+    """A session of the lab, with the kernel and the files of its guest."""
 
     session: Path
     boot: experiment.PlannedBoot
     planned: experiment.Experiment
     ready: Ready
     programs: Mapping[str, bytes]  # by name
+    symbols: str  # the name of its kernel's symbols in the cache
 
 
 class OtherSamples(KlatError):
-    """A repeated boot gave other samples than the recorded one."""
+    """The samples of a repeated boot differ from the record."""
 
 
 @dataclass(frozen=True)
@@ -50,35 +49,55 @@ class Replayed:
 
 
 def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
-    """KlatError where the boot cannot be repeated here."""
+    """The recorded boot of a session. KlatError if this machine cannot repeat it."""
     planned, boot = experiment.of_session(session)
     if planned.mode != "counted":
         raise KlatError(
-            f"{session}: was recorded in mode {planned.mode}; only counted boots can be repeated:"
-            " klat lab run --mode counted"
+            f"{session}: was recorded in mode {planned.mode}; klat can repeat only counted boots;"
+            " record it again: klat lab run --mode counted"
         )
     machine = read_machine_json(session)
     if machine.get("qemu") != emulator.text:
         raise KlatError(
-            f"{session}: was recorded by QEMU {machine.get('qemu')}, and here is"
-            f" {emulator.text}; record it anew"
+            f"{session}: was recorded with QEMU {machine.get('qemu')}, and this machine has"
+            f" {emulator.text}; record it again"
         )
     facts = machine.get("kernel") or {}
-    digest = str(facts.get("initramfs_sha256"))
+    digest, kernel_digest = str(facts.get("initramfs_sha256")), facts.get("vmlinux_sha256")
+    if facts.get("started_as") == "bzImage":
+        raise KlatError(
+            f"{session}: its kernel was booted as a bzImage, because it has no PVH entry or klat could"
+            " not unpack it; klat can repeat only boots of unpacked kernels"
+        )
+    if not kernel_digest:
+        raise KlatError(
+            f"{session}: an earlier klat recorded it without the hash of its kernel; record it again"
+        )
     base = cache.root() / "initramfs" / digest
     image = cache.root() / "images" / f"{planned.hashes[boot.condition.kernel]}.vmlinux"
-    for path, what in ((base, "the files of its guest are"), (image, "its kernel is")):
-        if not re.fullmatch(r"[0-9a-f]{64}(\.vmlinux)?", path.name) or not path.is_file():
-            raise KlatError(f"{session}: {what} not in the lab's cache any more; record it anew")
-    data = base.read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise KlatError(
-            f"{session}: the files of its guest are damaged in the lab's cache; remove {base} and"
-            " record it anew"
-        )
+    data = _cached(session, base, digest, "file system")
+    _cached(session, image, str(kernel_digest), "kernel")
     names = {f"bin/{name}": name for name in planned.programs}
     held = {names[name]: body for name, body in cpio.read(data).items() if name in names}
-    return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held)
+    append = planned.append_of(boot.condition)
+    symbols = kernel_symbols.key(
+        Machine(emulator, planned.mode, planned.shape), facts, append, boot.condition
+    )
+    return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held, symbols)
+
+
+def _cached(session: Path, path: Path, digest: str, what: str) -> bytes:
+    """A file of the lab's cache. KlatError unless it is the recorded one."""
+    name = re.fullmatch(r"[0-9a-f]{64}(\.vmlinux)?", path.name)
+    if not name or not path.is_file():
+        raise KlatError(f"{session}: the lab's cache no longer has its {what}; record it again")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise KlatError(
+            f"{session}: {path} differs from the {what} that was booted; remove this file and record"
+            " the session again"
+        )
+    return data
 
 
 def replay(
@@ -90,8 +109,8 @@ def replay(
     signals: Signals,
     say: Callable[[str], None],
 ) -> list[Replayed]:
-    """Side by side, each with the plugin's `arguments` of its own. A boot that gives other samples is
-    repeated. KlatError unless every sample is what it was."""
+    """Repeats the boots in parallel, each with its own plugin `arguments`. If the samples of a boot differ
+    from the record, repeats it once more. KlatError if they differ again."""
     found: dict[int, Replayed] = {}
     for left in reversed(range(_BOOTS)):
         missing = [number for number in range(len(boots)) if number not in found]
@@ -103,7 +122,10 @@ def replay(
             elif not left:
                 raise result
             else:
-                say(f"{boots[number].session}: the repeated boot gave other samples; trying again")
+                say(
+                    f"{boots[number].session}: the samples of the repeated boot differ from the record;"
+                    " trying again"
+                )
         if len(found) == len(boots):
             break
     return [found[number] for number in range(len(boots))]
@@ -124,13 +146,17 @@ def _replay_once(
             machine = Machine(emulator, boot.planned.mode, boot.planned.shape)
             limit = boot.planned.time_limit_s
             place = work / f"replay-{number}"
-            running.append(
-                (
-                    boot,
-                    Booting(boot.planned, boot.boot, boot.ready, machine, place, limit, option),
-                    trace,
-                )
+            again = Booting(
+                boot.planned,
+                boot.boot,
+                boot.ready,
+                machine,
+                place,
+                limit,
+                option,
+                wants_symbols=kernel_symbols.find(boot.symbols) is None,
             )
+            running.append((boot, again, trace))
         while not all([booting.poll() for _, booting, _ in running]):
             signals.wait(_POLL_SECONDS)
         return [_result(boot, booting, trace, work) for boot, booting, trace in running]
@@ -152,21 +178,26 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
         again = place / _SAMPLES / path.name
         if not again.is_file() or again.read_bytes() != path.read_bytes():
             return OtherSamples(
-                f"{boot.session}: the repeated boot gave other samples of {path.stem} {_BOOTS} times,"
-                " so those in the record cannot be explained; record it anew",
+                f"{boot.session}: {_BOOTS} repeated boots gave other samples of {path.stem} than the"
+                " record, so klat cannot explain the recorded samples; record the session again",
                 status=1,
             )
-    symbols = place / "lab" / "kallsyms"
-    if not symbols.is_file():
+    delivered = place / "lab" / "kallsyms"
+    if delivered.is_file():
+        kernel_symbols.keep(boot.symbols, delivered.read_text(errors="replace"))
+    symbols = kernel_symbols.find(boot.symbols)
+    if symbols is None:
         raise KlatError(
-            f"{boot.session}: the guest gave out no kernel symbols (CONFIG_KALLSYMS_ALL, virtio_blk)",
+            f"{boot.session}: the guest delivered no kernel symbols; its kernel needs"
+            " CONFIG_KALLSYMS_ALL and virtio_blk",
             status=1,
         )
-    return Replayed(trace, symbols.read_text(errors="replace"))
+    return Replayed(trace, symbols)
 
 
 def switch_address(kernel: Path) -> int | None:
-    """Where an unpacked kernel reads the stack pointer of the task that it switches to."""
+    """The address of the instruction that reads the next task's stack pointer in a task switch. None if
+    the kernel has no such code."""
     data = kernel.read_bytes()
     found = isa.of_file(kernel).task_switch.search(data)
     if found is None:

@@ -23,7 +23,6 @@ _ONE_CPU: dict[str, dict[str, str]] = {
 # The name of a guest's mode in the programs.
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
 _SKIPPED = 4
-_CHECK_SECONDS = 10
 LOAD_PROGRAM = "load"
 _BUILD = "build/static"
 _BUILD_SECONDS = 600
@@ -103,27 +102,13 @@ def check_options(
     """Run each program with --check-for on this machine, to check its options for the guest. Returns a line for
     each set of options whose runs will be skipped. KlatError if a program refuses its options, or if every run
     would be skipped."""
-    guest = f"--check-for={_GUEST_MODES[mode]}:{cpus}"
     skipped = []
     for name, words in sets:
-        try:
-            done = subprocess.run(
-                [static[name], *words, guest],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                timeout=_CHECK_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise KlatError(f"{static[name]} cannot check its options: {error}") from None
-        if not done.returncode:
+        status, said = programs.check_options(static[name], words, _GUEST_MODES[mode], cpus)
+        if not status:
             continue
-        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         line = f"{' '.join([name, *words])}: {said.removeprefix(f'{name}: ')}"
-        if done.returncode != _SKIPPED:
+        if status != _SKIPPED:
             raise KlatError(line)
         skipped.append(line)
     if len(skipped) == len(sets):

@@ -1,8 +1,9 @@
-"""A kernel with debug information, as given by the user, and the kernel that was booted."""
+"""Checks that the user's kernel with debug information is the build that was booted."""
 
 from __future__ import annotations
 
 import struct
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from klat.base.errors import KlatError
@@ -15,25 +16,35 @@ _BUILD_ID, _OWNER = 3, b"GNU\0"
 def check(vmlinux: Path, booted: Path) -> None:
     """KlatError unless `vmlinux` has debug information and is the build that was booted."""
     try:
-        data, other = vmlinux.read_bytes(), booted.read_bytes()
-        elf.section(data, b".debug_line")
-        ids = build_id(data), build_id(other)
-        if all(ids):
-            if ids[0] != ids[1]:
-                raise ValueError(
-                    f"has the build ID {ids[0].hex()}, and the kernel that was booted has"
-                    f" {ids[1].hex()}: give the vmlinux of that build"
-                )
-        elif elf.section(data, b".text") != elf.section(other, b".text"):
-            raise ValueError("has other code than the kernel that was booted")
+        # A file with debug information can have a gigabyte, so klat maps the files instead of reading them.
+        with _mapped(vmlinux) as data, _mapped(booted) as other:
+            _check(data, other)
     except OSError as error:
         raise KlatError(f"{error.filename}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise KlatError(f"--vmlinux {vmlinux}: {error}") from None
 
 
-def build_id(data: bytes) -> bytes:
-    """Of an unpacked kernel; empty if it has none."""
+def _check(data: elf.Data, booted: elf.Data) -> None:
+    elf.section(data, b".debug_line")
+    ids = build_id(data), build_id(booted)
+    if all(ids):
+        if ids[0] != ids[1]:
+            raise ValueError(
+                f"has the build ID {ids[0].hex()}, and the booted kernel has"
+                f" {ids[1].hex()}: give the vmlinux of that build"
+            )
+    elif elf.section(data, b".text") != elf.section(booted, b".text"):
+        raise ValueError("its code differs from that of the booted kernel")
+
+
+def _mapped(path: Path) -> mmap:
+    with path.open("rb") as file:
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
+
+
+def build_id(data: elf.Data) -> bytes:
+    """The build ID of an unpacked kernel; empty if it has none."""
     try:
         notes = elf.section(data, b".notes")
     except ValueError:

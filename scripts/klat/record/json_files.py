@@ -37,6 +37,7 @@ TIMED_MODES = ("hardware", "virtual")
 
 MOST_PAUSE_MS = 60_000
 MOST_SECONDS = 86_400
+MOST_SOAK_SECONDS = 100_000_000
 MOST_BOOTS = 1_000_000  # of an experiment
 LARGEST_INTEGER = 2**63 - 1
 _LARGEST_PID = 1 << 22
@@ -118,6 +119,15 @@ _UNRECORDED = Object(
     },
     needed=frozenset({"benchmark", "arguments", "orders", "reason"}),
 )
+_SOAK = Object(
+    {
+        "seconds": Whole(1, MOST_SOAK_SECONDS),
+        "segment_s": Whole(1, MOST_SECONDS),
+        "limit_ns": Maybe(Whole(1, LARGEST_INTEGER)),
+        "stop_above": Truth(),
+    },
+    needed=frozenset({"seconds"}),
+)
 _RUN_FIELDS: dict[str, Kind] = {
     "schema": Whole(1, LARGEST_INTEGER),
     "klat_version": _OPTIONAL,
@@ -128,6 +138,8 @@ _RUN_FIELDS: dict[str, Kind] = {
     "boot_id": Text(64),
     "plan_sha256": _HASH,
     "load": Maybe(_LONG),
+    "profile": _OPTIONAL,
+    "soak": Maybe(_SOAK),
     "setup": Maybe(_LONG),  # setup, prefix and restore: only in sessions of klat ab
     "prefix": Maybe(_LONG),
     "restore": Maybe(_LONG),
@@ -158,7 +170,9 @@ _MACHINE = Object(
         "qemu": _OPTIONAL,
         "seconds": Maybe(Number(0, MOST_SECONDS)),
         "seconds_until_ready": Maybe(Number(0, MOST_SECONDS)),
-        "kernel": Maybe(Object({"initramfs_sha256": _HASH, "started_as": _ANY})),
+        "kernel": Maybe(
+            Object({"initramfs_sha256": _HASH, "started_as": _ANY, "vmlinux_sha256": Maybe(_HASH)})
+        ),
     }
 )
 
@@ -209,6 +223,9 @@ def parse_resumable(file: Path, data: bytes) -> dict[str, Any]:
         raise SessionError(
             f"{where}: its schema is not {SCHEMA}, the only one that this klat resumes"
         )
+    if facts.get("soak"):
+        where = printable(str(file))
+        raise SessionError(f"{where}: is of a soak, which cannot be resumed; start a new soak")
     checked(file, _RESUMABLE, facts)
     return facts
 

@@ -121,11 +121,13 @@ def parameter_sets(
     common: Mapping[str, str],
     options: Iterable[ProgramOption] = (),
     sweeps: Iterable[ProgramOption] = (),
+    variants: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Every benchmark with every combination of its swept values, as (benchmark, arguments).
 
     An option for one benchmark overrides one for "all", and that overrides `common`. KlatError if an
-    option is set twice or names a benchmark that is not among `benchmarks`.
+    option is set twice or names a benchmark that is not among `benchmarks`. `variants`: the options of
+    several sets of a benchmark, which all others override.
     """
     fixed = list(options)
     swept = list(sweeps)
@@ -135,27 +137,39 @@ def parameter_sets(
                 f"{setting.benchmark}.{setting.option} is set, but {setting.benchmark} is not"
                 f" among the benchmarks of this session ({', '.join(benchmarks)})"
             )
-    sets = []
+    sets: list[tuple[str, tuple[str, ...]]] = []
     for benchmark in benchmarks:
-        chosen: dict[str, tuple[str | None, ...]] = {k: (v,) for k, v in common.items()}
-        for scope in ("all", benchmark):
-            named: set[str] = set()
-            for setting in fixed + swept:
-                if setting.benchmark != scope:
-                    continue
-                if setting.option in named:
-                    raise KlatError(f"{scope}.{setting.option} is set twice")
-                named.add(setting.option)
-                chosen[setting.option] = setting.values
-        if math.prod(len(values) for values in chosen.values()) > MAX_RUNS:
-            raise KlatError(f"the sweeps of {benchmark} make more runs than a session can hold")
-        for values in itertools.product(*chosen.values()):
-            words = (
-                f"--{option}" if value is None else f"--{option}={value}"
-                for option, value in zip(chosen, values)
-            )
-            sets.append((benchmark, tuple(words)))
-    return sets
+        for variant in (variants or {}).get(benchmark, [{}]):
+            chosen: dict[str, tuple[str | None, ...]] = {
+                k: (v,) for k, v in {**variant, **common}.items()
+            }
+            chosen |= _set_for(benchmark, fixed + swept)
+            if math.prod(len(values) for values in chosen.values()) > MAX_RUNS:
+                raise KlatError(f"the sweeps of {benchmark} make more runs than a session can hold")
+            for values in itertools.product(*chosen.values()):
+                words = (
+                    f"--{option}" if value is None else f"--{option}={value}"
+                    for option, value in zip(chosen, values)
+                )
+                sets.append((benchmark, tuple(words)))
+    return list(dict.fromkeys(sets))
+
+
+def _set_for(
+    benchmark: str, settings: Iterable[ProgramOption]
+) -> dict[str, tuple[str | None, ...]]:
+    """The values of each option that is set for the benchmark or for "all"."""
+    chosen: dict[str, tuple[str | None, ...]] = {}
+    for scope in ("all", benchmark):
+        named: set[str] = set()
+        for setting in settings:
+            if setting.benchmark != scope:
+                continue
+            if setting.option in named:
+                raise KlatError(f"{scope}.{setting.option} is set twice")
+            named.add(setting.option)
+            chosen[setting.option] = setting.values
+    return chosen
 
 
 def make(sets: Sequence[tuple[str, tuple[str, ...]]], runs: int, seed: int) -> list[PlannedRun]:

@@ -15,11 +15,22 @@ from operator import itemgetter
 from typing import Any
 
 from klat.base.errors import printable
+from klat.record import renamed_metrics
 from klat.record.json_files import LARGEST_INTEGER, TIMED_MODES
 
 STATUSES = ("ok", "disturbed", "invalid", "error", "skipped")
 # The statuses that count in statistics; docs/record.md says why `disturbed` is among them.
 USABLE = ("ok", "disturbed")
+
+
+def is_soak(params: str) -> bool:
+    """Whether a run with these params is a segment of a soak."""
+    return ";soak=" in f";{params}"
+
+
+def run_noun(soak: bool) -> str:
+    """The word for a run, in reports."""
+    return "segment" if soak else "run"
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,11 @@ class Row:
     def batch(self) -> tuple[str, str, int, int]:
         """The key that all rows of one run share."""
         return (self.benchmark, self.params, self.run, self.start_ns)
+
+    @property
+    def soak(self) -> bool:
+        """Whether the row is a segment of a soak, whose samples are counted by value."""
+        return is_soak(self.params)
 
     def options(self) -> dict[str, str]:
         return parse_pairs(self.params)
@@ -200,6 +216,7 @@ class RowParser:
         if self._careful or len(line) > _SHORT_LINE:
             _check_texts(typed)
         self._check(typed)
+        typed["metric"] = renamed_metrics.present_name(typed)
         typed["line"] = number
         # Bypass the constructor of the frozen class. It takes as long as the rest of the parsing.
         row = object.__new__(Row)

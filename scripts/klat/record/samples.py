@@ -11,13 +11,20 @@ import numpy.typing as npt
 
 from klat.base.bounded_read import open_to_read
 from klat.record.session import Row, Session, SessionError, printable
-from klat.stats.histogram import CountedValues
+from klat.stats.distribution import Distribution
 
 Samples = npt.NDArray[np.uint64]
 
 _WIDTH = 8
 # The most samples that are read at once. A larger number is not faster.
 PART = 1 << 21
+# A soak of 32 MiB cannot hold more pairs of one row.
+MOST_PAIRS = 1 << 21
+_PAIRS = 1 << 16  # read at once
+
+
+class DamagedPairs(SessionError):
+    """The pairs of a soak can be read, but they are not those of the row."""
 
 
 class SampleFiles:
@@ -26,49 +33,102 @@ class SampleFiles:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._counted: tuple[Row, CountedValues] | None = None
+        self._last: tuple[Row, Distribution] | None = None
 
     def read(self, row: Row) -> Samples:
-        """The samples that a row points to. SessionError if some are missing."""
+        """The samples that a row points to, in the order taken. SessionError if some are missing,
+        or if the row has no order."""
         return self.span(row, 0, row.n or 0)
 
-    def parts(self, row: Row) -> Iterator[Samples]:
-        """The samples of a row in pieces of at most `PART`. SessionError as read()."""
-        for start in range(0, row.n or 0, PART):
-            yield self.span(row, start, min(PART, (row.n or 0) - start))
+    def parts(self, row: Row, length: int = PART) -> Iterator[Samples]:
+        """The samples of a row in pieces of this length; the last may be shorter. SessionError as
+        read()."""
+        for start in range(0, row.n or 0, length):
+            yield self.span(row, start, min(length, (row.n or 0) - start))
 
-    def counted_values(self, row: Row) -> CountedValues:
-        """The samples of a row, counted by value. The result for the last row is kept."""
-        if self._counted is None or self._counted[0] is not row:
-            self._counted = (row, CountedValues.of(self.parts(row)))
-        return self._counted[1]
+    def distribution(self, row: Row) -> Distribution:
+        """The samples of a row, counted by value. The result for the last row is kept.
+        SessionError if some are missing; DamagedPairs if the pairs of a soak are not valid."""
+        if self._last is None or self._last[0] is not row:
+            if row.soak:
+                found = self._pairs(row)
+            elif (row.n or 0) <= PART:
+                found = Distribution.of(self.read(row))
+            else:
+                found = Distribution.of_parts(self.parts(row))
+            self._last = (row, found)
+        return self._last[1]
 
     def span(self, row: Row, start: int, count: int) -> Samples:
         """`count` samples of a row. `start` 0 is its first sample. SessionError as read()."""
         if not count:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.record.rows refuses such rows
-        path = self._path(row.benchmark)
-        first = row.first_sample + start
-        try:
-            with open_to_read(path) as file:
-                held = os.fstat(file.fileno()).st_size // _WIDTH
-                found = np.empty(count if first + count <= held else 0, dtype="<u8")
-                if len(found) and _fill(file.fileno(), found.data.cast("B"), first * _WIDTH):
-                    return found
-        except OSError as error:
+        path = self._path(row.benchmark, "u64")
+        if row.soak:
             raise SessionError(
-                f"{printable(str(path))}: {error.strerror or error}; the rows of"
-                f" {printable(row.benchmark)} point to samples that cannot be read"
-            ) from error
+                f"{printable(str(path.parent))}: the samples of line {row.line} of runs.csv are"
+                " those of a soak, which are counted by value and have no order"
+            )
+        first = row.first_sample + start
+        found, held = _words(path, row, first, count)
+        if len(found) == count:
+            return found
         raise SessionError(
             f"{printable(str(path))}: holds {held:,} samples, but line {row.line} of runs.csv"
             f" needs {row.first_sample + (row.n or 0):,}; the file was cut off: copy the session"
             " again"
         )
 
-    def _path(self, benchmark: str) -> Path:
-        return self.session.path / "samples" / f"{benchmark}.u64"
+    def _pairs(self, row: Row) -> Distribution:
+        """The pairs from `first_sample` up to the one at which the counts add up to n."""
+        assert row.first_sample is not None  # klat.record.rows refuses such rows
+        path = self._path(row.benchmark, "histogram")
+        where = f"{printable(str(path))}: the pairs of line {row.line} of runs.csv"
+        parts = [np.empty((0, 2), dtype=np.uint64)]
+        read, left = 0, row.n or 0
+        while left > 0 and read < MOST_PAIRS:
+            words, _ = _words(path, row, 2 * (row.first_sample + read), 2 * _PAIRS)
+            pairs = words[: len(words) // 2 * 2].reshape(-1, 2)
+            if not len(pairs):
+                raise SessionError(
+                    f"{where} lack {left:,} of {row.n:,} samples; the file was cut off: copy the"
+                    " session again"
+                )
+            ends = np.cumsum(np.minimum(pairs[:, 1], np.uint64(left + 1)))  # does not wrap
+            parts.append(pairs[: int(np.searchsorted(ends, np.uint64(left))) + 1])
+            read += len(parts[-1])
+            left -= int(ends[len(parts[-1]) - 1])
+        values, counts = np.concatenate(parts).T
+        wrong = {
+            f"are more than {MOST_PAIRS:,}": left > 0,
+            f"add up to more than {row.n:,} samples": left < 0,
+            "have a count of 0": not counts.all(),
+            "are not in ascending order of their values": not (values[1:] > values[:-1]).all(),
+        }
+        for what, found in wrong.items():
+            if found:
+                raise DamagedPairs(f"{where} {what}; they were edited or damaged")
+        return Distribution(values.copy(), counts.astype(np.int64))
+
+    def _path(self, benchmark: str, kind: str) -> Path:
+        return self.session.path / "samples" / f"{benchmark}.{kind}"
+
+
+def _words(path: Path, row: Row, first: int, count: int) -> tuple[Samples, int]:
+    """Up to `count` words of a file from number `first` on, and how many the file has."""
+    try:
+        with open_to_read(path) as file:
+            held = os.fstat(file.fileno()).st_size // _WIDTH
+            found = np.empty(max(0, min(count, held - first)), dtype="<u8")
+            if len(found) and not _fill(file.fileno(), found.data.cast("B"), first * _WIDTH):
+                found = found[:0]
+            return found, held
+    except OSError as error:
+        raise SessionError(
+            f"{printable(str(path))}: {error.strerror or error}; the rows of"
+            f" {printable(row.benchmark)} point to samples that cannot be read"
+        ) from error
 
 
 def _fill(descriptor: int, buffer: memoryview, place: int) -> bool:

@@ -10,17 +10,18 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from klat import __version__
 from klat.base import files, locks, owners
 from klat.base.errors import KlatError, SessionError
 from klat.base.bounded_read import read_open
 from klat.record.json_files import FACTS as FACTS
-from klat.record.json_files import LARGEST_PLAN, LARGEST_RUN, parse_resumable
+from klat.record.json_files import LARGEST_PLAN, LARGEST_RUN, SCHEMA, parse_resumable
 
 PLAN = "plan.csv"
 LOAD_LOG = "load.log"
@@ -77,6 +78,18 @@ def create(output: Path, label: str) -> Path:
                 files.make_directory(held, name, 0o755)
                 return parent / name
     raise KlatError(f"{parent}: too many sessions were started in one second")
+
+
+def new_facts(command: Sequence[str]) -> dict[str, Any]:
+    """The fields of run.json that every new session has. `command` started klat."""
+    return {
+        "schema": SCHEMA,
+        "klat_version": __version__,
+        "command": list(command),
+        "created": iso(now()),
+        "boot_id": boot_id(),
+        "runner": os.getpid(),
+    }
 
 
 def write_facts(session: Path, facts: dict[str, Any]) -> None:

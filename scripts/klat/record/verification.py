@@ -17,9 +17,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from klat.record.samples import SampleFiles, Samples
+from klat.record.samples import DamagedPairs, SampleFiles, Samples
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
-from klat.stats.descriptive import P50, P90, P99, exact_row, exact_sums, rank, supports
+from klat.stats.descriptive import P50, P90, P99, ExactRow, exact_row, exact_sums, rank, supports
 
 # Samples in one step. Rows with fewer samples are checked several at a time.
 PIECE = 1 << 17
@@ -44,12 +44,15 @@ def verify(session: Session) -> Verification:
     """Check every row that has samples, whatever its status."""
     result = Verification()
     files = SampleFiles(session)
-    by_file: dict[str, list[Row]] = {}
+    by_file: dict[tuple[str, bool], list[Row]] = {}
     for row in session.rows:
         if row.n:
-            by_file.setdefault(row.benchmark, []).append(row)
-    for rows in by_file.values():
+            by_file.setdefault((row.benchmark, row.soak), []).append(row)
+    for (_, soak), rows in by_file.items():
         rows.sort(key=_place_of)
+        if soak:
+            _check_soak(files, rows, result)
+            continue
         for group in _groups(_apart(rows, result)):
             _check(files, group, result)
     return result
@@ -63,11 +66,37 @@ def _apart(rows: Sequence[Row], result: Verification) -> list[Row]:
     for row in rows:
         first = row.first_sample or 0
         if first < end:
-            result.refuted[row.line] = [f"it shares samples with line {kept[-1].line}"]
+            result.refuted[row.line] = [_shared(kept[-1])]
         else:
             kept.append(row)
             end = first + (row.n or 0)
     return kept
+
+
+def _shared(row: Row) -> str:
+    return f"it shares samples with line {row.line}"
+
+
+def _check_soak(files: SampleFiles, rows: Sequence[Row], result: Verification) -> None:
+    """Check rows whose samples are counted by value. `rows` is in the order of their pairs."""
+    end, last = 0, rows[0]
+    for row in rows:
+        try:
+            found = files.distribution(row)
+        except DamagedPairs as error:
+            result.refuted[row.line] = [str(error)]
+            continue
+        except SessionError as error:
+            result.unread[row.line] = str(error)
+            continue
+        first = row.first_sample or 0
+        if first < end:
+            result.refuted[row.line] = [_shared(last)]
+            continue
+        end, last = first + len(found.values), row
+        result.rows += 1
+        if differences := list(_differing(row, found.exact_row())):
+            result.refuted[row.line] = differences
 
 
 def believed(session: Session) -> Session:
@@ -223,7 +252,10 @@ def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
     if (row.n or 0) > _EXPLAINED:
         yield "its figures contradict its samples"
         return
-    exact = exact_row(files.read(row))
+    yield from _differing(row, exact_row(files.read(row)))
+
+
+def _differing(row: Row, exact: ExactRow) -> Iterator[str]:
     for column in FIGURES:
         recorded, found = (getattr(each, column) for each in (row, exact))
         if recorded != found:

@@ -19,9 +19,25 @@ from klat.base.bounded_read import open_to_read
 _SHELL = "/bin/sh"
 _SETTLE_SECONDS = 0.5
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
-# Only the runner holds the other end of the standard input. When the runner ends, also by SIGKILL, this
-# ends the load.
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
+
+
+class Guard:
+    """Ends a process group when the runner has ended, also by SIGKILL."""
+
+    def __init__(self, group: int) -> None:
+        # Only the runner holds the other end of the watcher's standard input.
+        reader, self._lifeline = os.pipe()
+        try:
+            self._watcher = Process([_SHELL, "-c", _WATCH.format(group)], stdin=reader)
+        finally:
+            os.close(reader)
+
+    def release(self) -> None:
+        """Leave the group alone from now on."""
+        self._watcher.signal_group(signal.SIGKILL)
+        self._watcher.reap()
+        os.close(self._lifeline)
 
 
 class Load:
@@ -32,14 +48,11 @@ class Load:
         self._signals = signals
         self._log = session / session_directory.LOAD_LOG
         descriptor = files.append(self._log)
-        reader, self._lifeline = os.pipe()
         try:
             self._process = Process(loads.words(command), stderr=descriptor)
-            watch = _WATCH.format(self._process.pid)
-            self._watcher = Process([_SHELL, "-c", watch], stdin=reader)
+            self._guard = Guard(self._process.pid)
         finally:
             os.close(descriptor)
-            os.close(reader)
 
     def settle(self) -> None:
         """Wait until the load is at work. KlatError if it has ended."""
@@ -69,9 +82,7 @@ class Load:
 
     def end(self) -> None:
         """End the load with everything in its process group."""
-        self._watcher.signal_group(signal.SIGKILL)
-        self._watcher.reap()
-        os.close(self._lifeline)
+        self._guard.release()
         self._process.end(self._signals)
 
 

@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 from klat.base import programs
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, did_you_mean
+
+IDLE = "none"  # the name of no load
 
 _SHELL = "/bin/sh"
 _LIST_SECONDS = 5
@@ -48,7 +50,10 @@ def check(load: str) -> None:
     if not _WORD.fullmatch(load) or load in names() or shutil.which(load):
         return
     there = ", ".join(names()) or "none: load/load is not built, run 'make' first"
-    raise KlatError(f"--load {load}: is neither a load nor a command; the loads are {there}")
+    raise KlatError(
+        f"--load {load}: is neither a load nor a command{did_you_mean(load, names())}; the loads are"
+        f" {there}"
+    )
 
 
 def words(load: str) -> list[str]:

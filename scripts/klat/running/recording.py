@@ -17,14 +17,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat import __version__
 from klat.base import locks, process, programs
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.record.other_work import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals
-from klat.record.json_files import SCHEMA
 from klat.report.text.columns import wrapped
 from klat.record.session import STATUSES, Session, printable, read_session
 
@@ -44,6 +42,7 @@ class Settings:
     label: str
     seed: int
     load: str | None = None
+    profile: str | None = None
     pause_ms: int = 0
     time_limit_s: int = 120
     setup: str | None = None
@@ -75,15 +74,10 @@ def write(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write plan.csv and run.json of a new session directory, before the first run."""
-    facts = {
-        "schema": SCHEMA,
-        "klat_version": __version__,
-        "command": list(command),
-        "created": session_directory.iso(session_directory.now()),
-        "boot_id": session_directory.boot_id(),
+    facts: dict[str, Any] = {
+        **session_directory.new_facts(command),
         **settings.facts(),
         **(more or {}),
-        "runner": os.getpid(),
         "resumed": [],
     }
     session_directory.write_plan(session, plan_csv.to_csv(schedule), facts)

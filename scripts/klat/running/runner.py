@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.base import process, streams
+from klat.base import files, process, streams
 from klat.record import session_directory
 from klat.running.cleanup import Load, Restore
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, SessionError
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, TimeLeft
 from klat.running.recording import FAILED, Outcome, Recording, status_of, take_lines
+from klat.running.traced_runs import EXPLAINED, SessionTraces, explain_session
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Runner:
             if settings.load and portions:
                 load = Load(settings.load, self._recordings[0].path, signals)
                 load.settle()
-            self._loop(portions, done, signals, progress, load, restore)
+            with SessionTraces() as traces:
+                self._loop(portions, done, signals, progress, load, restore, traces)
         except (Stopped, KlatError) as error:
             stopped = error
         finally:
@@ -93,6 +95,7 @@ class Runner:
         progress: Progress,
         load: Load | None,
         restore: Restore | None,
+        traces: SessionTraces,
     ) -> None:
         left = TimeLeft(Counter(run.benchmark for portion in portions for run in portion.runs))
         inherit = (restore.lifeline,) if restore else ()
@@ -107,7 +110,10 @@ class Runner:
                 for run in portion.runs:
                     signals.check()
                     progress.before(done, run.benchmark, left.seconds())
-                    portion.recording.run(run, stderr, signals, inherit)
+                    session = portion.recording.path
+                    completed = traces.complete(run, session)
+                    portion.recording.run(completed, stderr, signals, inherit)
+                    traces.keep(run, session)
                     done += 1
                     if load:
                         load.check()
@@ -133,6 +139,8 @@ class Runner:
             if len(self._recordings) > 1:
                 self.say(f"{recording.settings.label}:")
             recording.report(outcomes[-1], str(stopped or ""), self.say)
+        for recording in self._recordings:
+            self._explain(recording)
         streams.announce([recording.path for recording in self._recordings], self.say)
         if stopped:
             self.say(f"stopped: {stopped}")
@@ -146,6 +154,23 @@ class Runner:
         if stopped:
             return stopped.status
         return FAILED if failure else status_of(outcomes)
+
+    def _explain(self, recording: Recording) -> None:
+        """Explain the slow samples of the traced runs. Writes the report to a file of the session, too."""
+        try:
+            lines = [
+                line
+                for explained in explain_session(recording.path, recording.schedule)
+                for line in ("", *explained.lines())
+            ]
+            if lines:
+                file = recording.path / EXPLAINED
+                files.write_whole(file, "\n".join([*lines[1:], ""]).encode())
+                lines += ["", f"the explanation is also in {file}"]
+        except (KlatError, SessionError) as error:
+            lines = [str(error)]
+        for line in lines:
+            self.say(line)
 
     def _advise(self, outcomes: Sequence[Outcome]) -> None:
         paths = [r.path for r, outcome in zip(self._recordings, outcomes) if outcome.recorded]

@@ -1,32 +1,63 @@
-"""Runs a program in pairs, once traced and once untraced, for `klat explain`."""
+"""Runs programs with and without tracing, and explains the slow samples of the traced runs. `klat explain`
+and `klat run --explain-above` use it."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import shlex
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import TracebackType
 
-from klat.base import process, programs
+from klat.base import files, process, programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
+from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
+from klat.record.plain_samples import plain_samples
 from klat.record.session import Session, read_session
+from klat.report.text.columns import wrapped
+from klat.report.text.slow_samples_text import report
 from klat.running.progress import Progress
 from klat.running.recording import FAILED, INVALID, MEASURED, SKIPPED, USAGE, take_lines
 from klat.stats.means import MeanDifference, paired
-from klat.tracing.kept_traces import TracedRun, parse_run
-from klat.tracing.sample_split import split
-from klat.tracing.slow_causes import SplitSample, TracedSession
+from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
+from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run
+from klat.tracing.slow_causes import SplitSample, TracedSession, split_sample
 
-_SECONDS = 600  # of one run: the copy of each trace takes time
+_SECONDS = 600  # limit of one run: the copy of each trace takes time
+_ABOVE = "--trace-above="
+# Names in the directory of a session.
+_TRACES = "traces"
+EXPLAINED = "explained.txt"
+_FEWEST = 10  # the record has no median of fewer samples
+_LONGEST = 3  # the report shows the parts of this many samples of a parameter set
+
+
+def traced_words(above_ns: int) -> tuple[str, ...]:
+    """The options that mark a traced run in a plan."""
+    return (f"{_ABOVE}{above_ns}",)
+
+
+def _above(arguments: Sequence[str]) -> int | None:
+    """The limit of a slow sample, in ns. None if the run is not traced."""
+    for word in arguments:
+        if word.startswith(_ABOVE) and word.removeprefix(_ABOVE).isdecimal():
+            return int(word.removeprefix(_ABOVE))
+    return None
 
 
 @dataclass(frozen=True)
 class TracedProgram:
-    """What to run, and the limit of a slow sample. `metric` is "" for the program's first."""
+    """What to run, and the limit of a slow sample. If `metric` is "", the program takes
+    its first metric that klat can explain."""
 
     benchmark: str
     arguments: Sequence[str]
@@ -42,35 +73,41 @@ def perform(
     traces: Path,
     signals: Signals,
 ) -> TracedSession:
-    """Run `pairs` pairs into the session, in the order TU UT TU ..., with the traces in a directory of their own.
-    KlatError if a run fails."""
-    runs: list[TracedRun] = []
+    """Record `pairs` pairs of a traced and an untraced run in the session. The traced run is first in every
+    other pair. The files of `traces` have the traces. KlatError if a run fails."""
     progress = Progress(2 * pairs, 0, sys.stderr)
+    used = 0
     try:
         for pair in range(pairs):
             for traced in (True, False) if pair % 2 == 0 else (False, True):
                 signals.check()
                 progress.before(2 * pair + (traced == (pair % 2 == 1)), program.benchmark, None)
                 kept = traces / str(pair)
-                more = _options(program, instance, kept) if traced else []
+                more = _options(program, instance, kept, used) if traced else ()
+                switch_events(instance, traced)
                 order = ("--run", str(pair), "--order", str(2 * pair + 1 + (not traced)))
                 _run(program, [*more, *order, "--record", str(session)], signals)
-                if traced:
-                    with kept.open(errors="replace") as lines:
-                        runs.append(parse_run(pair, lines))
+                used += kept.stat().st_size if traced else 0
     finally:
         progress.clear()
-    return _judged(read_session(session), runs)
+    record = read_session(session)
+    by_tracing: tuple[list[Row], list[Row]] = ([], [])
+    for row in record.rows:
+        by_tracing["traced" in row.options()].append(row)
+    return _explained(record, *by_tracing, {pair: traces / str(pair) for pair in range(pairs)})
 
 
-def _options(program: TracedProgram, instance: Path, kept: Path) -> list[str]:
-    kept.touch()
-    given = [
-        f"--trace-above={program.above_ns}",
-        f"--trace-instance={instance}",
-        f"--trace-output={kept}",
-    ]
+def _options(program: TracedProgram, instance: Path, kept: Path, used: int) -> list[str]:
+    given = [*traced_words(program.above_ns), *_places(instance, kept, used)]
     return given + ([f"--trace-metric={program.metric}"] if program.metric else [])
+
+
+def _places(instance: Path, kept: Path, used: int) -> tuple[str, ...]:
+    """Makes the file for the traces. Returns the options for the tracing instance and this file. The session has
+    `used` bytes of traces."""
+    kept.touch()
+    room = max(0, 10**6 * MOST_MEGABYTES - used)
+    return f"--trace-instance={instance}", f"--trace-output={kept}", f"--trace-bytes={room}"
 
 
 def _run(program: TracedProgram, own: Sequence[str], signals: Signals) -> None:
@@ -90,42 +127,253 @@ def _run(program: TracedProgram, own: Sequence[str], signals: Signals) -> None:
     raise KlatError(message, status=status if status in (USAGE, SKIPPED) else FAILED)
 
 
-def _judged(record: Session, runs: list[TracedRun]) -> TracedSession:
-    metric = runs[0].metric
-    rows = [row for row in record.rows if row.metric == metric]
-    traced = {row.run: row for row in rows if "traced" in row.options()}
-    untraced = {row.run: row for row in rows if "traced" not in row.options()}
-    samples = [
-        SplitSample(sample, split(sample, run.workers, round(_median(traced[number]))))
-        for number, run in enumerate(runs)
-        for sample in run.samples
-        if number in traced
-    ]
-    smi = [row.smi for row in traced.values()]
+def traceable_sets(
+    sets: Sequence[tuple[str, tuple[str, ...]]],
+) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
+    """Returns the parameter sets with a metric that klat can explain. Also returns the reasons why the other
+    sets have no such metric, one line for each reason.
+
+    KlatError in these cases:
+
+    - This machine or user cannot trace.
+    - A program refuses its options.
+    - No set has such a metric.
+    """
+    clock()
+    tracefs()
+    found: list[tuple[str, tuple[str, ...]]] = []
+    refusals: dict[str, int] = {}
+    for benchmark, words in sets:
+        places = ("--trace-above=1", "--trace-instance=/", "--trace-output=/")
+        status, message = _refusal(benchmark, (*words, *places))
+        if not status:
+            found.append((benchmark, words))
+            continue
+        without, wrong = _refusal(benchmark, words)
+        if without == USAGE:
+            raise KlatError(wrong)
+        refusals.setdefault(message, status)
+    if not found:
+        message, status = next(iter(refusals.items()))
+        raise KlatError(message, status=status)
+    return found, list(refusals)
+
+
+def _refusal(benchmark: str, words: Sequence[str]) -> tuple[int, str]:
+    """The exit status and the message of a program that refuses these options. 0 if it accepts them."""
+    cpus = os.sysconf("SC_NPROCESSORS_CONF")
+    return programs.check_options(programs.require(benchmark), words, "virtual", cpus)
+
+
+class SessionTraces:
+    """Traces the traced runs of a session. Makes the tracing instance before the first traced run."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._instance: Path | None = None
+        self._kept = Path()
+        self._used: int | None = None
+
+    def __enter__(self) -> SessionTraces:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def complete(self, run: PlannedRun, session: Path) -> PlannedRun:
+        """Adds the tracing options that the plan lacks. Switches the events on or off for this run."""
+        traced = _above(run.arguments) is not None
+        if self._instance:
+            switch_events(self._instance, traced)
+        if not traced:
+            return run
+        if self._instance is None:
+            self._kept = Path(self._open.enter_context(_private_directory())) / "kept"
+            self._instance = self._open.enter_context(tracing_instance())
+            switch_events(self._instance, True)
+        self._kept.unlink(missing_ok=True)
+        if self._used is None:
+            self._used = sum(file.stat().st_size for file in (session / _TRACES).glob("*"))
+        places = _places(self._instance, self._kept, self._used)
+        return replace(run, arguments=(*run.arguments, *places))
+
+    def keep(self, run: PlannedRun, session: Path) -> None:
+        """Store the traces of the finished run in the session."""
+        if _above(run.arguments) is not None:
+            traces = session / _TRACES
+            with files.explained("write", traces):
+                files.make_directories(traces)
+                content = self._kept.read_bytes()
+                files.write_whole(traces / str(run.order), content)
+            self._used = (self._used or 0) + len(content)
+
+
+@dataclass(frozen=True)
+class ExplainedSet:
+    """The explained runs of one parameter set. `arguments` are the arguments of its untraced runs."""
+
+    benchmark: str
+    arguments: tuple[str, ...]
+    above_ns: int
+    found: TracedSession
+
+    def lines(self) -> Iterator[str]:
+        """The report, for a terminal of 80 columns."""
+        if self.arguments:
+            yield from wrapped(f"{shlex.join([self.benchmark, *self.arguments])}:")
+        yield from report(self.found, self.above_ns, _LONGEST)
+
+
+@dataclass(frozen=True)
+class SoakTraces:
+    """Traces a soak that ends at its first sample above a limit."""
+
+    above_ns: int
+    instance: Path
+    directory: Path
+    kept: list[Path] = field(default_factory=list)  # by program
+
+    def words(self) -> tuple[str, ...]:
+        """The options of the next program. Each has a file of its own."""
+        self.kept.append(self.directory / str(len(self.kept)))
+        return (*traced_words(self.above_ns), *_places(self.instance, self.kept[-1], 0))
+
+    def keep(self, session: Path) -> None:
+        """Store the traces in the session."""
+        traces = session / _TRACES
+        with files.explained("write", traces):
+            for kept in self.kept:
+                if content := kept.read_bytes():
+                    files.make_directories(traces)
+                    files.write_whole(traces / kept.name, content)
+
+
+@contextmanager
+def soak_traces(above_ns: int) -> Iterator[SoakTraces]:
+    with tracing_instance() as instance, _private_directory() as private:
+        switch_events(instance, True)
+        yield SoakTraces(above_ns, instance, Path(private))
+
+
+def _private_directory() -> tempfile.TemporaryDirectory[str]:
+    """The program writes the traces as root, so no other user may enter the directory."""
+    return tempfile.TemporaryDirectory(prefix="klat-traces-")
+
+
+def explain_soak(session: Path, above_ns: int) -> Iterator[str]:
+    """The report on the sample that ended a traced soak; nothing if no sample ended it."""
+    record = read_session(session)
+    for path in sorted((session / _TRACES).glob("*")):
+        with path.open(errors="replace") as lines:
+            run = parse_run(0, lines)
+        threads = {sample.cpu for sample in run.samples}
+        rows = [r for r in record.rows if r.metric == run.metric and _is_on(r, threads)]
+        if run.samples and rows:
+            found = _explained(record, (), rows[-1:], {rows[-1].run: path})
+            yield from report(found, above_ns, _LONGEST)
+
+
+def _is_on(row: Row, cpus: set[int]) -> bool:
+    return bool(cpus & {int(cpu) for cpu in re.findall(r"\d+", row.cpus)})
+
+
+def explain_session(session: Path, schedule: Sequence[PlannedRun]) -> Iterator[ExplainedSet]:
+    """Explain the recorded traced runs of a session, one parameter set after the other."""
+    if all(_above(run.arguments) is None for run in schedule):
+        return
+    record = read_session(session)
+    sets: dict[tuple[str, tuple[str, ...]], list[PlannedRun]] = {}
+    for run in schedule:
+        sets.setdefault((run.benchmark, run.arguments), []).append(run)
+    rows: dict[int, list[Row]] = {}
+    for row in record.rows:
+        rows.setdefault(row.order, []).append(row)
+
+    def rows_of(runs: Sequence[PlannedRun]) -> list[Row]:
+        return [row for run in runs for row in rows.get(run.order, ())]
+
+    for (benchmark, arguments), runs in sorted(sets.items()):
+        above = _above(arguments)
+        kept = {r.run: session / _TRACES / str(r.order) for r in runs if r.order in rows}
+        kept = {n: path for n, path in kept.items() if path.is_file() and path.stat().st_size}
+        if above is None or not kept:
+            continue
+        plain = tuple(word for word in arguments if not word.startswith(_ABOVE))
+        untraced = rows_of(sets.get((benchmark, plain), ()))
+        found = _explained(record, untraced, rows_of(runs), kept)
+        yield ExplainedSet(benchmark, plain, above, found)
+
+
+def _explained(
+    record: Session, without: Sequence[Row], with_trace: Sequence[Row], traces: Mapping[int, Path]
+) -> TracedSession:
+    """Explains traced runs. `without` has the rows of untraced runs, `with_trace` those of traced runs.
+    `traces` has the file of each traced run by its number."""
     if record.khz is None:
-        raise KlatError("ticks are no time in an emulator: nothing to explain", status=SKIPPED)
+        raise KlatError(
+            "in an emulator ticks are not time; use klat lab explain instead", status=SKIPPED
+        )
+    metric = ""
+    rows: dict[int, Row] = {}
+    found: dict[int, TracedRun] = {}
+    samples: list[SplitSample] = []
+    medians: dict[int, float] = {}
+    for number, path in traces.items():
+        try:
+            with path.open(errors="replace") as lines:
+                run = parse_run(number, lines)
+        except KlatError as error:
+            raise KlatError(f"{path}: {error}") from None
+        metric = metric or run.metric
+        rows = rows or {row.run: row for row in with_trace if row.metric == metric}
+        if number in rows:
+            found[number] = run
+            row = rows[number]
+            # The trace of a soak is that of its last sample.
+            own = () if row.soak else plain_samples(record, row)
+            medians[number] = _undisturbed_median(own, run) or _median(row)
+            samples += [split_sample(s, run.workers, medians[number]) for s in run.samples]
+            run.samples.clear()
+    untraced = {row.run: row for row in without if row.metric == metric}
+    smi = [row.smi for row in rows.values()]
     return TracedSession(
-        rows[0].benchmark,
+        with_trace[0].benchmark,
         metric,
         record.khz,
-        runs,
+        list(found.values()),
         samples,
-        sum(row.n or 0 for row in traced.values()),
-        float(sum(row.steal_ms or 0 for row in traced.values())),
+        float(sum(row.steal_ms or 0 for row in rows.values())),
         sum(count or 0 for count in smi) if None not in smi else None,
-        [(row.status, row.reason) for row in rows],
-        _overhead(traced, untraced),
+        {
+            kind: [(row.status, row.reason) for row in of.values()]
+            for kind, of in (("traced", rows), ("untraced", untraced))
+        },
+        frozenset(number for number, row in rows.items() if not row.usable),
+        _overhead(medians, {n: _median(row) for n, row in untraced.items()}),
     )
 
 
 def _median(row: Row) -> float:
-    """The mean, of a run that is too short for a median."""
+    """The median of a run. A run that is too short for a median has its mean instead."""
     return float(row.p50 if row.p50 is not None else row.mean or 0)
 
 
-def _overhead(traced: Mapping[int, Row], untraced: Mapping[int, Row]) -> MeanDifference | None:
-    """From the pairs whose medians are not 0."""
-    medians = [(_median(traced[n]), _median(untraced[n])) for n in traced if n in untraced]
+def _undisturbed_median(samples: Sequence[int], run: TracedRun) -> int | None:
+    """The median without the samples right after the copy of a trace. The delay of these
+    samples comes from the copy, not from the trace events. None if too few samples are left."""
+    late = {n for s in run.samples for n in range(s.index + 1, s.index + 1 + run.settle)}
+    others = [sample for n, sample in enumerate(samples) if n not in late]
+    return statistics.median_low(others) if len(others) >= _FEWEST else None
+
+
+def _overhead(traced: Mapping[int, float], untraced: Mapping[int, float]) -> MeanDifference | None:
+    """The overhead of tracing. Leaves out pairs with a median of 0."""
+    medians = [(traced[n], untraced[n]) for n in traced if n in untraced]
     return paired(
         [math.log(with_it / without) for with_it, without in medians if with_it and without]
     )

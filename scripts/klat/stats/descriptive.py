@@ -8,7 +8,7 @@ run within a boot: samples of one run are not independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +20,7 @@ Samples = npt.NDArray[np.uint64]
 Values = npt.NDArray[np.float64]
 
 P50, P90, P99 = Fraction(1, 2), Fraction(9, 10), Fraction(99, 100)
+P999 = Fraction(999, 1000)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -41,6 +42,11 @@ class ExactRow:
 def supports(n: int, q: Fraction) -> bool:
     """Whether n samples support quantile q: at least five of them are expected beyond it."""
     return n * (1 - q) >= 5
+
+
+def fewest(q: Fraction) -> int:
+    """How many samples quantile q needs."""
+    return math.ceil(5 / (1 - q))
 
 
 def rank(n: int, q: Fraction) -> int:
@@ -85,23 +91,34 @@ def thousandths(value: int) -> Decimal:
     return Decimal((0, tuple(int(digit) for digit in str(value)), -3))
 
 
-def exact_row(samples: Samples) -> ExactRow:
-    """The statistics that the record's row must have for these samples. At least one sample, at
-    most 2^32."""
-    n = len(samples)
-    total, squares = exact_sums(samples)
+def exact_statistics(
+    n: int,
+    total: int,
+    squares: int,
+    quantile: Callable[[Fraction], int | None],
+    ends: tuple[int, int],
+) -> ExactRow:
+    """From the sum, the sum of squares, and the smallest and the largest sample."""
     spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
-    p50, p90, p99 = quantiles(samples, (P50, P90, P99))
     return ExactRow(
         n=n,
         mean=thousandths(1000 * total // n),
         stddev=thousandths(math.isqrt(spread)),
-        min=int(samples.min()),
-        p50=p50,
-        p90=p90,
-        p99=p99,
-        max=int(samples.max()),
+        min=ends[0],
+        p50=quantile(P50),
+        p90=quantile(P90),
+        p99=quantile(P99),
+        max=ends[1],
     )
+
+
+def exact_row(samples: Samples) -> ExactRow:
+    """The statistics that the record's row must have for these samples. At least one sample, at
+    most 2^32."""
+    qs = (P50, P90, P99)
+    found = dict(zip(qs, quantiles(samples, qs)))
+    ends = int(samples.min()), int(samples.max())
+    return exact_statistics(len(samples), *exact_sums(samples), found.__getitem__, ends)
 
 
 def lag1_autocorrelation(values: Values) -> float:

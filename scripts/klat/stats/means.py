@@ -67,6 +67,17 @@ def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> Me
     return combined(mean(a), one, len(a) - 1, mean(b), two, len(b) - 1, resolution)
 
 
+def student(a: Sequence[float], b: Sequence[float]) -> MeanDifference | None:
+    """mean(b) - mean(a) of independent values with one variance. None with fewer than two values on
+    a side."""
+    if min(len(a), len(b)) < 2:
+        return None
+    freedom = len(a) + len(b) - 2
+    square = ((len(a) - 1) * variance(a) + (len(b) - 1) * variance(b)) / freedom
+    error = math.sqrt(square * (1 / len(a) + 1 / len(b)))
+    return MeanDifference(mean(b) - mean(a), error, freedom)
+
+
 def combined(
     a: float, square_a: float, freedom_a: float, b: float, square_b: float, freedom_b: float,
     resolution: float = 0.0,

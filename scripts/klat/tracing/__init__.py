@@ -1,1 +1,2 @@
-"""Explains slow samples on a real machine: the kernel's trace of a sample, and who took its time."""
+"""Explains slow samples on a real machine: traces each one with the kernel's tracing, and splits its time
+by cause."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from klat.tracing.kept_traces import CpuTrace, TraceEvent
 
 IDLE_PID = 0
-_AWAKE = str(2**32 - 1)  # of cpu_idle: the CPU leaves its idle state
+_AWAKE = str(2**32 - 1)  # the state in a cpu_idle event when the CPU leaves its idle state
 _ENTRIES = ("_entry", "_exit")
 
 
 @dataclass(frozen=True)
 class Interrupt:
-    """A stretch that interrupts a task. `kind` is "interrupt" or "softirq"."""
+    """An interrupt or a softirq that interrupts a task. `kind` is "interrupt" or "softirq"."""
 
     kind: str
     name: str
@@ -24,19 +24,20 @@ class Interrupt:
 
 @dataclass(frozen=True)
 class CpuStretch:
-    """The CPU's state from `begin` until the next stretch. `pid` is None where the trace does not say. The
-    innermost interrupt is last. `asleep`: the idle task, until it leaves its idle state."""
+    """The CPU's state from `begin` until the next stretch. `pid` is None if the trace does not show which
+    task runs. The innermost interrupt is last. `asleep`: the CPU is in an idle state."""
 
     begin: int
     pid: int | None
     task: str
     interrupts: tuple[Interrupt, ...] = ()
     asleep: bool = False
-    guessed: bool = False  # the trace has no event for its begin: see _State.advance()
+    guessed: bool = False  # the trace has no event at `begin`: see _State.advance()
 
     @property
     def interruption(self) -> Interrupt | None:
-        """The interrupt, with the timers that it expires, or the softirq. None if the task itself runs."""
+        """The interrupt or softirq that runs. The timers that it expires belong to it. None if the task
+        itself runs."""
         found = self.interrupts[-1] if self.interrupts else None
         for interrupt in reversed(self.interrupts[:-1]):
             if found and interrupt.kind == found.kind:
@@ -47,7 +48,7 @@ class CpuStretch:
 
 
 class CpuTimeline:
-    """The stretches of one CPU. The first begins before everything."""
+    """The stretches of one CPU. The first begins before all events."""
 
     def __init__(self, trace: CpuTrace) -> None:
         self.events = trace.events
@@ -69,8 +70,9 @@ class CpuTimeline:
         return self.stretches[max(0, bisect_right(self._begins, time) - 1)]
 
     def stint(self, pid: int, time: int) -> CpuStretch | None:
-        """The first stretch of the task's stint on this CPU that holds `time`, or that ends there. None if it
-        did not run then, or if the beginning is before the trace."""
+        """The first stretch of the task's stint on this CPU. A stint is the time from one task switch to
+        the next; this one contains `time` or ends there. None if the task did not run then, or if the
+        stint began before the trace."""
         at = bisect_right(self._begins, time) - 1
         if at > 0 and self.stretches[at].pid != pid:
             at -= 1
@@ -81,7 +83,8 @@ class CpuTimeline:
         return self.stretches[at] if at > 0 else None
 
     def left(self, pid: int, before: int) -> tuple[int, bool] | None:
-        """When the task last stopped running here before this time, and whether it stayed runnable."""
+        """The last time before `before` at which the task stopped running on this CPU, and whether it
+        stayed runnable. None if the trace does not show one."""
         for at in range(bisect_right(self._begins, before) - 1, 0, -1):
             stretch = self.stretches[at]
             if stretch.begin < before and stretch.pid != pid and self.stretches[at - 1].pid == pid:
@@ -104,11 +107,11 @@ def _stretches(trace: CpuTrace) -> Iterator[CpuStretch]:
 
 
 class _State:
-    """The CPU while its events are read."""
+    """The CPU's state while klat reads its events."""
 
     def __init__(self, trace: CpuTrace) -> None:
         first = trace.events[0] if trace.events else None
-        # If no event was overwritten, no task switch came before the first event.
+        # If no event was overwritten, the first event's task ran from the start.
         self.pid = first.pid if first and trace.complete else None
         self.task = first.task if first else ""
         self.interrupts: tuple[Interrupt, ...] = ()
@@ -126,7 +129,8 @@ class _State:
     def advance(self, event: TraceEvent) -> Iterator[CpuStretch]:
         """The stretches that this event begins."""
         if event.pid != self.pid:
-            # A kernel may lose events of its idle task. The switch came at some time after the last event.
+            # The kernel can lose events of its idle task. The trace then lacks the switch to this task: it
+            # came at an unknown time after the last event.
             known = self.pid is not None
             self._switch(event.pid, event.task)
             if known:
@@ -160,7 +164,7 @@ def _next_task(event: TraceEvent) -> str:
 
 
 def _interrupt(event: TraceEvent) -> tuple[str, str]:
-    """Kind and name of what begins or ends here."""
+    """The kind and the name of the interrupt or softirq that begins or ends here."""
     base = event.name.rpartition("_")[0]
     if base == "softirq":
         return "softirq", event.text.partition("action=")[2].rstrip("] ") or event.value("vec")

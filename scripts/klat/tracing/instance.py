@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from klat.base.errors import KlatError
@@ -15,7 +15,7 @@ from klat.base.errors import KlatError
 _SKIPPED = 4
 _PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME = "klat-{}"
-# The clock of the trace that reads the counter of klat's stamps, by machine.
+# By machine: the trace clock that reads the same counter as klat's stamps.
 _CLOCKS = {"x86_64": "x86-tsc"}
 _EVENTS = (
     *("sched/sched_switch", "sched/sched_waking"),
@@ -27,32 +27,32 @@ _EVENTS = (
     *("exceptions/page_fault_user", "exceptions/page_fault_kernel"),
     *("power/cpu_idle", "power/cpu_frequency"),
 )
-# Every interrupt with an entry and an exit.
+# The group of the events for interrupt vectors. klat takes those with an entry and an exit.
 _VECTORS = "irq_vectors"
 
 
 def tracefs() -> Path:
-    """Where tracefs is mounted. KlatError if it is not, or not for this user."""
+    """Where tracefs is mounted. KlatError if it is not mounted, or if this user cannot use it."""
     for place in _PLACES:
         instances = place / "instances"
         if os.path.isdir(instances) and os.access(instances, os.R_OK | os.W_OK | os.X_OK):
             return place
     if os.geteuid() != 0:
-        raise KlatError("this user may not use the kernel's trace; run as root", status=_SKIPPED)
+        raise KlatError("this user may not use the kernel's tracing; run as root", status=_SKIPPED)
     raise KlatError(
-        "tracefs is not mounted, or this kernel has no tracing;"
+        "tracefs is not mounted, or this kernel has no tracing; to mount it:"
         " mount -t tracefs nodev /sys/kernel/tracing",
         status=_SKIPPED,
     )
 
 
 def clock() -> str:
-    """The name of the trace's clock. KlatError on a machine where no clock of the trace reads the counter."""
+    """The name of the trace clock. KlatError if no trace clock of this machine reads the counter."""
     found = _CLOCKS.get(platform.machine())
     if found is None:
         raise KlatError(
-            f"no clock of the kernel's trace reads the counter of {platform.machine()};"
-            " klat lab explain works there",
+            f"on {platform.machine()} the kernel has no trace clock that reads the CPU's counter;"
+            " klat lab explain needs none",
             status=_SKIPPED,
         )
     return found
@@ -60,8 +60,12 @@ def clock() -> str:
 
 @contextmanager
 def tracing_instance(buffer_kb: int = 256) -> Iterator[Path]:
-    """A tracing instance that records the events of `klat explain` into one buffer for each CPU. It is removed
-    at the end. An instance whose klat was killed is removed by the next one."""
+    """Makes a tracing instance with one buffer for each CPU, and removes it at the end. Its events are off:
+    see switch_events().
+
+    If klat is killed, the next klat removes the instance. The kernel refuses to remove an instance with an
+    open file. So klat holds a file of its own instance open, and no other klat can remove this instance.
+    """
     wanted = clock()
     instances = tracefs() / "instances"
     remove_stale(instances)
@@ -72,10 +76,14 @@ def tracing_instance(buffer_kb: int = 256) -> Iterator[Path]:
         raise KlatError(f"cannot make {instance}; run as root", status=_SKIPPED) from None
     except OSError as error:
         raise KlatError(f"cannot make {instance}: {error.strerror}", status=_SKIPPED) from None
+    held = -1
     try:
+        held = os.open(instance / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
         _set_up(instance, wanted, buffer_kb)
         yield instance
     finally:
+        if held >= 0:
+            os.close(held)
         _remove(instance)
 
 
@@ -86,19 +94,27 @@ def _set_up(instance: Path, wanted: str, buffer_kb: int) -> None:
         _write(instance / "trace_clock", wanted)
     except OSError as error:
         raise KlatError(
-            f"the kernel's trace has no clock {wanted}: {error.strerror}; is the counter the"
-            " clock source? see /sys/devices/system/clocksource/clocksource0/current_clocksource",
+            f"cannot set the trace clock {wanted}: {error.strerror}; check whether the clock source is"
+            " the counter: /sys/devices/system/clocksource/clocksource0/current_clocksource",
             status=_SKIPPED,
         ) from None
     try:
         _write(instance / "buffer_size_kb", str(buffer_kb))
-        for event in [*_EVENTS, *_vectors(instance)]:
-            switch = instance / "events" / event / "enable"
-            if switch.exists():
-                _write(switch, "1")
         _write(instance / "tracing_on", "1")
     except OSError as error:
         raise KlatError(f"cannot set up {instance}: {error.strerror}", status=_SKIPPED) from None
+
+
+def switch_events(instance: Path, on: bool) -> None:
+    """Enable or disable the events. An enabled event costs time in every run and in other programs."""
+    events = instance / "events"
+    names = [*_EVENTS, *_vectors(instance)] if on else ["."]
+    try:
+        for switch in (events / name / "enable" for name in names):
+            if switch.exists():
+                _write(switch, "1" if on else "0")
+    except OSError as error:
+        raise KlatError(f"cannot switch {events}: {error.strerror}", status=_SKIPPED) from None
 
 
 def _vectors(instance: Path) -> list[str]:
@@ -108,7 +124,7 @@ def _vectors(instance: Path) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """One write() without O_CREAT, which tracefs refuses."""
+    """One write(). Opens without O_CREAT: tracefs refuses it."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -118,24 +134,21 @@ def _write(file: Path, text: str) -> None:
 
 def _remove(instance: Path) -> None:
     try:
-        _write(instance / "events" / "enable", "0")
         instance.rmdir()
     except FileNotFoundError:
         pass
     except OSError as error:
         if error.errno == errno.EBUSY:
             raise KlatError(
-                f"{instance} is still in use; end the reader, then: rmdir {instance}", status=1
+                f"{instance} is still in use; end the program that reads it, then: rmdir {instance}",
+                status=1,
             ) from None
         raise
 
 
 def remove_stale(instances: Path) -> None:
-    """Remove the instances of klats that no longer run."""
+    """Remove the instances that killed klats left. The kernel refuses to remove those in use."""
     for entry in instances.iterdir():
-        found = re.fullmatch(_NAME.format(r"(\d+)"), entry.name)
-        if found and not Path("/proc", found[1]).exists():
-            try:
-                _remove(entry)
-            except KlatError:
-                pass  # in use; a later klat removes it
+        if re.fullmatch(_NAME.format(r"\d+"), entry.name):
+            with suppress(OSError):
+                entry.rmdir()

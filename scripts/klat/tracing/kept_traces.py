@@ -1,4 +1,4 @@
-"""Reads the traces that a program kept of its slow samples: see lib/run/slow.c."""
+"""Reads the traces that a program keeps of its slow samples: see lib/run/slow.c."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from klat.base.errors import KlatError
+
+# Once the traces of a session have this size, its runs keep no further traces.
+MOST_MEGABYTES = 200
+
 _EVENT = re.compile(
     r"\s*(?P<task>.*)-(?P<pid>\d+)\s+(?:\(.*?\)\s+)?\[(?P<cpu>\d+)\]\s+\S+\s+(?P<time>\d+):"
     r" (?P<name>\w+):\s?(?P<text>.*)"
 )
-_LOST = re.compile(r"CPU:\d+ \[LOST \d+ EVENTS\]")
+_LOST = re.compile(r"CPU:\d+ \[LOST (?:\d+ )?EVENTS\]")
 
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One event of the kernel's trace. `time` is in ticks; pid and task are those that it interrupted or that
-    caused it."""
+    """One event of the kernel's trace. `time` is in ticks. `pid` and `task` name the task that ran at
+    this time."""
 
     time: int
     pid: int
@@ -25,14 +30,14 @@ class TraceEvent:
     text: str
 
     def value(self, key: str) -> str:
-        """The word after `key=`, or nothing."""
+        """The word after `key=`, or ""."""
         found = re.search(rf"\b{key}=(\S+)", self.text)
         return found[1] if found else ""
 
 
 @dataclass(frozen=True)
 class CpuTrace:
-    """The events of one CPU in order. `complete`: none was overwritten."""
+    """The events of one CPU in order, from the last overwritten one on. `complete`: no event was overwritten."""
 
     events: list[TraceEvent]
     complete: bool
@@ -54,8 +59,17 @@ class SlowSample:
     def ticks(self) -> int:
         return self.end - self.begin
 
+    @property
+    def overwritten(self) -> bool:
+        """Whether a CPU's buffer lost events of the sample. Loss of older events is normal."""
+        return any(
+            not trace.complete and not (trace.events and trace.events[0].time <= self.begin)
+            for trace in self.cpus.values()
+        )
+
     def count(self, event: str, pids: Container[int] | None = None) -> int:
-        """How many events during the sample have a name that begins so; of the threads `pids`, if given."""
+        """The number of events during the sample whose names begin with `event`. With `pids`, only events
+        of these threads."""
         return sum(
             found.name.startswith(event) and (pids is None or found.pid in pids)
             for trace in self.cpus.values()
@@ -66,10 +80,14 @@ class SlowSample:
 
 @dataclass
 class TracedRun:
-    """What one run kept. `slow` counts its samples above the limit; of these, `after_copy` came so soon after
-    the copy of a trace that the copy may have delayed them."""
+    """The slow samples of one run.
+
+    `checked` counts all samples, `slow` the samples above the limit. `after_copy` counts slow samples
+    among the `settle` samples after the copy of a trace: the copy may have delayed them."""
 
     metric: str = ""
+    settle: int = 0
+    checked: int = 0
     slow: int = 0
     after_copy: int = 0
     workers: dict[int, str] = field(default_factory=dict)  # roles by thread id
@@ -83,31 +101,45 @@ def parse_events(lines: Iterable[str]) -> CpuTrace:
             time, pid = int(found["time"]), int(found["pid"])
             events.append(TraceEvent(time, pid, found["task"], found["name"], found["text"]))
         elif _LOST.match(line):
+            # The page that was read last can still have events from before the lost ones.
+            events.clear()
             complete = False
     events.sort(key=lambda event: event.time)
     return CpuTrace(events, complete)
 
 
 def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
-    """The file that one run wrote. Text after a sample's `end` line is complete or absent: a run that failed
-    leaves no `slow` line."""
+    """Reads the file of one run. A run that failed leaves a file without a `slow` line. KlatError if a line is
+    cut."""
     found = TracedRun()
     source = iter(lines)
     for line in source:
         word, _, rest = line.strip().partition(" ")
-        if word == "metric":
-            found.metric = rest
-        elif word == "worker":
-            thread, _, role = rest.split(" ", 2)
-            found.workers[int(thread)] = role
-        elif word == "slow":
-            found.slow, found.after_copy = map(int, rest.split())
-        elif word == "sample":
-            index, begin, end, cpu, tid = map(int, rest.split())
-            sample = SlowSample(number, index, begin, end, cpu, tid)
-            found.samples.append(sample)
-            sample.cpus.update(_cpu_traces(source))
+        try:
+            _take(found, number, word, rest, source)
+        except ValueError:
+            raise KlatError(
+                f"the traces of run {number} are cut at {line.strip()!r}; measure again"
+            ) from None
     return found
+
+
+def _take(found: TracedRun, number: int, word: str, rest: str, source: Iterator[str]) -> None:
+    """One line of the file, with the trace after a sample's line."""
+    if word == "metric":
+        found.metric = rest
+    elif word == "settle":
+        found.settle = int(rest)
+    elif word == "worker":
+        thread, _, role = rest.split(" ", 2)
+        found.workers[int(thread)] = role
+    elif word == "slow":
+        found.checked, found.slow, found.after_copy = map(int, rest.split())
+    elif word == "sample":
+        index, begin, end, cpu, tid = map(int, rest.split())
+        sample = SlowSample(number, index, begin, end, cpu, tid)
+        found.samples.append(sample)
+        sample.cpus.update(_cpu_traces(source))
 
 
 def _cpu_traces(source: Iterator[str]) -> Iterator[tuple[int, CpuTrace]]:

@@ -1,8 +1,8 @@
-"""Splits a slow sample by who took its time.
+"""Splits the time of a slow sample by cause.
 
-The split follows the chain of wakeups back from the sample's end. The thread that took the end stamp ran until
-then. Before that it was runnable since its wakeup; before that, its waker's time counts, and so on to the
-sample's begin. So each tick of the sample belongs to one part.
+The split starts at the sample's end and follows the chain of wakeups back to its begin. The thread that takes
+the end stamp runs until the end. Before it runs, it waits on the run queue from its wakeup on. Before the
+wakeup, the waker's time counts in the same way. So each tick of the sample belongs to one part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOST = "trace overwritten"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sample. `name` is of the task, the interrupt or the softirq."""
+    """A part of a sample. `name` is the name of the task, interrupt or softirq."""
 
     begin: int
     end: int
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the walk is: before `time` on `cpu`, which ran `pid` then."""
+    """The position of the walk: `pid` ran on `cpu` at `time`. The walk has split all later time."""
 
     time: int
     cpu: int
@@ -63,14 +63,15 @@ class _Walk:
         return _joined(sorted(self.parts, key=lambda part: part.begin))
 
     def _step(self, place: _Place) -> _Place | None:
-        """One stint of the task, and its wait for the CPU before. None at the sample's begin."""
+        """Split one stint of the task and its wait before the stint. Returns the next place, or None at the
+        sample's begin."""
         timeline = self.timelines.get(place.cpu)
         if timeline is None:
             self._add(self.sample.begin, place.time, place.cpu, RESIDUAL, _LOST)
             return None
         first = timeline.stint(place.pid, place.time)
         if first and first.guessed:
-            # A thread that sleeps does not run before its wakeup.
+            # The stint's begin is unknown. A sleeping thread runs only after its wakeup.
             woken = self._waking(place.pid, place.time)
             if woken and woken.time > max(first.begin, self.sample.begin):
                 self._split(woken.time, place)
@@ -82,13 +83,13 @@ class _Walk:
         return self._before(timeline, replace(place, time=first.begin))
 
     def _interrupted(self, place: _Place) -> bool:
-        """Whether the wakeup came from an interrupt of a task that has no part in the event."""
+        """Whether the waker is an interrupt that does not interrupt a thread of the run."""
         if place.pid in self.workers:
             return False
         return place.pid == IDLE_PID or bool(self.timelines[place.cpu].at(place.time).interrupts)
 
     def _before(self, timeline: CpuTimeline, place: _Place) -> _Place | None:
-        """Before the task's stint: it was preempted, or slept and was woken."""
+        """The place before the task's stint: where the task was preempted, or where its waker ran."""
         left = timeline.left(place.pid, place.time)
         if left and left[1]:
             self._split(max(left[0], self.sample.begin), place)
@@ -101,7 +102,7 @@ class _Walk:
         return woken
 
     def _waking(self, pid: int, before: int) -> _Place | None:
-        """Where and when the task's last wakeup before this time came from."""
+        """The waker's place at the task's last wakeup before `before`."""
         found: _Place | None = None
         for cpu, timeline in self.timelines.items():
             for event in reversed(timeline.events):
@@ -115,7 +116,7 @@ class _Walk:
         return found
 
     def _split(self, begin: int, place: _Place) -> None:
-        """What the CPU did from `begin` until the place, seen by the task that ran there, or would run."""
+        """Add the parts of the CPU's time from `begin` until `place.time`."""
         timeline = self.timelines[place.cpu]
         for start, end, stretch in timeline.between(max(begin, self.sample.begin), place.time):
             kind, name = self._cause(stretch)
@@ -140,7 +141,7 @@ class _Walk:
 
 
 def _with_end(trace: CpuTrace, sample: SlowSample) -> CpuTrace:
-    """With an event for the end stamp, which shows that the thread ran then."""
+    """The trace with an event for the end stamp. It shows that the thread ran at the sample's end."""
     stamp = TraceEvent(sample.end, sample.tid, "", "end_stamp", "")
     events = sorted([*trace.events, stamp], key=lambda event: event.time)
     return CpuTrace(events, trace.complete)
@@ -158,10 +159,11 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def split(sample: SlowSample, workers: Mapping[int, str], usual: int) -> list[Part]:
-    """The parts of a sample, in order: they add up to the sample. `workers` are the threads of the run.
+    """The parts of a sample, in order. They add up to the sample. `workers` are the threads of the run.
 
-    A thread of the run that runs without interruption is the event itself, up to `usual` ticks in the whole
-    sample: no event of the trace explains more. The excess is the residual, taken from the longest parts.
+    While a thread of the run runs and nothing interrupts it, the part is the event itself, up to `usual`
+    ticks in the sample. No trace event explains the ticks above `usual`. They are the residual, at the end
+    of the longest such parts.
     """
     parts = _Walk(sample, workers).parts_in_order()
     excess = sum(part.ticks for part in parts if part.kind == EVENT) - usual

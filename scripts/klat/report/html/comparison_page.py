@@ -12,7 +12,8 @@ from klat.compare.matching import compared_runs
 from klat.compare.units import side_units
 from klat.compare.figure_data import cell_figures
 from klat.report.html import page
-from klat.report.text import wording
+from klat.report.text import limit_text, wording
+from klat.report.text.comparison_text import terms
 from klat.report.html.page_figures import figures
 from klat.record.session import SessionError
 from klat.compare.dataset import Dataset
@@ -25,6 +26,9 @@ SYMBOLS = {
     Verdict.SLOWER: ("▲", "slower"),
     Verdict.INCONCLUSIVE: ("?", "open"),
     Verdict.UNATTRIBUTABLE: ("?", "open"),
+    Verdict.WITHIN: ("=", "faster"),
+    Verdict.EXCEEDED: ("▲", "slower"),
+    Verdict.CANNOT_TELL: ("?", "open"),
     Verdict.NOT_DELIVERED: ("–", "refused"),
     Verdict.NOT_COMPARABLE: ("×", "refused"),
 }
@@ -76,7 +80,9 @@ def comparison_page(
         words=wording,
         badge_of=_badge,
         kind=_STATUS[comparison.status],
-        legend=_legend(),
+        terms=list(terms(comparison)),
+        limits=limit_text,
+        legend=_legend(comparison),
         counted=any(against.base.unit == "instructions" for against in comparison.against),
         tested=_tested(comparison),
     )
@@ -87,16 +93,26 @@ def _tested(comparison: Comparison) -> str:
     return ", ".join(chosen) or "median, and on p99 where the samples support it"
 
 
-def _legend() -> list[tuple[Verdict, str]]:
+def _legend(comparison: Comparison) -> list[tuple[Verdict, str]]:
     meanings = {
         Verdict.SAME: "shown to differ by less than the margin",
         Verdict.FASTER: "shown to take less time, by more than the margin",
         Verdict.SLOWER: "shown to take more time, by more than the margin",
         Verdict.INCONCLUSIVE: "none of these is shown; the line below says what would show it",
+        Verdict.WITHIN: "the share above the limit is shown to be small enough",
+        Verdict.EXCEEDED: "the share above the limit is shown to be too large",
+        Verdict.CANNOT_TELL: "neither is shown; the lines below say how many samples would show it",
         Verdict.NOT_DELIVERED: "a kernel did not deliver the event, so there is no figure",
         Verdict.NOT_COMPARABLE: "a condition that is not under test differs",
     }
-    return list(meanings.items())
+    limits = (Verdict.WITHIN, Verdict.EXCEEDED, Verdict.CANNOT_TELL)
+    refused = (Verdict.NOT_DELIVERED, Verdict.NOT_COMPARABLE)
+    of_limit = comparison.options.limit is not None
+    return [
+        (verdict, text)
+        for verdict, text in meanings.items()
+        if verdict in refused or (verdict in limits) == of_limit
+    ]
 
 
 def _badge(verdict: Verdict) -> Badge:
@@ -119,6 +135,6 @@ def _part(
             found = cell_figures(cell, *runs[cell.key], units, options.rules)
         except SessionError as error:
             missing = str(error)
-        drawn = tuple(page.drawings(figures(own, cell, found, against, options.rules)))
+        drawn = tuple(page.drawings(figures(own, cell, found, against, options)))
         sections.append(Section(own, cell, name, where, drawn, missing))
     return AgainstPart(anchor, against, tuple(sections))

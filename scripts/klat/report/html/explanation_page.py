@@ -1,4 +1,4 @@
-"""An explanation as a page of HTML: call trees as pictures, functions as a table."""
+"""An explanation as an HTML page, with call trees as icicle graphs and a table of the functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SidePart:
 
 
 def explanation_page(environment: Any, explanation: Explanation, story: Sequence[str] = ()) -> str:
-    """`story` is what the text report says about the order of events, if it does."""
+    """The page. `story` has the lines of the text report on what ran during the sample, if there are any."""
     sides = explanation.sides
     two = len(sides) > 1
     found = differences(sides[0], sides[-1])

@@ -1,5 +1,5 @@
-"""Boxes of call trees, to be drawn with callers above and callees below. Computes places only:
-instructions and differences are those of klat.explain.explanation."""
+"""Icicle graphs of call trees: callers above, callees below. Computes only the places of the boxes.
+klat.explain.explanation computes the instructions and differences."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from klat.explain.calls import Node
 from klat.explain.explanation import FunctionDifference, Side
 
-# A page with as many boxes on each side stays below 1 MB.
+# A page with this many boxes on each side stays below 1 MB.
 MOST_BOXES = 1000
-# What labels are made to fit: the width of a picture, and of a letter, in pixels.
+# The assumed widths of a graph and of a letter of its labels, in pixels.
 _PIXELS = 1200
 _LETTER = 6.7
 
 Chain = tuple[str, ...]
-_IDLE = ("",)  # as the chain of what idle time skipped
+_IDLE = ("",)  # the chain of skipped idle time
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """Of a function as called along one chain of callers."""
+    """The instructions and calls of a function along one chain of callers."""
 
     own: int = 0
     with_callees: int = 0
@@ -32,11 +32,11 @@ class Amounts:
 class Box:
     name: str
     chain: Chain
-    key: int  # the same for the same chain on the other side
+    key: int  # equal on both sides for the same chain
     start: int  # in instructions from the left edge
     here: Amounts
-    other: Amounts  # of the same chain on the other side
-    folded: int  # callees that are not drawn
+    other: Amounts  # the same chain on the other side
+    folded: int  # number of callees without a box
 
     @property
     def depth(self) -> int:
@@ -51,11 +51,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Icicle:
-    """One side. The first box is the whole sample, the last may be what idle time skipped."""
+    """The graph of one side. The first box is the whole sample. If idle time was skipped, the last box is
+    the idle time."""
 
     boxes: list[Box]
-    folded: int  # boxes that are not drawn
-    widest: int  # instructions of the widest of them
+    folded: int  # number of boxes that are too narrow to draw
+    widest: int  # instructions of the widest one that is not drawn
 
     @property
     def levels(self) -> int:
@@ -105,7 +106,7 @@ class _Drawing:
         return 0 < width < self._least
 
     def _callees(self, node: Node, above: Chain, start: int) -> Iterator[Box]:
-        """In the order of their first call, from the left."""
+        """The boxes of the callees, from the left, in the order of their first call."""
         for name, callee in node.callees.items():
             chain = (*above, name)
             width = self._here[chain].with_callees
@@ -131,8 +132,8 @@ class Shade:
 
 
 class Shades:
-    """Three shades for functions of which NEW executes fewer instructions, and three for more. Each
-    begins at a share of the largest difference."""
+    """Three shades for functions with fewer instructions in NEW, and three for functions with more. Each
+    shade begins at a share of the largest difference."""
 
     def __init__(self, differences: Iterable[FunctionDifference]) -> None:
         self._by_name = {f.name: f.difference for f in differences}
@@ -148,7 +149,7 @@ class Shades:
         return "equal"
 
     def legend(self) -> list[Shade]:
-        """From the largest decrease to the largest increase."""
+        """The shades, from the largest decrease to the largest increase."""
         ranges = [(n, low, high) for n, low, high in self._ranges if low <= high]
         less = [Shade(f"less{n}", -high, -low) for n, low, high in reversed(ranges)]
         more = [Shade(f"more{n}", low, high) for n, low, high in ranges]

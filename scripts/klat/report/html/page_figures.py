@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from klat.compare.comparison import Against, Cell
+from klat.compare.comparison import Against, Cell, Options
+from klat.compare.limits import Limit
 from klat.report.plot.reduction import Band, thinned
-from klat.compare.figure_data import CellFigures, Shift, SideFigures, medians_of
+from klat.compare.figure_data import (
+    CellFigures,
+    Shift,
+    SideFigures,
+    UnitRuns,
+    maxima_of,
+    medians_of,
+)
 from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.distribution import Drawn, histogram, tail
+from klat.report.plot.distribution_figures import histogram
+from klat.report.plot.drawn import Drawn
+from klat.report.plot.tail_figures import LIMIT, LimitLine, tail
 from klat.report.plot.gnuplot import (
     BLUE,
     CIRCLE,
@@ -34,6 +44,7 @@ from klat.compare.verdicts import Rules
 WIDTH, _LEFT, _RIGHT, _TOP = 440, 62, 428, 10
 _BELOW = 52  # tics and the name of the axis
 _TICS = 5
+_WIDE = 8.0  # a range from a value to this many times the value needs a logarithmic axis
 # The colour of the margin. A page replaces it, as it replaces the others.
 BAND = "#E8E4D8"
 _SEPARATOR = "(4,4)"
@@ -54,21 +65,25 @@ def page_axis(unit: str) -> Axis:
 
 
 def figures(
-    name: str, cell: Cell, found: CellFigures | None, against: Against, rules: Rules
+    name: str, cell: Cell, found: CellFigures | None, against: Against, options: Options
 ) -> list[Captioned]:
     """Of one metric; `name` is one of its own."""
+    rules, limit = options.rules, options.limit
     shown = [_intervals(f"{name}-interval", cell, rules)]
     if found is not None:
         axis = page_axis(cell.unit)
         per = 1e-3 if axis.unit != cell.unit else 1.0
-        noun = against.unit_noun
+        noun, run = against.unit_noun, cell.run_noun
         shown += [
             _shift(f"{name}-shift", found.shifts, rules),
-            _distribution(f"{name}-histogram", found, axis, per, True),
-            _distribution(f"{name}-tail", found, axis, per, False),
-            _units(f"{name}-units", found, axis, per, noun),
-            _runs(f"{name}-runs", found, axis, per, noun),
+            _distribution(f"{name}-histogram", found, axis, per),
+            _tail(f"{name}-tail", found, axis, per, limit),
+            _units(f"{name}-units", found, axis, per, noun, run),
+            _runs(f"{name}-runs", found, medians_of, axis, per, (noun, run), None),
         ]
+        if run == "segment":
+            maxima = (f"{name}-maxima", found, maxima_of, axis, per, (noun, run), limit)
+            shown.append(_runs(*maxima))
     return [one for one in shown if one is not None]
 
 
@@ -177,22 +192,38 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
 
 
-def _distribution(
-    name: str, found: CellFigures, axis: Axis, per: float, body: bool
-) -> Captioned | None:
-    drawn = [
-        Drawn(side.samples, side.quantum, side.scale * per, colour, dash)
+def _drawn(found: CellFigures, per: float) -> list[Drawn]:
+    return [
+        Drawn(side.samples, side.quantum, side.scale * per, colour, dash, side.boots)
         for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)
-        if len(side.samples)
+        if side.samples.n
     ]
+
+
+def _distribution(name: str, found: CellFigures, axis: Axis, per: float) -> Captioned | None:
+    drawn = _drawn(found, per)
     if len(drawn) < 2:
         return None
     figure = _figure(name, 270)
-    plot, note = (histogram if body else tail)(figure, drawn, axis, _TICS)
+    plot, note = histogram(figure, drawn, axis, _TICS)
     _panel(figure, plot)
-    if body:
-        return Captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
-    return Captioned(figure, "Tail", f"% of samples that are shorter; {note}")
+    return Captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
+
+
+def _limit_line(limit: Limit | None, per: float) -> LimitLine | None:
+    return LimitLine(limit.text, limit.value * per) if limit else None
+
+
+def _tail(
+    name: str, found: CellFigures, axis: Axis, per: float, limit: Limit | None
+) -> Captioned | None:
+    drawn = _drawn(found, per)
+    if len(drawn) < 2:
+        return None
+    figure = _figure(name, 270)
+    plot, note = tail(figure, drawn, axis, _TICS, _limit_line(limit, per))
+    _panel(figure, plot)
+    return Captioned(figure, "Tail", f"share of samples that are at least as long; {note}")
 
 
 def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
@@ -202,7 +233,9 @@ def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
     figure.add(f"set yrange [{low:.10g}:{high:.10g}]", f"set ytics {linear_tics(low, high, most)}")
 
 
-def _units(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> Captioned | None:
+def _units(
+    name: str, found: CellFigures, axis: Axis, per: float, noun: str, run: str
+) -> Captioned | None:
     """The figures behind the verdict: a point for each boot or block; the points of a pair are
     above each other."""
     sides = [found.base.units, found.new.units]
@@ -243,22 +276,34 @@ def _units(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> 
             block = figure.data(ends, np.array([middle, middle]))
             plot.append(f"{block} using 1:2 with lines {line(colour, 1, _SEPARATOR)}")
     _panel(figure, plot)
-    note = f"median in {axis.unit}, averaged over runs; the line spans the runs of the {noun}"
+    note = f"median in {axis.unit}, averaged over {run}s; the line spans the {run}s of the {noun}"
     return Captioned(figure, f"{noun.capitalize()} by {noun}", note)
 
 
-def _runs(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> Captioned | None:
-    """The median of each run in order of start, BASE above NEW on one scale."""
+def _runs(
+    name: str,
+    found: CellFigures,
+    of: Callable[[Sequence[UnitRuns]], Values],
+    axis: Axis,
+    per: float,
+    nouns: tuple[str, str],
+    limit: Limit | None,
+) -> Captioned | None:
+    """A figure of each run in order of start, BASE above NEW on one scale. `nouns` are those of a unit
+    and of a run."""
+    noun, run = nouns
     sides = [found.base, found.new]
-    medians = [medians_of(side.units) * per for side in sides]
-    if not all(len(m) for m in medians):
+    both = [of(side.units) * per for side in sides]
+    if not all(map(len, both)):
         return None
     tall = 110
     figure = _figure(name, _TOP + 2 * tall + 26 + _BELOW)
-    every = [float(m) for both in medians for m in both]
+    mark = _limit_line(limit, per)
+    every = [float(value) for values in both for value in values]
+    every += [mark.value] if mark else []
     top = float(_TOP)
-    for number, (side, values) in enumerate(zip(sides, medians)):
-        _y_axis(figure, every, 4)
+    for number, (side, values) in enumerate(zip(sides, both)):
+        _run_y_axis(figure, every)
         count = len(values)
         figure.add(f"set xrange [0.5:{count + 0.5}]")
         figure.add(f"set xtics {whole_tics(0.5, count + 0.5, 6)}")
@@ -266,13 +311,30 @@ def _runs(name: str, found: CellFigures, axis: Axis, per: float, noun: str) -> C
             style = line(GREY, 0.6, _SEPARATOR)
             x = f"{start + 0.5:g}"
             figure.add(f"set arrow from {x}, graph 0 to {x}, graph 1 nohead {style}")
+        if mark:
+            y = f"first {mark.value:.10g}"
+            figure.add(f"set arrow from graph 0, {y} to graph 1, {y} nohead front {LIMIT}")
         if number:
-            figure.add(f"set xlabel {quoted(f'run, {noun} by {noun}')}")
+            figure.add(f"set xlabel {quoted(f'{run}, {noun} by {noun}')}")
         plot = _series(figure, values, number)
         figure.panel(_LEFT, _RIGHT, top, top + tall, plot)
         top += tall + 26
-    note = f"BASE above NEW, in {axis.unit}, one scale; dashes separate the {noun}s"
-    return Captioned(figure, "Median of each run", note)
+    what = "Median" if of is medians_of else "Maximum"
+    drawn = f"; the line is the limit, {mark.text}" if mark else ""
+    note = f"BASE above NEW, in {axis.unit}, one scale; dashes separate the {noun}s{drawn}"
+    return Captioned(figure, f"{what} of each {run}", note)
+
+
+def _run_y_axis(figure: Figure, values: Sequence[float]) -> None:
+    """Logarithmic if the range is wide."""
+    low, high = min(values), max(values)
+    if not 0 < low < high / _WIDE:
+        _y_axis(figure, values, 4)
+        return
+    room = (high / low) ** 0.08
+    low, high = low / room, high * room
+    figure.add("set logscale y", f"set yrange [{low:.10g}:{high:.10g}]")
+    figure.add(f"set ytics {logarithmic_tics(low, high, 4)}")
 
 
 def _starts(side: SideFigures) -> list[int]:

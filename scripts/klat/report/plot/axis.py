@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset
-from klat.report.plot.gnuplot import tics
+from klat.report.plot.gnuplot import Figure, quoted, tics
 
 
 _RATES = {"mb_per_s": "throughput (MB/s)"}
@@ -104,3 +104,20 @@ def logarithmic_tics(low: float, high: float, most: int = 9) -> str:
         steps, every = (1.0,), math.ceil((last - first + 1) / (most - 1))
     places = [step * 10.0**e for e in range(first, last + 1, every) for step in steps]
     return tics((p, plain(p)) for p in places if low <= p <= high)
+
+
+def sample_axis(
+    figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool, most: int
+) -> None:
+    """The axis of samples, from low to high with a margin, with at most about `most` tics."""
+    low, high = apart(low, high)
+    if logarithmic:
+        margin = (high / low) ** 0.02
+        low, high = low / margin, high * margin
+        figure.add("set logscale x", f"set xtics {logarithmic_tics(low, high, most)}")
+    else:
+        margin = (high - low) * 0.02
+        low, high = max(0.0, low - margin), high + margin
+        figure.add(f"set xtics {linear_tics(low, high, most)}")
+    figure.add(f"set xrange [{low:.10g}:{high:.10g}]")
+    figure.add(f"set xlabel {quoted(axis.samples)}")

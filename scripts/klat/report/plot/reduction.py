@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.stats.descriptive import Values
-from klat.stats.histogram import CountedValues
+from klat.stats.distribution import Distribution
 
 # More points than this cannot be distinguished on a figure of 1000 pixels.
 _POINTS = 600
@@ -29,12 +29,12 @@ class Cumulative:
     nines: Values
 
 
-def cumulative(ordered: CountedValues) -> Cumulative:
+def cumulative(ordered: Distribution, points: int = _POINTS) -> Cumulative:
     """The distribution of samples: evenly spaced points of it, both in share and in
     nines, so that the largest samples are all among them."""
-    n = len(ordered)
-    by_share = np.linspace(0, n - 1, _POINTS)
-    by_nines = n * (1 - np.logspace(0, -math.log10(n), _POINTS)) if n > 1 else np.zeros(1)
+    n = ordered.n
+    by_share = np.linspace(0, n - 1, points)
+    by_nines = n * (1 - np.logspace(0, -math.log10(n), points)) if n > 1 else np.zeros(1)
     chosen = np.unique(np.concatenate([by_share, by_nines]).astype(np.int64))
     chosen = chosen[(chosen >= 0) & (chosen < n)]
     values = ordered.take(chosen)
@@ -43,13 +43,13 @@ def cumulative(ordered: CountedValues) -> Cumulative:
     return Cumulative(values.astype(np.float64), -np.log10(1 - first / n))
 
 
-def granularity(ordered: CountedValues) -> int:
+def granularity(ordered: Distribution) -> int:
     """The step of the samples: nearly all of them differ by multiples of it. Bins of another width
     would look like a comb. The rarest 2 % are left out, because a single sample off the grid would
     hide the step."""
     by_frequency = np.argsort(-ordered.counts, kind="stable")
     counts = np.cumsum(ordered.counts[by_frequency])
-    enough = int(np.searchsorted(counts, 0.98 * len(ordered))) + 1
+    enough = int(np.searchsorted(counts, 0.98 * ordered.n)) + 1
     common = np.sort(ordered.values[by_frequency[:enough]])
     return max(1, int(np.gcd.reduce(np.diff(common)))) if len(common) > 1 else 1
 
@@ -73,13 +73,13 @@ def edges(low: float, high: float, step: int, logarithmic: bool, bins: int = 120
     return np.asarray(snapped if len(snapped) > 1 else [low - step / 2, low + step / 2])
 
 
-def shares(ordered: CountedValues, bounds: Values, logarithmic: bool) -> Values:
+def shares(ordered: Distribution, bounds: Values, logarithmic: bool) -> Values:
     """Share of all the samples in each bin. With a logarithmic axis, bins are not equally wide
     on it, and each share is scaled to the bin of average width."""
     whole = np.ceil(bounds).clip(0, _LARGEST).astype(np.uint64)
-    below = np.where(bounds > _LARGEST, len(ordered), ordered.below(whole))
+    below = np.where(bounds > _LARGEST, ordered.n, ordered.below(whole))
     counts = np.diff(below)
-    result = counts / max(1, len(ordered))
+    result = counts / max(1, ordered.n)
     if logarithmic:
         widths = np.diff(np.log(bounds))
         result = result * (widths.mean() / widths)
@@ -94,6 +94,26 @@ class Band:
     low: Values
     middle: Values
     high: Values
+
+    def pieces(self) -> list[Band]:
+        """Split where positions are missing."""
+        if not len(self.position):
+            return []
+        cuts = np.flatnonzero(np.diff(self.position) > 1) + 1
+        columns = (self.position, self.low, self.middle, self.high)
+        return [Band(*piece) for piece in zip(*(np.split(column, cuts) for column in columns))]
+
+
+def stepped(band: Band, of: int, points: int = 1000) -> Values:
+    """Four rows: position, low, middle and high. Each run is a step that is one position wide, and a
+    column of NaN ends the line. The band is a part of a longer one of `of` runs, which has about
+    `points` points in all."""
+    first, last = band.position[0] - 0.5, band.position[-1] + 0.5
+    thin = thinned(band, math.ceil(points * len(band.position) / of))
+    edges = [first, *(thin.position[1:] + thin.position[:-1]) / 2, last]
+    levels = (np.repeat(column, 2) for column in (thin.low, thin.middle, thin.high))
+    rows = np.array([np.repeat(edges, 2)[1:-1], *levels])
+    return np.hstack([rows, np.full((4, 1), np.nan)])
 
 
 def thinned(band: Band, points: int = 1000) -> Band:

@@ -5,22 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
-from klat.report.plot.reduction import Band, thinned
+from klat.report.plot.reduction import Band, stepped, thinned
 from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.gnuplot import BLUE, INK, ORANGE, VERMILLION, Figure, line, point_size, points
+from klat.report.plot.gnuplot import (
+    BLUE,
+    INK,
+    ORANGE,
+    PURPLE,
+    VERMILLION,
+    Figure,
+    line,
+    point_size,
+    points,
+    quoted,
+)
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import Curve, Overlay, describe
+from klat.report.plot.tail_figures import LIMIT, LimitLine
+from klat.report.text.numbers import duration
+from klat.compare.estimands import FAR_TAIL, TAIL, Estimand
+from klat.compare.sources import Run
 from klat.record.session import USABLE, Row
-from klat.stats.descriptive import Values
+from klat.stats.descriptive import Values, supports
 
 # A range wider than this many times its lowest value needs a logarithmic axis.
 _WIDE = 8.0
 _BAND = "#B7DDF5"  # the palette's sky blue, lighter
 _BOOT = "(4,4)"
+# The mean width of a letter of the legend, and the space between two entries.
+_CHARACTER, _BETWEEN = 9, 24
 _DISTURBED = points(13, 1.3, ORANGE)
+_LONGEST = points(9, 0.8, PURPLE)
+_MAX = Estimand("max", None, "max")
 _INVALID = points(2, 1.3, VERMILLION) + " linewidth 2"
 
 
@@ -34,6 +54,8 @@ class _Track:
     invalid: tuple[Values, Values]
     boots: list[int]  # the first run of each boot but the first
     count: int
+    soak: bool
+    longest: Values  # of each segment of a soak; empty for runs
 
     @property
     def lowest_positive(self) -> float:
@@ -46,26 +68,30 @@ class _Track:
 
     @property
     def highest(self) -> float:
-        return float(np.concatenate([self.band.high, self.invalid[1]]).max())
+        return float(np.nanmax(np.concatenate([self.band.high, self.longest, self.invalid[1]])))
 
 
-def run_series(overlay: Overlay, axis: Axis) -> Figure | None:
-    """Each run's median within the band from its minimum to its p99. None without a run that has
-    samples."""
-    rows = [run.row for curve in overlay.curves for run in curve.measurement.runs]
-    upper = "p99" if all(row.p99 is not None for row in rows) else "max"
+def run_series(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -> Figure | None:
+    """Each run's median within the band from its minimum to its p99; of a soak, each segment's, with
+    its p99.9 and its maximum. None without a run that has samples."""
+    runs = [run for curve in overlay.curves for run in curve.measurement.runs]
+    soak = all(curve.setting.is_soak for curve in overlay.curves)
+    upper = _upper(runs, soak)
     tracks = [
-        _track(curve, upper, axis.scale(curve.label))
+        _track(curve, upper, axis.scale(curve.label), soak)
         for curve in overlay.curves
         if curve.measurement.all_runs
     ]
     if not tracks:
         return None
-    figure = Figure(f"{overlay.slug}-runs")
-    top = head(figure, f"{overlay.title}: run by run", overlay.subtitle)
-    _legend(figure, tracks, upper, top)
-    top += LINE
+    noun = overlay.curves[0].setting.noun
+    seconds = overlay.curves[0].setting.params.get("soak") if soak else None
+    figure = Figure(f"{overlay.slug}-{noun}s")
+    top = head(figure, f"{overlay.title}: {noun} by {noun}", overlay.subtitle)
+    top = _legend(figure, tracks, upper.name, noun, top)
     low, high = min(t.lowest for t in tracks), max(t.highest for t in tracks)
+    if limit:
+        high = max(high, limit.value)
     if high > _WIDE * low:
         # On a logarithmic axis, the band of a run with a sample of 0 goes down to the edge.
         low = min(high / 2, *(t.lowest_positive for t in tracks))
@@ -75,15 +101,34 @@ def run_series(overlay: Overlay, axis: Axis) -> Figure | None:
         caption(figure, top, axis.samples, describe(track.curve, track.count))
         _y_axis(figure, axis, low, high)
         if track is tracks[-1]:
-            figure.add("set xlabel 'run, in order of start'")
+            length = f" of {duration(float(seconds))}" if seconds else ""
+            figure.add(f"set xlabel '{noun}{length}, in order of start'")
+        if limit:
+            y = f"first {limit.value:.10g}"
+            figure.add(f"set arrow from graph 0, {y} to graph 1, {y} nohead front {LIMIT}")
+            text = quoted(f"limit {limit.text}")
+            figure.add(f"set label {text} at graph 0.01, {y} left offset 0, character 0.6 front")
         _draw(figure, track, top, top + tall)
         top += tall + 34
     figure.height = round(top + 28)
     return figure
 
 
-def _track(curve: Curve, upper: str, scale: float) -> _Track:
-    rows = [run.row for run in curve.measurement.all_runs]
+def _upper(runs: Sequence[Run], soak: bool) -> Estimand:
+    """The upper end of the band: a quantile that all runs have, or the maximum. Segments that were cut
+    short by the end of a soak need not have it."""
+    fewest = median(run.row.n or 0 for run in runs) / 2 if soak and runs else 0
+    runs = [run for run in runs if (run.row.n or 0) >= fewest]
+    for estimand in (FAR_TAIL, TAIL) if soak else (TAIL,):
+        assert estimand.q is not None
+        if all(supports(run.row.n or 0, estimand.q) for run in runs):
+            return estimand
+    return _MAX
+
+
+def _track(curve: Curve, upper: Estimand, scale: float, soak: bool) -> _Track:
+    runs = curve.measurement.all_runs
+    rows = [run.row for run in runs]
     middle = np.array([_middle(row) for row in rows]) * scale
     number = np.arange(1, len(rows) + 1, dtype=np.float64)
     usable = np.array([row.status in USABLE for row in rows])
@@ -92,7 +137,7 @@ def _track(curve: Curve, upper: str, scale: float) -> _Track:
         position=number[usable],
         low=_values(rows, "min", usable) * scale,
         middle=middle[usable],
-        high=_values(rows, upper, usable) * scale,
+        high=_high(runs, upper, usable) * scale,
     )
     return _Track(
         curve=curve,
@@ -101,6 +146,8 @@ def _track(curve: Curve, upper: str, scale: float) -> _Track:
         invalid=(number[~usable], middle[~usable]),
         boots=[i + 1 for i in range(1, len(rows)) if rows[i].boot != rows[i - 1].boot],
         count=len(rows),
+        soak=soak,
+        longest=_values(rows, "max", usable if soak else usable & False) * scale,
     )
 
 
@@ -110,30 +157,45 @@ def _middle(row: Row) -> float:
 
 
 def _values(rows: Sequence[Row], column: str, chosen: Values) -> Values:
-    return np.array([float(getattr(row, column)) for row, use in zip(rows, chosen) if use])
+    """NaN for a run that has too few samples."""
+    found = [getattr(row, column) for row, use in zip(rows, chosen) if use]
+    return np.array(found, dtype=np.float64)
 
 
-def _legend(figure: Figure, tracks: Sequence[_Track], upper: str, y: float) -> None:
+def _high(runs: Sequence[Run], upper: Estimand, chosen: Values) -> Values:
+    if upper.column:
+        return _values([run.row for run in runs], upper.column, chosen)
+    found = [run.quantiles([upper.q])[0] for run, use in zip(runs, chosen) if use and upper.q]
+    return np.array(found, dtype=np.float64)
+
+
+def _legend(figure: Figure, tracks: Sequence[_Track], upper: str, noun: str, y: float) -> float:
+    """In as many lines as it needs; where the next line goes."""
     disturbed = sum(len(track.disturbed[0]) for track in tracks)
     invalid = sum(len(track.invalid[0]) for track in tracks)
-    x = EDGE
-    if any(len(track.band.position) for track in tracks):
-        figure.swatch(x, y, line(BLUE, 2))
-        figure.text("median of a run", x + 38, y)
-        figure.swatch(x + 170, y, line(_BAND, 10))
-        figure.text(f"minimum to {upper}", x + 208, y)
-        x += 350
-    if disturbed:
-        figure.mark(x, y, _DISTURBED)
-        figure.text(f"disturbed, counts ({disturbed:,})", x + 14, y)
-        x += 200
-    if invalid:
-        figure.mark(x, y, _INVALID)
-        figure.text(f"invalid, does not count ({invalid:,})", x + 14, y)
-        x += 230
-    if any(track.boots for track in tracks):
-        figure.swatch(x, y, line(INK, 1, _BOOT))
-        figure.text("another boot", x + 38, y)
+    band = any(len(track.band.position) for track in tracks)
+    longest = any(len(track.longest) for track in tracks)
+    boots = any(track.boots for track in tracks)
+    entries = [
+        (band, figure.swatch, line(BLUE, 2), f"median of a {noun}"),
+        (band, figure.swatch, line(_BAND, 10), f"minimum to {upper}"),
+        (longest, figure.mark, _LONGEST, "maximum"),
+        (disturbed, figure.mark, _DISTURBED, f"disturbed, counts ({disturbed:,})"),
+        (invalid, figure.mark, _INVALID, f"invalid, does not count ({invalid:,})"),
+        (boots, figure.swatch, line(INK, 1, _BOOT), "another boot"),
+    ]
+    x = float(EDGE)
+    for shown, draw, style, text in entries:
+        if not shown:
+            continue
+        beside = 38 if draw == figure.swatch else 14
+        width = beside + _CHARACTER * len(text)
+        if x + width > RIGHT:
+            x, y = float(EDGE), y + LINE
+        draw(x, y, style)
+        figure.text(text, x + beside, y)
+        x += width + _BETWEEN
+    return y + LINE
 
 
 def _y_axis(figure: Figure, axis: Axis, low: float, high: float) -> None:
@@ -149,10 +211,24 @@ def _y_axis(figure: Figure, axis: Axis, low: float, high: float) -> None:
     figure.add(f"set yrange [{low:.10g}:{high:.10g}]")
 
 
+def _steps(figure: Figure, band: Band) -> list[str]:
+    """A step for each segment, with a gap where segments do not count."""
+    columns = [stepped(piece, len(band.position)) for piece in band.pieces()]
+    if not columns:
+        return []
+    block = figure.data(*np.hstack(columns))
+    return [
+        f"{block} using 1:2:4 with filledcurves fillstyle solid 1 noborder linecolor rgb '{_BAND}'",
+        f"{block} using 1:3 with lines {line(BLUE, 2)}",
+    ]
+
+
 def _draw(figure: Figure, track: _Track, top: float, bottom: float) -> None:
     plot = []
     band = thinned(track.band)
-    if len(band.position):
+    if track.soak:
+        plot += _steps(figure, track.band)
+    elif len(band.position):
         block = figure.data(band.position, band.low, band.middle, band.high)
         if len(band.position) > 1:
             plot.append(
@@ -164,6 +240,10 @@ def _draw(figure: Figure, track: _Track, top: float, bottom: float) -> None:
         plot.append(f"{block} using 1:3 with lines {line(BLUE, 1)}")
         size = point_size(len(band.position))
         plot.append(f"{block} using 1:3 with points {points(7, size, BLUE)}")
+    if len(track.longest):
+        top_line = thinned(Band(track.band.position, *[track.longest] * 3))
+        block = figure.data(top_line.position, top_line.high)
+        plot.append(f"{block} using 1:2 with points {_LONGEST}")
     for (number, middle), style in ((track.disturbed, _DISTURBED), (track.invalid, _INVALID)):
         if len(number):
             plot.append(f"{figure.data(number, middle)} using 1:2 with points {style}")

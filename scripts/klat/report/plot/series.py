@@ -94,7 +94,7 @@ def describe(curve: Curve, runs: int) -> str:
     parts = [f"{curve.name}: Linux {shortened(label.kernel, 36)}"]
     if curve.measurement.boots > 1:
         parts.append(plural(curve.measurement.boots, "boot"))
-    parts.append(plural(runs, "run"))
+    parts.append(plural(runs, curve.setting.noun))
     return ", ".join(parts)
 
 

@@ -11,8 +11,10 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, TextIO
 
-from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.compare.comparison import Against, Cell, CellLimit, Comparison, Result
 from klat.report.text import wording
+from klat.report.text.comparison_text import terms
+from klat.report.text.limit_text import above_text, bounds_text
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
@@ -23,7 +25,8 @@ COLUMNS = (
     " low high p p_adjusted p_same method freedom base_value new_value base_units"
     " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
     " new_samples_above settle_verdict settle_units settle_runs over_boots_ratio over_boots_low"
-    " over_boots_high reason under_test"
+    " over_boots_high reason under_test pooled"
+    " limit base_share_low base_share_high base_verdict new_share_low new_share_high difference"
 ).split()
 
 
@@ -31,7 +34,7 @@ def write_json(comparison: Comparison, out: TextIO) -> None:
     """The dataclasses of klat.compare.comparison, key by key, with verdicts counted and the status."""
     document = {
         "status": comparison.status,
-        "meaning": wording.MEANINGS[comparison.status],
+        "meaning": wording.meaning_of(comparison),
         "verdicts": {v.value: n for v in Verdict if (n := comparison.verdicts[v])},
         **plain(comparison),
     }
@@ -65,6 +68,8 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
                 reasons = "; ".join(condition.refusal() for condition in cell.refused)
                 refused = {"verdict": Verdict.NOT_COMPARABLE.value, "reason": reasons}
                 writer.writerow(cells(shared | refused))
+            if cell.limit:
+                writer.writerow(cells(shared | _limit(comparison, cell.limit)))
             for result in cell.results:
                 writer.writerow(cells(shared | _result(result)))
         for _, key in against.unmeasurable:
@@ -87,10 +92,35 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
         "new_max": cell.new_worst.maximum,
         "base_samples": cell.base_worst.samples,
         "new_samples": cell.new_worst.samples,
-        "base_samples_above": cell.base_worst.samples_above,
-        "new_samples_above": cell.new_worst.samples_above,
         "under_test": "; ".join(cell.under_test),
     }
+
+
+def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
+    """The verdict is NEW's, p is that of the difference, and values are shares."""
+    assert comparison.options.limit
+    values: dict[str, Any] = {
+        "estimand": "share above the limit",
+        "tested": 1,
+        "verdict": found.verdict.value,
+        "limit": comparison.options.limit.value,
+        "difference": found.difference.value,
+        "p": found.p,
+        "p_adjusted": found.p_adjusted,
+        "base_verdict": found.base.verdict.value if found.base else "",
+        "reason": found.reason,
+    }
+    for name, side in (("base", found.base), ("new", found.new)):
+        if side:
+            values |= {
+                f"{name}_value": side.share,
+                f"{name}_units": side.boots,
+                f"{name}_runs": side.runs,
+                f"{name}_samples_above": side.above,
+                f"{name}_share_low": side.low,
+                f"{name}_share_high": side.high,
+            }
+    return values
 
 
 def _left_out(against: Against, key: Key) -> dict[str, Any]:
@@ -131,6 +161,7 @@ def _result(result: Result) -> dict[str, Any]:
         "settle_runs": j.settle.runs if j.settle else None,
         **_over_boots(result),
         "reason": j.reason,
+        "pooled": int(j.pooled),
     }
 
 
@@ -159,9 +190,13 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield wording.nothing_shared(against)
             yield ""
         if against.cells:
-            heads = [f"{name} [{_cellular(against.base.unit)}]" for name in ("BASE", "NEW")]
-            titles = ("benchmark", "metric", "estimand", *heads, "NEW/BASE", "interval", "verdict")
-            yield f"| {' | '.join(titles)} |"
+            unit = _cellular(against.base.unit)
+            titles = ["BASE", "NEW", "NEW/BASE", "interval"]
+            if comparison.options.limit:
+                titles = ["BASE above", "NEW above", "difference", "share of NEW"]
+            else:
+                titles[:2] = [f"{name} [{unit}]" for name in titles[:2]]
+            yield f"| benchmark | metric | estimand | {' | '.join(titles)} | verdict |"
             yield "|---|---|---|---:|---:|---:|---|---|"
             for cell in against.cells:
                 yield from _rows(cell, against, comparison)
@@ -178,8 +213,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             for found in against.differences:
                 yield f"- {_cellular(found.name)}: {_cellular(found.a)} / {_cellular(found.b)}"
             yield ""
-    for line in wording.terms(comparison):
-        yield line
+    yield from terms(comparison)
     yield ""
     yield f"**{wording.conclusion(comparison)}** (status {comparison.status})"
 
@@ -191,13 +225,18 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
         why = "; ".join(condition.refusal() for condition in cell.refused)
         texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
         yield f"| {' | '.join(texts)} |"
+    if limit := cell.limit:
+        texts = [above_text(side) for side in (limit.base, limit.new)]
+        bounds = bounds_text(limit.new) if limit.new else ""
+        texts += [limit.difference.value, bounds, f"**{limit.verdict.value}**"]
+        yield f"| {' | '.join([*where, 'share above the limit', *texts])} |"
     for result in cell.results:
         j = result.judgement
         word = wording.verdict(j)
         why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
         verdict = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
         values = [wording.figure(s.value) for s in (j.base, j.new)]
-        yield f"| {' | '.join([*where, result.estimand, *values, *wording.ratio(j), verdict])} |"
+        yield f"| {' | '.join([*where, wording.estimand(result), *values, *wording.ratio(j), verdict])} |"
 
 
 def _cellular(text: str) -> str:

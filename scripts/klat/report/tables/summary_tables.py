@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from klat.compare.dataset import Dataset
+from klat.compare.extrapolation import LabelHorizons
+from klat.compare.label_limits import LabelLimits
 from klat.report.tables.cells import cells
+from klat.report.tables.comparison_tables import plain
+from klat.report.tables.soak_tables import SOAK_COLUMNS, soak_cells, soaks_json, together_json
 from klat.report.text.summary_text import guarded_statistics
 from klat.record.session import STATUSES
 from klat.compare.settings import Measurement, Setting
+from klat.stats.extremes import Extrapolation
 from klat.compare.responder_scaling import Shootdown, shootdowns
 from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, sweeps
 
@@ -27,6 +32,15 @@ COLUMNS = (
     + list(_FIGURES)
     + [f"{name}_ns" for name in ("floor", *_FIGURES)]
 )
+
+# Only with a horizon, which is in samples.
+HORIZON_COLUMNS = (
+    "horizon above threshold peaks index blocks shape location scale level level_low level_high".split()
+    + "threshold_ns location_ns scale_ns level_ns level_low_ns level_high_ns no_extrapolation".split()
+)
+
+# Only with a limit. It is in ns where the mode measures time.
+LIMIT_COLUMNS = "limit above share share_low share_high verdict".split()
 
 
 def figures(
@@ -52,8 +66,21 @@ def figures(
     } | found
 
 
-def write_csv(labels: Sequence[Dataset], out: TextIO, failed: Callable[[str], None]) -> None:
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+def write_csv(
+    labels: Sequence[Dataset],
+    out: TextIO,
+    failed: Callable[[str], None],
+    limits: LabelLimits | None = None,
+    horizons: LabelHorizons | None = None,
+) -> None:
+    soaked = any(setting.is_soak for label in labels for setting in label.settings)
+    columns = [
+        *COLUMNS,
+        *(SOAK_COLUMNS if soaked else ()),
+        *(LIMIT_COLUMNS if limits else ()),
+        *(HORIZON_COLUMNS if horizons else ()),
+    ]
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for label in labels:
         for setting in label.settings:
@@ -80,9 +107,45 @@ def write_csv(labels: Sequence[Dataset], out: TextIO, failed: Callable[[str], No
                     "boots": measurement.boots,
                     "measurable": int(not measurement.unmeasurable),
                 }
+                found |= soak_cells(label, measurement, failed)
+                found |= _limit_cells(measurement, limits) | _horizon_cells(
+                    label, measurement, horizons
+                )
                 writer.writerow(cells(shared | named | found))
             if not measured:
                 writer.writerow(cells(shared))
+
+
+def _limit_cells(measurement: Measurement, limits: LabelLimits | None) -> dict[str, Any]:
+    if not limits or id(measurement) not in limits.found:
+        return {}
+    found = limits.found[id(measurement)]
+    values = (limits.limit.value, found.above, found.share, found.low, found.high)
+    return dict(zip(LIMIT_COLUMNS, (*values, found.verdict.value)))
+
+
+def _horizon_cells(
+    label: Dataset, measurement: Measurement, horizons: LabelHorizons | None
+) -> dict[str, Any]:
+    found = _horizon(label, measurement, horizons)
+    return {name: found[name] for name in HORIZON_COLUMNS} if found else {}
+
+
+def _horizon(
+    label: Dataset, measurement: Measurement, horizons: LabelHorizons | None
+) -> dict[str, Any] | None:
+    """Values in the unit of samples; `_ns` only if the unit is a time."""
+    tail = horizons.found.get(id(measurement)) if horizons else None
+    if tail is None:
+        return None
+    found: dict[str, Any] = plain(tail.found or Extrapolation(tail.samples, level=tail.largest))
+    low, high = found.pop("interval") or (None, None)
+    found |= {"horizon": tail.horizon, "level_low": low, "level_high": high}
+    for name in ("threshold", "location", "scale", "level", "level_low", "level_high"):
+        value = found[name]
+        found[f"{name}_ns"] = None if value is None else label.nanoseconds(value)
+    found["no_extrapolation"] = found.pop("refusal") or None
+    return found
 
 
 def write_json(
@@ -90,16 +153,33 @@ def write_json(
     problems: Sequence[str],
     out: TextIO,
     failed: Callable[[str], None],
+    limits: LabelLimits | None = None,
+    horizons: LabelHorizons | None = None,
 ) -> None:
     document = {
-        "labels": [_label(label, failed) for label in labels],
+        "labels": [_label(label, failed, limits, horizons) for label in labels],
         "problems": list(problems),
     }
+    if limits:
+        document |= {"limit": plain(limits.limit), "status": limits.status}
     json.dump(document, out, indent=2, allow_nan=False)
     out.write("\n")
 
 
-def _label(label: Dataset, failed: Callable[[str], None]) -> dict[str, Any]:
+def _label(
+    label: Dataset,
+    failed: Callable[[str], None],
+    limits: LabelLimits | None,
+    horizons: LabelHorizons | None,
+) -> dict[str, Any]:
+    def extra(measurement: Measurement) -> dict[str, Any]:
+        soaks = soaks_json(label, measurement, failed)
+        of_soaks = {"soaks": soaks} if soaks else {}
+        found = limits.found.get(id(measurement)) if limits else None
+        of_limit = {"limit": plain(found) | {"share": found.share}} if found else {}
+        tail = _horizon(label, measurement, horizons)
+        return of_soaks | of_limit | ({"horizon": tail} if tail else {})
+
     return {
         "label": label.sessions[0].label,
         "conditions": dict(label.apart),
@@ -123,6 +203,8 @@ def _label(label: Dataset, failed: Callable[[str], None]) -> dict[str, Any]:
                 "metrics": [
                     {"metric": m.metric, "measurable": not m.unmeasurable, "boots": m.boots}
                     | figures(label, setting, m, failed)
+                    | {"tail": _tail(m, failed)}
+                    | extra(m)
                     for m in setting.measurements.values()
                     if m.runs or m.unmeasurable
                 ],
@@ -132,7 +214,15 @@ def _label(label: Dataset, failed: Callable[[str], None]) -> dict[str, Any]:
         ],
         "shootdowns": [_shootdown(sweep) for sweep in shootdowns(label.settings)],
         "sweeps": [_sweep(sweep) for sweep in sweeps([label], [label.name])],
+        "together": together_json(label, failed),
     }
+
+
+def _tail(measurement: Measurement, failed: Callable[[str], None]) -> list[list[float]]:
+    """Pairs of a share and the sample that this share of the samples exceeds at most."""
+    statistics = guarded_statistics(measurement, failed)
+    tail = statistics.tail if statistics else ()
+    return [[10.0**-power, value] for power, value in enumerate(tail, 1)]
 
 
 def _shootdown(sweep: Shootdown) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
-from klat.report.text.columns import wrapped
+from klat.report.text.columns import column_widths, wrapped
+from klat.report.text.limit_text import cell_lines, limit_terms, one_boot
+from klat.report.text.numbers import MISSING
+from klat.report.text.parameters import HIDDEN
 from klat.record.session import printable
 from klat.compare.verdicts import Verdict
 
@@ -16,6 +19,9 @@ _COLOURS = {
     Verdict.SLOWER: "31",
     Verdict.INCONCLUSIVE: "33",
     Verdict.UNATTRIBUTABLE: "33",
+    Verdict.WITHIN: "32",
+    Verdict.EXCEEDED: "31",
+    Verdict.CANNOT_TELL: "33",
     Verdict.NOT_DELIVERED: "35",
     Verdict.NOT_COMPARABLE: "35",
 }
@@ -25,9 +31,18 @@ def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
     """The lines; `colour` only for a terminal."""
     for against in comparison.against:
         yield from _against(against, comparison, colour)
-    for line in wording.terms(comparison):
+    for line in terms(comparison):
         yield from wrapped(line, "")
     yield f"{wording.conclusion(comparison)} (status {comparison.status})"
+
+
+def terms(comparison: Comparison) -> Iterator[str]:
+    limit, unit = comparison.options.limit, comparison.against[0].base.unit
+    if not limit:
+        yield from wording.terms(comparison)
+        return
+    yield limit_terms(limit, printable(unit), comparison.options.rules, comparison.family)
+    yield HIDDEN
 
 
 def _paint(text: str, verdict: Verdict, colour: bool) -> str:
@@ -58,7 +73,8 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield wording.nothing_shared(against)
         yield ""
     if not against.refused:
-        yield from _overview(against, colour)
+        overview = _limit_overview if comparison.options.limit else _overview
+        yield from overview(against, colour)
         yield from _cells(against, comparison, colour)
     rest = [
         *wording.unmeasurable(against),
@@ -106,6 +122,28 @@ def _overview(against: Against, colour: bool) -> Iterator[str]:
     yield ""
 
 
+def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
+    """One line for each metric; only where there are several."""
+    lines: list[tuple[Verdict | None, list[str], str]] = [
+        (None, ["NEW", "BASE", "NEW, above"], ""),
+    ]
+    for cell, names in zip(against.cells, wording.names(against.cells)):
+        found = cell.limit
+        verdict = found.verdict if found else Verdict.NOT_COMPARABLE
+        base = found.base.verdict.value if found and found.base else MISSING
+        difference = found.difference.value if found else MISSING
+        lines.append((verdict, [verdict.value, base, difference], " ".join(names)))
+    if len(lines) < 3:
+        return
+    widths = column_widths([texts for _, texts, _ in lines])
+    for word, texts, name in lines:
+        first = "  ".join(text.ljust(width) for text, width in zip(texts, widths)) + "  "
+        line, *rest = wrapped(name, first, " " * len(first)) or [first.rstrip()]
+        yield (_paint(texts[0], word, colour) if word else texts[0]) + line[len(texts[0]) :]
+        yield from rest
+    yield ""
+
+
 def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
     tables = [_table(cell, comparison) for cell in against.cells]
     rows = [row for table in tables for row in table]
@@ -123,9 +161,16 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
         for row in table:
             texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
             yield from ("    " + "  ".join(texts)).rstrip().splitlines()
-        for note in wording.notes(cell, against, comparison):
+        if cell.limit:
+            yield from cell_lines(cell.limit, printable(cell.unit))
+        for note in wording.notes(cell, against):
             yield from wrapped(note, "    ", "      ")
         yield ""
+    for name in ("base", "new"):
+        sides = [getattr(cell.limit, name) for cell in against.cells if cell.limit]
+        if sentence := one_boot([found for found in sides if found]):
+            yield from wrapped(f"{name.upper()}: {sentence}", "", "    ")
+            yield ""
 
 
 def _cell(
@@ -139,6 +184,9 @@ def _cell(
         for condition in cell.refused:
             yield from wrapped(condition.refusal(), "    ", "      ")
         return
+    if cell.limit:
+        of_limit = cell.limit.verdict
+        yield f"  {metric}: {_paint(of_limit.value, of_limit, colour)}"
     for result in (r for r in cell.results if r.tested):
         verdict = result.verdict
         assert verdict is not None
@@ -164,4 +212,4 @@ def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
 def _row(result: Result) -> list[str]:
     j = result.judgement
     figures = [wording.figure(j.base.value), wording.figure(j.new.value)]
-    return [result.estimand, *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]
+    return [wording.estimand(result), *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]

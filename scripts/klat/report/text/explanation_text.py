@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from klat.explain.call_order import calls_in_order
-from klat.explain.explanation import ExplainedSample, Explanation, Side, differences
+from klat.explain.explanation import ExplainedSample, Explanation, Side, differences, usual_least
 from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
 
 _NAME = 30
 _MARK = " *"
 _KINDS = 3
-_SOURCE_LINES = 3  # of a function
-_INDENT = "  "  # of such a line
+_SOURCE_LINES = 3  # a function has at most this many source lines
+_INDENT = "  "  # before a source line
 BY_NAME = (
-    "The other kernel has no function of this name. It may have been inlined there: its instructions"
-    " are then its caller's, so compare the callers with their callees."
+    "The other kernel has no function of this name. Its compiler may have inlined the function into"
+    " the caller. To check this, compare the callers in the columns 'with callees'."
 )
 
 
@@ -31,7 +31,9 @@ def heading(explanation: Explanation) -> Iterator[str]:
         if side.kinds:
             yield from wrapped(kinds(side), "      ")
         if side.sample.residual:
-            yield f"      NOT EXPLAINED: {side.sample.residual:+,} instructions are of no function"
+            yield f"      NOT EXPLAINED: {side.sample.residual:+,} instructions belong to no function"
+        if side.sample.doubt:
+            yield from wrapped(f"NOT EXPLAINED: {side.sample.doubt}", "      ")
     yield ""
 
 
@@ -42,10 +44,10 @@ def size(sample: ExplainedSample) -> str:
 
 
 def kinds(side: Side) -> str:
-    """The shares of the paths that samples took. Paths of one length are one entry."""
+    """The shares of the samples by length, with the number of paths of each length."""
     total = sum(kind.count for kind in side.kinds)
     if len(side.kinds) == 1:
-        return f"all {total:,} samples took one path"
+        return f"all {total:,} samples took the same path"
     counts: Counter[int] = Counter()
     for kind in side.kinds:
         counts[kind.ticks] += kind.count
@@ -65,8 +67,10 @@ def _paths(count: int) -> str:
     return f" ({count} paths)" if count > 1 else ""
 
 
-def table(explanation: Explanation, least: int) -> Iterator[str]:
-    """By function; one line for all functions below `least` instructions."""
+def table(explanation: Explanation, least: int | None = None) -> Iterator[str]:
+    """The table by function. Functions below `least` instructions (default: usual_least()) share a line."""
+    if least is None:
+        least = usual_least(explanation.sides)
     if len(explanation.sides) > 1:
         yield from _differences(explanation.sides[0], explanation.sides[1], least)
     else:
@@ -130,8 +134,8 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
 
 
 def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, int]]]:
-    """The source lines of a function with most instructions or, if both sides have lines, with the
-    largest differences."""
+    """The source lines of a function with the most instructions. If both sides have lines, the lines with
+    the largest differences."""
     held = [Counter(side.lines.get(name, {})) for side in sides]
     base, new = held[0], held[1] if len(held) > 1 else Counter()
     both = all(side.lines for side in sides) and len(sides) > 1
@@ -142,7 +146,7 @@ def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, i
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:
     _, *numbers = column_widths(rows)
-    # With a space before each number.
+    # len(numbers): a space before each number.
     room = min(_NAME, WIDTH - sum(numbers) - len(numbers))
     rows = [[_cut(name, room), *cells] for name, *cells in rows]
     widths = column_widths(rows)
@@ -151,7 +155,7 @@ def _lines(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _others(count: int, least: int) -> str:
-    return f"{count} other{'s' * (count > 1)}" + (f", each below {least}" if least else "")
+    return f"{count} other{'s' * (count > 1)}" + (f", each below {least:,}" if least else "")
 
 
 def _share(own: int, sample: ExplainedSample) -> str:
@@ -161,7 +165,7 @@ def _share(own: int, sample: ExplainedSample) -> str:
 def _cut(name: str, room: int) -> str:
     if len(name) <= room:
         return name
-    if name.startswith(_INDENT):  # the end of a path says more
+    if name.startswith(_INDENT):  # the end of a file's path says more than its start
         return f"{_INDENT}…{name[len(name) + len(_INDENT) + 1 - room :]}"
     mark = _MARK if name.endswith(_MARK) else ""
     return name[: room - 1 - len(mark)] + "…" + mark
@@ -172,7 +176,7 @@ def _pair(values: tuple[int, int]) -> list[str]:
 
 
 def path(explanation: Explanation) -> Iterator[str]:
-    """The calls in order, of two sides as a diff: `-` only BASE, `+` only NEW."""
+    """The calls in order. Two sides are shown as a diff: `-` only in BASE, `+` only in NEW."""
     for mark, depth, name in calls_in_order(explanation.sides):
         text = f"{mark} {'  ' * depth}{name}"
         yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -8,7 +8,7 @@ import numpy as np
 
 from klat.compare.label_history import History, HistorySeries, TrendKind
 from klat.report.text import wording
-from klat.report.text.numbers import plural
+from klat.report.text.numbers import percent, plural
 from klat.report.text.parameters import HIDDEN
 from klat.report.text.columns import wrapped
 
@@ -52,7 +52,7 @@ def _too_few(history: History) -> Iterator[str]:
     yield from wrapped(
         f"{plural(len(history.boots), 'boot')}: too few to find a change. For"
         f" {plural(len(history.series), 'series')} at alpha"
-        f" {wording.percent(history.options.alpha)}, klat history needs {history.needed} boots.",
+        f" {percent(history.options.alpha)}, klat history needs {history.needed} boots.",
         "",
     )
     yield ""
@@ -61,9 +61,17 @@ def _too_few(history: History) -> Iterator[str]:
     for value, series in zip(values, history.series):
         yield from wrapped(name(series, history), f"{value:>{width}}  ", " " * (width + 2))
     yield ""
-    estimand = history.options.estimand.name
-    text = f"A figure is the {estimand} of a boot, averaged over its runs. {HIDDEN}"
-    yield from wrapped(text, "")
+    yield from wrapped(f"A figure is the {_of_boot(history)}. {HIDDEN}", "")
+
+
+def _of_boot(history: History) -> str:
+    """How a boot gives one figure."""
+    name = history.options.estimand.name
+    pooled = [series.pooled for series in history.series if series.points]
+    if pooled and all(pooled):
+        return f"{name} of all samples of a boot, because single runs are too short"
+    text = f"{name} of a boot, averaged over its runs"
+    return f"{text}, or of all its samples if single runs are too short" if any(pooled) else text
 
 
 def heading(history: History) -> str:
@@ -147,10 +155,10 @@ def terms(history: History) -> Iterator[str]:
     o = history.options
     count = len(history.series)
     yield (
-        f"A point is the {o.estimand.name} of a boot, averaged over its runs. Changes are found by"
+        f"A point is the {_of_boot(history)}. Changes are found by"
         f" E-divisive, drift by Kendall's tau: {plural(2 * count, 'test')}, each at"
-        f" {wording.percent(history.level)} (seed {o.seed}). If nothing changed, the chance of any"
-        f" mark is at most {wording.percent(o.alpha)}."
+        f" {percent(history.level)} (seed {o.seed}). If nothing changed, the chance of any"
+        f" mark is at most {percent(o.alpha)}."
     )
     yield (
         f"A series needs {history.needed} boots"

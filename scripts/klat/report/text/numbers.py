@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 MISSING = "n/a"
 
 
+def one_in(power: int) -> str:
+    """`1/100` for 2, `1/10^4` for 4; 1 for 0."""
+    return "1" if not power else f"1/{10**power:,}" if power < 4 else f"1/10^{power}"
+
+
 def whole(value: float | None) -> str:
     """Ticks or instructions."""
     return MISSING if value is None else f"{round(value):,}"
@@ -39,6 +44,20 @@ def with_time(label: Dataset, value: float | None) -> str:
     return f"{text} ({nanoseconds(label, value, True)} ns)" if label.khz else text
 
 
+def sample_figure(label: Dataset, value: float | None) -> str:
+    """A sample without its unit: in nanoseconds, or in ticks or instructions where time has no meaning."""
+    return nanoseconds(label, value, True) if label.khz else whole(value)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `6.25 min`, `8 h`: three digits at most, unless there are more days."""
+    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")):
+        amount = seconds / size
+        if amount >= 2 or unit == "s":
+            break
+    return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+
+
 def ratio(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3f}"
 
@@ -62,3 +81,10 @@ def ratio_digits(low: float, high: float) -> int:
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 or noun.endswith('series') else 's'}"
+
+
+def percent(share: float) -> str:
+    """0.02 as `2 %`, with the digits that matter."""
+    if 0 < share < 1e-5:
+        return "<0.001 %"
+    return f"{100 * share:,.0f} %" if share >= 10 else f"{100 * share:.3g} %"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from klat.record.session import parse_pairs
+from klat.compare.settings import Setting
+from klat.record.session import parse_pairs, printable
+from klat.report.text.columns import params_text
 
 _EVERY = {"iterations": "500", "warmup": "50"}
 # As in each program's --help. An option is not here if its default depends on the machine or on
@@ -44,6 +46,13 @@ def parameters(benchmark: str, params: Params, among: Iterable[Params] = ()) -> 
         for name, value in _pairs(params).items()
         if usual.get(name) != value or any(other.get(name) != value for other in others)
     }
+
+
+def title(setting: Setting) -> str:
+    """Its benchmark, placement and parameters in one line."""
+    shown = params_text(parameters(setting.benchmark, setting.params))
+    words = (printable(setting.benchmark), printable(setting.placement), shown)
+    return " ".join(filter(None, words))
 
 
 def _pairs(params: Params) -> Mapping[str, str]:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from klat.compare.least_effort import CAUTION, TOO_COARSE, Effort, Metric
-from klat.compare.pilot import ONE_BOOT, Pilot
+from klat.compare.pilot import ONE_BOOT, ONE_RUN, Pilot
 from klat.compare.pilot_blocks import TurnsPilot
 from klat.report.text.columns import aligned, column_widths, wrapped
-from klat.report.text.numbers import MISSING, boots, plural
+from klat.report.text.numbers import MISSING, boots, duration, percent, plural
 from klat.report.text.parameters import HIDDEN
-from klat.report.text.wording import FIXED_BEFOREHAND, percent, setting
+from klat.report.text.wording import FIXED_BEFOREHAND, setting
 
 
 def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
@@ -20,28 +20,29 @@ def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
     yield from wrapped(_heading(pilot, boot_time), "", "  ")
     yield from wrapped(_aim(pilot), "", "  ")
     if pilot.effort:
-        yield f"  {effort(pilot.effort, noun)}"
-        yield from _cautious(pilot.cautious, noun)
+        yield f"  {effort(pilot.effort, pilot)}"
+        yield from _cautious(pilot.cautious, pilot)
         yield from _same(pilot, noun)
     assumed = pilot.assumed if isinstance(pilot, Pilot) else ()
     for deviation, found in assumed:
-        needed = effort(found, noun) if found else "no number of boots up to 1,000"
+        needed = effort(found, pilot) if found else "no number of boots up to 1,000"
         text = f"if the variation between boots is {percent(deviation)}: {needed}"
         yield from wrapped(text, "  ", "    ")
     if not pilot.effort and not assumed:
         yield from _none(pilot, noun)
     yield ""
-    yield from _table(noun, pilot.metrics)
+    yield from _table(pilot)
     yield ""
-    for line in (*_reasons(pilot), *pilot.cannot_know, FIXED_BEFOREHAND, HIDDEN):
+    for line in (*_of_soak(pilot), *_reasons(pilot), *pilot.cannot_know, FIXED_BEFOREHAND, HIDDEN):
         yield from wrapped(f"note: {line}", "", "  ")
 
 
 def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
+    took = "one segment" if pilot.run_noun == "segment" else "one run of every benchmark"
     run = (
         "the time of a run is not recorded: in counted mode, the guest's clock counts instructions"
         if pilot.round_seconds is None
-        else f"one run of every benchmark took {duration(pilot.round_seconds)}"
+        else f"{took} took {duration(pilot.round_seconds)}"
     )
     if isinstance(pilot, Pilot):
         return f"pilot {pilot.label}: {boots(pilot.boots_of_metrics)}; {run}; {boot_time}"
@@ -49,6 +50,18 @@ def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
         f"pilot {' and '.join(pilot.labels)} in turns: {plural(pilot.blocks, 'block')}; {run}, the"
         f" set-up of a turn {duration(pilot.turn_seconds)}"
     )
+
+
+def _of_soak(pilot: Pilot | TurnsPilot) -> Iterator[str]:
+    if pilot.run_noun == "segment":
+        yield (
+            "this plan is for klat compare, which compares these figures of two kernels; klat summary"
+            " --limit LIMIT says how long a soak shows a share above a limit"
+        )
+
+
+def _reason(reason: str, pilot: Pilot | TurnsPilot) -> str:
+    return f"one {pilot.run_noun}" if reason == ONE_RUN else reason
 
 
 def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
@@ -60,9 +73,10 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
             yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
-def _cautious(found: Effort | None, noun: str) -> list[str]:
+def _cautious(found: Effort | None, pilot: Pilot | TurnsPilot) -> list[str]:
+    noun = pilot.noun
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
-    needed = effort(found, noun) if found else f"none up to 1,000 {noun}s"
+    needed = effort(found, pilot) if found else f"none up to 1,000 {noun}s"
     return wrapped(f"cautious: {needed} ({bound})", "  ", "    ")
 
 
@@ -78,10 +92,10 @@ def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
     )
     yield from wrapped(aim, "", "  ")
     needed = (
-        effort(pilot.same, noun) if pilot.same else f"no number of {noun}s up to 1,000 is enough"
+        effort(pilot.same, pilot) if pilot.same else f"no number of {noun}s up to 1,000 is enough"
     )
     yield f"  {needed}"
-    yield from _cautious(pilot.cautious_same, noun)
+    yield from _cautious(pilot.cautious_same, pilot)
 
 
 def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
@@ -91,10 +105,10 @@ def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
         return [f"  no number of {noun}s up to 1,000 is enough"]
     why = ", ".join(dict.fromkeys(metric.reason for metric in unknown))
     more = {
-        "one run": "measure at least 2 runs in each of 2 boots",
+        ONE_RUN: f"measure at least 2 {pilot.run_noun}s in each of 2 boots",
         "one block is complete": "measure at least 2",
     }.get(why, "")
-    text = f"the number of {noun}s is not known: {why}{f'; {more}' if more else ''}"
+    text = f"the number of {noun}s is not known: {_reason(why, pilot)}{f'; {more}' if more else ''}"
     return wrapped(text, "  ", "    ")
 
 
@@ -114,28 +128,24 @@ def _seen(variance: float) -> str:
     return percent(math.sqrt(variance)) if variance > 0 else "none"
 
 
-def effort(found: Effort, noun: str) -> str:
+def effort(found: Effort, pilot: Pilot | TurnsPilot) -> str:
     """`5 boots of 5 runs for each kernel, 6 min a kernel`, or the options of klat ab."""
-    needed = f"{plural(found.units, noun)} of {plural(found.runs, 'run')}"
+    noun, runs = pilot.noun, f"of {plural(found.runs, pilot.run_noun)}"
+    if isinstance(pilot, Pilot) and pilot.segment_s and pilot.run_noun == "segment":
+        soak = duration(found.runs * pilot.segment_s)
+        runs = f"with a soak of {soak} ({plural(found.runs, 'segment')})"
+    needed = f"{plural(found.units, noun)} {runs}"
     time = "" if found.seconds is None else f", {duration(found.seconds)}"
     if noun == "boot":
         return f"{needed} for each kernel" + (f"{time} a kernel" if time else "")
     return f"{needed} a turn{time}: --blocks {found.units} --runs-per-block {found.runs}"
 
 
-def duration(seconds: float) -> str:
-    """Of the size that is read at a glance."""
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def _table(noun: str, metrics: Sequence[Metric]) -> Iterator[str]:
+def _table(pilot: Pilot | TurnsPilot) -> Iterator[str]:
     """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
-    heads = ["", "between runs", f"between {noun}s", f"{noun}s for it alone"]
-    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m, noun)] for m in metrics]
+    noun, metrics = pilot.noun, pilot.metrics
+    heads = ["", f"between {pilot.run_noun}s", f"between {noun}s", f"{noun}s for it alone"]
+    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m, pilot)] for m in metrics]
     about = "variation, and what each figure needs by itself:"
     if all(metric.reason == ONE_BOOT for metric in metrics):
         heads, rows, about = heads[:2], [row[:2] for row in rows], "variation:"
@@ -151,16 +161,20 @@ def _table(noun: str, metrics: Sequence[Metric]) -> Iterator[str]:
         yield aligned(row, widths, left=1)
 
 
-def _cells(metric: Metric, noun: str) -> list[str]:
-    found = metric.alone
+def _cells(metric: Metric, pilot: Pilot | TurnsPilot) -> list[str]:
+    found, noun = metric.alone, pilot.noun
     if noun == "boot":
         within, between = _deviation(metric.run, metric), _deviation(metric.unit, metric)
     else:
         within = MISSING if metric.run is None else percent(math.sqrt(metric.run / 2))
         between = MISSING if metric.unit is None else _seen(metric.unit)
     a_turn = "" if noun == "boot" else " a turn"
-    needed = f"{found.units:,} of {plural(found.runs, 'run')}{a_turn}" if found else "over 1,000"
-    return [within, between, metric.reason.partition(":")[0] or needed]
+    needed = (
+        f"{found.units:,} of {plural(found.runs, pilot.run_noun)}{a_turn}"
+        if found
+        else "over 1,000"
+    )
+    return [within, between, _reason(metric.reason.partition(":")[0], pilot) or needed]
 
 
 def _deviation(variance: float | None, metric: Metric) -> str:

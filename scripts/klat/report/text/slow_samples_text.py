@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
+from klat.report.text.numbers import plural
+from klat.tracing.kept_traces import MOST_MEGABYTES
 from klat.tracing.slow_causes import Cause, SplitSample, TracedSession, causes
 
 _NAME = 36
 _CAUSES = 10  # lines of the table of causes; smaller ones share one line
-_LINES = 20  # of a sample; with more, short parts go into the lines around them
-_SHORT = 0.02  # of the sample
+_LINES = 20  # lines of a sample; if it has more parts, short parts join the lines around them
+_SHORT = 0.02  # a part below this share of the sample is short
 _CONFIDENCE = 0.95
 
 
@@ -22,7 +24,7 @@ def report(found: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
     if found.samples:
         yield ""
         yield from _sums(found, above_ns)
-        for split in sorted(found.samples, key=lambda s: -s.sample.ticks)[:longest]:
+        for split in sorted(found.samples, key=lambda s: -s.ticks)[:longest]:
             yield ""
             yield from _timeline(found, split)
     yield ""
@@ -42,20 +44,41 @@ def time_text(ns: int) -> str:
 
 def _heading(found: TracedSession, above_ns: int) -> Iterator[str]:
     slow = sum(run.slow for run in found.runs)
+    checked = sum(run.checked for run in found.runs)
     yield from wrapped(
-        f"{found.benchmark}.{found.metric}: {slow:,} of {found.measured:,} samples in"
-        f" {len(found.runs):,} traced runs took more than {time_text(above_ns)}"
+        f"{found.benchmark}.{found.metric}: {slow:,} of {checked:,} samples in"
+        f" {plural(len(found.runs), 'traced run')} took more than {time_text(above_ns)}"
     )
     after = sum(run.after_copy for run in found.runs)
     if after:
         yield from wrapped(
-            f"{after:,} came right after the copy of a trace, which may have delayed them: not"
-            " explained",
+            f"{after:,} came right after the copy of a trace and are not explained: the copy may have"
+            " delayed them",
             "  ",
         )
+    if not slow:
+        yield "  nothing to explain; a lower limit finds more samples"
     left = slow - after - len(found.samples)
     if left:
-        yield from wrapped(f"{left:,} came after the 100 that are kept of a run", "  ")
+        yield from wrapped(
+            f"{left:,} have no trace: klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
+            " each session",
+            "  ",
+        )
+    invalid = sum(split.run in found.invalid for split in found.samples)
+    if invalid:
+        yield from wrapped(
+            f"{invalid:,} of the {len(found.samples):,} explained are of invalid runs, which klat summary"
+            " leaves out",
+            "  ",
+        )
+    overwritten = sum(split.overwritten for split in found.samples)
+    if overwritten:
+        yield from wrapped(
+            f"the traces of {overwritten:,} have lost events: the buffer of a CPU was too small. The"
+            " time without events counts as residual",
+            "  ",
+        )
 
 
 def _sums(found: TracedSession, above_ns: int) -> Iterator[str]:
@@ -100,7 +123,7 @@ def _percent(part: int, total: int) -> str:
 
 @dataclass(frozen=True)
 class _Line:
-    """Parts in one line. `others` is the time of those that have another cause than the first."""
+    """Parts that share a line. `others` is the time of the parts with another cause than the first."""
 
     begin: int
     end: int
@@ -126,22 +149,25 @@ def _lines(split: SplitSample) -> list[_Line]:
         found.append(line)
         while len(found) > 2:
             first, between, after = found[-3:]
-            if not first.joins(between, after, _SHORT * split.sample.ticks):
+            if not first.joins(between, after, _SHORT * split.ticks):
                 break
             found[-3:] = [first.with_both(between, after)]
     return found
 
 
 def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
-    sample = split.sample
-    faults = sample.count("page_fault", found.runs[sample.run].workers)
-    changes = sample.count("cpu_frequency")
-    also = f"; page faults of its threads: {faults}" if faults else ""
-    also += f"; changes of CPU frequency: {changes}" if changes else ""
-    yield f"{_us(found, sample.ticks)} us: run {sample.run}, sample {sample.index}{also}"
+    invalid = " (invalid)" if split.run in found.invalid else ""
+    faults, changes = split.page_faults, split.frequency_changes
+    notes = [
+        f"{_us(found, split.ticks)} us: run {split.run}{invalid}, sample {split.index}",
+        f"page faults of its threads: {faults}" if faults else "",
+        f"changes of CPU frequency: {changes}" if changes else "",
+        "its trace has lost events" if split.overwritten else "",
+    ]
+    yield from wrapped("; ".join(filter(None, notes)), "", "  ")
     rows = [["from, us", "us", "CPU", "cause"]]
     for line in _lines(split):
-        start, time = line.begin - sample.begin, line.end - line.begin
+        start, time = line.begin - split.begin, line.end - line.begin
         more = f"; other causes took {_us(found, line.others)} of it" if line.others else ""
         rows.append([_us(found, start), _us(found, time), str(line.cpu), line.cause + more])
     widths = column_widths(rows)
@@ -153,18 +179,30 @@ def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
 def _surroundings(found: TracedSession) -> Iterator[str]:
     smi = "n/a" if found.smi is None else f"{found.smi:,}"
     yield from wrapped(
-        f"beside the residual, over the traced runs: {found.steal_ms:,.0f} ms stolen by a"
-        f" hypervisor (of all CPUs of the run); system-management interrupts: {smi}"
+        f"over all traced runs: {found.steal_ms:,.0f} ms stolen by a hypervisor, on all CPUs of the"
+        f" runs; system-management interrupts: {smi}"
     )
     if found.overhead:
         low, high = (math.exp(end) for end in found.overhead.interval(_CONFIDENCE))
         yield from wrapped(
-            f"tracing: the median of a traced run is {math.exp(found.overhead.value):.2f} times that"
-            f" of an untraced one (95 % interval {low:.2f} to {high:.2f},"
-            f" {len(found.runs):,} pairs)"
+            f"tracing: the median of a traced run, without the samples right after a copy, is"
+            f" {math.exp(found.overhead.value):.2f} times that of an untraced one (95 % interval"
+            f" {low:.2f} to {high:.2f}, {len(found.runs):,} pairs)"
         )
     else:
         yield "tracing: the overhead needs two pairs of runs"
-    reasons = Counter((status, reason) for status, reason in found.statuses if status != "ok")
-    for (status, reason), count in reasons.most_common():
-        yield from wrapped(f"{status}, {count:,} of {len(found.statuses):,} runs: {reason}")
+    yield from _reasons(found)
+
+
+def _reasons(found: TracedSession) -> Iterator[str]:
+    """Why runs are not ok. Reasons that differ only in numbers share a line."""
+    for kind, statuses in found.statuses.items():
+        groups: dict[tuple[str, str], list[str]] = {}
+        for status, reason in statuses:
+            if status != "ok":
+                groups.setdefault((status, re.sub(r"\d+", "#", reason)), []).append(reason)
+        for (status, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
+            like = " (and similar)" if len(set(reasons)) > 1 else ""
+            yield from wrapped(
+                f"{status}, {len(reasons):,} of {len(statuses):,} {kind} runs: {reasons[0]}{like}"
+            )

@@ -53,10 +53,10 @@ def _kind(found: Standout) -> _Kind:
 
 
 def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
-    """The runs that count, and that are short enough for one sample to matter, by their samples."""
+    """The runs that count, in which one sample matters, by their samples. A soak has no order."""
     sessions: dict[str, list[Run]] = {}
     for run in measurement.runs:
-        if run.row.n and run.row.n <= PART:
+        if run.row.n and run.row.n <= PART and not run.row.soak:
             sessions.setdefault(str(run.source.session.path), []).append(run)
     for runs in sessions.values():
         read = ((run, run.source.files.read(run.row)) for run in runs)

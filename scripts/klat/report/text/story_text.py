@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from klat.explain import story
 from klat.explain.explanation import Explanation, Side
-from klat.explain.story import Stretch
+from klat.explain.story import Holdup, Stretch
 from klat.report.text.columns import wrapped
 
 _FUNCTIONS = 3
 _STRETCHES = 20
 _HELD = 3
-_IDLE_TASK = "swapper/"
+_A_TASK = "a task"
 
 
 def lines(explanation: Explanation) -> Iterator[str]:
@@ -26,12 +26,14 @@ def lines(explanation: Explanation) -> Iterator[str]:
 def _side(side: Side, from_deadline: bool) -> Iterator[str]:
     found = story.tell(side.symbols, side.sample.contents)
     room = len(f"{side.sample.ticks:,}")
-    held = [(s, why) for s, why in zip(found, _reasons(found, from_deadline)) if why]
+    held = story.holdups(found, from_deadline)
     if held:
         yield "held up, longest first:"
-        held.sort(key=lambda each: -each[0].instructions)
-        for stretch, why in held[:_HELD]:
-            yield from _counted(stretch.instructions, f"{_task(stretch)} {why}", room)
+        for holdup in held[:_HELD]:
+            yield from _counted(holdup.instructions, _holdup(holdup), room)
+    if len(held) > _HELD:
+        count = sum(holdup.instructions for holdup in held[_HELD:])
+        yield from _counted(count, f"{len(held) - _HELD} more", room)
     yield "what ran, in order:"
     for stretch in found[:_STRETCHES]:
         yield from _counted(stretch.instructions, _stretch(stretch), room)
@@ -47,38 +49,17 @@ def _counted(count: int, text: str, room: int) -> list[str]:
     return wrapped(text, "  " + f"{count:,}".rjust(room) + "  ", " " * (room + 6))
 
 
-def _reasons(found: Sequence[Stretch], from_deadline: bool) -> list[str]:
-    """By stretch: why it held the sample up, or ""."""
-    reasons = [""] * len(found)
-    first = found[0] if found else None
-    if from_deadline and first and not first.interrupt and not first.idle and len(found) > 1:
-        reasons[0] = f"had interrupts off at the deadline{_place(first)}"
-    woken = False
-    for number, stretch in enumerate(found[:-1]):
-        after = found[number + 1]
-        switches = after.task != stretch.task
-        # Another thread of the same program is part of the event, and the idle task switches at once.
-        other = stretch.name != found[-1].name and not stretch.name.startswith(_IDLE_TASK)
-        if woken and not stretch.interrupt and other and switches:
-            until = f" until {stretch.until}" if stretch.until else ""
-            reasons[number] = f"was not preempted after the wakeup{until}{_place(stretch)}"
-        woken = (woken and not switches) or stretch.wakes > 0
-    return reasons
-
-
-def _place(stretch: Stretch) -> str:
-    return f", in {stretch.within[-1]}" if stretch.within else ""
-
-
-def _task(stretch: Stretch) -> str:
-    return stretch.name or "a task"
+def _holdup(holdup: Holdup) -> str:
+    until = f" until {holdup.until}" if holdup.until else ""
+    within = f", in {holdup.within}" if holdup.within else ""
+    return f"{holdup.name or _A_TASK} ran on after {holdup.since}{until}{within}"
 
 
 def _stretch(stretch: Stretch) -> str:
     if stretch.interrupt:
-        what = f"{stretch.interrupt} in {_task(stretch)}"
+        what = f"{stretch.interrupt} in {stretch.name or _A_TASK}"
     else:
-        what = _task(stretch)
+        what = stretch.name or _A_TASK
     notes = []
     if stretch.wakes:
         notes.append(f"wakes {stretch.wakes} task{'s' * (stretch.wakes > 1)}")

@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
 from klat.compare.dataset import Dataset
+from klat.compare.label_limits import LabelLimits
+from klat.compare.extrapolation import LabelHorizons
 from klat.record.other_work import other_work
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
+from klat.report.text.limit_text import label_lines, limit_conclusion
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.report.text.soak_text import soak_lines, together_lines
 from klat.report.text.standouts import standout_lines
+from klat.report.text.tail_text import is_soak, tail_lines
 from klat.report.text.sweep_table import sweep_tables
+from klat.report.text.horizon_text import horizon_lines
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
@@ -21,15 +27,34 @@ _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
     f" count (ok and disturbed). {HIDDEN}"
 )
+_SEGMENTS = " A segment of a soak is a run."
 _HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
 
 
-def summary(labels: Sequence[Dataset], failed: Callable[[str], None]) -> Iterator[str]:
-    """The lines of the summary. `failed` gets a sentence on each figure that cannot be computed."""
+def summary(
+    labels: Sequence[Dataset],
+    failed: Callable[[str], None],
+    limits: LabelLimits | None = None,
+    tail: bool = False,
+    horizons: LabelHorizons | None = None,
+) -> Iterator[str]:
+    """The lines of the summary. `failed` gets a sentence on each figure that cannot be computed.
+    The tail of a soak is always shown."""
     for position, label in enumerate(labels):
         if position:
             yield ""
         yield from _label(label, failed)
+        if tail or is_soak(label):
+            yield ""
+            yield from tail_lines(label, failed)
+        if limits:
+            yield ""
+            yield from label_lines(label, limits)
+        if horizons:
+            yield ""
+            yield from horizon_lines(label, horizons)
+    if limits:
+        yield limit_conclusion(limits)
 
 
 def heading(label: Dataset) -> Iterator[str]:
@@ -92,10 +117,14 @@ def _label(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
             yield from _setting(label, setting, own)
             yield from (aligned(row, widths) for row in rows)
             yield from _unmeasurable(setting)
+            yield from soak_lines(label, setting, failed)
             for line in standout_lines(setting, failed):
                 yield from wrapped(f"warning: {line}", "    ", "      ")
         yield ""
-    yield from wrapped(_FOOTNOTE, "", "")
+    together = list(together_lines(label, failed))
+    yield from (*together, "") if together else ()
+    soaked = any(setting.is_soak for setting in label.settings)
+    yield from wrapped(_FOOTNOTE + (_SEGMENTS if soaked else ""), "", "")
     for sweep in shootdowns(label.settings):
         yield ""
         yield from shootdown(label, sweep)
@@ -133,7 +162,7 @@ def _unmeasurable(setting: Setting) -> Iterator[str]:
 
 def counts(setting: Setting) -> str:
     """`500 runs of 1,000 samples: 498 ok, 2 disturbed`."""
-    runs = plural(sum(setting.statuses.values()), "run")
+    runs = plural(sum(setting.statuses.values()), setting.noun)
     sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.all_runs}
     if sizes:
         low, high = min(sizes), max(sizes)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Uncompared, Worst
+from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Uncompared
 from klat.compare.pilot_blocks import TURNS
+from klat.report.text.variation import spreads
 from klat.report.text.parameters import HIDDEN, parameters
-from klat.report.text.numbers import MISSING, boots, plural, ratio_digits
+from klat.report.text.numbers import MISSING, boots, percent, plural, ratio_digits
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
-from klat.compare.verdicts import Judgement, Method, Settle, Spread, Verdict
+from klat.compare.verdicts import Judgement, Method, Settle, Verdict
 
 
 # The figure is that of docs/validation.md.
@@ -27,11 +28,9 @@ def verdict(judgement: Judgement) -> str:
     return judgement.verdict.value if judgement.verdict else ""
 
 
-def percent(share: float) -> str:
-    """0.02 as `2 %`, with the digits that matter."""
-    if 0 < share < 1e-5:
-        return "<0.001 %"
-    return f"{100 * share:,.0f} %" if share >= 10 else f"{100 * share:.3g} %"
+def estimand(result: Result) -> str:
+    """Its name in a table."""
+    return f"{result.estimand} pooled" if result.judgement.pooled else result.estimand
 
 
 def unmeasurable(against: Against) -> list[str]:
@@ -126,7 +125,7 @@ def p_value(p: float | None) -> str:
 def side(info: SideInfo) -> str:
     return (
         f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; {how_measured(info)};"
-        f" {boots_of(info)}, runs: {info.runs}"
+        f" {boots_of(info)}, {info.run_noun}s: {info.runs}"
     )
 
 
@@ -169,7 +168,7 @@ def terms(comparison: Comparison) -> Iterator[str]:
 def explanations(result: Result, against: Against, comparison: Comparison) -> Iterator[str]:
     """Sentences below a result: why it is not settled, and what would settle it."""
     j = result.judgement
-    noun = against.unit_noun
+    noun, run = j.noun, against.run_noun
     if j.verdict is Verdict.UNATTRIBUTABLE:
         yield j.reason
         if j.ratio is not None:
@@ -180,9 +179,9 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
                 what = f"the two sides in this {noun}" if shared else f"these two {noun}s"
                 within = "it" if shared else within
             how = {
-                Method.RUNS: f"its interval is from the runs within {within}",
-                Method.SAMPLES: "its interval is from the samples of one run a side",
-            }.get(j.method, f"it has no interval, because {_lone(j, noun)}")
+                Method.RUNS: f"its interval is from the {run}s within {within}",
+                Method.SAMPLES: f"its interval is from the samples of one {run} a side",
+            }.get(j.method, f"it has no interval, because {_lone(j, noun, run)}")
             yield f"the ratio compares {what}, and {how}; it says nothing about other {noun}s"
         if against.subject == "kernel":
             yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
@@ -193,7 +192,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         if word := direction(j):
             yield f"NEW is {word} beyond chance; the change may lie within the margin"
         if j.settle:
-            yield settle(j.settle, j, noun)
+            yield settle(j.settle, j, run)
     elif j.verdict is Verdict.SAME:
         if word := direction(j):
             yield f"NEW is {word} beyond chance, but within the margin"
@@ -230,22 +229,23 @@ def direction(j: Judgement) -> str:
     return "longer" if j.ratio > 1 else "shorter"
 
 
-def _lone(j: Judgement, noun: str) -> str:
+def _lone(j: Judgement, noun: str, run: str) -> str:
     """Why runs give no interval."""
     if j.base.runs == j.new.runs == 1:
-        return "one run a side"
+        return f"one {run} a side"
     for name, side in (("BASE", j.base), ("NEW", j.new)):
         if side.runs == 1:
-            return f"{name} is one run"
-    return f"one run in a {noun}"
+            return f"{name} is one {run}"
+    return f"one {run} in a {noun}"
 
 
-def settle(found: Settle, j: Judgement, noun: str) -> str:
+def settle(found: Settle, j: Judgement, run: str) -> str:
     """How many units or runs would settle the verdict, and as what; for blocks, as options of klat
-    ab."""
+    ab. `run` is the word for a run."""
+    noun = j.noun
     chance = f"with a chance of {percent(found.power)}, assuming these estimates are correct"
     units = f"{plural(found.units or 0, noun)} a side (now {j.base.units} and {j.new.units})"
-    runs = f"{plural(found.runs or 0, 'run')} in each {noun}"
+    runs = f"{plural(found.runs or 0, run)} in each {noun}"
     if noun == "block":
         now = min(j.base.units, j.new.units)
         units = f"{plural(found.units or 0, 'block')} (--blocks {found.units}; now {now})"
@@ -254,44 +254,16 @@ def settle(found: Settle, j: Judgement, noun: str) -> str:
     would = f"would be settled as {found.verdict.value} by"
     if found.units and found.runs:
         return f"{would} {units}, or by {runs}, {chance}"
+    if found.units and j.pooled:
+        return f"{would} {units}, {chance}"
     if found.units:
-        return f"{would} {units}, {chance}; more runs in each {noun} alone would not settle it"
+        return f"{would} {units}, {chance}; more {run}s in each {noun} alone would not settle it"
     if found.runs:
         return f"{would} {runs}, {chance}"
     why = "the ratio is too close to the edge of the margin"
     if j.resolution:
         why = "the counter's steps are too coarse, or the ratio is too close to the edge of the margin"
     return f"no number of {noun}s up to 1,000 would settle it: {why}"
-
-
-def spreads(j: Judgement, noun: str) -> list[str]:
-    """T and S of Kalibera and Jones. T is the variation that a level adds. S is the variation seen at a level, with all levels below. Standard deviations of logs, so they are relative. The two are equal for
-    runs, which have no level below."""
-    sides = (("BASE", j.base), ("NEW", j.new))
-    runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
-    units = [(name, _unit_deviation(found)) for name, found in sides]
-    parts = [f"variation between runs: {_of_sides(runs)}"]
-    if any(text != MISSING for _, text in units):
-        parts.append(f"variation between {noun}s: {_of_sides(units)}")
-    return parts
-
-
-def _unit_deviation(found: Spread) -> str:
-    if found.unit is None or found.unit.own is None:
-        return MISSING
-    own, observed = deviation(found.unit.own), deviation(found.unit.observed)
-    return own if own == observed else f"{own} ({observed} with the runs' own)"
-
-
-def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
-    texts = {text for _, text in parts}
-    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in parts)
-
-
-def deviation(own: float | None) -> str:
-    if own is None:
-        return MISSING
-    return percent(math.sqrt(own)) if own > 0 else "none"
 
 
 def method(j: Judgement, noun: str) -> str:
@@ -309,34 +281,49 @@ def about_sides(against: Against) -> Iterator[tuple[str, str, str]]:
     yield "CPU", base.cpu_model, new.cpu_model
     yield "mode", how_measured(base), how_measured(new)
     yield "measured in", boots_of(base), boots_of(new)
-    yield "runs", base.runs, new.runs
+    same = base.run_noun == new.run_noun
+    yield f"{base.run_noun if same else 'run'}s", base.runs, new.runs
 
 
-def notes(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+def notes(cell: Cell, against: Against) -> Iterator[str]:
     """What a report says below the figures of a cell."""
-    if not cell.results:
+    if cell.results:
+        yield from _figure_notes(cell, against)
+    if not cell.results and not cell.limit:
         return
-    base, new = cell.base_worst, cell.new_worst
-    yield f"max of {base.samples:,} and {new.samples:,} samples"
-    threshold = comparison.options.threshold
-    if threshold is not None:
-        for name, found in (("BASE", base), ("NEW", new)):
-            yield f"above {figure(threshold)} {cell.unit}, {name}: {exceedance(found)}"
-    first = cell.results[0].judgement
-    if first.base.units and first.new.units:
-        yield from spreads(first, against.unit_noun)
-    for result in cell.results:
-        if result.tested and (text := method(result.judgement, against.unit_noun)):
-            yield f"{result.estimand}: {text}"
-        if result.base_within or result.new_within:
-            sides = [within(found) for found in (result.base_within, result.new_within)]
-            yield f"{result.estimand} of a single run, 95 %: BASE {sides[0]}; NEW {sides[1]}"
     for condition in cell.accepted:
         if condition not in against.accepted:
             yield f"allowed, though it differs: {condition.sentence()}"
     for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
         if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
-            yield f"runs of {name}: {runs}"
+            yield f"{cell.run_noun}s of {name}: {runs}"
+
+
+def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
+    base, new = cell.base_worst, cell.new_worst
+    yield f"max of {base.samples:,} and {new.samples:,} samples"
+    first = cell.results[0].judgement
+    if first.base.units and first.new.units and not first.pooled:
+        yield from spreads(first, against.unit_noun, cell.run_noun)
+    for result in cell.results:
+        if result.tested and (text := method(result.judgement, result.judgement.noun)):
+            yield f"{result.estimand}: {text}"
+        if result.base_within or result.new_within:
+            sides = [within(found) for found in (result.base_within, result.new_within)]
+            yield f"{result.estimand} of a single {cell.run_noun}, 95 %: BASE {sides[0]}; NEW {sides[1]}"
+    yield from _pooled(cell.results)
+
+
+def _pooled(results: Iterable[Result]) -> Iterator[str]:
+    by_noun: dict[str, list[str]] = {}
+    for result in results:
+        if result.judgement.pooled and result.judgement.ratio is not None:
+            by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
+    for noun, found in by_noun.items():
+        short = (
+            f"single runs{f' and {noun[:-6]}s' if noun.endswith(' group') else ''} are too short"
+        )
+        yield f"pooled: {', '.join(found)} of all samples of a {noun} together, because {short}"
 
 
 def within(found: Within | None) -> str:
@@ -349,21 +336,6 @@ def within(found: Within | None) -> str:
     )
 
 
-def exceedance(found: Worst) -> str:
-    """Above the threshold: samples, then the share of runs with its interval."""
-    if found.runs_above is None or found.share is None:
-        return MISSING
-    samples = "n/a" if found.samples_above is None else f"{found.samples_above:,}"
-    low, high = found.share
-    rate = ""
-    if found.samples_above is not None and found.samples:
-        rate = f" ({found.samples_above / found.samples:.2g})"
-    return (
-        f"{samples} of {found.samples:,} samples{rate}, in {found.runs_above:,} of"
-        f" {plural(found.runs, 'run')} ({100 * low:.3g} to {100 * high:.3g} %)"
-    )
-
-
 def verdict_counts(comparison: Comparison) -> str:
     """`2 slower, 1 same`."""
     found = comparison.verdicts
@@ -372,10 +344,17 @@ def verdict_counts(comparison: Comparison) -> str:
 
 def conclusion(comparison: Comparison) -> str:
     """`2 slower, 1 same: regression`; `2 same, 1 inconclusive`, where the last count is the meaning."""
-    counted, meaning = verdict_counts(comparison), MEANINGS[comparison.status]
+    counted, meaning = verdict_counts(comparison), meaning_of(comparison)
     return counted if counted.endswith(f" {meaning}") else f"{counted}: {meaning}"
 
 
+def meaning_of(comparison: Comparison) -> str:
+    """The exit status in words."""
+    of_limit = comparison.options.limit and _LIMIT_MEANINGS.get(comparison.status)
+    return of_limit or MEANINGS[comparison.status]
+
+
+_LIMIT_MEANINGS = {0: "within", 1: "exceeded", 3: "cannot tell"}
 MEANINGS = {
     0: "no regression",
     1: "regression",

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from klat.stats.descriptive import quantiles
-from klat.stats.histogram import CountedValues
+from klat.stats.descriptive import exact_row, quantiles
+from klat.stats.distribution import Distribution
 
 RNG = np.random.default_rng(5)
 # Within the table, far above it, below the first part's smallest, at both ends of what 64 bits hold.
@@ -23,11 +23,11 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_counted_values_answer_as_the_sorted_samples_do(name: str) -> None:
+def test_it_answers_as_the_sorted_samples_do(name: str) -> None:
     parts = [np.asarray(part).astype(np.uint64) for part in PARTS[name]]
     ordered = np.sort(np.concatenate(parts))
-    counted = CountedValues.of(parts)
-    assert len(counted) == len(ordered)
+    counted = Distribution.of_parts(parts)
+    assert counted.n == len(ordered)
     assert counted.take(np.arange(len(ordered))).tolist() == ordered.tolist()
     assert (np.diff(counted.values.astype(object)) > 0).all() and counted.counts.min() >= 1
     for value in {int(ordered[0]), int(ordered[-1]), int(ordered[len(ordered) // 3])}:
@@ -44,27 +44,46 @@ def test_counted_values_answer_as_the_sorted_samples_do(name: str) -> None:
 
 def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [np.array(part, dtype=np.uint64) for part in ([2**64 - 1], [0, 5], [2**64 - 1, 5])]
-    monkeypatch.setattr("klat.stats.histogram._TOGETHER", 1)
-    counted = CountedValues.of(parts)
+    monkeypatch.setattr("klat.stats.distribution._TOGETHER", 1)
+    counted = Distribution.of_parts(parts)
     assert counted.values.tolist() == [0, 5, 2**64 - 1] and counted.counts.tolist() == [1, 2, 2]
-    assert counted.sample(Fraction(1, 2)) is None
+    assert counted.quantile(Fraction(1, 2)) is None
 
 
 def test_nothing_is_nothing() -> None:
-    counted = CountedValues.of([])
-    assert len(counted) == 0 and counted.quantile(Fraction(1, 2)) is None
+    counted = Distribution.of_parts([])
+    assert counted.n == 0 and counted.quantile(Fraction(1, 2)) is None
 
 
-def test_tallies_of_two_lengths_of_a_tick_join_by_value() -> None:
-    one, two = CountedValues.of([np.array([2, 4, 4], dtype=np.uint64)]).times(
+def test_distributions_of_two_lengths_of_a_tick_join_by_value() -> None:
+    one, two = Distribution.of_parts([np.array([2, 4, 4], dtype=np.uint64)]).times(
         0.5
-    ), CountedValues.of([np.array([1, 8], dtype=np.uint64)]).times(0.25)
-    joined = CountedValues.joined([one, two])
-    assert joined.values.tolist() == [0.25, 1.0, 2.0]
-    assert joined.counts.tolist() == [1, 1, 3]
+    ), Distribution.of_parts([np.array([1, 8], dtype=np.uint64)]).times(0.25)
+    merged = Distribution.merged([one, two])
+    assert merged.values.tolist() == [0.25, 1.0, 2.0]
+    assert merged.counts.tolist() == [1, 1, 3]
 
 
 def test_its_size_is_the_number_of_distinct_values() -> None:
     parts = (np.full(100_000, 26 * (i % 50), dtype=np.uint64) for i in range(100))
-    counted = CountedValues.of(parts)
-    assert len(counted) == 10**7 and len(counted.values) == 50
+    counted = Distribution.of_parts(parts)
+    assert counted.n == 10**7 and len(counted.values) == 50
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_its_statistics_are_those_of_the_samples(name: str) -> None:
+    samples = np.concatenate([np.asarray(part).astype(np.uint64) for part in PARTS[name]])
+    assert Distribution.of(samples).exact_row() == exact_row(samples)
+
+
+def test_a_sample_is_above_a_limit_only_if_it_is_larger() -> None:
+    found = Distribution.of(np.array([2**64 - 1, 2**64 - 2, 7, 7, 0], dtype=np.uint64))
+    limits = (-1, 0, 6.9, 7, 2**64 - 3, 2**64 - 2, 2**64 - 1, 2.0**70)
+    assert [found.above(limit) for limit in limits] == [5, 4, 4, 2, 2, 1, 0, 0]
+
+
+def test_many_distributions_merge_as_their_samples_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klat.stats.distribution._HELD", 100)
+    parts = [RNG.integers(0, 99, 50).astype(np.uint64) for _ in range(20)]
+    merged = Distribution.merged(map(Distribution.of, parts))
+    assert np.repeat(merged.values, merged.counts).tolist() == sorted(np.concatenate(parts))

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A segment of a soak is judged and recorded like a run. Its evidence is the difference of two
+ * readings. The supervisor takes them from /proc and shared memory while the workers run.
+ */
+#include "run/run.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+	READINGS = 5,       /* the most that one reading takes */
+	CLOCK_SET_MS = 100, /* less can be a correction of the clock's rate */
+};
+
+struct klat_reading {
+	int64_t at_ns, clock_ns, suspended_ns, iterations;
+	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
+	uint64_t ticks;      /* at clock_ns */
+	struct klat_snapshot snapshot;
+	struct klat_busy busy;
+	struct klat_worker *workers;
+	char *state;
+};
+
+struct klat_reading *klat_reading_make(const struct klat_run *run)
+{
+	struct klat_reading *reading = calloc(1, sizeof(*reading));
+
+	if (!reading)
+		return NULL;
+	reading->workers = calloc(run->library->worker_capacity, sizeof(*run->workers));
+	reading->state = calloc(1, run->benchmark->state_size + 1);
+	if (reading->workers && reading->state)
+		return reading;
+	klat_reading_free(reading);
+	return NULL;
+}
+
+void klat_reading_free(struct klat_reading *reading)
+{
+	if (!reading)
+		return;
+	free(reading->workers);
+	free(reading->state);
+	free(reading);
+}
+
+/* The number after `name` and a colon; -1 if there is none. */
+static int64_t number_after(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	at = at ? strchr(at, ':') : NULL;
+	return at ? strtoll(at + 1, NULL, 10) : -1;
+}
+
+/* proc_pid_stat(5): fields 10 and 12. The name in field 2 can contain spaces. */
+static void read_faults(struct klat_worker *worker, const char *text)
+{
+	long long minor = 0, major = 0;
+	const char *at = strrchr(text, ')');
+
+	if (at)
+		sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %lld %*u %lld", &minor, &major);
+	worker->minor_faults = minor;
+	worker->major_faults = major;
+}
+
+static bool read_task(const struct klat_worker *worker, pid_t pid, const char *name, char *text,
+		      size_t size)
+{
+	char path[64];
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", worker->process ? worker->tid : pid,
+		 worker->tid, name);
+	length = klat_read_small(path, text, size - 1);
+	text[length > 0 ? length : 0] = 0;
+	return length > 0;
+}
+
+static bool is_held(const struct klat_worker *worker)
+{
+	klat_cpu_set set = { 0 };
+
+	return syscall(SYS_sched_getaffinity, worker->tid, sizeof(set), &set) > 0 &&
+	       klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, worker->cpu);
+}
+
+/* Replace the counts of the worker by those since it started. */
+static void read_worker(struct klat_worker *worker, pid_t pid)
+{
+	struct sched_param param = { 0 };
+	char text[8192];
+
+	if (read_task(worker, pid, "status", text, sizeof(text))) {
+		worker->wakeups = number_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
+		worker->voluntary = worker->wakeups;
+		worker->involuntary = number_after(text, "nonvoluntary_ctxt_switches");
+	}
+	if (read_task(worker, pid, "stat", text, sizeof(text)))
+		read_faults(worker, text);
+	/* The worker goes on between the copy of its counts and the reading of its faults. */
+	if (worker->other_faults >= 0)
+		worker->expected_faults = worker->minor_faults - worker->other_faults;
+	worker->migrations = read_task(worker, pid, "sched", text, sizeof(text))
+				     ? number_after(text, "nr_migrations")
+				     : -1;
+	worker->wait_ns = -1;
+	if (read_task(worker, pid, "schedstat", text, sizeof(text)) && strchr(text, ' '))
+		worker->wait_ns = strtoll(strchr(text, ' '), NULL, 10);
+	worker->pinned = is_held(worker);
+	worker->policy_obtained = sched_getscheduler(worker->tid);
+	sched_getparam(worker->tid, &param);
+	worker->priority_obtained = param.sched_priority;
+}
+
+/* An interruption between the readings of two clocks makes their difference wrong. So keep the
+ * readings that took the least time. */
+static void read_clocks(struct klat_reading *reading)
+{
+	int64_t fastest = INT64_MAX;
+
+	for (int i = 0; i < READINGS; i++) {
+		int64_t at_ns = klat_now_ns(), clock_ns = klat_clock_ns(CLOCK_REALTIME), took_ns;
+		uint64_t ticks = klat_ticks();
+
+		took_ns = klat_now_ns() - at_ns;
+		if (took_ns >= fastest)
+			continue;
+		fastest = took_ns;
+		reading->at_ns = at_ns;
+		reading->clock_ns = clock_ns;
+		reading->ticks = ticks;
+	}
+	reading->suspended_ns = klat_suspended_ns();
+}
+
+static int64_t count_suspensions(void)
+{
+	static const char *const names[] = { "success", "fail" };
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
+		char path[64], text[32];
+
+		snprintf(path, sizeof(path), "/sys/power/suspend_stats/%s", names[i]);
+		if (!klat_read_line(path, text, sizeof(text)))
+			return -1;
+		sum += strtoll(text, NULL, 10);
+	}
+	return sum;
+}
+
+/* Read the iterations, and the counts of the same iterations. If something interrupts the reading,
+ * the workers go on. So read again. */
+static void read_counts(struct klat_reading *reading, const struct klat_run *run)
+{
+	const size_t workers = run->worker_count * sizeof(*run->workers);
+
+	for (int i = 0; i < READINGS; i++) {
+		reading->iterations = klat_soak_progress(run);
+		memcpy(reading->workers, run->workers, workers);
+		memcpy(reading->state, run->state, run->benchmark->state_size);
+		if (klat_soak_progress(run) - reading->iterations <= 1)
+			break;
+	}
+}
+
+static void take(struct klat_reading *reading, const struct klat_run *run)
+{
+	read_clocks(reading);
+	read_counts(reading, run);
+	reading->suspensions = count_suspensions();
+	for (int i = 0; i < run->worker_count; i++)
+		read_worker(&reading->workers[i], run->library->soak.pid);
+	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
+	klat_snapshot_take(&reading->snapshot, run);
+	klat_busy_take(&reading->busy, run);
+}
+
+/* The kernel's counts take a millisecond to read. Workers that spin on every CPU can stop the
+ * supervisor for KLAT_SPIN_NS in between. Then read again, from the start of one of their rests. */
+void klat_reading_take(struct klat_reading *reading, const struct klat_run *run)
+{
+	for (int i = 0; i < READINGS; i++) {
+		const int64_t began_ns = klat_now_ns();
+
+		take(reading, run);
+		if (klat_now_ns() - began_ns < KLAT_REST_NS)
+			break;
+	}
+}
+
+int64_t klat_reading_iterations(const struct klat_reading *reading)
+{
+	return reading->iterations;
+}
+
+void klat_reading_state(const struct klat_reading *before, const struct klat_reading *now,
+			const struct klat_run *run, struct klat_kept *sample)
+{
+	sample->involuntary = sample->stolen = 0;
+	for (int i = 0; i < run->worker_count; i++)
+		sample->involuntary += now->workers[i].involuntary - before->workers[i].involuntary;
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!klat_place_is_repeated(run, i))
+			sample->stolen += now->snapshot.steal[run->cpus[i]] -
+					  before->snapshot.steal[run->cpus[i]];
+	sample->smi = now->snapshot.smi < 0 ? -1 : now->snapshot.smi - before->snapshot.smi;
+}
+
+const struct klat_worker *klat_reading_unpinned(const struct klat_reading *reading,
+						const struct klat_run *run)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (!reading->workers[i].pinned)
+			return &run->workers[i];
+	return NULL;
+}
+
+void klat_reading_clock(const struct klat_reading *reading, int64_t *clock_ns, uint64_t *ticks)
+{
+	*clock_ns = reading->clock_ns;
+	*ticks = reading->ticks;
+}
+
+/* A negative count is unknown. If the worker rested during the first reading, `before` can contain
+ * a switch that `from` no longer counts. The difference is then 0, not -1. */
+static void subtract(int64_t *from, int64_t before)
+{
+	if (*from < 0 || before < 0)
+		*from = -1;
+	else
+		*from = *from > before ? *from - before : 0;
+}
+
+static void subtract_worker(struct klat_worker *worker, const struct klat_worker *before)
+{
+	subtract(&worker->voluntary, before->voluntary);
+	subtract(&worker->involuntary, before->involuntary);
+	subtract(&worker->wakeups, before->wakeups);
+	subtract(&worker->minor_faults, before->minor_faults);
+	subtract(&worker->major_faults, before->major_faults);
+	subtract(&worker->migrations, before->migrations);
+	subtract(&worker->wait_ns, before->wait_ns);
+	worker->rests -= before->rests;
+	worker->expected_faults -= before->expected_faults;
+	worker->expected_switches -= before->expected_switches;
+	worker->unsampled -= before->unsampled;
+}
+
+static void subtract_counts(void *counts, const void *before, size_t size)
+{
+	for (size_t i = 0; i < size / sizeof(int64_t); i++)
+		((int64_t *)counts)[i] -= ((const int64_t *)before)[i];
+}
+
+/* A copy of `after` whose counts are those since `before`. NULL if there is no memory. */
+static struct klat_reading *difference(const struct klat_run *run,
+				       const struct klat_reading *before,
+				       const struct klat_reading *after)
+{
+	const struct klat_benchmark *benchmark = run->benchmark;
+	struct klat_reading *made = klat_reading_make(run);
+
+	if (!made)
+		return NULL;
+	memcpy(made->workers, after->workers, run->worker_count * sizeof(*run->workers));
+	memcpy(made->state, after->state, benchmark->state_size);
+	for (int i = 0; i < run->worker_count; i++)
+		subtract_worker(&made->workers[i], &before->workers[i]);
+	subtract_counts(made->state + benchmark->counts_at, before->state + benchmark->counts_at,
+			benchmark->counts_size);
+	return made;
+}
+
+static void judge_suspension(struct klat_run *run, const struct klat_reading *before,
+			     const struct klat_reading *after)
+{
+	int64_t ms = (after->suspended_ns - before->suspended_ns) / 1000000;
+
+	if (ms > 0)
+		klat_invalid(run, "the machine was suspended for %lld ms", (long long)ms);
+	else if (before->suspensions >= 0 && after->suspensions > before->suspensions)
+		klat_invalid(run, "the machine began to suspend, which stops every thread, and "
+				  "gave up");
+}
+
+/* The samples are right, but their times follow the clock as it was at the segment's start. */
+static void count_clock_set(struct klat_run *run, const struct klat_reading *before,
+			    const struct klat_reading *after)
+{
+	int64_t ms = (after->clock_ns - before->clock_ns - (after->at_ns - before->at_ns) -
+		      (after->suspended_ns - before->suspended_ns)) /
+		     1000000;
+
+	if (ms <= -CLOCK_SET_MS || ms >= CLOCK_SET_MS)
+		klat_count(run, "clock_set_ms", ms);
+}
+
+static void judge_histograms(struct klat_run *run)
+{
+	int64_t above = 0, unkept = 0;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		above += run->library->soak.histograms[m].above;
+		unkept += run->library->soak.histograms[m].unkept;
+	}
+	if (run->library->soak.overwritten)
+		klat_invalid(run,
+			     "%lld iterations were overwritten before the supervisor had read "
+			     "them",
+			     (long long)run->library->soak.overwritten);
+	if (run->library->common.limit_ns)
+		klat_count(run, "above_limit", above);
+	if (unkept)
+		klat_count(run, "unkept", unkept);
+}
+
+int klat_segment_end(const struct klat_run *run, const struct klat_reading *before,
+		     const struct klat_reading *after, int64_t number)
+{
+	struct klat_library *library = calloc(1, sizeof(*library));
+	struct klat_reading *since = difference(run, before, after);
+	struct klat_run segment = *run;
+	int err;
+
+	if (!library || !since) {
+		err = klat_error(&segment, ENOMEM, "out of memory for segment %lld",
+				 (long long)number);
+	} else {
+		*library = *run->library;
+		library->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		library->before = before->snapshot;
+		library->after = after->snapshot;
+		library->busy_before = before->busy;
+		library->busy_after = after->busy;
+		library->start_ns = before->clock_ns;
+		library->elapsed_ns = after->at_ns - before->at_ns;
+		library->common.run = number;
+		library->counts = NULL;
+		library->count_count = 0;
+		segment.library = library;
+		segment.outcome = &library->outcome;
+		segment.workers = since->workers;
+		segment.state = since->state;
+		segment.warmup = segment.lead = 0;
+		segment.iterations = segment.end = after->iterations - before->iterations;
+		err = klat_run_judge(&segment);
+	}
+	if (!err) {
+		judge_suspension(&segment, before, after);
+		count_clock_set(&segment, before, after);
+		judge_histograms(&segment);
+		err = library->soak.record(&segment, library->soak.session);
+		run->library->soak.unrecorded = err;
+		free(library->counts);
+	}
+	if (library && library->outcome.status > run->outcome->status)
+		*run->outcome = library->outcome;
+	if (!err)
+		err = library->outcome.status;
+	klat_reading_free(since);
+	free(library);
+	return err;
+}

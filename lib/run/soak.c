@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A soak: one run of hours in bounded memory. The workers fill their sample buffers in laps: after
+ * the last element comes the first one again, without a stop and without a system call. The
+ * supervisor runs on a CPU without a worker. Ten times a second it adds the new samples to the
+ * histograms. At the end of each segment it judges and records the segment. At the end of the soak
+ * it kills the measured process, so the workers need not check whether to stop.
+ */
+#include "run/run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The programs with .soaks. */
+#define SOAKING "timer, pipes, cv, network, tlbflush, messages and transport"
+
+enum {
+	POLL_NS = 100000000,
+	LAP_BYTES = 4 << 20,       /* of all sample buffers */
+	SETTLING_S = 5,            /* after a suspension */
+	HISTOGRAM_BYTES = 8 << 20, /* of all histograms */
+};
+
+bool klat_begin_lap(struct klat_worker *worker)
+{
+	if (!worker->run->library->soak.lap)
+		return false;
+	/* In this order: a reader between the two stores computes too few iterations, never too
+	 * many. */
+	__atomic_store_n(&worker->iteration, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&worker->laps, worker->laps + 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+static int64_t series_count(const struct klat_run *run)
+{
+	int64_t count = 0;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		count += run->library->metrics[m].used ? run->library->metrics[m].series : 0;
+	return count;
+}
+
+int klat_soak_prepare(struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+
+	if (!run->library->common.soak_s)
+		return 0;
+	if (!run->benchmark->soaks)
+		return klat_usage(run, "--soak: %s cannot soak; these can: " SOAKING,
+				  run->benchmark->name);
+	if (run->library->offset_wanted)
+		return klat_usage(run,
+				  "--soak: %s cannot soak with these options: they compare the "
+				  "counters of two CPUs, whose offset can change in hours",
+				  run->benchmark->name);
+	if (!klat_timed())
+		return klat_usage(run, "--soak needs a mode with time; this is mode %s",
+				  klat_mode());
+	soak->lap = LAP_BYTES / sizeof(uint64_t) / (series_count(run) + 1);
+	/* Some programs use 2, 3 or 4 objects in turn. Each lap then begins with the same one. */
+	soak->lap -= soak->lap % 12;
+	run->iterations = run->end = soak->lap;
+	return 0;
+}
+
+int klat_soak_map(struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+
+	if (!soak->lap)
+		return 0;
+	soak->ended = mmap(NULL, soak->lap * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (soak->ended == MAP_FAILED)
+		return klat_error(run, errno, "cannot map a buffer for end stamps: %m");
+	memset(soak->ended, 0, soak->lap * sizeof(uint64_t));
+	return 0;
+}
+
+void klat_soak_watch(struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+
+	for (int m = 0; soak->lap && !soak->stamping && m < run->benchmark->metric_count; m++)
+		if (run->library->metrics[m].used) {
+			soak->stamping = klat_worker_of(run, m, 0);
+			if (soak->stamping && !soak->stamping->watched)
+				soak->stamping->watched = klat_series(run, m, 0);
+		}
+}
+
+void klat_soak_check(struct klat_worker *worker, int64_t i)
+{
+	const struct klat_soak *soak = &worker->run->library->soak;
+	const int64_t at = (i ? i : soak->lap) - 1;
+	uint64_t limit;
+
+	if (i < 0)
+		return;
+	soak->ended[at] = worker->ended;
+	limit = __atomic_load_n(&soak->stop_limit, __ATOMIC_RELAXED);
+	if (!limit || worker->watched[at] <= limit)
+		return;
+	klat_slow_keep_last(worker, worker->laps * soak->lap + i - 1, worker->watched[at]);
+	/* Later samples would contain the copy of the trace. The supervisor ends the process. */
+	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELEASE);
+	for (;;)
+		klat_nap(KLAT_NS_PER_S);
+}
+
+/*
+ * The number of iterations that all workers have completed since the warm-up. If a worker begins a
+ * lap between the two loads, the sum lacks this lap, and is less than at the last call.
+ */
+int64_t klat_soak_progress(const struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+	int64_t least = INT64_MAX;
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+		int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE),
+			at = laps * run->iterations +
+			     __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
+
+		if (at < soak->progress - soak->lap / 2)
+			at += soak->lap;
+		if (at < least)
+			least = at;
+	}
+	if (run->worker_count && least > soak->progress)
+		soak->progress = least;
+	return least;
+}
+
+/* What the supervisor knows of the soak. */
+struct follower {
+	struct klat_run *run;
+	struct klat_soak *soak;
+	uint64_t limit;  /* in ticks */
+	int64_t drained; /* iterations whose samples are in a histogram */
+	int64_t segment; /* number of the current one, from 1 */
+	struct klat_reading *before, *after;
+	int64_t began_ns, shown_s;
+	int64_t first;        /* iteration of the segment */
+	int64_t suspended_ns; /* how long the machine was suspended since it booted */
+	/* When the last suspension was seen: the time, and the iterations; -1 if there was none. */
+	int64_t resumed_ns, resumed_at;
+};
+
+static int make_follower(struct follower *follower, struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+	const int metrics = run->benchmark->metric_count;
+	const int64_t capacity =
+		HISTOGRAM_BYTES / sizeof(struct klat_pair) / run->library->metrics_used;
+
+	*follower = (struct follower){ .run = run,
+				       .soak = soak,
+				       .segment = 1,
+				       .suspended_ns = klat_suspended_ns(),
+				       .resumed_at = -1 };
+	follower->limit = run->library->common.limit_ns
+				  ? (uint64_t)klat_ns_to_ticks(run, run->library->common.limit_ns)
+				  : UINT64_MAX;
+	follower->before = klat_reading_make(run);
+	follower->after = klat_reading_make(run);
+	soak->histograms = calloc(metrics, sizeof(*soak->histograms));
+	if (!follower->before || !follower->after || !soak->histograms)
+		return -ENOMEM;
+	for (int m = 0; m < metrics; m++)
+		if (run->library->metrics[m].used &&
+		    klat_histogram_make(&soak->histograms[m], capacity))
+			return -ENOMEM;
+	return 0;
+}
+
+static bool is_full(const struct follower *follower)
+{
+	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
+		if (follower->run->library->metrics[m].used &&
+		    klat_histogram_is_full(&follower->soak->histograms[m]))
+			return true;
+	return false;
+}
+
+int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample)
+{
+	const struct klat_soak *soak = &run->library->soak;
+	const int64_t since = sample->ended - soak->began;
+
+	return sample->ended ? soak->began_ns + (int64_t)klat_ticks_to_ns(run, since) : 0;
+}
+
+/* Add iteration `at` to the histograms. */
+static void take(struct follower *follower, int64_t at)
+{
+	const struct klat_run *run = follower->run;
+	const int64_t slot = at % follower->soak->lap;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		for (int64_t s = 0; s < run->library->metrics[m].series; s++) {
+			const struct klat_kept sample = { .index = at,
+							  .series = s,
+							  .value = klat_series(run, m, s)[slot],
+							  .ended = follower->soak->ended[slot],
+							  .involuntary = -1 };
+
+			struct klat_histogram *histogram = &follower->soak->histograms[m];
+
+			klat_histogram_add(histogram, &sample, follower->limit);
+			if (histogram->totals.worst.index == at)
+				histogram->totals.worst_ns =
+					klat_soak_time_ns(run, &histogram->totals.worst);
+		}
+}
+
+/* Whether a sample ends the soak (--stop-above). */
+static bool is_stopped(const struct follower *follower)
+{
+	int64_t above = 0;
+
+	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
+		above += follower->soak->histograms[m].totals.above;
+	return above && follower->run->library->common.stop_above;
+}
+
+/*
+ * Add the samples of all iterations before `end` to the histograms, unless a histogram becomes
+ * full. Workers that are a lap ahead have overwritten some of these samples.
+ */
+static void drain(struct follower *follower, int64_t end)
+{
+	const int64_t begin = follower->drained;
+	int64_t ahead;
+
+	while (follower->drained < end && !is_full(follower) && !is_stopped(follower))
+		take(follower, follower->drained++);
+	ahead = klat_soak_progress(follower->run) - begin;
+	if (ahead >= follower->soak->lap)
+		follower->soak->overwritten += ahead - follower->soak->lap + 1;
+}
+
+/* Store the state of the evidence in the new samples that are kept. `is_read`: follower->after has
+ * this state already. */
+static void note_state(struct follower *follower, bool is_read)
+{
+	const struct klat_run *run = follower->run;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		struct klat_histogram *histogram = &follower->soak->histograms[m];
+
+		for (int64_t k = 0; k < histogram->kept_count; k++) {
+			if (histogram->kept[k].involuntary >= 0)
+				continue;
+			if (!is_read)
+				klat_reading_take(follower->after, run);
+			is_read = true;
+			klat_reading_state(follower->before, follower->after, run,
+					   &histogram->kept[k]);
+		}
+	}
+}
+
+static void begin_segment(struct follower *follower)
+{
+	struct klat_soak *soak = follower->soak;
+
+	klat_reading_clock(follower->before, &soak->began_ns, &soak->began);
+	follower->first = follower->drained;
+	soak->overwritten = 0;
+	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
+		if (follower->run->library->metrics[m].used)
+			klat_histogram_clear(&soak->histograms[m]);
+}
+
+/* The kernel moves the threads of a CPU that goes offline, and does not move them back. All later
+ * segments would be invalid. */
+static int check_places(const struct follower *follower)
+{
+	struct klat_run *run = follower->run;
+	const struct klat_worker *unpinned = klat_reading_unpinned(follower->before, run);
+	klat_cpu_set online;
+
+	if (!unpinned)
+		return 0;
+	if (!klat_cpus_online(&online) && !klat_cpu_in(&online, unpinned->cpu))
+		return klat_error(
+			run, ENODEV,
+			"CPU %d went offline, and the kernel moved the %s: the soak ended "
+			"after segment %lld",
+			unpinned->cpu, unpinned->noun, (long long)follower->soak->segments);
+	return klat_error(run, ENODEV,
+			  "the %s is no longer held to CPU %d: the CPU was offline for a time, or "
+			  "another program set the affinity; the soak ended after segment %lld",
+			  unpinned->noun, unpinned->cpu, (long long)follower->soak->segments);
+}
+
+/* `*left_out`: a histogram was full before the last samples. The next segment begins with them. */
+static int end_segment(struct follower *follower, bool *left_out)
+{
+	struct klat_run *run = follower->run;
+	struct klat_reading *now = follower->after;
+	int status;
+
+	klat_reading_take(now, run);
+	for (int i = 0; i < run->worker_count; i++)
+		run->workers[i].strayed = 0;
+	drain(follower, klat_reading_iterations(now));
+	note_state(follower, true);
+	*left_out = is_full(follower);
+	status = klat_segment_end(run, follower->before, now, follower->segment);
+	if (status >= 0) {
+		follower->soak->segments = follower->segment++;
+		follower->soak->elapsed_ns = klat_now_ns() - follower->began_ns;
+	}
+	if (status != KLAT_OK && status != KLAT_DISTURBED)
+		for (int m = 0; m < run->benchmark->metric_count; m++)
+			if (run->library->metrics[m].used)
+				klat_histogram_forget(&follower->soak->histograms[m],
+						      follower->first);
+	follower->after = follower->before;
+	follower->before = now;
+	begin_segment(follower);
+	return status < 0 ? status : check_places(follower);
+}
+
+/* Begin the soak when all workers have completed their warm-up. False before. */
+static bool begin(struct follower *follower)
+{
+	if (!follower->run->worker_count || klat_soak_progress(follower->run) < 1)
+		return false;
+	klat_reading_take(follower->before, follower->run);
+	follower->drained = klat_reading_iterations(follower->before);
+	begin_segment(follower);
+	if (follower->run->library->common.stop_above)
+		__atomic_store_n(&follower->soak->stop_limit, follower->limit, __ATOMIC_RELAXED);
+	return true;
+}
+
+static void show(struct follower *follower, int64_t now_ns)
+{
+	const int64_t seconds = (now_ns - follower->began_ns) / KLAT_NS_PER_S;
+
+	if (seconds != follower->shown_s)
+		follower->soak->show(follower->run, seconds);
+	follower->shown_s = seconds;
+}
+
+/* After a suspension of the machine, workers are late for a while. These samples belong to the
+ * segment that the suspension makes invalid. False as long as workers can be late. */
+static bool has_settled(struct follower *follower, int64_t now_ns, int64_t at)
+{
+	const int64_t suspended_ns = klat_suspended_ns();
+
+	if (suspended_ns - follower->suspended_ns >= 1000000) {
+		follower->suspended_ns = suspended_ns;
+		follower->resumed_ns = now_ns;
+		follower->resumed_at = at;
+	}
+	return follower->resumed_at < 0 ||
+	       (now_ns - follower->resumed_ns >= SETTLING_S * KLAT_NS_PER_S &&
+		at > follower->resumed_at);
+}
+
+static int follow(struct follower *follower, int *status, struct rusage *usage)
+{
+	const struct timespec poll = { .tv_nsec = POLL_NS };
+	const struct klat_common *common = &follower->run->library->common;
+	const int64_t segment_ns = common->segment_s * KLAT_NS_PER_S;
+	int64_t moved_ns = klat_now_ns(), seen = -1, end_ns = 0, segment_end_ns = 0;
+	bool ends = false, settled;
+
+	for (;;) {
+		int signal = klat_signals_wait(&poll);
+		const bool asked = signal > 0 && signal != SIGCHLD;
+		int64_t now_ns = klat_now_ns(), at, visible = seen;
+
+		if (wait4(follower->soak->pid, status, WNOHANG, usage) == follower->soak->pid) {
+			follower->soak->pid = 0;
+			return -EIO;
+		}
+		at = klat_soak_progress(follower->run);
+		if (at != seen)
+			moved_ns = now_ns;
+		seen = at;
+		if (now_ns - moved_ns > follower->run->patience * KLAT_NS_PER_S)
+			return -ETIMEDOUT;
+		settled = has_settled(follower, now_ns, at);
+		if (!end_ns && settled && begin(follower)) {
+			follower->began_ns = now_ns;
+			end_ns = now_ns + common->soak_s * KLAT_NS_PER_S;
+			segment_end_ns = now_ns + segment_ns;
+		}
+		if (!end_ns && asked)
+			return signal;
+		if (!end_ns)
+			continue;
+		/* A second signal must not end the recording of the last segment. */
+		if (asked)
+			klat_signals_ignore();
+		ends = ends || asked || now_ns >= end_ns;
+		/* A count of iterations can be visible before their samples. So this takes the
+		 * samples up to the count of the previous poll. */
+		drain(follower, visible);
+		note_state(follower, false);
+		show(follower, now_ns);
+		ends = ends || is_stopped(follower);
+		if (ends || (settled && now_ns >= segment_end_ns) || is_full(follower)) {
+			bool left_out;
+			int err = end_segment(follower, &left_out);
+
+			if (err || (ends && !left_out))
+				return err;
+			while (now_ns >= segment_end_ns)
+				segment_end_ns += segment_ns;
+		}
+	}
+}
+
+int klat_soak_follow(struct klat_run *run, int *status, struct rusage *usage)
+{
+	struct follower follower;
+	int result = make_follower(&follower, run);
+
+	if (result)
+		klat_error(run, -result, "out of memory for the histograms of a soak");
+	else
+		result = follow(&follower, status, usage);
+	if (follower.soak->pid) {
+		kill(follower.soak->pid, SIGKILL);
+		wait4(follower.soak->pid, status, 0, usage);
+	}
+	klat_reading_free(follower.before);
+	klat_reading_free(follower.after);
+	return result;
+}
+
+void klat_soak_free(struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+
+	for (int m = 0; soak->histograms && m < run->benchmark->metric_count; m++)
+		klat_histogram_free(&soak->histograms[m]);
+	free(soak->histograms);
+}

@@ -1,0 +1,375 @@
+"""`klat soak`: measures for hours, under loads, and judges a limit."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from klat.base import programs, streams
+from klat.base.errors import KlatError, SessionError
+from klat.commands import _session_options, add_command
+from klat.commands._limit_options import add_limit, limit_of
+from klat.record import plan_csv, session_directory
+from klat.record.profiles import PROFILES
+from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS
+
+if TYPE_CHECKING:
+    from klat.running.soaking import SoakEnd
+
+_SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_MEASURED, _FAILED, _USAGE = range(3)
+# The usual lengths of a segment. The samples above a limit cluster in segments: with fewer segments
+# than these, they would show little of it.
+_SEGMENT_SECONDS = (60, 10)
+_SEGMENTS = 20
+# What cyclictest does. The period and the policy are timer's own defaults.
+_CYCLIC = {"method": "nanosleep", "mode": "periodic"}
+_CYCLIC_TEXT = "timer waits as cyclictest does: --method nanosleep --mode periodic"
+_IDLE_TEXT = "cyclictest disables idle states too: --option timer.dma-latency=0 does that here"
+
+_DESCRIPTION = """\
+Runs one program for hours in bounded memory, under all the loads at the same
+time. Counts every sample by its value, and keeps the longest samples and those
+above the limit, with their times. Each segment is on disk when it ends: a crash
+loses the last one at most. At the end, klat prints the summary of the session.
+"""
+
+_EPILOG = """\
+timer soaks as cyclictest does: --method nanosleep --mode periodic. Another
+method or mode: --option timer.method=METHOD, --option timer.mode=MODE.
+tlbflush has a series for each responder: what a shootdown by another thread
+costs a thread that spins. messages soaks between two threads that sleep.
+transport soaks asleep, or with a rate: --option transport.wait=block or
+--option transport.rate=N.
+
+Ctrl-C ends the soak early: the program records what it has, and klat prints the
+summary. A load that ends by itself ends the soak, too. If klat is killed, its
+program records what it has and ends, and the loads end.
+
+klat run --help lists what is in a profile. A soak has all its loads at once.
+
+Records into OUTPUT/LABEL/TIME. Prints that path on standard output, and all
+else on standard error. klat summary, compare, history, plot and export read the
+session. docs/soak.md says what the figures mean.
+
+Exit status: 0 measured, and with --limit every verdict is within; 1 a verdict
+is exceeded, or the program or a load failed, for example on a full disk; 2
+usage; 3 a verdict is cannot tell, or the evidence refutes some segments; 4 the
+machine lacks what the program needs; 129 stopped by SIGHUP, 143 by SIGTERM.
+
+examples:
+  klat soak timer --for 8h --limit 100us --load populate --load 'stress-ng -m 2'
+      a night under two loads: is at most 1 sample in 1000 above 100 us?
+  klat soak timer --for 8h --limit 100us --share 0 --stop-above
+      is any sample above 100 us? Ends at the first one
+  klat soak timer --for 8h --limit 100us --threads all
+      on every CPU at the same time, as cyclictest -S does
+  klat soak tlbflush --for 8h --limit 100us --cpus 2,3 --load populate
+      does any munmap() on CPU 2 stop the thread on CPU 3 for longer?
+  klat soak pipes --for 30min --option pipes.cpus=1,1
+      both ends on CPU 1
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "soak", "measure for hours, and judge a limit", _DESCRIPTION, _EPILOG
+    )
+    add = parser.add_argument
+    add("program", help=f"the program that measures: {', '.join(_SOAKING[:-1])} or {_SOAKING[-1]}")
+    add(
+        "--for",
+        dest="seconds",
+        required=True,
+        type=_session_options.checked(_duration(MOST_SOAK_SECONDS)),
+        metavar="TIME",
+        help="how long: 90s, 8min, 8h, 2d",
+    )
+    add_limit(add, counted=False)
+    add(
+        "--stop-above", action="store_true", help="end the soak at the first sample above the limit"
+    )
+    add(
+        "--explain",
+        action="store_true",
+        help="with --stop-above: trace the kernel, and say what took the time of this sample",
+    )
+    add(
+        "--segment",
+        type=_session_options.checked(_duration(MOST_SECONDS)),
+        metavar="TIME",
+        help="length of a segment, which is recorded when it ends (default: 1min; 10s if --for is below"
+        " 20min; 1s below 200s)",
+    )
+    add(
+        "--load",
+        action="append",
+        default=[],
+        metavar="NAME|COMMAND",
+        help="background load: a name from load/load --list, or a command; repeatable: all run at"
+        " the same time",
+    )
+    add(
+        "--label",
+        type=_session_options.label,
+        help="name of what is measured (default: the kernel's release, with -LOAD for each load)",
+    )
+    _session_options.add_profile(parser)
+    add("--cpus", metavar="LIST", help="CPUs of the program (default: the program's choice)")
+    add(
+        "--threads",
+        choices=("one", "all"),
+        default="one",
+        help="all: run the program on each CPU of --cpus, or on each that klat may use, at the same"
+        " time; each CPU's samples are a series",
+    )
+    _session_options.add_option(parser)
+    _session_options.add_output(parser)
+    parser.set_defaults(func=_run, sweep=[], iterations=None)
+
+
+def _duration(most: int) -> Any:
+    def convert(text: str) -> int:
+        found = re.fullmatch(r"([0-9]{1,9})(s|min|h|d)", text, re.ASCII)
+        seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+        if not 0 < seconds <= most:
+            raise ValueError(
+                f"{text!r} must be a time from 1s to {most // 86_400}d with its unit: 90s, 8min,"
+                " 8h, 2d"
+            )
+        return seconds
+
+    return convert
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from klat.running.soaking import SoakSettings, begin_soak, soak
+
+    limit = limit_of(arguments)
+    if limit and not limit.is_time:
+        raise KlatError(f"--limit {limit.text}: give a unit, for example {limit.text}us")
+    if arguments.stop_above and not limit:
+        raise KlatError("--stop-above: needs --limit")
+    if arguments.explain:
+        _check_tracing(arguments)
+    if arguments.segment is None:
+        fitting = (s for s in _SEGMENT_SECONDS if s * _SEGMENTS <= arguments.seconds)
+        arguments.segment = next(fitting, 1)
+    path = programs.require(arguments.program)
+    loads = _loads(arguments.load or _profile_loads(arguments.profile))
+    settings = SoakSettings(
+        label=_label(arguments.label, loads),
+        commands=_commands(arguments, path, limit),
+        loads=loads,
+        seconds=arguments.seconds,
+        segment_s=arguments.segment,
+        limit_ns=round(limit.value) if limit else None,
+        stop_above=arguments.stop_above,
+        profile=arguments.profile,
+        explain=arguments.explain,
+    )
+    session = session_directory.create(_session_options.output(arguments), settings.label)
+    begin_soak(session, settings, sys.argv)
+    _say_cyclic(arguments, settings.commands[0])
+    under = f" under {settings.load}" if loads else ""
+    _say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
+    status = _conclude(session, soak(session, settings), limit)
+    if arguments.explain and limit and session.exists():
+        _explain(session, round(limit.value))
+    return status
+
+
+def _say_cyclic(arguments: argparse.Namespace, words: Sequence[str]) -> None:
+    """If klat chose timer's method and mode, say so, and what else cyclictest does."""
+    given = {each.option for each in arguments.option}
+    if arguments.program != "timer" or arguments.profile or given & set(_CYCLIC):
+        return
+    _say(_CYCLIC_TEXT)
+    if not any(word.startswith("--dma-latency") for word in words):
+        _say(_IDLE_TEXT)
+
+
+def _loads(typed: Sequence[str]) -> list[str]:
+    from klat.running.loads import IDLE
+
+    different = _session_options.different_loads([load for load in typed if load != IDLE])
+    for load in different:
+        _session_options.checked_load(load)
+    return different
+
+
+def _check_tracing(arguments: argparse.Namespace) -> None:
+    """KlatError if this machine or user cannot trace."""
+    from klat.tracing.instance import clock, tracefs
+
+    if not arguments.stop_above:
+        raise KlatError("--explain: needs --stop-above; klat run --explain-above explains many")
+    clock()
+    tracefs()
+
+
+def _profile_loads(profile: str | None) -> Sequence[str]:
+    return PROFILES[profile].loads if profile else ()
+
+
+def _label(given: str | None, loads: Sequence[str]) -> str:
+    if given is not None:
+        return given
+    words = [os.path.basename(load.split()[0]) for load in loads]
+    label = "-".join([os.uname().release, *words])
+    try:
+        return session_directory.check_label(label)
+    except ValueError as error:
+        raise KlatError(f"the label {label[:40]!r}: {error}; give a --label") from None
+
+
+def _commands(arguments: argparse.Namespace, path: Path, limit: Any) -> list[list[str]]:
+    """The command of each program that soaks. KlatError if the program refuses its command."""
+    # The affinity mask of klat lacks isolated CPUs. Only --cpus can name these.
+    named = bool(arguments.cpus)
+    cpus = sorted(os.sched_getaffinity(0))
+    if arguments.threads == "one" or (len(cpus) == 1 and not named):
+        return [_words(arguments, path, limit)]
+    if named:
+        cpus = _list_of(arguments.cpus)
+    together = [f"--together={len(cpus)}"] if len(cpus) > 1 else []
+    commands = []
+    for cpu in cpus:
+        arguments.cpus = str(cpu)
+        check = named or cpu == cpus[0]
+        commands.append(_words(arguments, path, limit, together, check))
+    return commands
+
+
+def _list_of(text: str) -> list[int]:
+    """The CPUs of a list such as 2,3 or 4-7."""
+    from klat.machine.machine_state import cpu_list
+
+    # The kernel supports 8192 CPUs.
+    form = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
+    found = cpu_list(text) if re.fullmatch(form, text, re.ASCII) else ()
+    if not found:
+        raise KlatError(f"--cpus: --threads all takes a list, for example 2,3 or 4-7, not {text!r}")
+    return sorted(set(found))
+
+
+def _words(
+    arguments: argparse.Namespace,
+    path: Path,
+    limit: Any,
+    more: Sequence[str] = (),
+    check: bool = True,
+) -> list[str]:
+    """The command of a program, checked by the program itself."""
+    name = arguments.program
+    cyclic = dict(_CYCLIC) if name == "timer" and not arguments.profile else {}
+    given = {o.option: o.values[0] for o in arguments.option if o.benchmark in (name, "all")}
+    if given.get("method", _CYCLIC["method"]) != _CYCLIC["method"]:
+        cyclic.clear()
+    own = [
+        plan_csv.ProgramOption(name, option, (value,))
+        for option, value in cyclic.items()
+        if option not in given
+    ]
+    words = [
+        *_options(arguments, own),
+        *more,
+        f"--soak={arguments.seconds}",
+        f"--segment={arguments.segment}",
+    ]
+    if limit:
+        words.append(f"--limit={round(limit.value)}")
+    if arguments.stop_above:
+        words.append("--stop-above")
+    if not check:
+        return [str(path), *words]
+    # The directory of the session is made only if the options are right.
+    status, message = programs.check_options(
+        path, [*words, "--record=."], "virtual", os.cpu_count() or 1
+    )
+    if status == _USAGE:
+        raise KlatError(f"--threads all: {message}" if more else message)
+    return [str(path), *words]
+
+
+def _options(
+    arguments: argparse.Namespace, own: Sequence[plan_csv.ProgramOption]
+) -> tuple[str, ...]:
+    """The options of the program. KlatError if the profile has several sets of it."""
+    named = _session_options.benchmarks([arguments.program], arguments.profile)
+    sets = _session_options.parameter_sets(arguments, named, own, arguments.profile)
+    different = list(dict.fromkeys(options for _, options in sets))
+    if len(different) > 1:
+        choices = "; ".join(" ".join(options) or "none" for options in different)
+        raise KlatError(
+            f"--profile {arguments.profile}: {arguments.program} has {len(different)} sets of"
+            f" options; choose one by --cpus or --option: {choices}"
+        )
+    return different[0]
+
+
+def _conclude(session: Path, end: SoakEnd, limit: Any) -> int:
+    """Print the summary. The exit status."""
+    for failure in end.failures:
+        _say(failure)
+    if session_directory.is_empty(session):
+        session_directory.remove_unused(session)
+        return end.stopped.status if end.stopped else end.status
+    if end.stopped:
+        _say(f"ended early: {end.stopped}")
+    verdict = _report(session, limit)
+    streams.announce([session], _say)
+    if end.stopped and end.stopped.number != signal.SIGINT:
+        return end.stopped.status
+    if end.failures or end.status == _FAILED:
+        return _FAILED
+    if verdict is None:
+        return end.status or _USAGE
+    return verdict or end.status
+
+
+def _explain(session: Path, above_ns: int) -> None:
+    from klat.running.traced_runs import explain_soak
+
+    try:
+        for line in explain_soak(session, above_ns):
+            _say(line)
+    except (KlatError, SessionError) as error:
+        _say(str(error))
+
+
+def _report(session: Path, limit: Any) -> int | None:
+    """Say what klat summary says. The exit status of the limit; None if there is no answer."""
+    from klat.compare.dataset import read_datasets
+    from klat.compare.label_limits import label_limits
+    from klat.compare.verdicts import Rules
+    from klat.report.text.summary_text import summary
+
+    try:
+        labels, problems = read_datasets([session])
+        for problem in problems:
+            _say(problem)
+        try:
+            limits, refusal = label_limits(labels, limit, Rules()) if limit else None, ""
+        except KlatError as error:
+            limits, refusal = None, str(error)
+        for line in summary(labels, _say, limits):
+            _say(line)
+    except (KlatError, SessionError) as error:
+        _say(str(error))
+        return None
+    if refusal:
+        _say(refusal)
+        return None
+    return limits.status if limits else _MEASURED
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

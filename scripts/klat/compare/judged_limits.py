@@ -1,0 +1,167 @@
+"""Judges a limit on all cells of a comparison: on each side, and the difference of the sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from klat.compare.comparison import Against, CellLimit
+from klat.compare.dataset import CellRuns
+from klat.compare.judged_cells import OpenAgainst, without_figure
+from klat.compare.limits import Limit, OpenLimit, judged, open_limit
+from klat.compare.matching import MatchedCell
+from klat.compare.observations import Units
+from klat.compare.units import SideUnits
+from klat.compare.verdicts import Rules, Verdict, by_chance, too_few
+from klat.stats.hierarchy import mean, variance
+from klat.stats.means import paired, student, welch
+from klat.stats.power import MOST_UNITS, Design, power_of_change, smallest
+from klat.stats.share_difference import Unit, p_by_counts, share_of
+
+
+def with_limits(
+    opened: Sequence[OpenAgainst], limit: Limit, rules: Rules
+) -> tuple[tuple[Against, ...], int]:
+    """The same with the limit of each cell, and the number of tests. A BASE that is compared with several
+    NEWs counts once."""
+    sides: dict[int, OpenLimit] = {}
+    shares: dict[int, _Shares] = {}
+    for one in opened:
+        for pair, (cell, _) in zip(one.pairs, one.cells):
+            if cell.refused:
+                continue
+            for side in (pair.base, pair.new):
+                if side.units and id(side) not in sides:
+                    sides[id(side)] = open_limit(side.runs, limit)
+            shares[id(pair)] = _shares(pair, sides, one.units, rules)
+    p = {pair: found.p for pair, found in shares.items() if found.p is not None}
+    judgements, adjusted = judged(list(sides.values()), limit, rules, list(p.values()))
+    family = len(p) + sum(judgement.p is not None for judgement in judgements)
+    known = dict(zip(sides, judgements))
+    corrected = dict(zip(p, adjusted))
+
+    def of(pair: MatchedCell) -> CellLimit:
+        base, new = known.get(id(pair.base)), known.get(id(pair.new))
+        verdict = new.verdict if new else without_figure(pair.base, pair.new)[0]
+        found, p_adjusted = shares[id(pair)], corrected.get(id(pair))
+        difference, reason = _difference(found, p_adjusted, rules, family)
+        return CellLimit(base, new, verdict, difference, found.p, p_adjusted, reason)
+
+    return (
+        tuple(
+            replace(
+                one.against,
+                cells=tuple(
+                    cell if cell.refused else replace(cell, limit=of(pair))
+                    for pair, (cell, _) in zip(one.pairs, one.cells)
+                ),
+            )
+            for one in opened
+        ),
+        family,
+    )
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """The shares of the units of both sides. `p` is that of the hypothesis that the sides have the same
+    share; None if it is not tested, and then `reason` says why. `p_means` is p_equal_means()."""
+
+    reason: str
+    p: float | None = None
+    p_means: float = 1.0
+    base: Sequence[float] = ()
+    new: Sequence[float] = ()
+    noun: str = ""
+    pairs: bool = False
+
+
+def _shares(
+    pair: MatchedCell, sides: Mapping[int, OpenLimit], units: SideUnits, rules: Rules
+) -> _Shares:
+    if not (pair.base.units and pair.new.units):
+        return _Shares(without_figure(pair.base, pair.new)[1])
+    opened = sides[id(pair.base)], sides[id(pair.new)]
+    if not any(each.observed.above for each in opened):
+        return _Shares("neither side has a sample above the limit")
+    if units.obstacle:
+        return _Shares(units.obstacle)
+    cells = zip((pair.base, pair.new), (units.base, units.new), opened)
+    held = [_by_unit(cell, side, each) for cell, side, each in cells]
+    names = [list(side) for side in held]
+    in_pairs = bool(units.base.pairs)
+    if in_pairs:
+        names = [[name for name in held[0] if name in held[1]]] * 2
+    base, new = ([side[name] for name in own] for side, own in zip(held, names))
+    noun = units.base.noun
+    if why := too_few(len(base), len(new), in_pairs, noun, rules.alpha):
+        return _Shares(why)
+    p = p_equal(base, new, in_pairs)
+    own, others = list(map(share_of, base)), list(map(share_of, new))
+    return _Shares("", p, p_equal_means(own, others, in_pairs), own, others, noun, in_pairs)
+
+
+def _difference(
+    shares: _Shares, adjusted: float | None, rules: Rules, family: int
+) -> tuple[Verdict, str]:
+    """The verdict, or why there is none."""
+    if shares.p is None or adjusted is None:
+        return Verdict.CANNOT_TELL, shares.reason
+    if adjusted <= rules.alpha:
+        more = mean(shares.new) > mean(shares.base)
+        return (Verdict.MORE if more else Verdict.FEWER), ""
+    if shares.p <= rules.alpha:
+        why = f"they differ as a single test, but not after the correction for {family} tests"
+        return Verdict.CANNOT_TELL, why
+    if shares.p_means <= rules.alpha:
+        why = "the numbers of samples above the limit differ no more than by chance"
+        return Verdict.CANNOT_TELL, why
+    why = f"the shares of the {shares.noun}s differ no more than by chance"
+    if units := _units_needed(shares, rules.strictest(family), rules.power):
+        needed = f"{units:,} {shares.noun}s a side"
+        why += f"; {needed} would show this difference, if the estimates are correct"
+    return Verdict.CANNOT_TELL, why
+
+
+def _units_needed(shares: _Shares, alpha: float, power: float) -> int | None:
+    effect = mean(shares.new) - mean(shares.base)
+    now = min(len(shares.base), len(shares.new))
+    design = Design(now, variance(shares.base), variance(shares.new))
+    if shares.pairs:
+        changes = [new - base for base, new in zip(shares.base, shares.new)]
+        design = Design(now, variance(changes), pairs=True)
+
+    def likely(units: int) -> bool:
+        return power_of_change(replace(design, units=units), effect, 0.0, alpha) >= power
+
+    return smallest(likely, now + 1, MOST_UNITS)
+
+
+def p_equal(base: Sequence[Unit], new: Sequence[Unit], pairs: bool) -> float:
+    """The p value of the hypothesis that two sides have the same share: the larger one of p_equal_means()
+    and p_by_counts(). At least two units on each side."""
+    means = p_equal_means(list(map(share_of, base)), list(map(share_of, new)), pairs)
+    return max(means, p_by_counts(base, new, pairs))
+
+
+def p_equal_means(a: Sequence[float], b: Sequence[float], pairs: bool) -> float:
+    """The p value of the hypothesis that the units of two sides, at least two on each, have the same
+    mean share. For pairs, by Student's test. Else the larger p of Welch's and Student's tests: shares
+    are skewed, so Welch's test alone errs too often if the sides have different numbers of units.
+    """
+    highest = max(*a, *b) or 1.0
+    a, b = [x / highest for x in a], [x / highest for x in b]
+    found = [paired([y - x for x, y in zip(a, b)])] if pairs else [welch(a, b), student(a, b)]
+    p = [each.p_changed(0.0) for each in found if each]
+    return max(*p, by_chance(a, b, pairs))
+
+
+def _by_unit(cell: CellRuns, units: Units, opened: OpenLimit) -> dict[str, Unit]:
+    """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
+    found: dict[str, Unit] = {}
+    for key, runs in units.of(cell).items():
+        counts = [opened.counts[id(run.row)] for run in runs if id(run.row) in opened.counts]
+        if counts:
+            name = units.pairs.get(key) or ":".join(key)
+            found[name] = counts
+    return found

@@ -1,0 +1,269 @@
+"""Judges whether the share of samples above a limit is small enough, for one side and metric at a
+time. klat.compare.judged_limits compares two sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from klat.base.errors import KlatError
+from klat.compare.dataset import Dataset
+from klat.compare.sources import Run, by_boot
+from klat.compare.verdicts import Rules, Verdict
+from klat.record.samples import PART
+from klat.record.session import parse_pairs, printable
+from klat.stats import multiplicity
+from klat.stats.distribution import Distribution
+from klat.stats.exceedance import STRETCHES, Exceedance, Tail, units_to_show
+
+# The shares that real-time users ask for.
+RARE = (1e-4, 1e-6)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the user asked for. `value` is in the unit of figures. `share` of the samples may be
+    above it."""
+
+    text: str
+    value: float
+    is_time: bool
+    share: float
+
+
+@dataclass(frozen=True)
+class Needed:
+    """How many samples like the observed ones would show that the true share is below `share`; or
+    above it, if the observed share is. `units` is the same number in boots, or in runs or segments of
+    a single boot. None if no number would."""
+
+    share: float
+    samples: int | None
+    units: int | None
+    seconds: float | None  # that these runs take; None where the mode measures no time
+
+
+@dataclass(frozen=True)
+class SideLimit:
+    """One metric of one side. `low` and `high` are one-sided bounds of the share, each at 1 - alpha.
+    `maxima` has the largest sample of each boot. `needed` has an entry for the limit's share if the
+    verdict is open. If no sample is above the limit, it also has one for each of `RARE` that is not
+    shown. `copies` is the number of boots in counted mode that repeat another one. They do not count.
+    `unusable` is the number of other runs that do not count and have a sample above the limit.
+    `missed` is the number of periods that a late timer skipped. They have no samples.
+    """
+
+    boots: int
+    runs: int
+    samples: int
+    above: int
+    low: float
+    high: float
+    effect: float | None  # the largest design effect; None if it cannot be seen
+    maxima: tuple[float, ...]
+    copies: int
+    unusable: int
+    missed: int
+    noun: str  # of Needed.units
+    needed: tuple[Needed, ...]
+    verdict: Verdict
+    p: float | None = None
+    p_adjusted: float | None = None
+    reason: str = ""
+
+    @property
+    def share(self) -> float:
+        return self.above / self.samples
+
+
+@dataclass
+class OpenLimit:
+    """One metric of one side before all tests are judged together."""
+
+    observed: Exceedance
+    boots: dict[str, list[Run]]
+    maxima: tuple[float, ...]
+    copies: int
+    counts: dict[int, tuple[int, int]]  # samples above, and all, of each run by id(run.row)
+    unusable: int
+
+    @property
+    def units(self) -> tuple[int, str]:
+        """The number of units and their noun: boots, or the runs or segments of a single boot."""
+        if len(self.boots) > 1:
+            return len(self.boots), "boot"
+        runs = [run for its in self.boots.values() for run in its]
+        return len(runs), "segment" if all(run.row.soak for run in runs) else "run"
+
+
+def check(limit: Limit, side: Dataset) -> None:
+    """KlatError if a side has no samples in the limit's unit."""
+    what, name, unit = f"--limit {limit.text}", side.name, side.figure_unit
+    if side.mode == "emulated":
+        raise KlatError(
+            f"{what}: {name} is from an emulator whose ticks mean nothing, so no limit applies"
+        )
+    if limit.is_time and unit != "ns":
+        raise KlatError(
+            f"{what}: the samples of {name} are in {unit}, not in time; give a number of {unit}"
+            " without a unit, for example --limit 20000"
+        )
+    if not limit.is_time and unit == "ns":
+        raise KlatError(
+            f"{what}: the samples of {name} are in time; give a unit, for example {limit.text}us"
+        )
+
+
+def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) -> OpenLimit:
+    """Reads every sample of these runs, at least one. `unusable` are the runs that do not count.
+    KlatError if the floor is not below the limit; SessionError if samples are missing."""
+    for run in runs:
+        if (run.row.floor or 0) * run.source.scale >= limit.value:
+            floor = f"{run.row.floor:,} {run.row.unit}"
+            if run.source.session.khz:
+                floor += f" ({run.source.scale * (run.row.floor or 0):,.0f} ns)"
+            raise KlatError(
+                f"--limit {limit.text}: must be above the floor of {printable(run.row.benchmark)},"
+                f" {floor}"
+            )
+    every = by_boot(runs)
+    boots = _without_copies(every)
+    tails = {boot: [_tail(run, limit) for run in its] for boot, its in boots.items()}
+    clusters = list(tails.values())
+    if len(runs) == 1 and not runs[0].row.soak:
+        clusters = [_stretches(runs[0], limit)]
+    maxima = tuple(
+        max(run.row.max * run.source.scale for run in its if run.row.max is not None)
+        for its in boots.values()
+    )
+    counts = {
+        id(run.row): (tail.above, tail.n)
+        for boot, its in boots.items()
+        for run, tail in zip(its, tails[boot])
+    }
+    longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in unusable)
+    observed = Exceedance.of(clusters)
+    return OpenLimit(observed, boots, maxima, len(every) - len(boots), counts, longer)
+
+
+def _missed(run: Run) -> int:
+    text = parse_pairs(run.row.evidence).get("missed", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _tail(run: Run, limit: Limit) -> Tail:
+    return Tail.of(run.distribution(), limit.value, run.source.scale)
+
+
+def _stretches(run: Run, limit: Limit) -> list[Tail]:
+    """The only run, cut into consecutive parts. They show how its samples cluster."""
+    length = min(PART, math.ceil((run.row.n or 0) / STRETCHES))
+    parts = map(Distribution.of, run.parts(length))
+    return [Tail.of(part, limit.value, run.source.scale) for part in parts]
+
+
+def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
+    """Two boots of one seed in counted mode are the same boot."""
+    found: dict[object, str] = {}
+    for boot, runs in boots.items():
+        key: object = boot
+        if runs[0].source.session.unit == "instructions":
+            rows = (run.row for run in runs)
+            key = tuple((r.start_ns, r.n, r.mean, r.stddev, r.min, r.max) for r in rows)
+        found.setdefault(key, boot)
+    return {boot: boots[boot] for boot in found.values()}
+
+
+def judged(
+    opened: Sequence[OpenLimit], limit: Limit, rules: Rules, more: Sequence[float] = ()
+) -> tuple[list[SideLimit], list[float]]:
+    """Judge all sides and metrics together. `more` are the p values of other tests of the same family.
+    Returns a judgement for each of `opened`, and `more` after the correction.
+
+    Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
+    Only one of them can be true, so a metric counts as one test in the correction.
+    """
+    tests = [_test(each.observed, limit.share) for each in opened]
+    p = [min(one) for one in tests if one is not None] + list(more)
+    adjusted = multiplicity.CORRECTIONS[rules.correction](p)
+    following = iter(adjusted)
+    found = [
+        _side(each, limit, rules, one, next(following) if one else None, len(p))
+        for each, one in zip(opened, tests)
+    ]
+    return found, list(following)
+
+
+def _test(observed: Exceedance, share: float) -> tuple[float, float] | None:
+    """The p values of "the share is at least this" and "at most this". None for a share of 0, at which
+    one sample decides."""
+    if not share:
+        return None
+    return observed.p_below(share), observed.p_above(share)
+
+
+def _side(
+    opened: OpenLimit,
+    limit: Limit,
+    rules: Rules,
+    test: tuple[float, float] | None,
+    adjusted: float | None,
+    family: int,
+) -> SideLimit:
+    observed = opened.observed
+    effects = [grouping.effect for grouping in observed.groupings]
+    high = observed.upper(rules.alpha)
+    rare = [share for share in RARE if share != limit.share]
+    open_shares = [share for share in rare if high >= share and not observed.above]
+    draft = SideLimit(
+        boots=len(opened.boots),
+        runs=sum(map(len, opened.boots.values())),
+        samples=int(observed.n),
+        above=int(observed.above),
+        low=observed.lower(rules.alpha),
+        high=high,
+        effect=max(effects, default=None),
+        maxima=opened.maxima,
+        copies=opened.copies,
+        unusable=opened.unusable,
+        missed=sum(_missed(run) for its in opened.boots.values() for run in its),
+        noun=opened.units[1],
+        needed=tuple(_needed(opened, share, rules.alpha) for share in open_shares),
+        verdict=Verdict.CANNOT_TELL,
+        p=min(test) if test else None,
+        p_adjusted=adjusted,
+    )
+    if test is None:
+        if observed.above:
+            return replace(draft, verdict=Verdict.EXCEEDED)
+        return replace(draft, reason="no number of samples shows that none will ever be above")
+    assert adjusted is not None
+    if adjusted <= rules.alpha:
+        below = test[0] < test[1]
+        return replace(draft, verdict=Verdict.WITHIN if below else Verdict.EXCEEDED)
+    why = ""
+    if min(test) <= rules.alpha:
+        why = f"shown as a single test, but not after the correction for {family} tests"
+    return replace(
+        draft,
+        needed=(_needed(opened, limit.share, rules.strictest(family)), *draft.needed),
+        reason=why,
+    )
+
+
+def _needed(opened: OpenLimit, share: float, alpha: float) -> Needed:
+    now, _ = opened.units
+    units = units_to_show(opened.observed, now, share, alpha)
+    if units is None:
+        return Needed(share, None, None, None)
+    samples = round(opened.observed.n * units / now)
+    return Needed(share, samples, units, _seconds(opened, units / now))
+
+
+def _seconds(opened: OpenLimit, factor: float) -> float | None:
+    """How long so many times the runs take."""
+    runs = [run for its in opened.boots.values() for run in its]
+    if any(not run.source.session.khz or run.row.elapsed_ns is None for run in runs):
+        return None
+    return factor * sum(run.row.elapsed_ns or 0 for run in runs) / 1e9

@@ -1,0 +1,107 @@
+"""Counts an instruction that causes a page fault once, as QEMU's clock does.
+
+The plugin counts an instruction when it starts. After a page fault, the kernel's handler returns to the
+instruction, which starts again. If the page of a jump's target is missing, the jump is complete and does
+not start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from klat.explain.isa import INTERRUPT_RETURNS, PAGE_FAULTS
+from klat.explain.symbols import Symbols
+from klat.explain.trace import IDLE, REPEAT, SWITCH, Executed, Trace, Words, spans
+
+_KERNEL = 1 << 63  # the first address of the kernel
+
+Span = tuple[int, int]  # where an item begins and ends in the words of its path
+
+
+def counted_once(trace: Trace, names: Symbols) -> Trace:
+    """The trace without the first start of each such instruction. Paths that the plugin did not write stay
+    as they are."""
+    faults = _words_of(trace, names, PAGE_FAULTS)
+    returns = _words_of(trace, names, INTERRUPT_RETURNS)
+    paths, removed = list(trace.paths), np.zeros(len(trace.paths) + 2, dtype=np.int64)
+    for number, path in enumerate(trace.paths, 1):
+        if np.isin(path, list(faults)).any():
+            restarted = _restarted(trace, path.tolist(), faults, returns)
+            paths[number - 1] = _without(trace, path, restarted)
+            removed[number] = len(restarted)
+    stamps = trace.stamps.copy()
+    stamps[:, 2] -= removed[stamps[:, 1]]
+    return replace(trace, paths=paths, stamps=stamps)
+
+
+def _words_of(trace: Trace, names: Symbols, functions: Collection[str]) -> set[int]:
+    """The words of the whole or partial blocks at the start of these functions."""
+    found = set()
+    for number, block in enumerate(trace.blocks, 1):
+        function = names.at(block.address)
+        if function.start == block.address and function.name in functions:
+            found |= {2 * number, 2 * number + 1}
+    return found
+
+
+def _restarted(
+    trace: Trace, words: Sequence[int], faults: Collection[int], returns: Collection[int]
+) -> list[Span]:
+    """The items whose last instruction starts again after a page fault.
+
+    Only a fault ends a block early before the handler. If the block is whole, the address to which the
+    handler returns decides."""
+    found: list[Span] = []
+    undecided: dict[int, list[Span]] = {}  # by task
+    task = 0
+    before: Span | None = None  # the previous item, if it is executed instructions
+    for span in spans(words):
+        word = words[span[0]]
+        if word == SWITCH:
+            task = words[span[0] + 1] | words[span[0] + 2] << 32
+        if word in (IDLE, SWITCH):
+            before = None
+            continue
+        if before and task in undecided and words[before[0]] in returns:
+            address = _executed(trace, words, span).address
+            held = undecided.pop(task)
+            restarted = [each for each in held if _executed(trace, words, each).last == address]
+            found += restarted
+            if address >= _KERNEL:
+                undecided[task] = [each for each in held if each not in restarted]
+        if before and word in faults:
+            item = _executed(trace, words, before)
+            if item.first + item.instructions < item.block.length:
+                found.append(before)
+            else:
+                undecided.setdefault(task, []).append(before)
+        before = span
+    return sorted(found)
+
+
+def _executed(trace: Trace, words: Sequence[int], span: Span) -> Executed:
+    item = trace.item(words[slice(*span)])
+    assert isinstance(item, Executed)
+    return item
+
+
+def _without(trace: Trace, path: Words, restarted: Sequence[Span]) -> Words:
+    """The path without the last instruction of these items."""
+    pieces, at = [], 0
+    for begin, end in restarted:
+        item = _executed(trace, path[begin:end].tolist(), (0, end - begin))
+        pieces += [path[at:begin], _one_fewer(item, int(path[begin]) >> 1)]
+        at = end
+    return np.concatenate([*pieces, path[at:]])
+
+
+def _one_fewer(item: Executed, block: int) -> Words:
+    """The words of an item without its last instruction."""
+    found = [2 * block] if item.times > 1 else []
+    found += [REPEAT, item.times - 2] if item.times > 2 else []
+    left = item.instructions - 1
+    found += [2 * block + 1, item.first << 16 | left] if left else []
+    return np.array(found, dtype=np.uint32)

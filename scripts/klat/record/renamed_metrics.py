@@ -1,0 +1,74 @@
+"""Metrics that klat renamed. Readers give the rows of an old name the present name of their event, so that
+they are compared with later rows of the same event only.
+
+Needs the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from klat.base.errors import KlatError, printable
+
+
+@dataclass(frozen=True)
+class RenamedMetric:
+    """An old name of one benchmark's metric. `applies` says whether a row, as columns of runs.csv, has the
+    event of `new`. `where` describes such rows in a message."""
+
+    benchmark: str
+    old: str
+    new: str
+    where: str
+    applies: Callable[[Mapping[str, Any]], bool]
+
+
+def _sends_on_one_cpu(row: Mapping[str, Any]) -> bool:
+    # With --remote, network has one CPU and no client on it.
+    return row["placement"] == "one-cpu" and "remote=yes" not in row["params"].split(";")
+
+
+# Of the lines for one old name, the first that applies to a row names its metric.
+RENAMED = (
+    RenamedMetric("network", "wakeup", "timer_to_read", " on one CPU", _sends_on_one_cpu),
+    RenamedMetric("network", "wakeup", "interrupt_to_read", "", lambda row: True),
+)
+_OLD = {(renamed.benchmark, renamed.old) for renamed in RENAMED}
+
+
+def present_name(row: Mapping[str, Any]) -> str:
+    """The present name of a row's metric. `row` has the columns of runs.csv."""
+    metric: str = row["metric"]
+    if (row["benchmark"], metric) not in _OLD:
+        return metric
+    for renamed in RENAMED:
+        if (renamed.benchmark, renamed.old) == (row["benchmark"], metric) and renamed.applies(row):
+            return renamed.new
+    return metric
+
+
+def present_names(benchmark: str, metric: str) -> list[str]:
+    """The names that rows of this recorded metric may have today."""
+    names = [each.new for each in RENAMED if (each.benchmark, each.old) == (benchmark, metric)]
+    return names or [metric]
+
+
+def advice(metric: str, benchmark: str | None = None) -> str:
+    """For a message about an unknown metric: its present names. Empty if it is not an old name."""
+    names = [
+        f"{renamed.new!r}{renamed.where}"
+        for renamed in reversed(RENAMED)
+        if renamed.old == metric and benchmark in (None, renamed.benchmark)
+    ]
+    return f", which is now named {', or '.join(names)}" if names else ""
+
+
+def require(asked: Iterable[str], known: Iterable[str]) -> None:
+    """KlatError if an asked metric is not among the known ones."""
+    held = dict.fromkeys(known)
+    for metric in asked:
+        if metric not in held:
+            there = ", ".join(map(printable, held)) or "none"
+            raise KlatError(f"there is no metric {metric!r}{advice(metric)}; there are {there}")

@@ -1,0 +1,103 @@
+"""Soaks as text: their drift, and their longest samples with the times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from klat.compare.dataset import Dataset
+from klat.compare.settings import Setting
+from klat.compare.soaks import WINDOW_NS, Delay, SoakDrift, SoakReport, soak_reports, soaks_together
+from klat.record.session import printable
+from klat.report.text.columns import Table, aligned, column_widths, wrapped
+from klat.report.text.numbers import MISSING, duration, plural, sample_figure
+
+_CLOCK_SETS = 5
+# p below which the delays of any two CPUs are said to have common causes, by Bonferroni.
+_SURE = 0.001
+
+
+def soak_lines(label: Dataset, setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
+    """Nothing for a setting that is not a soak. `failed` gets a sentence on what cannot be read."""
+    for measurement in setting.measurements.values():
+        for report in soak_reports(measurement, failed):
+            yield from _report(label, report)
+
+
+def _report(label: Dataset, report: SoakReport) -> Iterator[str]:
+    unit = label.figure_unit
+    name = printable(report.metric)
+    asked = f" of {duration(report.asked_s)}" if report.asked_s else ""
+    soaked = f"{name}: soaked {duration(report.seconds)}{asked}"
+    drifts = ", ".join(_drift(label, drift) for drift in report.drifts)
+    if drifts:
+        soaked += f"; from the first to the last quarter of {plural(report.segments, 'segment')}: {drifts} {unit}"
+    yield from wrapped(soaked, "    ", "      ")
+    if report.clock_sets:
+        yield from wrapped(_clock_sets(report), "    ", "      ")
+    if report.missing:
+        yield from wrapped(f"{name}, longest delays: {report.missing}", "    ", "      ")
+    if report.delays:
+        table: Table = [[f"    {name}, longest delays", unit, "samples", "CPU", "segment"]]
+        table += [_delay(label, delay) for delay in report.delays]
+        widths = column_widths(table)
+        yield from (aligned(row, widths, left=1) for row in table)
+
+
+def _drift(label: Dataset, drift: SoakDrift) -> str:
+    change = 100 * (drift.last / drift.first - 1) if drift.first else 0.0
+    ends = f"{sample_figure(label, drift.first)} to {sample_figure(label, drift.last)}"
+    return f"{drift.figure} {ends} ({round(change):+,d} %)"
+
+
+def _clock_sets(report: SoakReport) -> str:
+    """The first few."""
+    sets = [
+        f"by {'-' if each.ns < 0 else '+'}{duration(abs(each.ns) / 1e9)} in segment {each.segment:,}"
+        for each in report.clock_sets[:_CLOCK_SETS]
+    ]
+    more = len(report.clock_sets) - len(sets)
+    return (
+        f"{printable(report.metric)}: the clock was set {', '.join(sets)}"
+        + (f" and in {plural(more, 'later segment')}" if more else "")
+        + "; the times in a segment follow the clock at its start"
+    )
+
+
+def together_lines(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
+    """The delays that programs which soaked at the same time have in common. Nothing for other
+    sessions."""
+    window = WINDOW_NS // 10**6
+    for session in label.sessions:
+        pairs = list(soaks_together(session, failed))
+        for each in pairs:
+            found = each.found
+            line = (
+                f"{printable(each.metric)} on CPU {each.cpus[0]} and on CPU {each.cpus[1]}:"
+                f" {found.together} of the {plural(found.events, 'longest delay')} on CPU"
+                f" {each.cpus[0]} came within {window} ms of one on CPU {each.cpus[1]}"
+                f" ({found.expected:.1f} by chance): "
+            )
+            common = found.p < _SURE / len(pairs)
+            line += "they have common causes" if common else "no common cause is shown"
+            yield from wrapped(line, "  ", "    ")
+
+
+def _delay(label: Dataset, delay: Delay) -> list[str]:
+    sample = delay.longest
+    return [
+        f"      {_time(sample.time_ns)}",
+        sample_figure(label, sample.value),
+        f"{delay.samples:,}",
+        MISSING if sample.cpu is None else str(sample.cpu),
+        f"{sample.row.run:,}",
+    ]
+
+
+def _time(nanoseconds_since_1970: int | None) -> str:
+    """Local time, with milliseconds."""
+    if nanoseconds_since_1970 is None:
+        return "at an unknown time"
+    seconds, rest = divmod(nanoseconds_since_1970, 10**9)
+    local = time.localtime(seconds)
+    return f"{time.strftime('%F %T', local)}.{rest // 10**6:03d} {time.strftime('%Z', local)}"

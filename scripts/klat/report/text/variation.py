@@ -1,0 +1,41 @@
+"""The words for how much runs and units vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from klat.compare.verdicts import Judgement, Spread
+from klat.report.text.numbers import MISSING, percent
+
+
+def spreads(j: Judgement, noun: str, run: str) -> list[str]:
+    """T and S of Kalibera and Jones. T is the variation that a level adds. S is the variation seen at
+    a level, with all levels below. Standard deviations of logs, so they are relative. The two are
+    equal for runs, which have no level below. `run` is the
+    word for a run."""
+    sides = (("BASE", j.base), ("NEW", j.new))
+    runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
+    units = [(name, _unit_deviation(found, run)) for name, found in sides]
+    parts = [f"variation between {run}s: {_of_sides(runs)}"]
+    if any(text != MISSING for _, text in units):
+        parts.append(f"variation between {noun}s: {_of_sides(units)}")
+    return parts
+
+
+def _unit_deviation(found: Spread, run: str) -> str:
+    if found.unit is None or found.unit.own is None:
+        return MISSING
+    own, observed = deviation(found.unit.own), deviation(found.unit.observed)
+    return own if own == observed else f"{own} ({observed} with the {run}s' own)"
+
+
+def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
+    texts = {text for _, text in parts}
+    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in parts)
+
+
+def deviation(own: float | None) -> str:
+    if own is None:
+        return MISSING
+    return percent(math.sqrt(own)) if own > 0 else "none"

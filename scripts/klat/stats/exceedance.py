@@ -1,0 +1,216 @@
+"""The share of samples above a limit, with exact one-sided bounds. Samples of one run are alike, and
+so are those of one boot: they are clusters, which count as fewer independent samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from klat.stats.distribution import Distribution
+
+# Fewer samples above a limit do not show how such samples cluster.
+ENOUGH = 20
+# A single boot is cut into this number of consecutive parts.
+STRETCHES = 20
+# A lower bound below this is 0.
+_LEAST = 1e-12
+# No plan has more units than this.
+_MOST = 1 << 40
+
+
+@dataclass(frozen=True)
+class Tail:
+    """One run, or a part of one: `n` samples, `above` of them above the limit. `largest` has at least
+    the `ENOUGH` largest samples, or all if there are fewer."""
+
+    n: int
+    above: int
+    largest: Distribution
+
+    @staticmethod
+    def of(samples: Distribution, limit: float, scale: float = 1.0) -> Tail:
+        """`samples` are in ticks; times `scale`, they are in the unit of the limit and of `largest`."""
+        first = max(0, int(np.searchsorted(samples.ends, samples.n - ENOUGH, side="right")))
+        largest = Distribution(samples.values[first:], samples.counts[first:]).times(scale)
+        # The factor keeps a sample that is equal to the limit from counting, because the quotient is
+        # rounded.
+        return Tail(samples.n, samples.above(limit / scale * (1 + 1e-12)), largest)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One way to divide the samples into clusters. `effect` is the design effect: the variance of
+    the share, divided by that of the same number of independent samples. `seen_at` is the share at
+    which the effect was computed; 1 if few samples are above the limit."""
+
+    clusters: int
+    effect: float
+    seen_at: float
+
+    def effective(self, n: float, share: float, alpha: float) -> float:
+        """The number of independent samples that are as precise as these n, if `share` is the true
+        share (Korn and Graubard, Survey Methodology 24, 1998).
+
+        With few clusters, the effect is imprecise, so the squared ratio of two quantiles of Student's
+        t reduces the number. If the shares of clusters differ by a constant factor, effect - 1 grows
+        with the share. Below `seen_at` it stays the same, because samples above a limit can come in
+        bursts.
+        """
+        from scipy.special import stdtrit
+
+        few = float(stdtrit(n - 1, alpha)) / float(stdtrit(self.clusters - 1, alpha))
+        effect = max(self.effect, 1 + (self.effect - 1) * share / self.seen_at)
+        return max(1.0, min(n, n * few**2 / effect if effect > 0 else n))
+
+
+@dataclass(frozen=True)
+class Exceedance:
+    """`above` of `n` samples are above the limit. The bounds are Clopper and Pearson's (Biometrika 26,
+    1934), computed for independent samples and for each grouping; the most cautious one counts."""
+
+    above: float
+    n: float
+    groupings: tuple[Grouping, ...] = ()
+
+    @staticmethod
+    def of(boots: Sequence[Sequence[Tail]]) -> Exceedance:
+        """From the runs of each boot, in the order taken. Neighbouring runs can be alike, so a single
+        boot is also divided into groups of consecutive runs."""
+        tails = [tail for runs in boots for tail in runs]
+        above, n = sum(tail.above for tail in tails), sum(tail.n for tail in tails)
+        threshold = None if above >= ENOUGH else _lower_threshold(tails)
+        groups = [boots, [[tail] for tail in tails]]
+        if len(boots) == 1 and len(tails) >= 2 * STRETCHES:
+            cuts = [len(tails) * i // STRETCHES for i in range(STRETCHES + 1)]
+            groups.append([tails[first:last] for first, last in zip(cuts, cuts[1:])])
+        seen_at = above / n if above >= ENOUGH else 1.0
+        return Exceedance(
+            above,
+            n,
+            tuple(
+                Grouping(len(clusters), _effect(clusters, threshold), seen_at)
+                for clusters in groups
+                if len(clusters) > 1
+            ),
+        )
+
+    @property
+    def share(self) -> float:
+        return self.above / self.n
+
+    def upper(self, alpha: float) -> float:
+        """The one-sided upper bound of the true share, at confidence 1 - alpha."""
+        low, high = self.share, 1.0
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2 if 4 * low >= high else high / 4
+            low, high = (low, middle) if self._is_below(middle, alpha) else (middle, high)
+        return high
+
+    def lower(self, alpha: float) -> float:
+        """The one-sided lower bound of the true share, at confidence 1 - alpha."""
+        low, high = 0.0, self.share
+        while high > _LEAST and high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._is_above(middle, alpha) else (low, middle)
+        return low
+
+    def _is_below(self, share: float, alpha: float) -> bool:
+        from scipy.special import betainc
+
+        seen = self.share
+        return seen < share < 1 and all(
+            float(betainc(seen * n + 1, n - seen * n, share)) > 1 - alpha
+            for n in self._effective(share, alpha)
+        )
+
+    def _is_above(self, share: float, alpha: float) -> bool:
+        from scipy.special import betainc
+
+        seen = self.share
+        return seen > share and all(
+            float(betainc(seen * n, n - seen * n + 1, share)) < alpha
+            for n in self._effective(share, alpha)
+        )
+
+    def _effective(self, share: float, alpha: float) -> Iterator[float]:
+        yield self.n
+        for grouping in self.groupings:
+            yield grouping.effective(self.n, share, alpha)
+
+    def p_below(self, share: float) -> float:
+        """The p value of the hypothesis that the true share is at least this."""
+        return _smallest_alpha(lambda alpha: self._is_below(share, alpha))
+
+    def p_above(self, share: float) -> float:
+        """The p value of the hypothesis that the true share is at most this."""
+        return _smallest_alpha(lambda alpha: self._is_above(share, alpha))
+
+    def times(self, factor: float) -> Exceedance:
+        """The same share in `factor` times as many samples and clusters."""
+        grown = [replace(g, clusters=max(2, round(g.clusters * factor))) for g in self.groupings]
+        return replace(self, above=self.above * factor, n=self.n * factor, groupings=tuple(grown))
+
+
+def _smallest_alpha(shown: Callable[[float], bool]) -> float:
+    """The smallest alpha at which `shown` is true, at least 1e-15; 1 if it is false at 1/2."""
+    low, high = math.log(1e-15), math.log(0.5)
+    if not shown(0.5):
+        return 1.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if shown(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _lower_threshold(tails: Sequence[Tail]) -> float | None:
+    """The highest threshold with `ENOUGH` samples above it; None if there is none."""
+    every = Distribution.merged(tail.largest for tail in tails)
+    places = np.flatnonzero(every.n - every.ends >= ENOUGH)
+    return float(every.values[places[-1]]) if len(places) else None
+
+
+def _effect(clusters: Sequence[Sequence[Tail]], threshold: float | None) -> float:
+    """The larger of the design effects at the limit and at the threshold; 1 if there is neither."""
+    sizes = [sum(tail.n for tail in cluster) for cluster in clusters]
+    counts = [[sum(tail.above for tail in cluster) for cluster in clusters]]
+    if threshold is not None:
+        counts.append([sum(t.largest.above(threshold) for t in cluster) for cluster in clusters])
+    found = [effect for each in counts if (effect := design_effect(each, sizes)) is not None]
+    return max(found, default=1.0)
+
+
+def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
+    """The variance of sum(counts) / sum(sizes) between clusters, by linearisation (Cochran, Sampling
+    Techniques, 1977, 11.8), divided by that of independent samples. None with fewer than two clusters,
+    or if no sample counts, or every one."""
+    x, n, clusters = sum(counts), sum(sizes), len(sizes)
+    if clusters < 2 or x in (0, n):
+        return None
+    share = x / n
+    residuals = math.fsum((count - share * size) ** 2 for count, size in zip(counts, sizes))
+    return clusters / (clusters - 1) * residuals / n**2 / (share * (1 - share) / n)
+
+
+def units_to_show(observed: Exceedance, units: int, share: float, alpha: float) -> int | None:
+    """How many units like the observed `units` would show that the true share is below `share`; or
+    above it, if the observed share is. None if no number would."""
+
+    def shown(count: int) -> bool:
+        grown = observed.times(count / units)
+        if observed.share < share:
+            return grown._is_below(share, alpha)
+        return grown._is_above(share, alpha)
+
+    count = units
+    while not shown(count):
+        count *= 2
+        if count > _MOST:
+            return None
+    low = count // 2
+    while count - low > 1:
+        middle = (low + count) // 2
+        low, count = (low, middle) if shown(middle) else (middle, count)
+    return count

@@ -1,0 +1,379 @@
+"""Programs that measure for a time: every period is counted, in segments that are complete on disk."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import (
+    MEASURED,
+    PROGRAMS,
+    ROOT,
+    UNTRUSTED,
+    USAGE,
+    Running,
+    Session,
+    assert_one_line,
+    command,
+    path_of,
+    run,
+    shown_on_two,
+)
+
+pytestmark = pytest.mark.alone
+
+CYCLIC = ("--method", "nanosleep", "--mode", "periodic")
+PERIOD_NS = 1_000_000
+ONE_CPU = ("--cpus", "1,1")
+SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
+ASLEEP = {"transport": ("--wait", "block")}
+# Of the measured process and of the one that supervises it, each.
+MOST_MEMORY_KIB = 32 * 1024
+
+
+def soak(program: str, path: Path, seconds: int, *options: str) -> Session:
+    words = ("--soak", str(seconds), "--record", path, *options)
+    done = run(program, *words, limit=seconds + 20)
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    return Session(path)
+
+
+def klat_help() -> str:
+    done = command([ROOT / "klat", "soak", "--help"])
+    return " ".join(done.out.split())
+
+
+def pairs(session: Session, program: str) -> list[tuple[int, int]]:
+    data = (session.path / "samples" / f"{program}.histogram").read_bytes()
+    return list(struct.iter_unpack("<2Q", data))
+
+
+def longest(session: Session) -> list[dict[str, str]]:
+    with (session.path / "samples" / "longest.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ticks_to_ns(session: Session, ticks: float) -> float:
+    return float(ticks * 1e6 / session.info["tsc"]["khz"])
+
+
+def evidence(row: dict[str, str]) -> dict[str, int]:
+    return {name: int(n) for name, n in re.findall(r"(\w+)=(-?\d+)", row["evidence"])}
+
+
+def test_every_period_is_a_sample(tmp_path: Path, real_time: None) -> None:
+    session = soak("timer", tmp_path, 3, *CYCLIC, "--segment", "1")
+    assert [int(row["run"]) for row in session.rows] == [1, 2, 3]
+    assert all("soak=1" in row["params"].split(";") for row in session.rows)
+    for row in session.rows:
+        assert abs(int(row["n"]) - int(row["elapsed_ns"]) / PERIOD_NS) <= 2, row
+        assert abs(evidence(row)["periods"] - int(row["n"])) <= 2, row
+    total = sum(int(row["elapsed_ns"]) for row in session.rows)
+    assert 3e9 <= total < 4e9
+
+
+@pytest.mark.parametrize("program", shown_on_two(SOAKING))
+def test_the_pairs_of_a_segment_are_its_samples(
+    program: str, tmp_path: Path, two_cpus: None, real_time: None
+) -> None:
+    session = soak(program, tmp_path, 3, "--segment", "1", *ASLEEP.get(program, ()))
+    recorded = pairs(session, program)
+    for row in session.rows:
+        at, left = int(row["first_sample"]), int(row["n"])
+        values, total = [], 0
+        while left > 0:
+            value, count = recorded[at]
+            values.append(value)
+            total += value * count
+            left -= count
+            at += 1
+        assert left == 0 and values == sorted(set(values))
+        assert (values[0], values[-1]) == (int(row["min"]), int(row["max"]))
+        assert f"{1000 * total // int(row['n']) / 1000:.3f}" == row["mean"]
+
+
+# A lap has LAP_BYTES of sample buffers: see lib/run/soak.c.
+LAP = (4 << 20) // 8 // 2
+# By program: seconds for more than a lap, and the role whose counts are those of the iterations.
+WITNESSES = {
+    "pipes": (5, "voluntary", "reader"),
+    "cv": (8, "voluntary", "high"),
+    "network": (12, "voluntary", "high"),
+    "messages": (5, "voluntary", "thread"),
+    "transport": (5, "voluntary", "responder"),
+    "tlbflush": (5, "minor_faults", "initiator"),
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pipes", *ONE_CPU),
+        pytest.param(("cv", "--primitive", "mutex", *ONE_CPU), marks=pytest.mark.slow),
+        pytest.param(("network",), marks=pytest.mark.slow),
+        pytest.param(("messages", "--wake", "futex", *ONE_CPU), marks=pytest.mark.slow),
+        pytest.param(("transport", *ONE_CPU), marks=pytest.mark.slow),
+        pytest.param(("tlbflush", "--responders", "0"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_laps_neither_lose_nor_repeat_an_iteration(
+    words: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
+) -> None:
+    """Compares with the kernel's count of sleeps or page faults."""
+    program, *options = words
+    seconds, column, role = WITNESSES[program]
+    session = soak(program, tmp_path, seconds, *options, "--segment", "1")
+    rows = [row for row in session.rows if row["metric"] == session.rows[0]["metric"]]
+    total = sum(int(row["n"]) for row in rows)
+    assert total > LAP, "no lap ended"
+    assert total == sum(evidence(row)["observed"] for row in rows)
+    counts = [int(re.findall(rf"\b{role}=(\d+)", row[column])[0]) for row in rows]
+    assert sum(counts) == pytest.approx(total, rel=0.005)
+    assert all(row["status"] in ("ok", "disturbed") for row in rows), [r["reason"] for r in rows]
+
+
+@pytest.mark.parametrize(
+    "program, metric, options",
+    [
+        ("tlbflush", "initiator", ()),
+        ("messages", "hop", ("--wake", "futex")),
+        ("transport", "round_trip", ("--wait", "block")),
+    ],
+)
+def test_injected_delays_are_in_the_iterations_that_have_them(
+    program: str,
+    metric: str,
+    options: tuple[str, ...],
+    tmp_path: Path,
+    two_cpus: None,
+    real_time: None,
+) -> None:
+    limit_ns = 150_000
+    session = soak(program, tmp_path, 2, *options, "--inject", "200000", "--limit", str(limit_ns))
+    (row,) = [row for row in session.rows if row["metric"] == metric]
+    above = {
+        int(kept["index"])
+        for kept in longest(session)
+        if kept["metric"] == metric and ticks_to_ns(session, int(kept["value"])) > limit_ns
+    }
+    # klat_inject() delays the iterations with an odd number of ones in binary.
+    injected = [index for index in above if index.bit_count() % 2]
+    assert len(injected) == pytest.approx(int(row["n"]) / 2, rel=0.01)
+    assert len(above) - len(injected) < int(row["n"]) / 50
+
+
+def test_every_call_of_an_initiator_interrupts_its_responder(
+    tmp_path: Path, two_cpus: None, real_time: None
+) -> None:
+    session = soak("tlbflush", tmp_path, 4, "--cpus", "1,0", "--segment", "2")
+    for row in session.rows:
+        seen = evidence(row)
+        assert row["status"] in ("ok", "disturbed"), row["reason"]
+        assert seen["least_delivered"] == pytest.approx(int(row["n"]), rel=0.05)
+        assert seen["least_gaps"] == pytest.approx(int(row["n"]), rel=0.01)
+    cpus = {(kept["metric"], kept["cpu"]) for kept in longest(session)}
+    assert cpus == {("initiator", "1"), ("interruption", "0")}
+
+
+@pytest.mark.slow
+def test_late_periods_are_counted_from_when_they_were_due(tmp_path: Path, real_time: None) -> None:
+    """A spin of 1.5 periods in every other iteration, on average: each period is late."""
+    session = soak("timer", tmp_path, 3, *CYCLIC, "--inject", "1500000")
+    (row,) = session.rows
+    # The spins take 0.75 periods of each period.
+    assert int(row["n"]) == pytest.approx(int(row["elapsed_ns"]) / PERIOD_NS, rel=0.01)
+    # A long delay does not refute the segment that it is in.
+    assert row["status"] == "disturbed" and "earlier periods" in row["reason"]
+    # Half of the samples end a spin.
+    assert ticks_to_ns(session, int(row["p50"])) > 500_000
+
+
+@contextmanager
+def interrupting(cpu: int, spin_ns: int, rest_ns: int) -> Iterator[list[tuple[int, int]]]:
+    """A real-time task of the highest priority that spins on the CPU at random times. Afterwards: when
+    it spun, on CLOCK_REALTIME."""
+    script = f"""
+import os, random, select, sys, time
+os.sched_setaffinity(0, {{{cpu}}})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+clock, spins = time.time_ns, []
+print("ready", flush=True)
+while True:
+    time.sleep(random.expovariate(1e9 / {rest_ns}))
+    begin = end = clock()
+    while end - begin < {spin_ns}:
+        end = clock()
+    spins.append((begin, end))
+    if select.select([sys.stdin], [], [], 0)[0]:
+        break
+print(*(f"{{a}},{{b}}" for a, b in spins))
+"""
+    found: list[tuple[int, int]] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        try:
+            yield found
+            out, _ = process.communicate("stop\n", timeout=10)
+            found += [(int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", out)]
+        finally:
+            process.kill()
+
+
+def test_every_injected_interruption_is_kept_with_its_time(
+    tmp_path: Path, two_cpus: None, real_time: None, root: None
+) -> None:
+    limit_ns, slack_ns = 300_000, 100_000
+    options = (*CYCLIC, "--cpus", "1", "--limit", str(limit_ns))
+    with interrupting(1, 1_500_000, 100_000_000) as spins:
+        session = soak("timer", tmp_path, 6, *options)
+    kept = {int(row["index"]): row for row in longest(session) if int(row["time_ns"])}
+    late = {i: row for i, row in kept.items() if ticks_to_ns(session, int(row["value"])) > limit_ns}
+    assert sum(evidence(row)["above_limit"] for row in session.rows) == len(late)
+    assert all(row["cpu"] == "1" for row in kept.values())
+    # The deadlines, from any sample: the end of its wait less its lateness.
+    index, row = next(iter(kept.items()))
+    first = int(row["time_ns"]) - ticks_to_ns(session, int(row["value"])) - index * PERIOD_NS
+    begun = int(session.rows[0]["start_ns"])
+    ended = begun + int(session.rows[0]["elapsed_ns"])
+    due = 0
+    for begin, end in spins:
+        # A deadline that fell far enough into the spin waits for its end.
+        at = -int(-(begin + slack_ns - first) // PERIOD_NS)
+        while begun < begin < end < ended and first + at * PERIOD_NS < end - limit_ns - slack_ns:
+            due += 1
+            assert at in late, (at, begin, end)
+            waited = end - (first + at * PERIOD_NS)
+            assert ticks_to_ns(session, int(late[at]["value"])) > waited - slack_ns
+            assert int(late[at]["time_ns"]) > end - slack_ns
+            at += 1
+    assert due > 20
+
+
+def test_without_locked_memory_the_timed_part_has_no_page_fault(
+    published: Path, as_nobody: list[str | Path], open_directory: Path
+) -> None:
+    words = ("--soak=3", "--segment=1", "--policy=other", "--record", open_directory / "session")
+    done = command([*as_nobody, published / "timer", *CYCLIC, *words], cwd="/")
+    assert "memory cannot be locked" in done.err, str(done)
+    faults = [row["minor_faults"] for row in Session(open_directory / "session").rows]
+    assert faults and set(faults) == {"waiter=0"}, faults
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow(tmp_path: Path, two_cpus: None, real_time: None) -> None:
+    with Running("pipes", "--soak", "20", "--segment", "1", "--record", tmp_path) as soaking:
+        time.sleep(4)
+        for pid in {soaking.process.pid} | soaking.children:
+            status = Path(f"/proc/{pid}/status").read_text()
+            peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+            assert peak and int(peak[1]) <= MOST_MEMORY_KIB, status
+
+
+def test_a_killed_soak_loses_one_segment_at_most(tmp_path: Path, real_time: None) -> None:
+    with Running("timer", *CYCLIC, "--soak", "60", "--segment", "1", "--record", tmp_path) as r:
+        time.sleep(3.5)
+        os.kill(r.process.pid, signal.SIGKILL)
+    session = Session(tmp_path)
+    assert [int(row["run"]) for row in session.rows] in ([1, 2], [1, 2, 3])
+    counted = sum(count for _, count in pairs(session, "timer"))
+    assert sum(int(row["n"]) for row in session.rows) == counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_soak_with_all_of_its_samples(
+    number: int, tmp_path: Path, real_time: None
+) -> None:
+    with Running("timer", *CYCLIC, "--soak", "60", "--record", tmp_path) as soaking:
+        time.sleep(2)
+        # Ctrl-C reaches the whole group, and timeout(1) signals the process once more.
+        os.killpg(soaking.process.pid, number)
+        time.sleep(0.001)
+        soaking.process.send_signal(number)
+        done = soaking.end()
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    (row,) = Session(tmp_path).rows
+    assert int(row["n"]) >= 1500
+
+
+def test_a_signal_while_a_segment_is_recorded_loses_nothing(
+    tmp_path: Path, real_time: None
+) -> None:
+    record = os.open(tmp_path, os.O_RDONLY)
+    with Running(
+        "timer", *CYCLIC, "--soak", "60", "--segment", "1", "--record", tmp_path
+    ) as soaking:
+        fcntl.flock(record, fcntl.LOCK_EX)  # the first segment waits for it
+        time.sleep(2)
+        soaking.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        os.close(record)
+        done = soaking.end()
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    assert int(Session(tmp_path).rows[0]["n"]) >= 500
+
+
+@pytest.mark.slow
+def test_stop_above_ends_at_the_first(tmp_path: Path, real_time: None) -> None:
+    begun = time.monotonic()
+    options = (*CYCLIC, "--limit", "400000", "--stop-above", "--inject", "500000")
+    session = soak("timer", tmp_path, 20, *options)
+    assert time.monotonic() - begun < 10
+    assert evidence(session.rows[-1])["above_limit"] == 1
+
+
+@pytest.mark.parametrize(
+    "program, words, fault",
+    [
+        ("timer", (), "--soak needs --record"),
+        ("timer", ("--record", "x", "--iterations", "5"), "--soak needs --record, and excludes"),
+        ("timer", ("--record", "x", "--mode", "periodic"), "needs --method nanosleep"),
+        ("timer", ("--record", "x", "--stop-above"), "--stop-above needs --limit"),
+        ("timer", ("--record", "x", "--limit", "0"), "--limit takes a whole number"),
+        ("pipes", ("--record", "x", "--mode", "one-way"), "cannot soak with these options"),
+        ("tlbflush", ("--record", "x", "--iterations", "5"), "--soak needs --record, and excludes"),
+        ("messages", ("--record", "x", "--mode", "call"), "between two threads that sleep"),
+        ("messages", ("--record", "x", "--wake", "spin"), "between two threads that sleep"),
+        ("transport", ("--record", "x", "--wait", "spin"), "--wait block, or with --rate"),
+        ("transport", ("--record", "x", "--listen", "9999"), "--listen or --connect"),
+    ],
+)
+def test_what_cannot_soak_is_refused(
+    program: str, words: tuple[str, ...], fault: str, tmp_path: Path
+) -> None:
+    done = command([path_of(program), "--soak", "5", *words], cwd=tmp_path)
+    assert_one_line(done, program, USAGE)
+    assert fault in done.err
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("program", sorted({*PROGRAMS} - {*SOAKING}))
+def test_a_program_that_cannot_soak_names_those_that_can(program: str, tmp_path: Path) -> None:
+    done = command([path_of(program), "--soak", "5", "--record", "x"], cwd=tmp_path)
+    assert_one_line(done, program, USAGE)
+    found = re.search(r"cannot soak; these can: ([a-z, ]+)", done.err)
+    assert found and tuple(re.findall(r"[a-z]+", found[1].replace(" and ", ", "))) == SOAKING
+    assert f"{', '.join(SOAKING[:-1])} or {SOAKING[-1]}" in klat_help()
+
+
+def test_a_limit_alone_is_refused() -> None:
+    done = run("timer", "--limit", "5")
+    assert_one_line(done, "timer", USAGE)
+    assert "--limit needs --soak" in done.err

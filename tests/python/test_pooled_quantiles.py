@@ -1,0 +1,190 @@
+"""A quantile for which single runs are too short is that of all samples of a boot, and if boots are too
+short, of a group of boots."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_sessions import RT, Klat, NewSession, words, write_environment
+
+from klat.compare.dataset import read_dataset
+from klat.compare.estimands import parse
+from klat.compare.observations import Units
+from klat.compare.pooled_quantiles import observe_sides
+from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
+from klat.stats.distribution import Distribution
+
+P999 = Fraction(999, 1000)
+
+
+def draw(boot: int, run: int, n: int, ratio: float) -> list[int]:
+    """One sample of 200 is 8 to 12 times as long as the others."""
+    rng = np.random.default_rng([boot, run, n])
+    held = 52_000 * rng.uniform(0.98, 1.02, n)
+    held[::200] *= rng.uniform(8, 12, len(held[::200])) * ratio
+    return [int(x) for x in held]
+
+
+class Boots:
+    """Writes the boots of a label."""
+
+    def __init__(self, new_session: NewSession) -> None:
+        self._new = new_session
+
+    def __call__(
+        self,
+        label: str,
+        boots: int,
+        runs: int,
+        n: int = 1000,
+        ratio: float = 1.0,
+        facts: dict[str, Any] | None = None,
+        **info: Any,
+    ) -> Path:
+        for boot in range(boots):
+            session = self._new(
+                f"{label}/{boot}", **{"label": label, "boot_id": f"{label}-{boot}", **info}
+            )
+            write_environment(session, {})
+            for run in range(1, runs + 1):
+                held = draw(boot, run, n, ratio)
+                session.run({"round_trip": held}, run=run, order=run)
+            if facts:
+                own = json.dumps(facts).replace("BOOT", str(boot))
+                (session.path / "run.json").write_text(own)
+        return session.path.parent
+
+
+@pytest.fixture
+def boots(new_session: NewSession) -> Boots:
+    return Boots(new_session)
+
+
+def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(
+    boots: Boots, klat: Klat
+) -> None:
+    stock, rt = boots("stock", 4, 6), boots("rt", 4, 6, ratio=1.5, **RT)
+    status, out, err = klat("compare", stock, rt, "--quantile", "p99.9")
+    assert (status, err) == (1, "") and "round_trip, p99.9: slower" in out
+    assert "p99.9 pooled" in out and "Welch over boots" in out
+    assert "p99.9 of all samples of a boot together, because single runs" in words(out)
+    document = json.loads(klat("compare", stock, rt, "--quantile", "p99.9", "--format", "json")[1])
+    first = document["against"][0]["cells"][0]["results"][0]
+    assert first["judgement"]["ratio"] == pytest.approx(1.5, rel=0.05)
+    assert (first["judgement"]["pooled"], first["judgement"]["base"]["units"]) == (True, 4)
+
+
+def test_the_figure_of_a_boot_is_that_of_its_samples_together(boots: Boots) -> None:
+    stock = boots("stock", 2, 6)
+    (cell,) = read_dataset(stock).cells.values()
+    (found,) = observe_sides([cell], parse("p99.9"), [Units()])
+    for boot, unit in enumerate(found.units):
+        held = np.sort(np.concatenate([draw(boot, run, 1000, 1.0) for run in range(1, 7)]))
+        # n q + 1/2 is 5994.5: halfway between two samples.
+        assert np.exp(unit.logs[0]) == pytest.approx(np.sqrt(held[5993] * held[5994]) / 2.6)
+
+
+def test_runs_that_are_long_enough_are_not_pooled(boots: Boots, klat: Klat) -> None:
+    stock, rt = boots("stock", 4, 2, n=5000), boots("rt", 4, 2, n=5000, ratio=1.5, **RT)
+    out = klat("compare", stock, rt, "--quantile", "p99.9")[1]
+    assert "pooled" not in out and "p99.9" in out
+
+
+def test_one_run_that_is_too_short_pools_both_sides(boots: Boots) -> None:
+    long, short = boots("long", 2, 2, n=5000), boots("short", 2, 6)
+    cells = [cell for path in (long, short) for cell in read_dataset(path).cells.values()]
+    found = observe_sides(cells, parse("p99.9"), [Units(), Units()])
+    assert [(side.pooled, side.runs) for side in found] == [(True, 2), (True, 2)]
+
+
+def test_boots_that_are_too_short_are_groups(boots: Boots, klat: Klat) -> None:
+    stock, rt = boots("stock", 13, 2), boots("rt", 13, 2, ratio=1.5, **RT)
+    status, out, _ = klat("compare", stock, rt, "--quantile", "p99.9")
+    assert status == 1 and "Welch over boot groups" in out
+    assert "single runs and boots are too short" in words(out)
+    (cell,) = read_dataset(stock).cells.values()
+    (found,) = observe_sides([cell], parse("p99.9"), [Units()])
+    assert found.noun == "boot group" and [len(unit.name.split(" and ")) for unit in found.units] == [3, 3, 3, 4]  # fmt: skip
+
+
+def test_groups_of_pairs_hold_the_same_pairs_on_both_sides(boots: Boots, klat: Klat) -> None:
+    facts = {"pairing": {"experiment": "e", "pair": "BOOT"}}
+    stock = boots("stock", 13, 4, facts=facts)
+    rt = boots("rt", 13, 2, ratio=1.5, facts=facts, **RT)
+    out = klat("compare", stock, rt, "--quantile", "p99.9")[1]
+    assert "Student over pairs of boot groups, 3.0 degrees" in words(out)
+    assert "left out" not in out
+
+
+def test_too_few_samples_say_how_many_are_needed(boots: Boots, klat: Klat) -> None:
+    stock, rt = boots("stock", 2, 2), boots("rt", 2, 2, **RT)
+    status, out, _ = klat("compare", stock, rt, "--quantile", "p99.9")
+    assert status == 3 and "this figure needs 5,000 samples, and BASE has 4,000" in words(out)
+
+
+def test_history_has_a_point_for_each_boot_with_enough_samples(boots: Boots, klat: Klat) -> None:
+    out = klat("history", boots("stock", 3, 5), "--quantile", "p99.9")[1]
+    assert "the p99.9 of all samples of a boot, because single runs are too short" in words(out)
+    out = klat("history", boots("rt", 3, 4), "--quantile", "p99.9")[1]
+    assert "no boot has the 5,000 samples that p99.9 needs" in words(out)
+
+
+def test_a_figure_without_a_test_needs_no_samples(boots: Boots, klat: Klat) -> None:
+    stock, rt = boots("stock", 4, 6, n=300), boots("rt", 4, 6, n=300, **RT)
+    assert "p99 pooled" in klat("compare", stock, rt)[1]
+    for path in rt.glob("*/samples/*.u64"):
+        path.unlink()
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 0 and "pooled" not in out
+
+
+def test_the_maximum_is_refused_and_the_limit_is_named(boots: Boots, klat: Klat) -> None:
+    status, out, err = klat("compare", boots("stock", 1, 1), "x", "--quantile", "max")
+    assert (status, out) == (2, "") and "max has no interval" in err and "--limit" in err
+
+
+def test_the_pooled_figure_does_not_depend_on_the_number_of_samples() -> None:
+    rng = np.random.default_rng(1)
+    means = []
+    for n, count in ((5000, 3000), (25_000, 1000)):
+        tail = rng.exponential(size=(count, n // 20))  # the logarithms of the largest 5 %
+        logs = []
+        for held in tail:
+            values = np.concatenate([np.ones(n - len(held)), np.exp(held) + 1])
+            logs.append(Distribution.of(values).log_quantile(P999))
+        means.append(float(np.mean(logs)))
+    # Of a twentieth, 1 in 50 is above.
+    assert means == pytest.approx([np.log(51)] * 2, abs=0.035)
+
+
+def of_a_long_tail(rng: np.random.Generator, n: int) -> Distribution:
+    """The largest hundredth falls as 1/x."""
+    longest = np.sort(10_000 / rng.uniform(size=n // 100)).astype(np.uint64)
+    values, counts = np.unique(longest, return_counts=True)
+    return Distribution(
+        np.append(np.uint64(5_000), values), np.append(np.int64(n - n // 100), counts)
+    )
+
+
+def test_equal_kernels_with_unequal_numbers_of_runs_are_rarely_said_to_differ() -> None:
+    rng = np.random.default_rng(1)
+    false = 0
+    for _ in range(400):
+        sides = [
+            Observed(
+                tuple(
+                    Unit(str(boot), (of_a_long_tail(rng, n).log_quantile(P999),))
+                    for boot in range(20)
+                )
+            )
+            for n in (5_000, 50_000)
+        ]
+        (found,) = judge([(sides[0], sides[1])], Rules())
+        false += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    # 5 % and three standard errors. By quantile(), 14 % are false.
+    assert false <= 400 * (0.05 + 3 * 0.011)

@@ -1,0 +1,76 @@
+"""Sessions recorded under a metric's old name."""
+
+from __future__ import annotations
+
+import pytest
+from written_sessions import Klat, SideWriter, SyntheticSession
+
+from klat.record.session import read_session
+
+SAMPLES = [26_000 + 26 * (i % 40) for i in range(600)]
+NETWORK = "low-priority=19;remote={}"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "remote", "placement", "name"),
+    [
+        ("network", "no", "same-llc", "interrupt_to_read"),
+        ("network", "no", "one-cpu", "timer_to_read"),
+        ("network", "yes", "one-cpu", "interrupt_to_read"),
+        ("pipes", "no", "one-cpu", "wakeup"),
+    ],
+)
+def test_a_row_has_the_present_name_of_its_event(
+    writer: SyntheticSession, benchmark: str, remote: str, placement: str, name: str
+) -> None:
+    writer.run(
+        {"wakeup": SAMPLES},
+        benchmark=benchmark,
+        params=NETWORK.format(remote),
+        placement=placement,
+    )
+    session = read_session(writer.path)
+    assert [row.metric for row in session.rows] == [name] and not session.problems
+
+
+def network_side(side: SideWriter, label: str, metric: str) -> str:
+    side(label)
+    run = {"benchmark": "network", "params": NETWORK.format("no"), "placement": "one-cpu"}
+    return str(side.add(label, metric, 50_000, run=9, order=9, **run))
+
+
+def test_the_old_name_and_the_new_one_of_an_event_are_compared(
+    side: SideWriter, klat: Klat
+) -> None:
+    old, new = (network_side(side, *each) for each in (("a", "wakeup"), ("b", "timer_to_read")))
+    status, out, _ = klat("compare", old, new, "--metric", "timer_to_read")
+    assert status in (0, 3) and "median of network timer_to_read one-cpu" in out
+
+
+@pytest.mark.parametrize(
+    "command", [("compare", "--metric"), ("history", "--metric"), ("plan", "--metric"),
+                ("export", "--format=gobench", "--metric")],
+)  # fmt: skip
+def test_a_command_answers_an_old_name_with_the_present_one(
+    side: SideWriter, klat: Klat, command: tuple[str, ...]
+) -> None:
+    paths = [network_side(side, "a", "wakeup")]
+    if command[0] == "compare":
+        paths.append(network_side(side, "b", "wakeup"))
+    status, out, err = klat(*command, "wakeup", *paths)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "which is now named 'interrupt_to_read', or 'timer_to_read' on one CPU" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "network", "--above", "1ms", "--metric", "wakeup"),
+        ("lab", "explain", "results", "--metric", "network.wakeup"),
+    ],
+)
+def test_a_command_on_one_program_answers_an_old_name_too(
+    klat: Klat, command: tuple[str, ...]
+) -> None:
+    status, out, err = klat(*command)
+    assert (status, out) == (2, "") and "now named 'interrupt_to_read'" in err
