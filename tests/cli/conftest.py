@@ -12,6 +12,9 @@ from pathlib import Path
 import harness
 import pytest
 
+from klat.base.errors import KlatError
+from klat.tracing import instance
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = [str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")]
@@ -29,6 +32,17 @@ def root() -> None:
 def two_cpus() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         harness.lacking("this test needs two CPUs")
+
+
+@pytest.fixture
+def tracing(root: None) -> Path:
+    """The directory of the tracing instances."""
+    try:
+        instance.clock()
+        instances = instance.tracefs() / "instances"
+    except KlatError as error:
+        harness.lacking(str(error))
+    return instances
 
 
 @pytest.fixture

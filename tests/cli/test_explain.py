@@ -29,17 +29,6 @@ INTERRUPTER = harness.ROOT / "build" / "interrupter"
 LIMIT_SECONDS = 150
 
 
-@pytest.fixture
-def tracing(root: None) -> Path:
-    """The directory of the tracing instances."""
-    try:
-        instance.clock()
-        instances = instance.tracefs() / "instances"
-    except KlatError as error:
-        harness.lacking(str(error))
-    return instances
-
-
 def instances_of_klat(instances: Path) -> list[str]:
     return [entry.name for entry in instances.iterdir() if entry.name.startswith("klat-")]
 

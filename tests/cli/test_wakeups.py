@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 from harness import json_of, measured, until
 
+from klat.tracing.instance import tracing_instance
+
 pytestmark = pytest.mark.alone
 
-STATES = Path("/sys/devices/system/cpu/cpu0/cpuidle")
 ITERATIONS = 300
 WARMUP = 50
 # How often an iteration wakes somebody from another CPU.
 SLEEPING = {
     ("pipes",): 2,
     ("cv",): 2,
-    ("semaphore",): 1,
+    ("semaphore", "--idle", "500000"): 1,
     ("messages", "--mode", "threads"): 2,
     ("transport", "--wait", "block"): 2,
 }
@@ -50,26 +51,20 @@ def test_a_run_without_such_wakeups_has_no_such_counts(
     assert not {"wakeups", "wake_interrupts"} & counts(*command).keys()
 
 
-def polls() -> int:
-    """How often idle CPUs have polled for work."""
-    return sum(
-        int((path.parent / "usage").read_text())
-        for path in STATES.parent.parent.glob("cpu*/cpuidle/state*/name")
-        if path.read_text().startswith("POLL")
-    )
-
-
-@pytest.mark.skipif(not (STATES / "state0").exists(), reason="the kernel has no cpuidle states")
-def test_what_polled_got_no_interrupt(two_cpus: None) -> None:
-    """By the kernel's own count of idle states, whether this machine lets CPUs poll now or not."""
+def test_what_polled_got_no_interrupt(tracing: Path, two_cpus: None) -> None:
+    """By the kernel's own event for a wakeup without an interrupt, whether this machine lets CPUs
+    poll now or not. The event counts what happens before and after the iterations, too."""
+    events = "events/sched/sched_wake_idle_without_ipi/enable"
 
     def attempt() -> str:
-        before = polls()
-        found = counts("pipes", "--dma-latency", "0")
-        polled = polls() - before
+        with tracing_instance() as instance:
+            (instance / events).write_text("1")
+            found = counts("pipes", "--dma-latency", "0")
+            (instance / events).write_text("0")
+            traced = (instance / "trace").read_text().count("sched_wake_idle_without_ipi:")
         missing = found["wakeups"] - found["wake_interrupts"]
-        if abs(missing - min(polled, found["wakeups"])) <= 0.1 * found["wakeups"]:
+        if traced and -0.02 <= (traced - missing) / found["wakeups"] <= 0.15:
             return ""
-        return f"{missing} of {found['wakeups']} without an interrupt, and {polled} polls"
+        return f"{missing} of {found['wakeups']} without an interrupt, and {traced} events"
 
     until(attempt)
