@@ -345,6 +345,20 @@ static bool begin(struct follower *follower)
 	return true;
 }
 
+/* The counter cannot tell a sample below the floor from one above it. */
+static int check_limit(const struct follower *follower)
+{
+	struct klat_run *run = follower->run;
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (follower->limit <= run->workers[i].floor)
+			return klat_error(run, EINVAL,
+					  "--limit: %lld ns must be above the floor, %.3g ns",
+					  (long long)run->library->common.limit_ns,
+					  klat_ticks_to_ns(run, run->workers[i].floor));
+	return 0;
+}
+
 static void show(struct follower *follower, int64_t now_ns)
 {
 	const int64_t seconds = (now_ns - follower->began_ns) / KLAT_NS_PER_S;
@@ -395,6 +409,10 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 			return -ETIMEDOUT;
 		settled = has_settled(follower, now_ns, at);
 		if (!end_ns && settled && begin(follower)) {
+			int err = check_limit(follower);
+
+			if (err)
+				return err;
 			follower->began_ns = now_ns;
 			end_ns = now_ns + common->soak_s * KLAT_NS_PER_S;
 			segment_end_ns = now_ns + segment_ns;

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from harness import (
+    FAILED,
     MEASURED,
     PROGRAMS,
     ROOT,
@@ -371,6 +372,13 @@ def test_a_program_that_cannot_soak_names_those_that_can(program: str, tmp_path:
     found = re.search(r"cannot soak; these can: ([a-z, ]+)", done.err)
     assert found and tuple(re.findall(r"[a-z]+", found[1].replace(" and ", ", "))) == SOAKING
     assert f"{', '.join(SOAKING[:-1])} or {SOAKING[-1]}" in klat_help()
+
+
+def test_a_limit_below_the_floor_is_refused_at_once(tmp_path: Path) -> None:
+    done = run("timer", "--soak", "60", "--record", tmp_path, "--limit", "1", *CYCLIC)
+    assert_one_line(done, "timer", FAILED)
+    assert "--limit: 1 ns must be above the floor" in done.err
+    assert done.seconds < 20
 
 
 def test_a_limit_alone_is_refused() -> None:
