@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 LIMIT_SECONDS = 30
-RETRIES = 4
+RETRIES = 8
 
 MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED = range(5)
 

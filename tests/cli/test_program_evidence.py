@@ -48,7 +48,7 @@ def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) ->
         iterations += iterations // 4
         return "; ".join(filter(None, wrong))
 
-    until(attempt, tries=8)
+    until(attempt)
 
 
 def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:

@@ -11,13 +11,16 @@ from klat.tracing.instance import tracing_instance
 
 pytestmark = pytest.mark.alone
 
-ITERATIONS = 300
-WARMUP = 50
+# The shorter a run, the less often the hypervisor stops a CPU in it.
+ITERATIONS = 100
+WARMUP = 20
+# Of the edges of a run, or of semaphore's stretches, which `iterations` does not count.
+EDGES = 25
 # How often an iteration wakes somebody from another CPU.
 SLEEPING = {
     ("pipes",): 2,
     ("cv",): 2,
-    ("semaphore", "--idle", "500000"): 1,
+    ("semaphore",): 1,
     ("messages", "--mode", "threads"): 2,
     ("transport", "--wait", "block"): 2,
 }
@@ -37,8 +40,7 @@ def test_every_wakeup_from_another_cpu_is_counted(
 ) -> None:
     found = counts(*command)
     expected = wakeups * (ITERATIONS + WARMUP)
-    # `iterations` does not count the edges of a run or of semaphore's stretches.
-    assert 0.98 * expected <= found["wakeups"] <= 1.12 * expected
+    assert 0.98 * expected <= found["wakeups"] <= expected + EDGES
     assert found["wake_interrupts"] >= 0
 
 
@@ -63,7 +65,7 @@ def test_what_polled_got_no_interrupt(tracing: Path, two_cpus: None) -> None:
             (instance / events).write_text("0")
             traced = (instance / "trace").read_text().count("sched_wake_idle_without_ipi:")
         missing = found["wakeups"] - found["wake_interrupts"]
-        if traced and -0.02 <= (traced - missing) / found["wakeups"] <= 0.15:
+        if traced and -0.02 <= (traced - missing) / found["wakeups"] <= 0.3:
             return ""
         return f"{missing} of {found['wakeups']} without an interrupt, and {traced} events"
 
