@@ -128,6 +128,12 @@ def test_the_limit_reaches_the_program_and_gives_the_exit_status(klat: Klat) -> 
     klat("soak", "timer", *words, status=3)  # too few samples for a share of 0.001
 
 
+@pytest.mark.parametrize("name", ["all", "tymer"])
+def test_what_is_no_program_is_refused_with_the_programs_that_soak(klat: Klat, name: str) -> None:
+    done = klat("soak", name, "--for", "1s", status=2)
+    assert f"takes one program, not '{name}': timer, pipes" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("lasts", "segment"), [("8h", 60), ("20min", 60), ("1199s", 10), ("200s", 10), ("199s", 1)]
 )

@@ -162,6 +162,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.segment is None:
         fitting = (s for s in _SEGMENT_SECONDS if s * _SEGMENTS <= arguments.seconds)
         arguments.segment = next(fitting, 1)
+    if arguments.program not in {*_SOAKING, *programs.available()}:
+        raise KlatError(f"takes one program, not {arguments.program!r}: {', '.join(_SOAKING)}")
     path = programs.require(arguments.program)
     loads = _loads(arguments.load or _profile_loads(arguments.profile))
     settings = SoakSettings(
@@ -295,6 +297,8 @@ def _words(
         path, [*words, "--record=."], "virtual", os.cpu_count() or 1
     )
     if status == _USAGE:
+        if more and "this measurement takes" in message:
+            raise KlatError(f"--threads all: {name} itself needs several CPUs; timer needs one")
         raise KlatError(f"--threads all: {message}" if more else message)
     return [str(path), *words]
 
