@@ -131,7 +131,7 @@ def test_the_limit_reaches_the_program_and_gives_the_exit_status(klat: Klat) -> 
 @pytest.mark.parametrize("name", ["all", "tymer"])
 def test_what_is_no_program_is_refused_with_the_programs_that_soak(klat: Klat, name: str) -> None:
     done = klat("soak", name, "--for", "1s", status=2)
-    assert f"takes one program, not '{name}': timer, pipes" in done.stderr
+    assert f"there is no program '{name}'" in done.stderr and "one of timer, pipes" in done.stderr
 
 
 @pytest.mark.parametrize(

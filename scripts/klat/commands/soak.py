@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import programs, streams
-from klat.base.errors import KlatError, SessionError
+from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.commands import _session_options, add_command
 from klat.commands._limit_options import add_limit, limit_of
 from klat.record import plan_csv, session_directory
@@ -163,7 +163,11 @@ def _run(arguments: argparse.Namespace) -> int:
         fitting = (s for s in _SEGMENT_SECONDS if s * _SEGMENTS <= arguments.seconds)
         arguments.segment = next(fitting, 1)
     if arguments.program not in {*_SOAKING, *programs.available()}:
-        raise KlatError(f"takes one program, not {arguments.program!r}: {', '.join(_SOAKING)}")
+        like = did_you_mean(arguments.program, _SOAKING)
+        raise KlatError(
+            f"there is no program {arguments.program!r}{like}; klat soak takes one of"
+            f" {', '.join(_SOAKING)}"
+        )
     path = programs.require(arguments.program)
     loads = _loads(arguments.load or _profile_loads(arguments.profile))
     settings = SoakSettings(
