@@ -14,6 +14,7 @@ from pathlib import Path
 LAYERS = (
     "cli",
     "commands",
+    "campaign",
     "lab",
     "running",
     "export",

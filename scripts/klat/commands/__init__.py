@@ -25,6 +25,7 @@ _FIRST = (
     "plan",
     "export",
     "doctor",
+    "campaign",
     "lab",
 )
 

@@ -1,0 +1,57 @@
+"""What a campaign needs of a boot loader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class BootEntry:
+    """A line of the boot menu. `words` are those of the kernel's command line, from the entry."""
+
+    identity: str  # as the boot loader names it
+    title: str
+    release: str  # of the kernel; empty if the entry does not show it
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OwnEntry:
+    """An entry that klat adds: a copy of `entry`, with words appended to the command line."""
+
+    name: str
+    entry: BootEntry
+    append: tuple[str, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.entry.words, *self.append)
+
+
+class BootLoader(Protocol):
+    """Raises KlatError if the boot loader cannot do what is asked, with the reason and the remedy."""
+
+    name: str
+
+    def entries(self) -> list[BootEntry]:
+        """Every entry that boots Linux, in the menu's order, without klat's own."""
+
+    def default(self) -> BootEntry:
+        """The entry that boots if nothing is chosen. klat never changes it."""
+
+    def check(self) -> None:
+        """KlatError if the boot loader cannot boot an entry once."""
+
+    def install(self, own: Sequence[OwnEntry]) -> None:
+        """Add klat's entries, in place of those it added before. They are on disk afterwards."""
+
+    def choose(self, name: str) -> None:
+        """The next boot, and only that one, boots klat's entry of this name."""
+
+    def remove(self) -> None:
+        """Remove klat's entries and its choice. Does nothing if there are none."""
+
+    def files(self) -> Mapping[str, str]:
+        """The SHA-256 of each file that decides what boots, by its path."""

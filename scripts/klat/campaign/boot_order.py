@@ -1,0 +1,78 @@
+"""The boots of a campaign: which settings, in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+PANIC = "panic"  # the label of the boot that must fail
+
+
+@dataclass(frozen=True)
+class BootSetting:
+    """What a label names: a boot entry, with words appended to the kernel's command line."""
+
+    label: str
+    entry: str  # as the boot loader names it
+    append: str = ""
+
+
+@dataclass(frozen=True)
+class CampaignBoot:
+    number: int  # from 1
+    round: int  # from 1; each setting boots once in a round
+    setting: BootSetting
+    seed: int  # of the order of its runs
+    panics: bool = False  # the kernel must panic, and the machine must come back on its default
+
+
+def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[CampaignBoot]:
+    """All boots, in order. Two rounds are a block: a drawn order, then its reverse, so A B B A or
+    B A A B for two settings. A steady drift therefore affects all settings of a block equally. If
+    the number of rounds is odd, the last round is not reversed.
+
+    The shuffle is that of klat.record.plan_csv.make().
+    """
+    draw = random.Random(seed)
+    order = list(range(len(settings)))
+    boots: list[CampaignBoot] = []
+    for number_of_round in range(1, rounds + 1):
+        if number_of_round % 2:
+            _shuffle(order, draw)
+        else:
+            order.reverse()
+        for index in order:
+            number = len(boots) + 1
+            boots.append(
+                CampaignBoot(number, number_of_round, settings[index], _seed_of(seed, number))
+            )
+    return boots
+
+
+# Without an initramfs and a root device, the kernel panics.
+_PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
+
+
+def check_order(settings: Sequence[BootSetting], default: str, seed: int) -> list[CampaignBoot]:
+    """The boots of a check: each setting once, then one in which the kernel of the default entry
+    panics."""
+    drill = BootSetting(PANIC, default, _PANICS)
+    boots = [
+        CampaignBoot(number, 1, setting, _seed_of(seed, number))
+        for number, setting in enumerate(settings, start=1)
+    ]
+    return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
+
+
+def _shuffle(order: list[int], draw: random.Random) -> None:
+    for last in range(len(order) - 1, 0, -1):
+        other = int(draw.random() * (last + 1))
+        order[last], order[other] = order[other], order[last]
+
+
+def _seed_of(seed: int, number: int) -> int:
+    digest = hashlib.sha256(f"klat campaign {seed} {number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

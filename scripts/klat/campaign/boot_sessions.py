@@ -1,0 +1,72 @@
+"""The sessions that a campaign records in a boot: one under each load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from klat.campaign.boot_order import CampaignBoot
+from klat.campaign.campaign_file import Campaign
+from klat.record import plan_csv, session_directory
+from klat.record.json_files import read_run_json
+from klat.running import recording
+from klat.running.loads import IDLE
+from klat.running.recording import Settings
+from klat.running.runner import Runner
+
+KILLED = 128  # an exit status above this is of a signal
+
+
+def label_under(label: str, load: str, loads: tuple[str, ...]) -> str:
+    """The label of a setting's sessions under a load."""
+    word = "" if load == IDLE else os.path.basename(load.split()[0])
+    return "-".join(filter(None, (label, word))) if len(loads) > 1 else label
+
+
+def measure_boot(campaign: Campaign, boot: CampaignBoot) -> int:
+    """Record the sessions of this boot, or complete those that were begun. The worst exit status of
+    klat run."""
+    begun = {read_run_json(s).get("load"): s for s in sessions_of(campaign)}
+    statuses = []
+    for load in campaign.loads:
+        under = None if load == IDLE else load
+        if under in begun:
+            statuses.append(Runner([begun[under]]).run(resumed=True))
+        else:
+            statuses.append(Runner([_begin(campaign, boot, load)]).run())
+        if statuses[-1] > KILLED:
+            return statuses[-1]
+    return max(statuses, key=(0, 3, 4, 2, 1).index)
+
+
+def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
+    """The sessions that the campaign recorded in a boot; in this one without a boot_id."""
+    wanted = boot_id or session_directory.boot_id()
+    found = []
+    for session in sorted(Path(campaign.output).glob("*/*")):
+        facts = read_run_json(session) if session.is_dir() else {}
+        pairing = facts.get("pairing") or {}
+        if facts.get("boot_id") == wanted and pairing.get("experiment") == campaign.identity:
+            found.append(session)
+    return found
+
+
+def _begin(campaign: Campaign, boot: CampaignBoot, load: str) -> Path:
+    label = label_under(boot.setting.label, load, campaign.loads)
+    settings = Settings(
+        label,
+        boot.seed,
+        load=None if load == IDLE else load,
+        profile=campaign.profile,
+        pause_ms=campaign.pause_ms,
+        time_limit_s=campaign.time_limit_s,
+    )
+    schedule = plan_csv.make(campaign.sets, campaign.runs, boot.seed)
+    session = session_directory.create(Path(campaign.output), label)
+    more = {
+        "pairing": {"experiment": campaign.identity, "pair": str(boot.round)},
+        "under_test": {"experiment": campaign.identity, "append": boot.setting.append},
+    }
+    recording.write(session, settings, schedule, sys.argv, more)
+    return session

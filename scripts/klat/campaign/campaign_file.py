@@ -1,0 +1,204 @@
+"""campaign.json: what a campaign measures, and how far it is.
+
+The file is replaced as a whole, and is on disk before klat goes on. So after a power cut it is the old
+file or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from klat.base import files, owners
+from klat.base.bounded_read import parse_json, read_open
+from klat.base.errors import KlatError, SessionError
+from klat.base.fields import Kind, ListOf, Maybe, Number, Object, OneOf, Text, Tuple, Whole
+from klat.campaign.boot_order import BootSetting, CampaignBoot, boot_order, check_order
+from klat.record.plan_csv import MAX_RUNS
+from klat.record.json_files import (
+    LARGEST_INTEGER,
+    MOST_BOOTS,
+    MOST_PAUSE_MS,
+    MOST_SECONDS,
+)
+
+SCHEMA = 1
+_LARGEST = 1 << 26
+
+# The phases of a campaign.
+PLANNED, CHECKING, CHECKED, RUNNING, PAUSED, ENDED = PHASES = (
+    *("planned", "checking", "checked", "running", "paused", "ended"),
+)
+# The outcomes of an attempt at a boot. The first two are of the attempt under way.
+ASKED, MEASURING, DONE, FELL_BACK, WRONG_KERNEL, INTERRUPTED, FAILED = OUTCOMES = (
+    *("asked", "measuring", "done", "fell back", "wrong kernel", "interrupted", "failed"),
+)
+_UNDER_WAY = (ASKED, MEASURING)
+# So many failures of one setting in succession end the campaign.
+MOST_FAILURES = 2
+
+
+@dataclass(frozen=True)
+class BootAttempt:
+    """One attempt at a planned boot. `seconds` has the parts of its time, in the order they passed."""
+
+    boot: int  # number of the planned boot
+    outcome: str
+    asked: str  # when the reboot was asked for
+    from_boot: str  # the identity of the boot that asked
+    boot_id: str | None = None
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def under_way(self) -> bool:
+        return self.outcome in _UNDER_WAY
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """`sets` has the programs with their arguments, as klat.record.plan_csv makes them. In each boot
+    there is a session under each load, with so many runs of each set."""
+
+    identity: str
+    settings: tuple[BootSetting, ...]
+    rounds: int  # the number of boots of each setting
+    seed: int
+    sets: tuple[tuple[str, tuple[str, ...]], ...]
+    runs: int
+    loads: tuple[str, ...]
+    profile: str | None
+    pause_ms: int
+    time_limit_s: int
+    output: str  # an absolute path
+    loader: str
+    default: str  # the boot loader's permanent default: the good kernel
+    panic_s: int  # panic= of each setting
+    created: str
+    phase: str = PLANNED
+    why: str = ""  # it ended, or paused
+    attempts: tuple[BootAttempt, ...] = ()
+    notify: str | None = None
+    copy_to: str | None = None
+
+    def boots(self) -> list[CampaignBoot]:
+        """Of the campaign, or of its check while the machine is checked."""
+        if self.phase in (CHECKING, CHECKED):
+            return check_order(self.settings, self.default, self.seed)
+        return boot_order(self.settings, self.rounds, self.seed)
+
+    @property
+    def state(self) -> str:
+        """For messages: `the campaign is running`."""
+        return f"the campaign {'has' if self.phase == ENDED else 'is'} {self.phase}"
+
+    def in_this_phase(self) -> Campaign:
+        """What a boot measures. A check measures little, and apart from the results."""
+        if self.phase != CHECKING:
+            return self
+        return replace(self, runs=1, output=str(Path(self.output) / ".check"))
+
+    @property
+    def last(self) -> BootAttempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    def done(self) -> set[int]:
+        """The numbers of the boots that were measured."""
+        return {attempt.boot for attempt in self.attempts if attempt.outcome == DONE}
+
+    def next_boot(self) -> CampaignBoot | None:
+        """The first boot that was not measured. None if all were."""
+        done = self.done()
+        return next((boot for boot in self.boots() if boot.number not in done), None)
+
+    def failures(self, label: str) -> list[BootAttempt]:
+        """The failures of a setting since its last boot that was measured."""
+        labels = {boot.number: boot.setting.label for boot in self.boots()}
+        own = [a for a in self.attempts if labels[a.boot] == label and not a.under_way]
+        found: list[BootAttempt] = []
+        for attempt in reversed(own):
+            if attempt.outcome == DONE:
+                break
+            found.insert(0, attempt)
+        return found
+
+    def with_last(self, **changes: Any) -> Campaign:
+        """This campaign, with changes of its last attempt."""
+        assert self.attempts
+        last = replace(self.attempts[-1], **changes)
+        return replace(self, attempts=(*self.attempts[:-1], last))
+
+    def facts(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+_TEXT = Text(1 << 16)
+_SETTING = Object(
+    dict.fromkeys(("label", "entry", "append"), _TEXT), frozenset({"label", "entry", "append"})
+)
+_ATTEMPT_FIELDS: dict[str, Kind] = {
+    "boot": Whole(1, MOST_BOOTS),
+    "outcome": OneOf(OUTCOMES),
+    "asked": _TEXT,
+    "from_boot": _TEXT,
+    "boot_id": Maybe(_TEXT),
+    "reason": _TEXT,
+    "seconds": Object(others=Number(0, 1e9)),
+}
+_FIELDS: dict[str, Kind] = {
+    "schema": Whole(1, LARGEST_INTEGER),
+    **dict.fromkeys(("identity", "output", "loader", "default", "created", "why"), _TEXT),
+    "settings": ListOf(_SETTING, 4096, 1),
+    "rounds": Whole(1, MOST_BOOTS),
+    "seed": Whole(0, LARGEST_INTEGER),
+    "sets": ListOf(Tuple((_TEXT, ListOf(_TEXT, 4096))), MAX_RUNS, 1),
+    "runs": Whole(1, MAX_RUNS),
+    "loads": ListOf(_TEXT, 4096, 1),
+    "profile": Maybe(_TEXT),
+    "pause_ms": Whole(0, MOST_PAUSE_MS),
+    "time_limit_s": Whole(1, MOST_SECONDS),
+    "panic_s": Whole(0, 86_400),
+    "phase": OneOf(PHASES),
+    "attempts": ListOf(Object(_ATTEMPT_FIELDS, frozenset(_ATTEMPT_FIELDS)), 1 << 20),
+    "notify": Maybe(_TEXT),
+    "copy_to": Maybe(_TEXT),
+}
+_FACTS = Object(_FIELDS, frozenset(_FIELDS))
+
+
+def write_campaign(path: Path, campaign: Campaign) -> None:
+    """Replace the file. It is on disk afterwards. KlatError if it cannot be written."""
+    files.write_whole(path, (json.dumps(campaign.facts(), indent=1) + "\n").encode())
+
+
+def read_campaign(path: Path) -> Campaign:
+    """KlatError if the file is missing or damaged, or if a user other than root, or the caller of sudo,
+    may have written it."""
+    try:
+        with files.directory(path.parent) as held:
+            with open(files.open_regular(held, path.name, os.O_RDONLY), "rb", buffering=0) as file:
+                for descriptor, place in ((held, path.parent), (file.fileno(), path)):
+                    doubt = owners.doubt(os.fstat(descriptor))
+                    if doubt:
+                        raise KlatError(f"{place} {doubt}, and root runs the commands in {path}")
+                facts = parse_json(path, read_open(file, path, _LARGEST), _FACTS)
+    except FileNotFoundError:
+        raise KlatError("there is no campaign; begin with klat campaign plan") from None
+    except SessionError as error:
+        raise KlatError(str(error)) from None
+    except OSError as error:
+        raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
+    if facts.pop("schema") != SCHEMA:
+        raise KlatError(f"{path}: another version of klat wrote it")
+    facts["settings"] = tuple(BootSetting(**each) for each in facts["settings"])
+    facts["attempts"] = tuple(BootAttempt(**each) for each in facts["attempts"])
+    facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
+    facts["loads"] = tuple(facts["loads"])
+    campaign = Campaign(**facts)
+    last = len(campaign.boots())
+    if any(attempt.boot > last for attempt in campaign.attempts):
+        raise KlatError(f"{path}: names a boot after the last, {last}; it was edited")
+    return campaign

@@ -1,0 +1,147 @@
+"""A campaign in words, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from klat.campaign.boot_loader import BootEntry
+from klat.campaign.campaign_file import (
+    ASKED,
+    CHECKED,
+    CHECKING,
+    DONE,
+    ENDED,
+    MEASURING,
+    PAUSED,
+    BootAttempt,
+    Campaign,
+)
+from klat.report.text.columns import aligned, column_widths, wrapped
+from klat.report.text.numbers import duration, plural
+
+_LINES_OF_ORDER = 8
+# What klat adds to a boot. The rest is of the machine, or of the runs.
+OWN_PARTS = ("waited for idle CPUs", "waited for cooling")
+
+
+def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[str]:
+    """The boot entries as a table."""
+    rows = [
+        ["*" if entry == default else "", entry.release or "unknown", entry.title]
+        for entry in entries
+    ]
+    table = [["", "release", "entry"], *rows]
+    widths = column_widths(table)
+    for row in table:
+        yield aligned(row, widths, left=3)
+    yield "* boots by default: the good kernel, to which the machine returns"
+
+
+def plan_lines(campaign: Campaign, boot_seconds: float | None) -> Iterator[str]:
+    """What will happen. `boot_seconds`: how long a boot with its runs takes, if known."""
+    boots = campaign.boots()
+    for setting in campaign.settings:
+        words = f", with {setting.append}" if setting.append else ""
+        yield from wrapped(f"{setting.label}: {setting.entry}{words}", "", "  ")
+    programs = Counter(name for name, _ in campaign.sets)
+    named = ", ".join(programs)
+    runs = campaign.runs * len(campaign.sets)
+    loads = f" under each of {', '.join(campaign.loads)}" if len(campaign.loads) > 1 else ""
+    yield from wrapped(
+        f"{plural(len(boots), 'boot')}: {campaign.rounds} of each, in blocks whose second half"
+        f" reverses the first; in each boot {plural(runs, 'run')} of {named}{loads}",
+        "",
+        "  ",
+    )
+    order = [boot.setting.label for boot in boots]
+    shown = " ".join(order[: 4 * _LINES_OF_ORDER])
+    yield from wrapped(
+        f"order: {shown}{' ...' if len(order) > 4 * _LINES_OF_ORDER else ''}", "", "  "
+    )
+    if boot_seconds is not None:
+        yield f"takes about {duration(boot_seconds * len(boots))}"
+    yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
+    yield from wrapped(f"the good kernel: {campaign.default}", "", "  ")
+
+
+def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
+    """How far it is."""
+    boots = campaign.boots()
+    done = len(campaign.done())
+    of = "boots checked" if campaign.phase in (CHECKING, CHECKED) else "boots measured"
+    yield f"{_phase(campaign)}: {done} of {len(boots)} {of}"
+    if campaign.why:
+        yield from wrapped(campaign.why, "  ")
+    last = campaign.last
+    if last and last.under_way and campaign.phase != ENDED:
+        setting = boots[last.boot - 1].setting.label
+        what = "asked for" if last.outcome == ASKED else "measuring"
+        yield f"boot {last.boot}, {setting}: {what} since {last.asked}"
+    left = time_left(campaign, now)
+    if left is not None:
+        yield f"about {duration(left)} left"
+    yield from _failures(campaign)
+    yield from _parts(campaign)
+
+
+def _phase(campaign: Campaign) -> str:
+    if campaign.phase == ENDED:
+        return "complete" if campaign.next_boot() is None else "ended"
+    return campaign.phase
+
+
+def _failures(campaign: Campaign) -> Iterator[str]:
+    failed = [a for a in campaign.attempts if not a.under_way and a.outcome != DONE]
+    if not failed:
+        return
+    counts = Counter(attempt.outcome for attempt in failed)
+    kinds = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+    yield from wrapped(f"attempts that do not count: {kinds}", "", "  ")
+    label = campaign.boots()[failed[-1].boot - 1].setting.label
+    yield from wrapped(
+        f"the last: boot {failed[-1].boot}, {label}, {failed[-1].asked}: {failed[-1].reason}",
+        "  ",
+    )
+
+
+def _parts(campaign: Campaign) -> Iterator[str]:
+    """The mean parts of a boot's time."""
+    seconds = [a.seconds for a in campaign.attempts if a.outcome == DONE and a.seconds]
+    names = list(dict.fromkeys(name for each in seconds for name in each if name != "celsius"))
+    if not names:
+        return
+    means = {name: statistics.mean(each.get(name, 0.0) for each in seconds) for name in names}
+    text = ", ".join(f"{name} {duration(mean)}" for name, mean in means.items())
+    yield from wrapped(f"a boot's time: {text}", "", "  ")
+
+
+def time_left(campaign: Campaign, now: datetime) -> float | None:
+    """In seconds, from the mean time of the boots so far. None before the second boot, or after the
+    end."""
+    if campaign.phase in (ENDED, CHECKED, PAUSED):
+        return None
+    took = boot_times(campaign.attempts)
+    if not took:
+        return None
+    mean = statistics.mean(took)
+    last = campaign.attempts[-1]
+    rest = mean * (len(campaign.boots()) - len(campaign.done()))
+    if last.outcome in (ASKED, MEASURING):
+        rest -= min(mean, max(0.0, (now - _moment(last.asked)).total_seconds()))
+    return max(0.0, rest)
+
+
+def boot_times(attempts: Sequence[BootAttempt]) -> list[float]:
+    """The seconds from asking for a boot that was measured to asking for the next one."""
+    return [
+        (_moment(after.asked) - _moment(attempt.asked)).total_seconds()
+        for attempt, after in zip(attempts, attempts[1:])
+        if attempt.outcome == DONE
+    ]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,278 @@
+"""The course of a campaign: what to do after each boot.
+
+After each boot a systemd unit calls proceed(). It finds out what became of the attempt under way, measures,
+and asks for the next boot. Each step is in campaign.json before it is taken, so proceed() goes on after any
+crash: it repeats an attempt that was not measured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry
+from klat.campaign.boot_order import BootSetting, CampaignBoot
+from klat.campaign.campaign_file import (
+    ASKED,
+    CHECKED,
+    CHECKING,
+    DONE,
+    ENDED,
+    FAILED,
+    FELL_BACK,
+    INTERRUPTED,
+    MEASURING,
+    MOST_FAILURES,
+    RUNNING,
+    WRONG_KERNEL,
+    BootAttempt,
+    Campaign,
+    read_campaign,
+    write_campaign,
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The end of a session. `reason` is empty if the session counts."""
+
+    reason: str
+    seconds: Mapping[str, float]
+
+
+class BootedMachine(Protocol):
+    """This machine, as a campaign sees it."""
+
+    def boot_id(self) -> str:
+        ...
+
+    def release(self) -> str:
+        ...
+
+    def words(self) -> tuple[str, ...]:
+        """Of the kernel's command line."""
+
+    def now(self) -> str:
+        ...
+
+    def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
+        """Let the machine settle, then measure or complete the session of this boot."""
+
+    def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
+        """Move what an attempt that does not count has recorded out of its label."""
+
+    def copy(self, campaign: Campaign) -> str:
+        """Copy the results to another machine, if the campaign says where. Why it failed, or empty."""
+
+    def reboot(self) -> None:
+        """Ask for a reboot. Returns."""
+
+    def withdraw(self) -> None:
+        """Remove klat's systemd unit. It is not started at the next boot."""
+
+    def notify(self, campaign: Campaign) -> None:
+        """Run the command that the user wants to be told by, if there is one."""
+
+
+class Engine:
+    def __init__(
+        self, path: Path, loader: BootLoader, machine: BootedMachine, say: Callable[[str], None]
+    ) -> None:
+        self._path = path
+        self._loader = loader
+        self._machine = machine
+        self._say = say
+
+    def proceed(self) -> None:
+        """Go on until a reboot is asked for, or the campaign is paused or ended."""
+        with _alone(self._path):
+            campaign = self._resolve(read_campaign(self._path))
+            if campaign.phase in (CHECKING, RUNNING):
+                campaign = self._end_if_due(campaign)
+            if campaign.phase in (CHECKING, RUNNING):
+                self._ask(campaign)
+            else:
+                self._go_home(campaign)
+
+    def give_up(self, why: str) -> None:
+        """End the campaign for this reason, and leave the machine on its default kernel."""
+        with _alone(self._path):
+            campaign = self._save(lambda now: replace(now, phase=ENDED, why=why))
+            self._go_home(campaign)
+
+    def _save(self, change: Callable[[Campaign], Campaign]) -> Campaign:
+        """Changes the file as it is now: pause may have changed it meanwhile."""
+        return change_campaign(self._path, change)
+
+    def _resolve(self, campaign: Campaign) -> Campaign:
+        """What became of the attempt under way. Measures if this is its boot."""
+        attempt = campaign.last
+        here = self._machine.boot_id()
+        if not attempt or not attempt.under_way:
+            return campaign
+        boot = campaign.boots()[attempt.boot - 1]
+        if attempt.outcome == ASKED:
+            if here == attempt.from_boot:
+                return campaign
+            outcome, reason = self._arrived(campaign, boot)
+            campaign = self._save(
+                lambda now: now.with_last(outcome=outcome, reason=reason, boot_id=here)
+            )
+            if outcome != MEASURING:
+                return campaign
+        elif here != attempt.boot_id:
+            reason = "the machine went down while it measured"
+            return self._discard(INTERRUPTED, reason)
+        measured = self._machine.measure(campaign.in_this_phase(), boot)
+        if measured.reason:
+            return self._discard(FAILED, measured.reason, measured.seconds)
+        return self._save(lambda now: now.with_last(outcome=DONE, seconds=dict(measured.seconds)))
+
+    def _discard(
+        self, outcome: str, reason: str, seconds: Mapping[str, float] | None = None
+    ) -> Campaign:
+        campaign = self._save(
+            lambda now: now.with_last(outcome=outcome, reason=reason, seconds=dict(seconds or {}))
+        )
+        assert campaign.last
+        self._machine.set_aside(campaign.in_this_phase(), campaign.last)
+        return campaign
+
+    def _arrived(self, campaign: Campaign, boot: CampaignBoot) -> tuple[str, str]:
+        """The outcome so far of an attempt whose reboot has happened, and why it is a failure."""
+        release, words = self._machine.release(), self._machine.words()
+        home = _is_of(self._default(campaign), release, words)
+        if boot.panics:
+            return (DONE, "") if home else (WRONG_KERNEL, "the kernel that must panic booted")
+        own = own_entry(self._loader, boot.setting, campaign.panic_s)
+        if _is_boot_of(own, release, words):
+            return MEASURING, ""
+        if home:
+            return FELL_BACK, "the machine came back on its default kernel"
+        return WRONG_KERNEL, f"booted {release}, with other words on its command line"
+
+    def _default(self, campaign: Campaign) -> BootEntry:
+        return entry_of(self._loader, campaign.default)
+
+    def _end_if_due(self, campaign: Campaign) -> Campaign:
+        attempt = campaign.last
+        if attempt and not attempt.under_way and attempt.outcome != DONE:
+            label = campaign.boots()[attempt.boot - 1].setting.label
+            failures = campaign.failures(label)
+            if len(failures) >= MOST_FAILURES:
+                why = f"{label} failed {len(failures)} times in succession: {attempt.reason}"
+                return self._save(lambda now: replace(now, phase=ENDED, why=why))
+        if campaign.next_boot():
+            return campaign
+        if campaign.phase == CHECKING:
+            return self._save(lambda now: replace(now, phase=CHECKED))
+        return self._save(lambda now: replace(now, phase=ENDED))
+
+    def _ask(self, campaign: Campaign) -> None:
+        """Ask for the next boot."""
+        boot = campaign.next_boot()
+        assert boot
+        failed = self._machine.copy(campaign)
+        if failed:
+            self._say(failed)
+        asked = BootAttempt(boot.number, ASKED, self._machine.now(), self._machine.boot_id())
+        again = campaign.last and campaign.last.outcome == ASKED
+        attempts = campaign.attempts[:-1] if again else campaign.attempts
+        self._save(lambda now: replace(now, attempts=(*attempts, asked)))
+        self._say(f"boot {boot.number}: {boot.setting.label}")
+        self._loader.choose(boot.setting.label)
+        self._machine.reboot()
+
+    def _go_home(self, campaign: Campaign) -> None:
+        """Leave the machine on its default kernel. After the end, nothing of klat's is left."""
+        default = self._default(campaign)
+        ended = campaign.phase in (ENDED, CHECKED)
+        if ended:
+            self._machine.copy(campaign)
+            self._loader.remove()
+            self._machine.withdraw()
+            self._machine.notify(campaign)
+        if not _is_of(default, self._machine.release(), self._machine.words()):
+            self._machine.reboot()
+
+
+def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:
+    """KlatError if the campaign is in none of the allowed phases."""
+
+    def change(campaign: Campaign) -> Campaign:
+        if campaign.phase not in allowed:
+            raise KlatError(f"{campaign.state}, and must be {' or '.join(allowed)}")
+        return replace(campaign, phase=phase)
+
+    change_campaign(path, change)
+
+
+def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campaign:
+    """Replace the campaign on disk by `change` of it, and return that."""
+    with files.directory(path.parent) as held:
+        lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            campaign = change(read_campaign(path))
+            write_campaign(path, campaign)
+        finally:
+            os.close(lock)
+    return campaign
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """KlatError if another klat proceeds with the same campaign."""
+    descriptor = files.append(path.with_suffix(".lock"))
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KlatError("another klat is at work in this campaign") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def entry_of(loader: BootLoader, identity: str) -> BootEntry:
+    """KlatError if the boot loader has no such entry."""
+    for entry in loader.entries():
+        if entry.identity == identity:
+            return entry
+    raise KlatError(f"{loader.name} has no entry {identity!r}; klat campaign kernels lists them")
+
+
+def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
+    """klat's entries for all boots of the campaign, in the order of their first boot."""
+    settings = dict.fromkeys(boot.setting for boot in campaign.boots())
+    return [own_entry(loader, setting, campaign.panic_s) for setting in settings]
+
+
+def own_entry(loader: BootLoader, setting: BootSetting, panic_s: int) -> OwnEntry:
+    """`panic_s` is for an entry that does not say itself how long the kernel waits after a panic."""
+    entry, append = entry_of(loader, setting.entry), tuple(setting.append.split())
+    if not any(word.startswith("panic=") for word in (*entry.words, *append)):
+        append = (*append, f"panic={panic_s}")
+    return OwnEntry(setting.label, entry, append)
+
+
+def _is_boot_of(own: OwnEntry, release: str, words: tuple[str, ...]) -> bool:
+    same = not own.entry.release or own.entry.release == release
+    return same and _ends_with(words, own.words)
+
+
+def _is_of(entry: BootEntry, release: str, words: tuple[str, ...]) -> bool:
+    same = not entry.release or entry.release == release
+    return same and _ends_with(words, entry.words)
+
+
+def _ends_with(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """The boot loader puts BOOT_IMAGE and the initramfs before an entry's own words."""
+    return not wanted or words[-len(wanted) :] == wanted

@@ -1,0 +1,276 @@
+"""GRUB: the entries of grub.cfg, and its choice for one boot.
+
+klat adds its entries to custom.cfg, which the grub.cfg of Debian and Ubuntu reads, and chooses one by
+grub-reboot. GRUB then clears the choice before it starts the kernel. So if the kernel fails, the next boot is
+the default one. klat changes neither grub.cfg nor the default.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.base import files
+from klat.base.errors import KlatError, printable
+from klat.campaign.boot_loader import BootEntry, OwnEntry
+
+_DIRECTORIES = ("boot/grub", "boot/grub2")
+_MARK = "# klat campaign: do not edit; klat removes this file\n"
+# GRUB cannot write a file through these layers, or on these file systems, so a choice would stay.
+_LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
+_READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
+_MENU = re.compile(r"(menuentry|submenu)\s+(.*)\{\s*$")
+_KERNEL = re.compile(r"linux(?:16|efi)?\s")
+_RELEASE = re.compile(r"vmlinu[xz]-(\S+)")
+_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class _MenuEntry:
+    """An entry of grub.cfg: its identity, its title, its lines between the braces, and its depth."""
+
+    identity: str
+    title: str
+    body: tuple[str, ...]
+
+
+class Grub:
+    name = "grub"
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        found = [root / name for name in _DIRECTORIES if (root / name / "grub.cfg").is_file()]
+        if not found:
+            raise KlatError(f"there is no grub.cfg in {root}boot/grub or {root}boot/grub2")
+        self._directory = found[0]
+        suffix = self._directory.name.removeprefix("grub")
+        self._tools = {name: f"grub{suffix}-{name}" for name in ("reboot", "editenv", "probe")}
+
+    def entries(self) -> list[BootEntry]:
+        return [entry for entry, _ in self._menu()]
+
+    def default(self) -> BootEntry:
+        entries = self.entries()
+        if not entries:
+            raise KlatError(f"{self._config} has no entry that boots Linux")
+        chosen = self._default_name()
+        for entry in entries:
+            if chosen in (entry.identity, entry.title, entry.identity.rpartition(">")[2]):
+                return entry
+        if chosen == "0":
+            return entries[0]
+        raise KlatError(
+            f"the default of GRUB, {chosen!r}, is no entry that boots Linux; choose one by"
+            " GRUB_DEFAULT in /etc/default/grub"
+        )
+
+    def check(self) -> None:
+        text = self._text()
+        for tool in self._tools.values():
+            if not shutil.which(tool):
+                raise KlatError(f"{tool} is missing; install the package of GRUB's tools")
+        if not self.entries() and "blscfg" in text:
+            raise KlatError(
+                f"the entries of {self._config} are in files of the Boot Loader Specification,"
+                " which klat campaign does not read; make entries in grub.cfg by"
+                " GRUB_ENABLE_BLSCFG=false"
+            )
+        if "next_entry" not in text:
+            raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
+        if "custom.cfg" not in text:
+            raise KlatError(
+                f"{self._config} does not read custom.cfg; restore /etc/grub.d/41_custom and run"
+                " update-grub"
+            )
+        own = self._own
+        if own.exists() and _MARK not in own.read_text(errors="replace"):
+            raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
+        for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
+            for found in self._probe(kind):
+                if found in refused:
+                    raise KlatError(
+                        f"{self._directory} is on {found}, where GRUB cannot write: it could not"
+                        " clear the choice of a boot; put /boot on a plain partition with ext4"
+                    )
+
+    def install(self, own: Sequence[OwnEntry]) -> None:
+        bodies = {entry.identity: body for entry, body in self._menu()}
+        text = _MARK
+        for each in own:
+            if each.entry.identity not in bodies:
+                raise KlatError(f"GRUB has no entry {each.entry.identity!r} any more")
+            lines = [_appended(line, each.append) for line in bodies[each.entry.identity]]
+            title = shlex.quote(f"klat: {each.name}")
+            text += f"menuentry {title} --id {shlex.quote(_identity(each.name))} {{\n"
+            text += "".join(f"{line}\n" for line in lines) + "}\n"
+        files.write_whole(self._own, text.encode())
+        _sync()
+
+    def choose(self, name: str) -> None:
+        self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(name))
+        _sync()
+
+    def remove(self) -> None:
+        if "next_entry" in self._environment():
+            self._run("editenv", str(self._directory / "grubenv"), "unset", "next_entry")
+        own = self._own
+        if own.exists() and _MARK in own.read_text(errors="replace"):
+            own.unlink()
+        _sync()
+
+    def files(self) -> Mapping[str, str]:
+        names = (
+            *(self._directory / name for name in ("grub.cfg", "grubenv", "custom.cfg")),
+            self._root / "etc/default/grub",
+        )
+        found = {str(p): p.read_bytes() for p in names if p.is_file()}
+        return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
+
+    @property
+    def _config(self) -> Path:
+        return self._directory / "grub.cfg"
+
+    @property
+    def _own(self) -> Path:
+        return self._directory / "custom.cfg"
+
+    def _text(self) -> str:
+        try:
+            return self._config.read_text(errors="replace")
+        except PermissionError:
+            raise KlatError(f"only root may read {self._config}; use sudo") from None
+        except OSError as error:
+            raise KlatError(f"cannot read {self._config}: {error.strerror}") from error
+
+    def _menu(self) -> list[tuple[BootEntry, tuple[str, ...]]]:
+        found = []
+        for entry in _entries(self._text().splitlines()):
+            kernel = next((line for line in entry.body if _KERNEL.match(line.strip())), None)
+            words = _words(kernel) if kernel else []
+            if len(words) < 2:
+                continue
+            release = _RELEASE.search(words[1])
+            found.append(
+                (
+                    BootEntry(
+                        entry.identity,
+                        entry.title,
+                        release[1] if release else "",
+                        tuple(words[2:]),
+                    ),
+                    entry.body,
+                )
+            )
+        return found
+
+    def _environment(self) -> dict[str, str]:
+        text = self._run("editenv", str(self._directory / "grubenv"), "list")
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def _default_name(self) -> str:
+        """As grub.cfg decides it: the saved entry, or what the file says."""
+        found = re.findall(r'^\s*set default="([^"]*)"', self._text(), re.MULTILINE)
+        named: list[str] = [name for name in found if name != "${next_entry}"]
+        if "${saved_entry}" in named:
+            return self._environment().get("saved_entry") or "0"
+        return named[-1] if named else "0"
+
+    def _probe(self, kind: str) -> list[str]:
+        return self._run("probe", f"--target={kind}", str(self._directory)).split()
+
+    def _run(self, tool: str, *words: str) -> str:
+        command = [self._tools[tool], *words]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise KlatError(f"{shlex.join(command)}: {error}") from None
+        if done.returncode:
+            why = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            raise KlatError(f"{shlex.join(command)}: {printable(why[-1])}")
+        return done.stdout
+
+
+def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
+    """The entries of all menus. An entry of a submenu is named by the path to it, as grub-reboot wants it."""
+    menus: list[tuple[str, int]] = []  # identity of each open submenu, and its depth
+    depth = 0
+    at = 0
+    while at < len(lines):
+        line = lines[at].strip()
+        at += 1
+        menu = _MENU.match(line)
+        if menu:
+            title, identity = _named(menu[2])
+            path = ">".join([*(name for name, _ in menus), identity])
+            if menu[1] == "submenu":
+                menus.append((identity, depth))
+                depth += 1
+                continue
+            body, at = _body(lines, at)
+            yield _MenuEntry(path, title, body)
+            continue
+        depth += _braces(line)
+        while menus and depth <= menus[-1][1]:
+            menus.pop()
+
+
+def _body(lines: Sequence[str], at: int) -> tuple[tuple[str, ...], int]:
+    """The lines up to the closing brace, and the place of the line after it."""
+    depth = 1
+    begun = at
+    while at < len(lines):
+        depth += _braces(lines[at].strip())
+        at += 1
+        if depth <= 0:
+            return tuple(lines[begun : at - 1]), at
+    return tuple(lines[begun:]), at
+
+
+def _braces(line: str) -> int:
+    if line.startswith("#"):
+        return 0
+    bare = re.sub(r"\$\{[^}]*\}|'[^']*'|\"[^\"]*\"", "", line)
+    return bare.count("{") - bare.count("}")
+
+
+def _named(header: str) -> tuple[str, str]:
+    """Title and identity of a menu entry, from its line."""
+    words = _words(header)
+    title = words[0] if words else ""
+    for option in ("$menuentry_id_option", "--id"):
+        if option in words[:-1]:
+            return title, words[words.index(option) + 1]
+    return title, title
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=False)
+    except ValueError:
+        return line.split()
+
+
+def _appended(line: str, words: Sequence[str]) -> str:
+    return " ".join([line, *words]) if _KERNEL.match(line.strip()) else line
+
+
+def _identity(name: str) -> str:
+    return f"klat-{name}"
+
+
+def _sync() -> None:
+    """GRUB reads the disk, not the page cache."""
+    subprocess.run(["sync"], check=False, timeout=300)

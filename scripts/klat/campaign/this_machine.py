@@ -1,0 +1,242 @@
+"""This machine under systemd, as a campaign sees it: boots, settles, reboots, and starts klat again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.campaign.boot_order import CampaignBoot
+from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
+from klat.campaign.campaign_file import BootAttempt, Campaign
+from klat.campaign.engine import Measured
+from klat.record import session_directory
+
+UNIT = "klat-campaign.service"
+_UNIT_FILE = Path("/etc/systemd/system") / UNIT
+_WATCHDOG_FILE = Path("/etc/systemd/system.conf.d/klat-campaign.conf")
+_WATCHDOG = Path("/dev/watchdog")
+_WATCHDOG_S = 60
+_UNIT_TEXT = """\
+[Unit]
+Description=klat campaign: measures, and boots the next kernel
+
+[Service]
+Type=exec
+ExecStart={command}
+{environment}KillMode=mixed
+TimeoutStopSec=120
+
+[Install]
+WantedBy=multi-user.target
+"""
+_FAILED = ".failed"  # of a label: sessions that do not count
+# The longest waits, in seconds.
+_STARTING_S, _BUSY_S, _HOT_S, _COPYING_S, _NOTIFYING_S = 300, 120, 300, 3600, 60
+_POLL_S = 2.0
+_BUSY = 0.05  # of the time of all CPUs
+_WARMER_C = 5.0
+_PARTS = re.compile(r"([0-9a-z. ]+) \((\w+)\)")
+_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+class ThisMachine:
+    def boot_id(self) -> str:
+        return session_directory.boot_id()
+
+    def release(self) -> str:
+        return os.uname().release
+
+    def words(self) -> tuple[str, ...]:
+        return tuple(Path("/proc/cmdline").read_text().split())
+
+    def now(self) -> str:
+        return session_directory.iso(session_directory.now())
+
+    def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
+        seconds = dict(self._settle(campaign))
+        begun = time.monotonic()
+        status = measure_boot(campaign, boot)
+        if status > KILLED:
+            sys.exit(status)  # the machine goes down, or the user aborts
+        seconds["runs"] = time.monotonic() - begun
+        # 3: the evidence refutes some runs. The others count.
+        reason = "" if status in (0, 3) else f"klat run ended with status {status}"
+        return Measured(reason, {name: round(value, 3) for name, value in seconds.items()})
+
+    def _settle(self, campaign: Campaign) -> Iterator[tuple[str, float]]:
+        """Wait until the start-up has ended, the CPUs are idle, and the machine is about as warm as in
+        the first boot. The parts of the time since power-on, in seconds."""
+        begun = time.monotonic()
+        _quietly("systemctl", "is-system-running", "--wait", seconds=_STARTING_S)
+        yield from start_up_parts(_output("systemd-analyze", "time"))
+        yield "waited for start-up", time.monotonic() - begun
+        begun = time.monotonic()
+        while time.monotonic() - begun < _BUSY_S and busy_share(_POLL_S) > _BUSY:
+            pass
+        yield "waited for idle CPUs", time.monotonic() - begun
+        first = next(
+            (a.seconds["celsius"] for a in campaign.attempts if "celsius" in a.seconds), None
+        )
+        begun = time.monotonic()
+        while first is not None and time.monotonic() - begun < _HOT_S:
+            if (celsius() or 0.0) <= first + _WARMER_C:
+                break
+            time.sleep(_POLL_S)
+        yield "waited for cooling", time.monotonic() - begun
+        warmth = celsius()
+        if warmth is not None:
+            yield "celsius", warmth
+
+    def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
+        for session in sessions_of(campaign, attempt.boot_id):
+            kept = session.parent / _FAILED
+            with files.explained("make", kept):
+                files.make_directories(kept)
+            with files.explained("move", session):
+                files.rename(session, kept / session.name)
+
+    def copy(self, campaign: Campaign) -> str:
+        if campaign.copy_to is None:
+            return ""
+        words = ("rsync", "-a", f"{campaign.output}/", campaign.copy_to)
+        status = _quietly(*words, seconds=_COPYING_S)
+        return f"{shlex.join(words)} ended with status {status}" if status else ""
+
+    def reboot(self) -> None:
+        os.sync()
+        _must("systemctl", "--no-block", "reboot")
+
+    def withdraw(self) -> None:
+        _quietly("systemctl", "disable", UNIT, seconds=60)
+        for file in (_UNIT_FILE, _WATCHDOG_FILE):
+            file.unlink(missing_ok=True)
+        if _WATCHDOG_FILE.parent.is_dir() and not any(_WATCHDOG_FILE.parent.iterdir()):
+            _WATCHDOG_FILE.parent.rmdir()
+        _quietly("systemctl", "daemon-reload", seconds=60)
+
+    def notify(self, campaign: Campaign) -> None:
+        if campaign.notify is not None:
+            _quietly("/bin/sh", "-c", campaign.notify, seconds=_NOTIFYING_S)
+
+
+def check_machine() -> Iterator[str]:
+    """What the user should know before nobody is at the machine. KlatError if it cannot run a campaign."""
+    if not Path("/run/systemd/system").is_dir():
+        raise KlatError("this machine was not booted by systemd, which a campaign needs")
+    root = _output("findmnt", "-nvo", "SOURCE", "/").strip()
+    if "crypt" in _output("lsblk", "-rsno", "TYPE", root).split():
+        yield (
+            "the root file system is encrypted: if the machine asks for a passphrase when it boots,"
+            " it waits there for ever"
+        )
+    if not _WATCHDOG.exists():
+        yield "there is no watchdog device: if a kernel hangs, somebody must reset the machine"
+
+
+def install_unit(command: list[str]) -> None:
+    """Make systemd run `command` after each boot. If there is a watchdog, let systemd use it: a kernel
+    that hangs is then reset."""
+    names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
+    environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
+    words = " ".join(_systemd_quoted(word) for word in command)
+    text = _UNIT_TEXT.format(command=words, environment=environment)
+    files.write_whole(_UNIT_FILE, text.encode())
+    if _WATCHDOG.exists():
+        with files.explained("make", _WATCHDOG_FILE.parent):
+            files.make_directories(_WATCHDOG_FILE.parent)
+        text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
+        files.write_whole(_WATCHDOG_FILE, text.encode())
+    _must("systemctl", "daemon-reload")
+    _must("systemctl", "enable", UNIT)
+
+
+def is_at_work() -> bool:
+    return _quietly("systemctl", "is-active", "--quiet", UNIT, seconds=60) == 0
+
+
+def start_unit() -> None:
+    _must("systemctl", "start", UNIT)
+
+
+def stop_unit() -> None:
+    """End the klat that the unit started. Its session is complete up to the last run."""
+    _quietly("systemctl", "stop", UNIT, seconds=300)
+
+
+def start_up_parts(text: str) -> Iterator[tuple[str, float]]:
+    """What `systemd-analyze time` prints: (firmware, loader, kernel, initrd or userspace, seconds)."""
+    first = text.partition("=")[0].partition("Startup finished in")[2]
+    for words, part in _PARTS.findall(first):
+        amounts = re.findall(r"([0-9.]+)(h|min|ms|us|s)", words)
+        yield part, sum(float(number) * _UNITS[unit] for number, unit in amounts)
+
+
+def busy_share(seconds: float) -> float:
+    """The share of their time that the CPUs were busy, over so many seconds from now."""
+
+    def read() -> tuple[int, int]:
+        fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # idle and iowait
+
+    total, idle = read()
+    time.sleep(seconds)
+    total_now, idle_now = read()
+    return 1 - (idle_now - idle) / max(1, total_now - total)
+
+
+def celsius() -> float | None:
+    """The temperature of the hottest zone. None if the machine has no sensor."""
+    found = []
+    for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp"):
+        try:
+            found.append(int(zone.read_text()) / 1000)
+        except (OSError, ValueError):
+            continue
+    return max(found, default=None)
+
+
+def _systemd_quoted(word: str) -> str:
+    """For a command line of a unit: in double quotation marks, with % and $ doubled."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'
+
+
+def _quietly(*words: str, seconds: float) -> int:
+    """The exit status; 127 if the command cannot be started, 124 if it did not end in time."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124
+    except OSError:
+        return 127
+    return done.returncode
+
+
+def _output(*words: str) -> str:
+    try:
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _must(*words: str) -> None:
+    status = _quietly(*words, seconds=60)
+    if status:
+        raise KlatError(f"{shlex.join(words)} ended with status {status}")

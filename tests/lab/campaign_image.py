@@ -1,0 +1,158 @@
+"""A Debian system with GRUB, systemd, two kernels and klat on a disk, whose reboots are real: QEMU boots it.
+
+QEMU counts instructions (-icount), so a boot takes a minute and the verdicts are exact. The guest runs
+/root/drive after each boot.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labs import ROOT
+
+# The kernel that boots by default is the first in GRUB's menu, which has the highest version.
+KERNELS = ("linux-image-cloud-amd64", "linux-image-rt-amd64")
+PACKAGES = (
+    *("systemd-sysv", "dbus", "udev", "kmod", "grub-pc", "rsync", "procps"),
+    *("python3", "libnuma1", "libjansson4", "libmd0"),
+)
+# The initramfs with the modules of this machine alone: its boot takes half the time.
+SMALL_INITRAMFS = (
+    'mkdir -p "$1/etc/initramfs-tools/conf.d"'
+    ' && echo MODULES=list > "$1/etc/initramfs-tools/conf.d/klat"'
+    ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" > "$1/etc/initramfs-tools/modules"'
+)
+SIZE_MIB = 4096  # of the file system
+OFFSET = 1 << 20  # of the partition
+FIRST_SECONDS = 300
+# After a panic the kernel waits by reading the counter, which takes minutes in QEMU.
+COMMAND_LINE = "console=ttyS0 klat.mode=counted tsc=reliable net.ifnames=0 panic=-1"
+_DRIVE_UNIT = """\
+[Unit]
+Description=the script of the test
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /root/drive
+StandardOutput=journal+console
+StandardError=journal+console
+[Install]
+WantedBy=multi-user.target
+"""
+_BUILD_SECONDS = 900
+
+
+def _run(*words: str | Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def build(directory: Path) -> Path:
+    """The disk. Needs root."""
+    tree = directory / "tree"
+    disk = directory / "disk.raw"
+    _run(
+        *("mmdebstrap", "--variant=minbase", f"--include={','.join((*PACKAGES, *KERNELS))}"),
+        *("--aptopt=Apt::Install-Recommends false", "--dpkgopt=force-confold"),
+        *(f"--essential-hook={SMALL_INITRAMFS}", "--format=directory", "bookworm", tree),
+    )
+    _install(tree)
+    with disk.open("wb") as file:
+        file.truncate((SIZE_MIB + 1) << 20)
+    subprocess.run(["sfdisk", "-q", disk], input=b"2048,,L,*\n", check=True, timeout=60)
+    offset = f"offset={OFFSET}"
+    _run("mkfs.ext4", "-q", "-F", "-d", tree, "-E", offset, disk, f"{SIZE_MIB}M")
+    kernel = sorted((tree / "boot").glob("vmlinuz-*"))[0]
+    initramfs = tree / "boot" / kernel.name.replace("vmlinuz", "initrd.img")
+    # GRUB finds its disk only in a machine that has it.
+    Guest(
+        disk,
+        *("-kernel", str(kernel), "-initrd", str(initramfs)),
+        *("-append", f"root=/dev/vda1 rw {COMMAND_LINE}"),
+    ).wait(FIRST_SECONDS)
+    _run("rm", "-rf", "--one-file-system", tree)
+    return disk
+
+
+def _install(root: Path) -> None:
+    (root / "etc/fstab").write_text("/dev/vda1 / ext4 errors=remount-ro 0 1\n")
+    (root / "etc/hostname").write_text("guest\n")
+    (root / "etc/default/grub").write_text(
+        f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX="{COMMAND_LINE}"\n'
+        "GRUB_DISABLE_OS_PROBER=true\n"
+    )
+    (root / "etc/systemd/system/drive.service").write_text(_DRIVE_UNIT)
+    (root / "root/drive").write_text(
+        "grub-install --target=i386-pc /dev/vda && update-grub && touch /root/bootable\n"
+        "systemctl --no-block poweroff\n"
+    )
+    wants = root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "drive.service").symlink_to("/etc/systemd/system/drive.service")
+    _run("make", "-C", ROOT, "install", f"DESTDIR={root}", "prefix=/usr")
+
+
+@contextmanager
+def opened(disk: Path) -> Iterator[Path]:
+    """The root directory of the guest, which is not running."""
+    device = _run("losetup", "-o", str(OFFSET), "--show", "-f", disk)
+    at = disk.parent / "root"
+    at.mkdir(exist_ok=True)
+    try:
+        _run("mount", device, at)
+        try:
+            yield at
+        finally:
+            _run("umount", at)
+    finally:
+        _run("losetup", "-d", device)
+
+
+class Guest:
+    def __init__(self, disk: Path, *more: str) -> None:
+        self.log = disk.with_suffix(".log")
+        words = [
+            *(
+                "qemu-system-x86_64",
+                "-nodefaults",
+                "-display",
+                "none",
+                "-device",
+                "VGA",
+                "-m",
+                "1024",
+                "-smp",
+                "1",
+            ),
+            *("-cpu", "max", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm"),
+            *("-drive", f"file={disk},format=raw,if=virtio,cache=writethrough"),
+            *("-chardev", f"file,id=log,path={self.log},append=on", "-serial", "chardev:log"),
+            *more,
+        ]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+
+    def wait(self, seconds: float) -> None:
+        """Until the guest powers off."""
+        try:
+            self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.cut()
+            raise AssertionError(f"no power-off in {seconds} s:\n{self.text()[-4000:]}") from None
+
+    def cut(self) -> None:
+        """The power."""
+        self.process.kill()
+        self.process.wait()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -1,0 +1,95 @@
+"""Campaigns of real reboots, through GRUB and systemd, in QEMU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+from campaign_image import Guest, build, opened
+from test_lab_boots import klat
+
+BOOT_SECONDS = 240
+ROUNDS = 2
+STATE = "var/lib/klat/campaign.json"
+# Runs after each boot. The guest powers off after the end of what klat does, on the default kernel.
+DRIVE = """\
+cd /root
+if [ ! -e begun ]; then
+	touch begun
+	uname -r > default
+	sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > before
+	find /etc/systemd /boot | sort >> before
+	{commands} || systemctl --no-block poweroff
+elif [ -e ended ]; then
+	systemctl --no-block poweroff
+fi
+"""
+NOTIFY = (
+    "touch /root/ended; test $(uname -r) = $(cat /root/default) && systemctl --no-block poweroff"
+)
+AFTER = """
+cd /root; sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > after
+find /etc/systemd /boot | sort >> after; klat campaign status > status
+"""
+PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
+	--kernel stock=$(ls /boot | sed -n 's/^vmlinuz-\\(.*cloud.*\\)/\\1/p') \\
+	--kernel rt=$(ls /boot | sed -n 's/^vmlinuz-\\(.*rt.*\\)/\\1/p') \\
+	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 --notify 'sh /root/notify' pipes > plan"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        harness.lacking("this test needs root and mmdebstrap")
+    return build(tmp_path_factory.mktemp("campaign"))
+
+
+def follow(disk: Path, commands: str, boots: int, out: Path) -> dict[str, Any]:
+    """Boots the guest, which runs the commands after its first boot, until it powers off. What klat left,
+    in `out`; the campaign."""
+    with opened(disk) as root:
+        (root / "root/drive").write_text(DRIVE.format(commands=commands))
+        (root / "root/notify").write_text(AFTER + NOTIFY + "\n")
+        for name in ("root/begun", "root/ended", STATE):
+            (root / name).unlink(missing_ok=True)
+    Guest(disk).wait(boots * BOOT_SECONDS)
+    with opened(disk) as root:
+        shutil.copytree(root / "root", out)
+        campaign: dict[str, Any] = json.loads((root / STATE).read_text())
+    return campaign
+
+
+def files_are_as_before(out: Path) -> bool:
+    return (out / "after").read_text() == (out / "before").read_text()
+
+
+@pytest.mark.slow
+def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
+    image: Path, tmp_path: Path
+) -> None:
+    campaign = follow(image, f"{PLAN} && klat campaign start", 2 * ROUNDS + 2, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    assert [(a["boot"], a["outcome"]) for a in campaign["attempts"]] == [
+        (boot, "done") for boot in range(1, 2 * ROUNDS + 1)
+    ]
+    assert files_are_as_before(tmp_path / "out")
+    assert "complete: 4 of 4 boots measured" in (tmp_path / "out/status").read_text()
+    results = tmp_path / "out/results"
+    done = klat("compare", results / "stock", results / "rt", cwd=tmp_path)
+    assert done.returncode in (1, 3), done.stderr
+    assert "pipes round_trip" in done.stdout
+
+
+@pytest.mark.long
+def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
+    campaign = follow(image, f"{PLAN} && klat campaign check", 6, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("checked", ""), campaign
+    assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 3
+    assert files_are_as_before(tmp_path / "out")
+    kept = {path.parent.name for path in (tmp_path / "out/results/.check").glob("*/*")}
+    assert kept == {"stock", "rt"}

@@ -1,0 +1,80 @@
+"""A root directory with a GRUB whose tools only note what they are asked to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klat.campaign import grub
+
+# The parts of a grub.cfg of Debian 12 that matter.
+CONFIG = """\
+### BEGIN /etc/grub.d/00_header ###
+if [ -s $prefix/grubenv ]; then
+  set have_grubenv=true
+  load_env
+fi
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="0"
+fi
+function load_video {
+  if [ x$feature_all_video_module = xy ]; then
+    insmod all_video
+  fi
+}
+### BEGIN /etc/grub.d/10_linux ###
+menuentry 'Debian GNU/Linux' --class debian --class os $menuentry_id_option 'gnulinux-simple-5eed' {
+	load_video
+	if [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
+	search --no-floppy --fs-uuid --set=root 5eed
+	echo	'Loading Linux 6.1.0-56-rt-amd64 ...'
+	linux	/boot/vmlinuz-6.1.0-56-rt-amd64 root=UUID=5eed ro  quiet
+	initrd	/boot/initrd.img-6.1.0-56-rt-amd64
+}
+submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-5eed' {
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-rt-amd64' --class os $menuentry_id_option 'gnulinux-6.1.0-56-rt-amd64-advanced-5eed' {
+		linux	/boot/vmlinuz-6.1.0-56-rt-amd64 root=UUID=5eed ro  quiet
+		initrd	/boot/initrd.img-6.1.0-56-rt-amd64
+	}
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-amd64' --class os $menuentry_id_option 'gnulinux-6.1.0-56-amd64-advanced-5eed' {
+		echo	'It''s {'
+		linux	/boot/vmlinuz-6.1.0-56-amd64 root=UUID=5eed ro  quiet
+		initrd	/boot/initrd.img-6.1.0-56-amd64
+	}
+}
+### BEGIN /etc/grub.d/30_uefi-firmware ###
+if [ "$grub_platform" = "efi" ]; then
+	menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
+		fwsetup
+	}
+fi
+menuentry 'Other Linux' --id other {
+	linux	/other/vmlinuz-5.10 root=/dev/sdb1 ro
+}
+### BEGIN /etc/grub.d/41_custom ###
+if [ -f  ${config_directory}/custom.cfg ]; then
+  source ${config_directory}/custom.cfg
+fi
+"""
+STOCK = "gnulinux-advanced-5eed>gnulinux-6.1.0-56-amd64-advanced-5eed"
+
+
+def make(root: Path, patch: pytest.MonkeyPatch) -> None:
+    """The tools leave what they are asked to do in the file `done`."""
+    directory = root / "boot" / "grub"
+    directory.mkdir(parents=True)
+    (directory / "grub.cfg").write_text(CONFIG)
+    tools = root / "tools"
+    tools.mkdir()
+    for name, answer in (("reboot", ""), ("editenv", "next_entry=klat-rt"), ("probe", "ext2")):
+        tool = tools / f"grub-{name}"
+        tool.write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/done\necho "{answer}"\n')
+        tool.chmod(0o755)
+    patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    patch.setattr(grub, "_sync", lambda: None)

@@ -1,0 +1,149 @@
+"""`klat campaign` as typed, without a reboot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import made_grub
+import pytest
+
+from klat import cli
+from klat.campaign import this_machine
+from klat.campaign.campaign_file import CHECKED, ENDED, RUNNING, BootAttempt, read_campaign
+from klat.campaign.engine import change_campaign
+from klat.campaign.grub import Grub
+from klat.commands import campaign
+
+STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
+BOOTS = ("--boots", "4")
+
+
+class Campaigns:
+    def __init__(self, root: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.state = root / "state" / "campaign.json"
+        self._results = root / "results"
+        self._capture = capture
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        """What `klat campaign` prints."""
+        more = ("--output", str(self._results)) if words[0] == "plan" else ()
+        found = cli.main(["campaign", *words, *more])
+        printed = self._capture.readouterr()
+        assert found == status, printed
+        return printed.err if status else printed.out
+
+    def planned(self) -> str:
+        return self("plan", *STOCK, *RT, *BOOTS, "--seed", "3", "pipes")
+
+
+@pytest.fixture
+def klat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Campaigns:
+    made_grub.make(tmp_path, monkeypatch)
+    found = Campaigns(tmp_path, capsys)
+    monkeypatch.setattr(campaign, "STATE", found.state)
+    monkeypatch.setattr(campaign, "_loader", lambda: Grub(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
+    return found
+
+
+def test_the_entries_and_the_default(klat: Campaigns) -> None:
+    lines = klat("kernels").splitlines()
+    assert lines[1].split() == ["*", "6.1.0-56-rt-amd64", "Debian", "GNU/Linux"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_plan_is_written_and_told(klat: Campaigns) -> None:
+    text = klat.planned()
+    planned = read_campaign(klat.state)
+    assert [setting.label for setting in planned.settings] == ["stock", "rt"]
+    assert planned.sets == (("pipes", ()),) and planned.runs == 500
+    order = " ".join(boot.setting.label for boot in planned.boots())
+    assert f"order: {order}" in " ".join(text.split())
+    assert "warning: it hangs" in text
+    assert "8 boots: 4 of each" in text and "the good kernel: gnulinux-simple-5eed" in text
+
+
+def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
+    klat("plan", *STOCK, "--setting", "nohz=nohz_full=1 rcu_nocbs=1", *BOOTS, "pipes")
+    settings = read_campaign(klat.state).settings
+    assert [(s.label, s.append) for s in settings] == [
+        ("stock", ""),
+        ("stock-nohz", "nohz_full=1 rcu_nocbs=1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (STOCK, "one kernel cannot take turns"),
+        ((*STOCK, *STOCK), "two kernels or settings have the label 'stock'"),
+        ((*STOCK, "--kernel", "rt=6.1.0-65-rt-amd64"), "did you mean '6.1.0-56-rt-amd64'?"),
+        ((*STOCK, "--kernel", "panic=5.10"), "the label 'panic' is klat's own"),
+        ((*STOCK, "--kernel", "rt"), "must be a label, '=' and what it stands for"),
+        ((*STOCK, *RT, "--load", "popul"), "is neither a load nor a command"),
+    ],
+)
+def test_a_wrong_plan_is_one_line(klat: Campaigns, words: tuple[str, ...], why: str) -> None:
+    try:
+        text = klat("plan", *words, *BOOTS, "pipes", status=2)
+    except SystemExit as ended:
+        assert ended.code == 2
+        text = klat._capture.readouterr().err
+    assert why in text and text.count("\n") == 1
+    assert not klat.state.exists()
+
+
+def test_a_machine_that_cannot_do_it_is_refused_before_anything(
+    klat: Campaigns, tmp_path: Path
+) -> None:
+    (tmp_path / "tools" / "grub-probe").write_text("#!/bin/sh\necho lvm\n")
+    assert "GRUB cannot write" in klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
+    assert not klat.state.exists()
+
+
+def test_all_but_kernels_and_status_need_root(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for action in ("check", "start", "pause", "resume", "abort", "proceed"):
+        assert f"klat campaign {action} needs root" in klat(action, status=2)
+    klat("kernels")
+    assert "there is no campaign; begin with klat campaign plan" in klat("status", status=2)
+
+
+def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
+    klat.planned()
+    for phase, status in ((RUNNING, 2), (CHECKED, 0), (ENDED, 0)):
+        change_campaign(klat.state, lambda now: replace(now, phase=phase))
+        text = klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=status)
+        assert ("the campaign is running; end it" in text) == (status == 2)
+
+
+def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
+    klat.planned()
+    change_campaign(klat.state, lambda now: replace(now, phase=ENDED))
+    assert "the campaign has ended" in klat("start", status=2)
+    assert "the campaign has ended, and must be running" in klat("pause", status=2)
+
+
+def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns) -> None:
+    klat.planned()
+    assert klat("status") == "planned: 0 of 8 boots measured\n"
+    seconds = {"kernel": 4.0, "runs": 30.0, "celsius": 50.0}
+    attempts = (
+        BootAttempt(1, "done", "2026-01-01T00:00:00Z", "a", "b", "", seconds),
+        BootAttempt(2, "fell back", "2026-01-01T00:01:40Z", "b", "c", "came back"),
+        BootAttempt(2, "asked", "2026-01-01T00:02:00Z", "c"),
+    )
+    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    text = klat("status")
+    assert "running: 1 of 8 boots measured" in text
+    assert "asked for since 2026-01-01T00:02:00Z" in text
+    assert "about 10 min left" in text  # six boots of 100 s; the seventh has had its time
+    assert "attempts that do not count: 1 fell back" in text and "came back" in text
+    assert "a boot's time: kernel 4 s, runs 30 s" in text

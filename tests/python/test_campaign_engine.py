@@ -1,0 +1,323 @@
+"""The course of a campaign over faked boots: every outcome, and a power cut at every step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.campaign import campaign_file, engine
+from klat.campaign.boot_loader import BootEntry, OwnEntry
+from klat.campaign.boot_order import BootSetting, CampaignBoot
+from klat.campaign.campaign_file import (
+    CHECKED,
+    CHECKING,
+    ENDED,
+    PAUSED,
+    RUNNING,
+    BootAttempt,
+    Campaign,
+    read_campaign,
+    write_campaign,
+)
+from klat.campaign.engine import Engine, Measured, change_phase, own_entries
+
+STOCK = BootEntry("menu>stock", "Stock", "6.1.0", ("root=/dev/sda1", "ro"))
+RT = BootEntry("menu>rt", "RT", "6.1.0-rt", ("root=/dev/sda1", "ro"))
+
+
+class PowerCut(Exception):
+    pass
+
+
+class Rig:
+    """A machine with a disk and a boot loader. `fails(boot)` says how a boot goes wrong: by the name of
+    what happens. `cut_at` is the number of the step at which the power goes."""
+
+    name = "faked"
+
+    def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
+        self.path = path
+        self.fails = fails
+        self.own: list[OwnEntry] = []
+        self.chosen: str | None = None
+        self.unit = True
+        self.told = 0
+        self.measured: list[tuple[int, str]] = []
+        self.aside: list[int] = []
+        self.steps = 0
+        self.cut_at: int | None = None
+        self.boots = 0
+        self.asked = False
+        self.running = STOCK.release, STOCK.words
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.cut_at:
+            raise PowerCut
+
+    def entries(self) -> list[BootEntry]:
+        return [STOCK, RT]
+
+    def default(self) -> BootEntry:
+        return STOCK
+
+    def check(self) -> None:
+        pass
+
+    def install(self, own: Sequence[OwnEntry]) -> None:
+        self.own = list(own)
+
+    def choose(self, name: str) -> None:
+        self.step()
+        self.chosen = name
+        self.step()
+
+    def remove(self) -> None:
+        self.step()
+        self.own, self.chosen = [], None
+
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
+
+    def release(self) -> str:
+        return self.running[0]
+
+    def words(self) -> tuple[str, ...]:
+        return ("BOOT_IMAGE=/vmlinuz", *self.running[1])
+
+    def now(self) -> str:
+        return f"2026-01-01T{self.boots // 60:02}:{self.boots % 60:02}:00Z"
+
+    def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
+        self.step()
+        if self.fails(boot) == "session":
+            return Measured("klat run ended with status 1", {})
+        self.measured.append((boot.number, boot.setting.label))
+        return Measured("", {"runs": 1.0})
+
+    def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
+        self.step()
+        self.aside.append(attempt.boot)
+        self.measured = [(n, label) for n, label in self.measured if n != attempt.boot]
+
+    def copy(self, campaign: Campaign) -> str:
+        return ""
+
+    def reboot(self) -> None:
+        self.step()
+        self.asked = True
+
+    def withdraw(self) -> None:
+        self.step()
+        self.unit = False
+
+    def notify(self, campaign: Campaign) -> None:
+        self.told += 1
+
+    def power_on(self) -> None:
+        """Boots what was chosen for once, else the default kernel."""
+        self.boots += 1
+        self.asked = False
+        chosen, self.chosen = self.chosen, None
+        own = next((each for each in self.own if each.name == chosen), None)
+        if own is None:
+            self.running = STOCK.release, STOCK.words
+            return
+        boot = next(b for b in read_campaign(self.path).boots() if b.setting.label == chosen)
+        failure = "panic" if boot.panics else self.fails(boot)
+        if failure == "panic":
+            self.running = STOCK.release, STOCK.words
+        elif failure == "other":
+            self.running = "5.10", ("root=/dev/sdb1",)
+        else:
+            self.running = own.entry.release, own.words
+
+
+def planned(path: Path, rounds: int = 2) -> Campaign:
+    return Campaign(
+        identity="c0ffee",
+        settings=(BootSetting("stock", STOCK.identity), BootSetting("rt", RT.identity)),
+        rounds=rounds,
+        seed=7,
+        sets=(("pipes", ()),),
+        runs=3,
+        loads=("none",),
+        profile=None,
+        pause_ms=0,
+        time_limit_s=120,
+        output=str(path.parent),
+        loader="faked",
+        default=STOCK.identity,
+        panic_s=10,
+        created="2026-01-01T00:00:00Z",
+        phase=RUNNING,
+    )
+
+
+def begun(rig: Rig, phase: str = RUNNING, rounds: int = 2) -> Engine:
+    campaign = replace(planned(rig.path, rounds), phase=phase)
+    write_campaign(rig.path, campaign)
+    rig.install(own_entries(rig, campaign))
+    return Engine(rig.path, rig, rig, lambda line: None)
+
+
+def drive(rig: Rig, work: Engine, most: int = 60) -> Campaign:
+    """Boots the machine until it stays up. A power cut ends a boot wherever it is."""
+    for _ in range(most):
+        try:
+            if rig.unit:
+                work.proceed()
+        except PowerCut:
+            rig.asked = True
+        if not rig.asked:
+            return read_campaign(rig.path)
+        rig.power_on()
+    raise AssertionError("the campaign does not end")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path / "campaign.json")
+
+
+def at_home(rig: Rig) -> bool:
+    return (rig.release(), rig.running[1]) == (STOCK.release, STOCK.words)
+
+
+def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> None:
+    campaign = drive(rig, begun(rig))
+    labels = [label for _, label in rig.measured]
+    assert labels in (["stock", "rt", "rt", "stock"], ["rt", "stock", "stock", "rt"])
+    assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
+    assert campaign.phase == ENDED and not campaign.why
+    assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 21))
+def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig: Rig, cut: int) -> None:
+    work = begun(rig)
+    rig.cut_at = cut
+    campaign = drive(rig, work)
+    assert [number for number, _ in rig.measured] == [1, 2, 3, 4], campaign.attempts
+    assert campaign.phase == ENDED and not campaign.why
+    assert at_home(rig) and not rig.own and not rig.unit
+
+
+def test_the_cuts_reach_every_step(rig: Rig) -> None:
+    drive(rig, begun(rig))
+    assert 15 < rig.steps < 21
+
+
+@pytest.mark.parametrize(
+    "failure, outcome",
+    [("panic", "fell back"), ("other", "wrong kernel"), ("session", "failed")],
+)
+def test_a_boot_that_fails_once_is_repeated_in_its_place(
+    rig: Rig, failure: str, outcome: str
+) -> None:
+    tries = itertools.count()
+    rig.fails = lambda boot: (
+        failure
+        if boot.setting.label == "rt" and next(tries) < (1 if failure != "session" else 2)
+        else ""
+    )
+    campaign = drive(rig, begun(rig))
+    assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
+    assert [a.outcome for a in campaign.attempts].count(outcome) == 1
+    failed = next(a for a in campaign.attempts if a.outcome == outcome)
+    assert failed.reason
+    after = campaign.attempts[campaign.attempts.index(failed) + 1]
+    assert (after.boot, after.outcome) == (failed.boot, "done")
+
+
+@pytest.mark.parametrize("failure", ["panic", "other", "session"])
+def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: str) -> None:
+    rig.fails = lambda boot: failure if boot.setting.label == "rt" else ""
+    campaign = drive(rig, begun(rig))
+    assert campaign.phase == ENDED
+    assert campaign.why.startswith("rt failed 2 times in succession: ")
+    assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+
+
+def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:
+    campaign = drive(rig, begun(rig, CHECKING))
+    assert campaign.phase == CHECKED
+    assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
+    assert [label for _, label in rig.measured] == ["stock", "rt"]
+    assert at_home(rig) and not rig.own and not rig.unit
+
+
+def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
+    rig.power_on, power_on = lambda: (power_on(), survive()), rig.power_on  # type: ignore[method-assign]
+
+    def survive() -> None:
+        if read_campaign(rig.path).attempts[-1].boot == 3:
+            rig.running = "6.1.0", ("rdinit=/klat-panics",)
+
+    campaign = drive(rig, begun(rig, CHECKING))
+    assert campaign.phase == ENDED and "the kernel that must panic booted" in campaign.why
+
+
+def test_a_pause_waits_for_the_session_and_goes_home(rig: Rig) -> None:
+    work = begun(rig)
+    measure = rig.measure
+
+    def and_pause(campaign: Campaign, boot: CampaignBoot) -> Measured:
+        if boot.number == 2 and read_campaign(rig.path).phase == RUNNING:
+            change_phase(rig.path, (RUNNING,), PAUSED)
+        return measure(campaign, boot)
+
+    rig.measure = and_pause  # type: ignore[method-assign]
+    campaign = drive(rig, work)
+    assert campaign.phase == PAUSED and len(rig.measured) == 2
+    assert at_home(rig) and rig.unit and rig.own
+    rig.measure = measure  # type: ignore[method-assign]
+    change_phase(rig.path, (PAUSED,), RUNNING)
+    assert drive(rig, work).phase == ENDED
+    assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
+
+
+def test_an_abort_leaves_the_machine_as_it_was(rig: Rig) -> None:
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    work.give_up("aborted")
+    assert rig.asked
+    rig.power_on()
+    assert at_home(rig) and not rig.own and not rig.unit
+    assert read_campaign(rig.path).why == "aborted"
+
+
+def test_two_klats_do_not_proceed_at_the_same_time(rig: Rig) -> None:
+    work = begun(rig)
+    with engine._alone(rig.path), pytest.raises(KlatError, match="another klat is at work"):
+        work.proceed()
+
+
+def test_a_damaged_file_is_refused(rig: Rig) -> None:
+    begun(rig)
+    text = rig.path.read_text()
+    for wrong, why in (
+        (text.replace('"running"', '"walking"'), "phase"),
+        (text.replace('"rounds": 2', '"rounds": 0'), "rounds"),
+        (text[:-20], "campaign.json"),
+        (text.replace(f'"schema": {campaign_file.SCHEMA}', '"schema": 9'), "another version"),
+    ):
+        rig.path.write_text(wrong)
+        with pytest.raises(KlatError, match=why):
+            read_campaign(rig.path)
+
+
+def test_a_file_that_others_can_write_is_refused(rig: Rig) -> None:
+    begun(rig)
+    rig.path.chmod(0o666)
+    with pytest.raises(KlatError, match="can be written by every user"):
+        read_campaign(rig.path)

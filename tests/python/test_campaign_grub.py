@@ -1,0 +1,118 @@
+"""GRUB's menu, and what klat adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import made_grub
+import pytest
+from made_grub import CONFIG, STOCK
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry, OwnEntry
+from klat.campaign.grub import Grub
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made_grub.make(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def answer(root: Path, tool: str, text: str) -> None:
+    (root / "tools" / f"grub-{tool}").write_text(f'#!/bin/sh\necho "{text}"\n')
+
+
+def entry(root: Path, identity: str) -> BootEntry:
+    return next(each for each in Grub(root).entries() if each.identity == identity)
+
+
+def test_entries_of_all_menus_that_boot_linux(root: Path) -> None:
+    found = Grub(root).entries()
+    assert [each.identity for each in found] == [
+        "gnulinux-simple-5eed",
+        "gnulinux-advanced-5eed>gnulinux-6.1.0-56-rt-amd64-advanced-5eed",
+        STOCK,
+        "other",
+    ]
+    assert [each.release for each in found] == ["6.1.0-56-rt-amd64"] * 2 + [
+        "6.1.0-56-amd64",
+        "5.10",
+    ]
+    assert found[2].words == ("root=UUID=5eed", "ro", "quiet")
+    assert found[0].title == "Debian GNU/Linux"
+
+
+def test_the_default_is_the_first_or_the_saved_entry(root: Path) -> None:
+    assert Grub(root).default().identity == "gnulinux-simple-5eed"
+    config = root / "boot" / "grub" / "grub.cfg"
+    config.write_text(CONFIG.replace('set default="0"', 'set default="${saved_entry}"'))
+    answer(root, "editenv", f"saved_entry={STOCK}")
+    assert Grub(root).default().identity == STOCK
+    config.write_text(CONFIG.replace('set default="0"', 'set default="windows"'))
+    with pytest.raises(KlatError, match="'windows', is no entry that boots Linux"):
+        Grub(root).default()
+
+
+def test_own_entries_are_copies_with_words(root: Path) -> None:
+    loader = Grub(root)
+    loader.install([OwnEntry("it's", entry(root, STOCK), ("nohz_full=1", "panic=10"))])
+    text = (root / "boot" / "grub" / "custom.cfg").read_text()
+    (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG + text)
+    own = entry(root, "klat-it's")
+    assert own.words == ("root=UUID=5eed", "ro", "quiet", "nohz_full=1", "panic=10")
+    assert "initrd\t/boot/initrd.img-6.1.0-56-amd64" in text and "It''s {" in text
+
+
+def test_a_choice_is_for_one_boot(root: Path) -> None:
+    Grub(root).choose("rt")
+    assert (root / "done").read_text() == f"reboot --boot-directory={root}/boot klat-rt\n"
+
+
+def test_nothing_is_left(root: Path) -> None:
+    loader = Grub(root)
+    before = loader.files()
+    loader.install([OwnEntry("rt", entry(root, STOCK), ())])
+    assert loader.files() != before
+    loader.remove()
+    loader.remove()
+    assert loader.files() == before
+    assert f"editenv {root}/boot/grub/grubenv unset next_entry" in (root / "done").read_text()
+
+
+@pytest.mark.parametrize(
+    "old, new, why",
+    [
+        ("next_entry", "nothing", "does not use next_entry"),
+        ("custom.cfg", "nothing", "does not read custom.cfg"),
+        (CONFIG, "blscfg\n", "Boot Loader Specification"),
+    ],
+)
+def test_what_cannot_boot_an_entry_once_is_refused(
+    root: Path, old: str, new: str, why: str
+) -> None:
+    (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG.replace(old, new))
+    with pytest.raises(KlatError, match=why):
+        Grub(root).check()
+
+
+def test_where_grub_cannot_write_is_refused(root: Path) -> None:
+    Grub(root).check()
+    for found in ("lvm", "btrfs", "diskfilter mdraid"):
+        answer(root, "probe", found)
+        with pytest.raises(KlatError, match="GRUB cannot write"):
+            Grub(root).check()
+
+
+def test_a_custom_file_of_the_user_is_kept(root: Path) -> None:
+    own = root / "boot" / "grub" / "custom.cfg"
+    own.write_text("menuentry 'mine' {\n}\n")
+    with pytest.raises(KlatError, match="is not klat's"):
+        Grub(root).check()
+    Grub(root).remove()
+    assert own.exists()
+
+
+def test_no_grub(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="there is no grub.cfg"):
+        Grub(tmp_path)
