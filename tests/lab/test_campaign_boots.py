@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from test_lab_boots import klat
 
 BOOT_SECONDS = 240
 ROUNDS = 2
+CUTS = 5
 STATE = "var/lib/klat/campaign.json"
 # Runs after each boot. The guest powers off after the end of what klat does, on the default kernel.
 DRIVE = """\
@@ -49,14 +52,18 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("campaign"))
 
 
-def follow(disk: Path, commands: str, boots: int, out: Path) -> dict[str, Any]:
-    """Boots the guest, which runs the commands after its first boot, until it powers off. What klat left,
-    in `out`; the campaign."""
+def prepare(disk: Path, commands: str) -> None:
+    """The guest runs the commands after its next boot."""
     with opened(disk) as root:
         (root / "root/drive").write_text(DRIVE.format(commands=commands))
         (root / "root/notify").write_text(AFTER + NOTIFY + "\n")
         for name in ("root/begun", "root/ended", STATE):
             (root / name).unlink(missing_ok=True)
+        shutil.rmtree(root / "root/results", ignore_errors=True)
+
+
+def follow(disk: Path, boots: int, out: Path) -> dict[str, Any]:
+    """Boots the guest until it powers off. What klat left, in `out`; the campaign."""
     Guest(disk).wait(boots * BOOT_SECONDS)
     with opened(disk) as root:
         shutil.copytree(root / "root", out)
@@ -72,7 +79,8 @@ def files_are_as_before(out: Path) -> bool:
 def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
     image: Path, tmp_path: Path
 ) -> None:
-    campaign = follow(image, f"{PLAN} && klat campaign start", 2 * ROUNDS + 2, tmp_path / "out")
+    prepare(image, f"{PLAN} && klat campaign start")
+    campaign = follow(image, 2 * ROUNDS + 2, tmp_path / "out")
     assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
     assert [(a["boot"], a["outcome"]) for a in campaign["attempts"]] == [
         (boot, "done") for boot in range(1, 2 * ROUNDS + 1)
@@ -87,9 +95,30 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
 
 @pytest.mark.long
 def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
-    campaign = follow(image, f"{PLAN} && klat campaign check", 6, tmp_path / "out")
+    prepare(image, f"{PLAN} && klat campaign check")
+    campaign = follow(image, 6, tmp_path / "out")
     assert (campaign["phase"], campaign["why"]) == ("checked", ""), campaign
     assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 3
     assert files_are_as_before(tmp_path / "out")
     kept = {path.parent.name for path in (tmp_path / "out/results/.check").glob("*/*")}
     assert kept == {"stock", "rt"}
+
+
+@pytest.mark.long
+def test_power_cuts_lose_and_double_nothing(image: Path, tmp_path: Path) -> None:
+    prepare(image, f"{PLAN} && klat campaign start".replace("--boots 2", f"--boots {CUTS}"))
+    draw = random.Random(7)
+    for _ in range(CUTS):
+        guest = Guest(image)
+        # The first boots go well between two cuts.
+        time.sleep(BOOT_SECONDS / 2 + draw.uniform(0, BOOT_SECONDS / 2))
+        guest.cut()
+    campaign = follow(image, 3 * CUTS, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    done = [a["boot"] for a in campaign["attempts"] if a["outcome"] == "done"]
+    assert done == list(range(1, 2 * CUTS + 1))
+    assert files_are_as_before(tmp_path / "out")
+    results = tmp_path / "out/results"
+    for label in ("stock", "rt"):
+        assert len(list((results / label).glob("[0-9]*"))) == CUTS
+    assert klat("summary", "--verify", results, cwd=tmp_path).returncode == 0

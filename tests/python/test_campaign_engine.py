@@ -17,6 +17,7 @@ from klat.campaign.campaign_file import (
     CHECKED,
     CHECKING,
     ENDED,
+    MOST_INTERRUPTIONS,
     PAUSED,
     RUNNING,
     BootAttempt,
@@ -245,6 +246,17 @@ def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: 
     assert campaign.phase == ENDED
     assert campaign.why.startswith("rt failed 2 times in succession: ")
     assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+
+
+def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Rig) -> None:
+    def measure(campaign: Campaign, boot: CampaignBoot) -> Measured:
+        raise PowerCut
+
+    rig.measure = measure  # type: ignore[method-assign]
+    campaign = drive(rig, begun(rig))
+    assert [a.outcome for a in campaign.attempts] == ["interrupted"] * MOST_INTERRUPTIONS
+    assert "failed 5 times in succession: the machine went down" in campaign.why
+    assert at_home(rig) and not rig.own and not rig.unit
 
 
 def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:

@@ -37,8 +37,10 @@ ASKED, MEASURING, DONE, FELL_BACK, WRONG_KERNEL, INTERRUPTED, FAILED = OUTCOMES 
     *("asked", "measuring", "done", "fell back", "wrong kernel", "interrupted", "failed"),
 )
 _UNDER_WAY = (ASKED, MEASURING)
-# So many failures of one setting in succession end the campaign.
+# So many failures of one setting in succession end the campaign. An interruption may be a power cut, so
+# it takes more of them.
 MOST_FAILURES = 2
+MOST_INTERRUPTIONS = 5
 
 
 @dataclass(frozen=True)

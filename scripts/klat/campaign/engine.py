@@ -30,6 +30,7 @@ from klat.campaign.campaign_file import (
     INTERRUPTED,
     MEASURING,
     MOST_FAILURES,
+    MOST_INTERRUPTIONS,
     RUNNING,
     WRONG_KERNEL,
     BootAttempt,
@@ -166,7 +167,8 @@ class Engine:
         if attempt and not attempt.under_way and attempt.outcome != DONE:
             label = campaign.boots()[attempt.boot - 1].setting.label
             failures = campaign.failures(label)
-            if len(failures) >= MOST_FAILURES:
+            own = [failure for failure in failures if failure.outcome != INTERRUPTED]
+            if len(own) >= MOST_FAILURES or len(failures) >= MOST_INTERRUPTIONS:
                 why = f"{label} failed {len(failures)} times in succession: {attempt.reason}"
                 return self._save(lambda now: replace(now, phase=ENDED, why=why))
         if campaign.next_boot():
