@@ -10,6 +10,7 @@ import made_grub
 import pytest
 
 from klat import cli
+from klat.base import owners
 from klat.campaign import this_machine
 from klat.campaign.campaign_file import CHECKED, ENDED, RUNNING, BootAttempt, read_campaign
 from klat.campaign.engine import change_campaign
@@ -66,6 +67,12 @@ def test_a_plan_is_written_and_told(klat: Campaigns) -> None:
     assert f"order: {order}" in " ".join(text.split())
     assert "warning: it hangs" in text
     assert "8 boots: 4 of each" in text and "the good kernel: gnulinux-simple-5eed" in text
+
+
+def test_what_root_will_read_stays_roots(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "caller", lambda: (1000, 1000))
+    klat.planned()
+    assert {path.stat().st_uid for path in (klat.state, klat.state.parent)} == {os.getuid()}
 
 
 def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
@@ -128,6 +135,7 @@ def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     klat.planned()
     change_campaign(klat.state, lambda now: replace(now, phase=ENDED))
     assert "the campaign has ended" in klat("start", status=2)
+    assert "the campaign has ended" in klat("abort", status=2)
     assert "the campaign has ended, and must be running" in klat("pause", status=2)
 
 

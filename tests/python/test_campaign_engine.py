@@ -308,6 +308,17 @@ def test_an_abort_leaves_the_machine_as_it_was(rig: Rig) -> None:
     assert read_campaign(rig.path).why == "aborted"
 
 
+def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    monkeypatch.setattr(rig, "entries", lambda: [])
+    with pytest.raises(KlatError, match="has no entry"):
+        work.proceed()
+    work.give_up("faked has no entry")
+    assert read_campaign(rig.path).phase == ENDED and not rig.own and not rig.unit
+
+
 def test_two_klats_do_not_proceed_at_the_same_time(rig: Rig) -> None:
     work = begun(rig)
     with engine._alone(rig.path), pytest.raises(KlatError, match="another klat is at work"):

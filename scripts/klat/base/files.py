@@ -184,10 +184,11 @@ def explained(what: str, path: Path) -> Iterator[None]:
         raise KlatError(f"cannot {what} {path}: {error.strerror or error}") from error
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace the file by `data`. If this fails, even by a crash, the file is unchanged. Raises KlatError."""
+def write_whole(path: Path, data: bytes, give: bool = True) -> None:
+    """Replace the file by `data`. If this fails, even by a crash, the file is unchanged. Raises KlatError.
+    `give`: a new file belongs to the caller of sudo. Files of the system are root's."""
     with explained("write", path), directory(path.parent) as parent:
-        with _draft(parent, path.name, 0o644) as file:
+        with _draft(parent, path.name, 0o644, give) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -252,10 +253,11 @@ def _status(parent: int, name: str) -> os.stat_result | None:
         return None
 
 
-def _create(parent: int, name: str, mode: int, more: int = 0) -> int:
+def _create(parent: int, name: str, mode: int, more: int = 0, give: bool = True) -> int:
     descriptor = os.open(name, _NEW | more, mode, dir_fd=parent)
     try:
-        owners.give(descriptor)
+        if give:
+            owners.give(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -263,13 +265,13 @@ def _create(parent: int, name: str, mode: int, more: int = 0) -> int:
 
 
 @contextmanager
-def _draft(parent: int, name: str, mode: int) -> Iterator[BinaryIO]:
+def _draft(parent: int, name: str, mode: int, give: bool = True) -> Iterator[BinaryIO]:
     """A draft that replaces `name` when it is complete. After an error, `name` is unchanged."""
     found = _status(parent, name)
     if found and not stat.S_ISREG(found.st_mode):
         raise _refused(parent, name)
     draft = f".klat-{secrets.token_hex(16)}"
-    descriptor = _create(parent, draft, 0o600 if found else mode)
+    descriptor = _create(parent, draft, 0o600 if found else mode, give=give)
     try:
         with open(descriptor, "wb") as file:
             yield file

@@ -173,7 +173,9 @@ _FACTS = Object(_FIELDS, frozenset(_FIELDS))
 
 def write_campaign(path: Path, campaign: Campaign) -> None:
     """Replace the file. It is on disk afterwards. KlatError if it cannot be written."""
-    files.write_whole(path, (json.dumps(campaign.facts(), indent=1) + "\n").encode())
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    text = json.dumps(campaign.facts(), indent=1) + "\n"
+    files.write_whole(path, text.encode(), give=False)
 
 
 def read_campaign(path: Path) -> Campaign:

@@ -137,7 +137,7 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
 def boot_times(attempts: Sequence[BootAttempt]) -> list[float]:
     """The seconds from asking for a boot that was measured to asking for the next one."""
     return [
-        (_moment(after.asked) - _moment(attempt.asked)).total_seconds()
+        max(0.0, (_moment(after.asked) - _moment(attempt.asked)).total_seconds())
         for attempt, after in zip(attempts, attempts[1:])
         if attempt.outcome == DONE
     ]

@@ -194,15 +194,22 @@ class Engine:
 
     def _go_home(self, campaign: Campaign) -> None:
         """Leave the machine on its default kernel. After the end, nothing of klat's is left."""
-        default = self._default(campaign)
         ended = campaign.phase in (ENDED, CHECKED)
         if ended:
             self._machine.copy(campaign)
             self._loader.remove()
             self._machine.withdraw()
             self._machine.notify(campaign)
-        if not _is_of(default, self._machine.release(), self._machine.words()):
+        if not self._is_home(campaign):
             self._machine.reboot()
+
+    def _is_home(self, campaign: Campaign) -> bool:
+        """True also if the entry is gone: another boot would not find it."""
+        try:
+            default = self._default(campaign)
+        except KlatError:
+            return True
+        return _is_of(default, self._machine.release(), self._machine.words())
 
 
 def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:

@@ -109,7 +109,7 @@ class Grub:
             title = shlex.quote(f"klat: {each.name}")
             text += f"menuentry {title} --id {shlex.quote(_identity(each.name))} {{\n"
             text += "".join(f"{line}\n" for line in lines) + "}\n"
-        files.write_whole(self._own, text.encode())
+        files.write_whole(self._own, text.encode(), give=False)
         _sync()
 
     def choose(self, name: str) -> None:

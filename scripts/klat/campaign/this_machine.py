@@ -148,12 +148,11 @@ def install_unit(command: list[str]) -> None:
     environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
     words = " ".join(_systemd_quoted(word) for word in command)
     text = _UNIT_TEXT.format(command=words, environment=environment)
-    files.write_whole(_UNIT_FILE, text.encode())
+    files.write_whole(_UNIT_FILE, text.encode(), give=False)
     if _WATCHDOG.exists():
-        with files.explained("make", _WATCHDOG_FILE.parent):
-            files.make_directories(_WATCHDOG_FILE.parent)
+        _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
         text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
-        files.write_whole(_WATCHDOG_FILE, text.encode())
+        files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
     _must("systemctl", "daemon-reload")
     _must("systemctl", "enable", UNIT)
 

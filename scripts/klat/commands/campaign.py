@@ -185,8 +185,6 @@ def _plan(arguments: argparse.Namespace) -> int:
         copy_to=arguments.copy_to,
         **_session_options.common(arguments),
     )
-    with files.explained("make", STATE.parent):
-        files.make_directories(STATE.parent)
     write_campaign(STATE, campaign)
     for line in plan_lines(campaign, None):
         print(line)
@@ -296,9 +294,12 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _abort(arguments: argparse.Namespace) -> int:
+    from klat.campaign.campaign_file import ENDED, read_campaign
     from klat.campaign.this_machine import stop_unit
 
     _need_root("abort")
+    if read_campaign(STATE).phase == ENDED:
+        raise KlatError("the campaign has ended; klat campaign status says more")
     stop_unit()
     _engine().give_up("aborted")
     return 0
