@@ -40,12 +40,13 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[st
     yield "* boots by default: the good kernel, to which the machine returns"
 
 
-def plan_lines(campaign: Campaign, boot_seconds: float | None) -> Iterator[str]:
-    """What will happen. `boot_seconds`: how long a boot with its runs takes, if known."""
+def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
+    """What will happen. `entries` are those of the boot loader."""
+    names = {entry.identity: f"{entry.title} ({entry.release})" for entry in entries}
     boots = campaign.boots()
     for setting in campaign.settings:
         words = f", with {setting.append}" if setting.append else ""
-        yield from wrapped(f"{setting.label}: {setting.entry}{words}", "", "  ")
+        yield from wrapped(f"{setting.label}: {names[setting.entry]}{words}", "", "  ")
     programs = Counter(name for name, _ in campaign.sets)
     named = ", ".join(programs)
     runs = campaign.runs * len(campaign.sets)
@@ -61,10 +62,8 @@ def plan_lines(campaign: Campaign, boot_seconds: float | None) -> Iterator[str]:
     yield from wrapped(
         f"order: {shown}{' ...' if len(order) > 4 * _LINES_OF_ORDER else ''}", "", "  "
     )
-    if boot_seconds is not None:
-        yield f"takes about {duration(boot_seconds * len(boots))}"
     yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
-    yield from wrapped(f"the good kernel: {campaign.default}", "", "  ")
+    yield from wrapped(f"the good kernel: {names[campaign.default]}", "", "  ")
 
 
 def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
@@ -83,6 +82,10 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     left = time_left(campaign, now)
     if left is not None:
         yield f"about {duration(left)} left"
+    whole = expected_seconds(campaign)
+    if whole is not None:
+        number = campaign.rounds * len(campaign.settings)
+        yield f"the campaign takes about {duration(whole)} for {plural(number, 'boot')}"
     yield from _failures(campaign)
     yield from _parts(campaign)
 
@@ -132,6 +135,18 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
     if last.outcome in (ASKED, MEASURING):
         rest -= min(mean, max(0.0, (now - _moment(last.asked)).total_seconds()))
     return max(0.0, rest)
+
+
+def expected_seconds(campaign: Campaign) -> float | None:
+    """How long the campaign takes, from its check: that has one run of each program where a boot of the
+    campaign has more. None without a complete check."""
+    if campaign.phase != CHECKED:
+        return None
+    rest = [
+        took + (campaign.runs - 1) * attempt.seconds.get("runs", 0.0)
+        for took, attempt in zip(boot_times(campaign.attempts), campaign.attempts)
+    ]
+    return statistics.mean(rest) * campaign.rounds * len(campaign.settings) if rest else None
 
 
 def boot_times(attempts: Sequence[BootAttempt]) -> list[float]:

@@ -186,11 +186,11 @@ def _plan(arguments: argparse.Namespace) -> int:
         **_session_options.common(arguments),
     )
     write_campaign(STATE, campaign)
-    for line in plan_lines(campaign, None):
+    for line in plan_lines(campaign, loader.entries()):
         print(line)
     for warning in warnings:
         print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
-    print("next: sudo klat campaign check, then sudo klat campaign start")
+    print("next: sudo klat campaign check; klat campaign status then says how long it takes")
     return 0
 
 
