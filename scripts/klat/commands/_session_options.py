@@ -209,7 +209,10 @@ def add_shared(parser: argparse.ArgumentParser, several_loads: bool = False) -> 
         metavar="S",
         help="time after which a run is ended and counted as failed (default: 120)",
     )
-    add(
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="with --resume: accept a session that another user owns or can write",

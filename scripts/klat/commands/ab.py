@@ -104,6 +104,7 @@ def add_parser(subparsers: Any) -> None:
         help="run last, however the session ends, to undo the set-ups",
     )
     _session_options.add_shared(parser)
+    _session_options.add_trust(parser)
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)
 

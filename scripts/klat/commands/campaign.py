@@ -32,32 +32,26 @@ Boots the kernels of this machine in turns, and measures in each boot, without
 anybody at the machine. The order is drawn from the seed, in balanced blocks.
 Each boot is chosen for once: if a kernel fails, the machine comes back on its
 default kernel, and klat tries this boot again.
-
-  klat campaign kernels    the entries of the boot menu
-  klat campaign plan       what to measure; says what will happen
-  klat campaign check      boots each kernel once, and one that panics
-  klat campaign start      begins; the machine reboots at once
-  klat campaign status     how far it is
-  klat campaign pause      stops after the session under way, on the default kernel
-  klat campaign resume     goes on
-  klat campaign abort      ends it, and leaves nothing behind
 """
 
 _EPILOG = """\
-All but kernels and status need root. The state is in /var/lib/klat/campaign.json.
-klat adds entries to GRUB's custom.cfg and a systemd unit, and removes both at
-the end. It never changes the default of the boot menu.
+All but status need root, and kernels where only root may read GRUB's menu. The
+state is in /var/lib/klat/campaign.json. klat adds entries to GRUB's custom.cfg
+and a systemd unit, and removes both at the end. It never changes the default of
+the boot menu.
 
 After a power cut the campaign goes on by itself. What the boot under way had
 recorded is kept in LABEL/.failed, and the boot is repeated. If a kernel fails
-twice in succession, the campaign ends on the default kernel.
+twice in succession, the campaign ends on the default kernel. docs/campaign.md
+has more.
 
 Exit status: 0 done; 2 usage, or this machine cannot do it.
 """
 
 _PLAN_EPILOG = """\
 ENTRY is what klat campaign kernels lists: a release, a title or an identity.
-klat compare takes the boots of one round as a pair.
+klat compare takes the boots of one round as a pair. klat run --help says what is
+in a profile.
 
 examples:
   klat campaign plan --kernel stock=6.1.0-56-amd64 --kernel rt=6.1.0-56-rt-amd64 \\
@@ -76,23 +70,32 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )
+    _add(actions, "kernels", _kernels, "list the entries of the boot menu")
+    _add_plan(actions)
     for name, function, summary in (
-        ("kernels", _kernels, "list the entries of the boot menu"),
         ("check", _check, "boot each kernel once, and one that panics"),
         ("start", _start, "begin; the machine reboots at once"),
         ("status", _status, "how far it is"),
-        ("pause", _pause, "stop after the session under way"),
+        ("pause", _pause, "stop after the session under way, on the default kernel"),
         ("resume", _resume, "go on"),
         ("abort", _abort, "end it, and leave nothing behind"),
         ("proceed", _proceed, "what the systemd unit calls after each boot"),
     ):
-        add_command(actions, name, summary, f"{summary}.\n").set_defaults(func=function)
-    _add_plan(actions)
+        _add(actions, name, function, summary)
+
+
+def _add(actions: Any, name: str, function: Any, summary: str) -> None:
+    sentence = f"{summary[0].upper()}{summary[1:]}.\n"
+    add_command(actions, name, summary, sentence).set_defaults(func=function)
 
 
 def _add_plan(actions: Any) -> None:
     parser = add_command(
-        actions, "plan", "what to measure", "Plans a campaign; boots nothing.\n", _PLAN_EPILOG
+        actions,
+        "plan",
+        "say what to measure, and what will happen",
+        "Plans a campaign; boots nothing.\n",
+        _PLAN_EPILOG,
     )
     _session_options.add_benchmarks(parser)
     _session_options.add_profile(parser)
@@ -158,7 +161,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     loader.check()
     warnings = list(check_machine())
     settings = _settings(arguments, loader.entries())
-    benchmarks = _session_options.benchmarks(arguments.benchmarks, arguments.profile)
+    benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = arguments.load or (profile.loads if profile else [IDLE])

@@ -100,6 +100,7 @@ def add_parser(subparsers: Any) -> None:
     _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
     _session_options.add_above(parser, "--explain-above", required=False)
     _session_options.add_shared(parser, several_loads=True)
+    _session_options.add_trust(parser)
     add("--resume", type=Path, metavar="SESSION", help="complete this session, by its own plan")
     parser.set_defaults(func=_run)
 
