@@ -121,19 +121,10 @@ def opened(disk: Path) -> Iterator[Path]:
 class Guest:
     def __init__(self, disk: Path, *more: str) -> None:
         self.log = disk.with_suffix(".log")
+        # Without a display adapter, GRUB's gfxterm never goes on.
         words = [
-            *(
-                "qemu-system-x86_64",
-                "-nodefaults",
-                "-display",
-                "none",
-                "-device",
-                "VGA",
-                "-m",
-                "1024",
-                "-smp",
-                "1",
-            ),
+            *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
+            *("-m", "1024", "-smp", "1"),
             *("-cpu", "max", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm"),
             *("-drive", f"file={disk},format=raw,if=virtio,cache=writethrough"),
             *("-chardev", f"file,id=log,path={self.log},append=on", "-serial", "chardev:log"),

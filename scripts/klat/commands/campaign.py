@@ -304,6 +304,7 @@ def _abort(arguments: argparse.Namespace) -> int:
     if read_campaign(STATE).phase == ENDED:
         raise KlatError("the campaign has ended; klat campaign status says more")
     stop_unit()
+    print("aborted; if this is not the default kernel, the machine reboots now", flush=True)
     _engine().give_up("aborted")
     return 0
 
