@@ -99,7 +99,7 @@ def test_a_segment_whose_longest_samples_cannot_be_written_keeps_its_figures(
 ) -> None:
     """They need most of the space of a disk that becomes full."""
     (tmp_path / "samples" / "longest.csv").mkdir(parents=True)
-    done = run("timer", *CYCLIC, "--soak", "60", "--limit", "1", "--record", tmp_path)
+    done = run("timer", *CYCLIC, "--soak", "60", "--limit", "100", "--record", tmp_path)
     assert done.status == FAILED, str(done)
     assert done.err.count("\n") == 1 and "longest.csv: Is a directory" in done.err
     (row,) = Session(tmp_path).rows
