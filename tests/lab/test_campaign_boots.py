@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,12 @@ PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         harness.lacking("this test needs root and mmdebstrap")
-    return build(tmp_path_factory.mktemp("campaign"))
+    disk = build(tmp_path_factory.mktemp("campaign"))
+    yield disk
+    disk.unlink()  # pytest keeps its directories
 
 
 def prepare(disk: Path, commands: str) -> None:
