@@ -1,7 +1,7 @@
 """A Debian system with GRUB, systemd, two kernels and klat on a disk, whose reboots are real: QEMU boots it.
 
 QEMU counts instructions (-icount), so a boot takes a minute and the verdicts are exact. The guest runs
-/root/drive after each boot.
+/srv/drive after each boot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DRIVE_UNIT = """\
 Description=the script of the test
 [Service]
 Type=oneshot
-ExecStart=/bin/sh /root/drive
+ExecStart=/bin/sh /srv/drive
 StandardOutput=journal+console
 StandardError=journal+console
 [Install]
@@ -92,8 +92,8 @@ def _install(root: Path) -> None:
         "GRUB_DISABLE_OS_PROBER=true\n"
     )
     (root / "etc/systemd/system/drive.service").write_text(_DRIVE_UNIT)
-    (root / "root/drive").write_text(
-        "grub-install --target=i386-pc /dev/vda && update-grub && touch /root/bootable\n"
+    (root / "srv/drive").write_text(
+        "grub-install --target=i386-pc /dev/vda && update-grub && touch /srv/bootable\n"
         "systemctl --no-block poweroff\n"
     )
     wants = root / "etc/systemd/system/multi-user.target.wants"

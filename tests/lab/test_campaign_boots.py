@@ -22,7 +22,7 @@ CUTS = 5
 STATE = "var/lib/klat/campaign.json"
 # Runs after each boot. The guest powers off after the end of what klat does, on the default kernel.
 DRIVE = """\
-cd /root
+cd /srv
 if [ ! -e begun ]; then
 	touch begun
 	uname -r > default
@@ -33,17 +33,15 @@ elif [ -e ended ]; then
 	systemctl --no-block poweroff
 fi
 """
-NOTIFY = (
-    "touch /root/ended; test $(uname -r) = $(cat /root/default) && systemctl --no-block poweroff"
-)
+NOTIFY = "touch /srv/ended; test $(uname -r) = $(cat /srv/default) && systemctl --no-block poweroff"
 AFTER = """
-cd /root; sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > after
+cd /srv; sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > after
 find /etc/systemd /boot | sort >> after; klat campaign status > status
 """
 PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 	--kernel stock=$(ls /boot | sed -n 's/^vmlinuz-\\(.*cloud.*\\)/\\1/p') \\
 	--kernel rt=$(ls /boot | sed -n 's/^vmlinuz-\\(.*rt.*\\)/\\1/p') \\
-	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 --notify 'sh /root/notify' pipes > plan"""
+	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 --notify 'sh /srv/notify' pipes > plan"""
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +56,18 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def prepare(disk: Path, commands: str) -> None:
     """The guest runs the commands after its next boot."""
     with opened(disk) as root:
-        (root / "root/drive").write_text(DRIVE.format(commands=commands))
-        (root / "root/notify").write_text(AFTER + NOTIFY + "\n")
-        for name in ("root/begun", "root/ended", STATE):
+        (root / "srv/drive").write_text(DRIVE.format(commands=commands))
+        (root / "srv/notify").write_text(AFTER + NOTIFY + "\n")
+        for name in ("srv/begun", "srv/ended", STATE):
             (root / name).unlink(missing_ok=True)
-        shutil.rmtree(root / "root/results", ignore_errors=True)
+        shutil.rmtree(root / "srv/results", ignore_errors=True)
 
 
 def follow(disk: Path, boots: int, out: Path) -> dict[str, Any]:
     """Boots the guest until it powers off. What klat left, in `out`; the campaign."""
     Guest(disk).wait(boots * BOOT_SECONDS)
     with opened(disk) as root:
-        shutil.copytree(root / "root", out)
+        shutil.copytree(root / "srv", out)
         campaign: dict[str, Any] = json.loads((root / STATE).read_text())
     return campaign
 
@@ -89,7 +87,7 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
         (boot, "done") for boot in range(1, 2 * ROUNDS + 1)
     ]
     assert files_are_as_before(tmp_path / "out")
-    assert "complete: 4 of 4 boots measured" in (tmp_path / "out/status").read_text()
+    assert "campaign complete: 4 of 4 boots" in (tmp_path / "out/status").read_text()
     results = tmp_path / "out/results"
     done = klat("compare", results / "stock", results / "rt", cwd=tmp_path)
     assert done.returncode in (1, 3), done.stderr
@@ -100,7 +98,7 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
 def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
     prepare(image, f"{PLAN} && klat campaign check")
     campaign = follow(image, 6, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("checked", ""), campaign
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
     assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 3
     assert files_are_as_before(tmp_path / "out")
     kept = {path.parent.name for path in (tmp_path / "out/results/.check").glob("*/*")}

@@ -1,4 +1,4 @@
-"""A root directory with a GRUB whose tools only note what they are asked to do."""
+"""A root directory with a GRUB whose tools do little: they read and write a plain grubenv."""
 
 from __future__ import annotations
 
@@ -62,19 +62,26 @@ if [ -f  ${config_directory}/custom.cfg ]; then
   source ${config_directory}/custom.cfg
 fi
 """
+EDITENV = """\
+case $2 in
+set) sed -i "/^${3%%=*}=/d" $1; echo "$3" >> $1 ;;
+unset) sed -i "/^$3=/d" $1 ;;
+list) cat $1 ;;
+esac"""
 STOCK = "gnulinux-advanced-5eed>gnulinux-6.1.0-56-amd64-advanced-5eed"
 
 
 def make(root: Path, patch: pytest.MonkeyPatch) -> None:
-    """The tools leave what they are asked to do in the file `done`."""
     directory = root / "boot" / "grub"
     directory.mkdir(parents=True)
     (directory / "grub.cfg").write_text(CONFIG)
     tools = root / "tools"
     tools.mkdir()
-    for name, answer in (("reboot", ""), ("editenv", "next_entry=klat-rt"), ("probe", "ext2")):
+    (directory / "grubenv").write_text("saved_entry=other\n")
+    reboot = f'echo "$*" > {root}/reboot\necho next_entry=$2 >> {directory}/grubenv'
+    for name, script in (("reboot", reboot), ("editenv", EDITENV), ("probe", "echo ext2")):
         tool = tools / f"grub-{name}"
-        tool.write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/done\necho "{answer}"\n')
+        tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
     patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     patch.setattr(grub, "_sync", lambda: None)

@@ -10,9 +10,10 @@ import made_grub
 import pytest
 
 from klat import cli
-from klat.base import owners
+from klat.base import owners, programs
+from klat.base.errors import KlatError
 from klat.campaign import this_machine
-from klat.campaign.campaign_file import CHECKED, ENDED, RUNNING, BootAttempt, read_campaign
+from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
 from klat.commands import campaign
@@ -92,9 +93,15 @@ def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
     "words, why",
     [
         (STOCK, "one kernel cannot take turns"),
-        ((*STOCK, *STOCK), "two kernels or settings have the label 'stock'"),
+        ((*STOCK, *STOCK), "two kernels, settings or loads would have the label 'stock'"),
         ((*STOCK, "--kernel", "rt=6.1.0-65-rt-amd64"), "did you mean '6.1.0-56-rt-amd64'?"),
         ((*STOCK, "--kernel", "panic=5.10"), "the label 'panic' is klat's own"),
+        ((*STOCK, "--kernel", "r t=5.10"), "can hold only letters, digits"),
+        ((*STOCK, "--setting", "a=b;c"), "GRUB would not pass 'b;c' to the kernel as it is"),
+        (
+            (*STOCK, *RT, "--load", "none", "--load", "fork", "--kernel", "rt-fork=5.10"),
+            "'rt-fork'",
+        ),
         ((*STOCK, "--kernel", "rt"), "must be a label, '=' and what it stands for"),
         ((*STOCK, *RT, "--load", "popul"), "is neither a load nor a command"),
     ],
@@ -129,10 +136,40 @@ def test_all_but_kernels_and_status_need_root(
 
 def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
     klat.planned()
-    for phase, status in ((RUNNING, 2), (CHECKED, 0), (ENDED, 0)):
+    for phase, status in ((RUNNING, 2), (ENDED, 0)):
         change_campaign(klat.state, lambda now: replace(now, phase=phase))
         text = klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=status)
         assert ("the campaign is running; end it" in text) == (status == 2)
+
+
+def checked(now: Campaign, attempts: tuple[BootAttempt, ...], why: str = "") -> Campaign:
+    """The campaign after its check."""
+    return replace(now, is_check=True, phase=ENDED, why=why, attempts=attempts)
+
+
+def test_a_check_that_ended_early_is_told_and_keeps_the_start(klat: Campaigns) -> None:
+    klat.planned()
+    failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
+    change_campaign(klat.state, lambda now: checked(now, (failed,), "stock failed twice"))
+    assert "check ended: 0 of 3 boots\n  stock failed twice" in klat("status")
+    assert "the check ended early: stock failed twice" in klat("start", status=2)
+
+
+def test_a_start_that_fails_leaves_nothing(
+    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klat.planned()
+    before = klat.state.read_bytes()
+
+    def fail(command: list[str]) -> None:
+        raise KlatError("systemctl enable ended with status 1")
+
+    monkeypatch.setattr(programs, "require", lambda name: None)
+    monkeypatch.setattr(this_machine, "install_unit", fail)
+    monkeypatch.setattr(this_machine.ThisMachine, "withdraw", lambda self: None)
+    assert "systemctl enable" in klat("start", status=2)
+    assert klat.state.read_bytes() == before
+    assert not (tmp_path / "boot/grub/custom.cfg").exists()
 
 
 def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
@@ -150,15 +187,15 @@ def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
         BootAttempt(2, "done", "2026-01-01T00:01:00Z", "b", "c", "", {"runs": 0.4}),
         BootAttempt(3, "done", "2026-01-01T00:02:00Z", "c", "d"),
     )
-    change_campaign(klat.state, lambda now: replace(now, phase=CHECKED, attempts=attempts))
+    change_campaign(klat.state, lambda now: checked(now, attempts))
     # A boot takes 60 s, and 499 runs more of 0.3 s.
     assert "the campaign takes about 28 min for 8 boots" in klat("status")
 
 
 def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns) -> None:
     klat.planned()
-    assert klat("status") == "planned: 0 of 8 boots measured\n"
-    seconds = {"kernel": 4.0, "runs": 30.0, "celsius": 50.0}
+    assert klat("status") == "campaign planned: 0 of 8 boots\n"
+    seconds = {"kernel": 4.0, "runs": 30.0}
     attempts = (
         BootAttempt(1, "done", "2026-01-01T00:00:00Z", "a", "b", "", seconds),
         BootAttempt(2, "fell back", "2026-01-01T00:01:40Z", "b", "c", "came back"),
@@ -166,7 +203,7 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     )
     change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
     text = klat("status")
-    assert "running: 1 of 8 boots measured" in text
+    assert "campaign running: 1 of 8 boots" in text
     assert "asked for since 2026-01-01T00:02:00Z" in text
     assert "about 10 min left" in text  # six boots of 100 s; the seventh has had its time
     assert "attempts that do not count: 1 fell back" in text and "came back" in text

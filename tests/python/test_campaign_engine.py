@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from klat.campaign import campaign_file, engine
 from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
-    CHECKED,
-    CHECKING,
     ENDED,
     MOST_INTERRUPTIONS,
     PAUSED,
@@ -46,6 +43,8 @@ class Rig:
         self.fails = fails
         self.own: list[OwnEntry] = []
         self.chosen: str | None = None
+        self.last_started = ""
+        self.content = "the user's"
         self.unit = True
         self.told = 0
         self.measured: list[tuple[int, str]] = []
@@ -72,18 +71,23 @@ class Rig:
 
     def install(self, own: Sequence[OwnEntry]) -> None:
         self.own = list(own)
+        self.content = "klat's"
 
     def choose(self, name: str) -> None:
         self.step()
-        self.chosen = name
+        self.chosen, self.last_started = name, ""
         self.step()
+
+    def started(self) -> str:
+        return self.last_started
 
     def remove(self) -> None:
         self.step()
         self.own, self.chosen = [], None
+        self.content = "the user's"
 
     def files(self) -> Mapping[str, str]:
-        return {}
+        return {"custom.cfg": self.content}
 
     def boot_id(self) -> str:
         return f"boot {self.boots}"
@@ -129,24 +133,29 @@ class Rig:
         self.asked = False
         chosen, self.chosen = self.chosen, None
         own = next((each for each in self.own if each.name == chosen), None)
-        if own is None:
+        if own is None or self.fails(self.boot_of(own)) == "not started":
             self.running = STOCK.release, STOCK.words
             return
-        boot = next(b for b in read_campaign(self.path).boots() if b.setting.label == chosen)
+        self.last_started = own.name
+        boot = self.boot_of(own)
         failure = "panic" if boot.panics else self.fails(boot)
         if failure == "panic":
             self.running = STOCK.release, STOCK.words
         elif failure == "other":
             self.running = "5.10", ("root=/dev/sdb1",)
         else:
-            self.running = own.entry.release, own.words
+            self.running = own.entry.release, own.booted.words
+
+    def boot_of(self, own: OwnEntry) -> CampaignBoot:
+        """A boot of klat's entry."""
+        return next(b for b in read_campaign(self.path).boots() if b.setting.label == own.name)
 
 
-def planned(path: Path, rounds: int = 2) -> Campaign:
+def planned(path: Path) -> Campaign:
     return Campaign(
         identity="c0ffee",
         settings=(BootSetting("stock", STOCK.identity), BootSetting("rt", RT.identity)),
-        rounds=rounds,
+        rounds=2,
         seed=7,
         sets=(("pipes", ()),),
         runs=3,
@@ -157,14 +166,13 @@ def planned(path: Path, rounds: int = 2) -> Campaign:
         output=str(path.parent),
         loader="faked",
         default=STOCK.identity,
-        panic_s=10,
         created="2026-01-01T00:00:00Z",
         phase=RUNNING,
     )
 
 
-def begun(rig: Rig, phase: str = RUNNING, rounds: int = 2) -> Engine:
-    campaign = replace(planned(rig.path, rounds), phase=phase)
+def begun(rig: Rig, is_check: bool = False) -> Engine:
+    campaign = replace(planned(rig.path), is_check=is_check, files=dict(rig.files()))
     write_campaign(rig.path, campaign)
     rig.install(own_entries(rig, campaign))
     return Engine(rig.path, rig, rig, lambda line: None)
@@ -198,7 +206,7 @@ def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> No
     labels = [label for _, label in rig.measured]
     assert labels in (["stock", "rt", "rt", "stock"], ["rt", "stock", "stock", "rt"])
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
-    assert campaign.phase == ENDED and not campaign.why
+    assert campaign.is_complete and not campaign.changed
     assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
 
 
@@ -219,17 +227,21 @@ def test_the_cuts_reach_every_step(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "failure, outcome",
-    [("panic", "fell back"), ("other", "wrong kernel"), ("session", "failed")],
+    [
+        ("panic", "fell back"),
+        ("not started", "fell back"),
+        ("other", "wrong kernel"),
+        ("session", "failed"),
+    ],
 )
 def test_a_boot_that_fails_once_is_repeated_in_its_place(
     rig: Rig, failure: str, outcome: str
 ) -> None:
-    tries = itertools.count()
-    rig.fails = lambda boot: (
-        failure
-        if boot.setting.label == "rt" and next(tries) < (1 if failure != "session" else 2)
-        else ""
-    )
+    def fails(boot: CampaignBoot) -> str:
+        outcomes = [attempt.outcome for attempt in read_campaign(rig.path).attempts]
+        return failure if boot.setting.label == "rt" and outcome not in outcomes else ""
+
+    rig.fails = fails
     campaign = drive(rig, begun(rig))
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
     assert [a.outcome for a in campaign.attempts].count(outcome) == 1
@@ -260,10 +272,10 @@ def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Ri
 
 
 def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:
-    campaign = drive(rig, begun(rig, CHECKING))
-    assert campaign.phase == CHECKED
+    campaign = drive(rig, begun(rig, is_check=True))
+    assert campaign.is_complete
     assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
-    assert [label for _, label in rig.measured] == ["stock", "rt"]
+    assert {label for _, label in rig.measured} == {"stock", "rt"}
     assert at_home(rig) and not rig.own and not rig.unit
 
 
@@ -274,8 +286,52 @@ def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
         if read_campaign(rig.path).attempts[-1].boot == 3:
             rig.running = "6.1.0", ("rdinit=/klat-panics",)
 
-    campaign = drive(rig, begun(rig, CHECKING))
+    campaign = drive(rig, begun(rig, is_check=True))
     assert campaign.phase == ENDED and "the kernel that must panic booted" in campaign.why
+
+
+def test_a_check_fails_if_the_drill_did_not_start(rig: Rig) -> None:
+    """Then the machine is on its default kernel, too, but nothing is known about a panic."""
+    rig.fails = lambda boot: "not started" if boot.panics else ""
+    campaign = drive(rig, begun(rig, is_check=True))
+    assert not campaign.is_complete and "did not start klat's entry" in campaign.why
+    assert at_home(rig) and not rig.own and not rig.unit
+    assert read_campaign(rig.path) == campaign
+
+
+def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
+    """Both boot the same kernel with the same words of the user. Only klat's own word differs."""
+    own = engine.own_entry(rig, BootSetting("stock", STOCK.identity))
+    assert own.booted.words == (*STOCK.words, "klat.campaign=1", "panic=10")
+    assert not STOCK.is_running(STOCK.release, own.booted.words)
+    assert engine.own_entry(rig, BootSetting("s", STOCK.identity, "panic=5")).append == (
+        "panic=5",
+        "klat.campaign=1",
+    )
+
+
+def test_a_file_that_another_changed_is_told(rig: Rig) -> None:
+    work = begun(rig)
+    work.proceed()
+    remove = rig.remove
+    rig.remove = lambda: (remove(), setattr(rig, "content", "another's"))  # type: ignore[method-assign]
+    rig.power_on()
+    assert drive(rig, work).changed == ("custom.cfg",)
+
+
+def test_the_machine_goes_home_even_if_nothing_can_be_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+
+    def full(path: Path, campaign: Campaign) -> None:
+        raise KlatError("the disk is full")
+
+    monkeypatch.setattr(engine, "write_campaign", full)
+    work.give_up("the disk is full")
+    assert not rig.own and not rig.unit and rig.asked and rig.told == 1
 
 
 def test_a_pause_waits_for_the_session_and_goes_home(rig: Rig) -> None:

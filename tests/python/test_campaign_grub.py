@@ -47,7 +47,7 @@ def test_the_default_is_the_first_or_the_saved_entry(root: Path) -> None:
     assert Grub(root).default().identity == "gnulinux-simple-5eed"
     config = root / "boot" / "grub" / "grub.cfg"
     config.write_text(CONFIG.replace('set default="0"', 'set default="${saved_entry}"'))
-    answer(root, "editenv", f"saved_entry={STOCK}")
+    (root / "boot/grub/grubenv").write_text(f"saved_entry={STOCK}\n")
     assert Grub(root).default().identity == STOCK
     config.write_text(CONFIG.replace('set default="0"', 'set default="windows"'))
     with pytest.raises(KlatError, match="'windows', is no entry that boots Linux"):
@@ -66,18 +66,68 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
 
 def test_a_choice_is_for_one_boot(root: Path) -> None:
     Grub(root).choose("rt")
-    assert (root / "done").read_text() == f"reboot --boot-directory={root}/boot klat-rt\n"
+    assert (root / "reboot").read_text() == f"--boot-directory={root}/boot klat-rt\n"
 
 
-def test_nothing_is_left(root: Path) -> None:
+def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -> None:
     loader = Grub(root)
+    loader.install([OwnEntry("rt", entry(root, STOCK), ())])
+    text = (root / "boot/grub/custom.cfg").read_text()
+    assert "set klat_entry=klat-rt\nsave_env klat_entry\n\t\techo" in text
+    assert loader.started() == ""
+    with (root / "boot/grub/grubenv").open("a") as file:
+        file.write("klat_entry=klat-rt\n")  # as GRUB does it
+    assert loader.started() == "rt"
+    loader.choose("rt")
+    assert loader.started() == ""
+
+
+def test_a_default_by_number(root: Path) -> None:
+    config = root / "boot/grub/grub.cfg"
+    for number, identity in (("1>1", STOCK), ("3", "other")):
+        config.write_text(CONFIG.replace('set default="0"', f'set default="{number}"'))
+        assert Grub(root).default().identity == identity
+    config.write_text(CONFIG.replace('set default="0"', 'set default="2"'))
+    with pytest.raises(KlatError, match="no entry that boots Linux"):
+        Grub(root).default()  # the firmware's settings
+
+
+@pytest.mark.parametrize(
+    "words, runs",
+    [
+        ("BOOT_IMAGE=/boot/vmlinuz root=a ro quiet", True),
+        ("initrd=\\initrd root=a ro quiet", True),
+        ("root=a ro quiet splash", False),
+        ("root=a ro", False),
+    ],
+)
+def test_a_kernel_runs_an_entry_if_all_its_words_are_there(words: str, runs: bool) -> None:
+    exact = BootEntry("a", "A", "6.1", ("root=a", "ro", "quiet"))
+    assert exact.is_running("6.1", words.split()) == runs
+    assert not exact.is_running("6.2", words.split())
+
+
+def test_a_variable_of_the_boot_loader_stands_for_any_words() -> None:
+    """Ubuntu's entries end with $vt_handoff."""
+    entry = BootEntry("a", "A", "6.1", ("root=a", "$vt_handoff", "klat.campaign=1"))
+    assert entry.is_running("6.1", ("root=a", "vt.handoff=7", "klat.campaign=1"))
+    assert entry.is_running("6.1", ("root=a", "klat.campaign=1"))
+    assert not entry.is_running("6.1", ("root=a", "vt.handoff=7"))
+
+
+@pytest.mark.parametrize("choice", ["", "next_entry=\n"])
+def test_nothing_is_left(root: Path, choice: str) -> None:
+    loader = Grub(root)
+    with (root / "boot/grub/grubenv").open("a") as file:
+        file.write(choice)
     before = loader.files()
     loader.install([OwnEntry("rt", entry(root, STOCK), ())])
+    loader.choose("rt")
+    loader.install([OwnEntry("other", entry(root, STOCK), ())])
     assert loader.files() != before
     loader.remove()
     loader.remove()
     assert loader.files() == before
-    assert f"editenv {root}/boot/grub/grubenv unset next_entry" in (root / "done").read_text()
 
 
 @pytest.mark.parametrize(

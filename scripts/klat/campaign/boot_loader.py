@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -16,6 +17,16 @@ class BootEntry:
     release: str  # of the kernel; empty if the entry does not show it
     words: tuple[str, ...]
 
+    def is_running(self, release: str, words: Sequence[str]) -> bool:
+        """Whether this entry gives this release and this command line. The boot loader replaces a word
+        with a variable, as Ubuntu's $vt_handoff, by any number of words, and adds its own before the
+        others."""
+        if self.release and self.release != release:
+            return False
+        wanted = (r"(\S+ )*" if "$" in word else f"{re.escape(word)} " for word in self.words)
+        own = (word for word in words if not word.startswith(("BOOT_IMAGE=", "initrd=")))
+        return re.fullmatch("".join(wanted), "".join(f"{word} " for word in own)) is not None
+
 
 @dataclass(frozen=True)
 class OwnEntry:
@@ -26,8 +37,9 @@ class OwnEntry:
     append: tuple[str, ...]
 
     @property
-    def words(self) -> tuple[str, ...]:
-        return (*self.entry.words, *self.append)
+    def booted(self) -> BootEntry:
+        """What a boot of it shows."""
+        return replace(self.entry, words=(*self.entry.words, *self.append))
 
 
 class BootLoader(Protocol):
@@ -49,6 +61,9 @@ class BootLoader(Protocol):
 
     def choose(self, name: str) -> None:
         """The next boot, and only that one, boots klat's entry of this name."""
+
+    def started(self) -> str:
+        """The name of klat's entry that the boot loader has started since choose(); empty if none."""
 
     def remove(self) -> None:
         """Remove klat's entries and its choice. Does nothing if there are none."""

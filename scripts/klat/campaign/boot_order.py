@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from klat.record.plan_csv import shuffle
 
 PANIC = "panic"  # the label of the boot that must fail
 
@@ -33,15 +34,13 @@ def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[
     """All boots, in order. Two rounds are a block: a drawn order, then its reverse, so A B B A or
     B A A B for two settings. A steady drift therefore affects all settings of a block equally. If
     the number of rounds is odd, the last round is not reversed.
-
-    The shuffle is that of klat.record.plan_csv.make().
     """
     draw = random.Random(seed)
     order = list(range(len(settings)))
     boots: list[CampaignBoot] = []
     for number_of_round in range(1, rounds + 1):
         if number_of_round % 2:
-            _shuffle(order, draw)
+            shuffle(order, draw)
         else:
             order.reverse()
         for index in order:
@@ -59,18 +58,9 @@ _PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
 def check_order(settings: Sequence[BootSetting], default: str, seed: int) -> list[CampaignBoot]:
     """The boots of a check: each setting once, then one in which the kernel of the default entry
     panics."""
+    boots = boot_order(settings, 1, seed)
     drill = BootSetting(PANIC, default, _PANICS)
-    boots = [
-        CampaignBoot(number, 1, setting, _seed_of(seed, number))
-        for number, setting in enumerate(settings, start=1)
-    ]
     return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
-
-
-def _shuffle(order: list[int], draw: random.Random) -> None:
-    for last in range(len(order) - 1, 0, -1):
-        other = int(draw.random() * (last + 1))
-        order[last], order[other] = order[other], order[last]
 
 
 def _seed_of(seed: int, number: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from klat.base.errors import SessionError
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.campaign_file import Campaign
 from klat.record import plan_csv, session_directory
@@ -18,7 +20,7 @@ from klat.running.runner import Runner
 KILLED = 128  # an exit status above this is of a signal
 
 
-def label_under(label: str, load: str, loads: tuple[str, ...]) -> str:
+def label_under(label: str, load: str, loads: Sequence[str]) -> str:
     """The label of a setting's sessions under a load."""
     word = "" if load == IDLE else os.path.basename(load.split()[0])
     return "-".join(filter(None, (label, word))) if len(loads) > 1 else label
@@ -45,7 +47,10 @@ def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
     wanted = boot_id or session_directory.boot_id()
     found = []
     for session in sorted(Path(campaign.output).glob("*/*")):
-        facts = read_run_json(session) if session.is_dir() else {}
+        try:
+            facts = read_run_json(session) if session.is_dir() else {}
+        except SessionError:
+            continue  # another session, which somebody damaged
         pairing = facts.get("pairing") or {}
         if facts.get("boot_id") == wanted and pairing.get("experiment") == campaign.identity:
             found.append(session)

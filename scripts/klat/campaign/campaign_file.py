@@ -15,7 +15,7 @@ from typing import Any
 from klat.base import files, owners
 from klat.base.bounded_read import parse_json, read_open
 from klat.base.errors import KlatError, SessionError
-from klat.base.fields import Kind, ListOf, Maybe, Number, Object, OneOf, Text, Tuple, Whole
+from klat.base.fields import Kind, ListOf, Maybe, Number, Object, OneOf, Text, Truth, Tuple, Whole
 from klat.campaign.boot_order import BootSetting, CampaignBoot, boot_order, check_order
 from klat.record.plan_csv import MAX_RUNS
 from klat.record.json_files import (
@@ -28,10 +28,7 @@ from klat.record.json_files import (
 SCHEMA = 1
 _LARGEST = 1 << 26
 
-# The phases of a campaign.
-PLANNED, CHECKING, CHECKED, RUNNING, PAUSED, ENDED = PHASES = (
-    *("planned", "checking", "checked", "running", "paused", "ended"),
-)
+PLANNED, RUNNING, PAUSED, ENDED = PHASES = ("planned", "running", "paused", "ended")
 # The outcomes of an attempt at a boot. The first two are of the attempt under way.
 ASKED, MEASURING, DONE, FELL_BACK, WRONG_KERNEL, INTERRUPTED, FAILED = OUTCOMES = (
     *("asked", "measuring", "done", "fell back", "wrong kernel", "interrupted", "failed"),
@@ -54,6 +51,7 @@ class BootAttempt:
     boot_id: str | None = None
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    celsius: float | None = None  # of the hottest part of the machine, before the first run
 
     @property
     def under_way(self) -> bool:
@@ -63,7 +61,10 @@ class BootAttempt:
 @dataclass(frozen=True)
 class Campaign:
     """`sets` has the programs with their arguments, as klat.record.plan_csv makes them. In each boot
-    there is a session under each load, with so many runs of each set."""
+    there is a session under each load, with so many runs of each set.
+
+    `is_check`: phase, why and attempts are of the check of the machine, not of the campaign.
+    """
 
     identity: str
     settings: tuple[BootSetting, ...]
@@ -78,28 +79,37 @@ class Campaign:
     output: str  # an absolute path
     loader: str
     default: str  # the boot loader's permanent default: the good kernel
-    panic_s: int  # panic= of each setting
     created: str
+    is_check: bool = False
     phase: str = PLANNED
-    why: str = ""  # it ended, or paused
+    why: str = ""  # it ended before its last boot
     attempts: tuple[BootAttempt, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)  # of the boot loader, at the start: SHA-256
+    changed: tuple[str, ...] = ()  # those of them that are others at the end
     notify: str | None = None
     copy_to: str | None = None
 
     def boots(self) -> list[CampaignBoot]:
-        """Of the campaign, or of its check while the machine is checked."""
-        if self.phase in (CHECKING, CHECKED):
+        if self.is_check:
             return check_order(self.settings, self.default, self.seed)
         return boot_order(self.settings, self.rounds, self.seed)
 
     @property
+    def name(self) -> str:
+        return "check" if self.is_check else "campaign"
+
+    @property
+    def is_complete(self) -> bool:
+        return self.phase == ENDED and self.next_boot() is None
+
+    @property
     def state(self) -> str:
         """For messages: `the campaign is running`."""
-        return f"the campaign {'has' if self.phase == ENDED else 'is'} {self.phase}"
+        return f"the {self.name} {'has' if self.phase == ENDED else 'is'} {self.phase}"
 
-    def in_this_phase(self) -> Campaign:
-        """What a boot measures. A check measures little, and apart from the results."""
-        if self.phase != CHECKING:
+    def of_boots(self) -> Campaign:
+        """What its boots measure. A check measures little, and apart from the results."""
+        if not self.is_check:
             return self
         return replace(self, runs=1, output=str(Path(self.output) / ".check"))
 
@@ -149,6 +159,7 @@ _ATTEMPT_FIELDS: dict[str, Kind] = {
     "boot_id": Maybe(_TEXT),
     "reason": _TEXT,
     "seconds": Object(others=Number(0, 1e9)),
+    "celsius": Maybe(Number(-300, 1000)),
 }
 _FIELDS: dict[str, Kind] = {
     "schema": Whole(1, LARGEST_INTEGER),
@@ -162,7 +173,9 @@ _FIELDS: dict[str, Kind] = {
     "profile": Maybe(_TEXT),
     "pause_ms": Whole(0, MOST_PAUSE_MS),
     "time_limit_s": Whole(1, MOST_SECONDS),
-    "panic_s": Whole(0, 86_400),
+    "is_check": Truth(),
+    "files": Object(others=_TEXT),
+    "changed": ListOf(_TEXT, 4096),
     "phase": OneOf(PHASES),
     "attempts": ListOf(Object(_ATTEMPT_FIELDS, frozenset(_ATTEMPT_FIELDS)), 1 << 20),
     "notify": Maybe(_TEXT),
@@ -200,7 +213,7 @@ def read_campaign(path: Path) -> Campaign:
     facts["settings"] = tuple(BootSetting(**each) for each in facts["settings"])
     facts["attempts"] = tuple(BootAttempt(**each) for each in facts["attempts"])
     facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
-    facts["loads"] = tuple(facts["loads"])
+    facts |= {name: tuple(facts[name]) for name in ("loads", "changed")}
     campaign = Campaign(**facts)
     last = len(campaign.boots())
     if any(attempt.boot > last for attempt in campaign.attempts):

@@ -10,8 +10,6 @@ from datetime import datetime
 from klat.campaign.boot_loader import BootEntry
 from klat.campaign.campaign_file import (
     ASKED,
-    CHECKED,
-    CHECKING,
     DONE,
     ENDED,
     MEASURING,
@@ -23,8 +21,6 @@ from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import duration, plural
 
 _LINES_OF_ORDER = 8
-# What klat adds to a boot. The rest is of the machine, or of the runs.
-OWN_PARTS = ("waited for idle CPUs", "waited for cooling")
 
 
 def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[str]:
@@ -70,8 +66,8 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     """How far it is."""
     boots = campaign.boots()
     done = len(campaign.done())
-    of = "boots checked" if campaign.phase in (CHECKING, CHECKED) else "boots measured"
-    yield f"{_phase(campaign)}: {done} of {len(boots)} {of}"
+    phase = "complete" if campaign.is_complete else campaign.phase
+    yield f"{campaign.name} {phase}: {done} of {plural(len(boots), 'boot')}"
     if campaign.why:
         yield from wrapped(campaign.why, "  ")
     last = campaign.last
@@ -86,14 +82,13 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     if whole is not None:
         number = campaign.rounds * len(campaign.settings)
         yield f"the campaign takes about {duration(whole)} for {plural(number, 'boot')}"
+    if campaign.changed:
+        files = ", ".join(campaign.changed)
+        yield from wrapped(
+            f"warning: changed between start and end, not by klat: {files}", "", "  "
+        )
     yield from _failures(campaign)
     yield from _parts(campaign)
-
-
-def _phase(campaign: Campaign) -> str:
-    if campaign.phase == ENDED:
-        return "complete" if campaign.next_boot() is None else "ended"
-    return campaign.phase
 
 
 def _failures(campaign: Campaign) -> Iterator[str]:
@@ -113,7 +108,7 @@ def _failures(campaign: Campaign) -> Iterator[str]:
 def _parts(campaign: Campaign) -> Iterator[str]:
     """The mean parts of a boot's time."""
     seconds = [a.seconds for a in campaign.attempts if a.outcome == DONE and a.seconds]
-    names = list(dict.fromkeys(name for each in seconds for name in each if name != "celsius"))
+    names = list(dict.fromkeys(name for each in seconds for name in each))
     if not names:
         return
     means = {name: statistics.mean(each.get(name, 0.0) for each in seconds) for name in names}
@@ -124,7 +119,7 @@ def _parts(campaign: Campaign) -> Iterator[str]:
 def time_left(campaign: Campaign, now: datetime) -> float | None:
     """In seconds, from the mean time of the boots so far. None before the second boot, or after the
     end."""
-    if campaign.phase in (ENDED, CHECKED, PAUSED):
+    if campaign.phase in (ENDED, PAUSED):
         return None
     took = boot_times(campaign.attempts)
     if not took:
@@ -140,7 +135,7 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
 def expected_seconds(campaign: Campaign) -> float | None:
     """How long the campaign takes, from its check: that has one run of each program where a boot of the
     campaign has more. None without a complete check."""
-    if campaign.phase != CHECKED:
+    if not (campaign.is_check and campaign.is_complete):
         return None
     rest = [
         took + (campaign.runs - 1) * attempt.seconds.get("runs", 0.0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from klat.base import files
 from klat.base.errors import KlatError
@@ -21,8 +21,6 @@ from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
     ASKED,
-    CHECKED,
-    CHECKING,
     DONE,
     ENDED,
     FAILED,
@@ -39,13 +37,17 @@ from klat.campaign.campaign_file import (
     write_campaign,
 )
 
+_OWN_WORD = "klat.campaign=1"
+_PANIC = "panic=10"
+
 
 @dataclass(frozen=True)
 class Measured:
-    """The end of a session. `reason` is empty if the session counts."""
+    """The end of a boot's sessions. `reason` is empty if they count. `celsius` as in BootAttempt."""
 
     reason: str
     seconds: Mapping[str, float]
+    celsius: float | None = None
 
 
 class BootedMachine(Protocol):
@@ -95,9 +97,9 @@ class Engine:
         """Go on until a reboot is asked for, or the campaign is paused or ended."""
         with _alone(self._path):
             campaign = self._resolve(read_campaign(self._path))
-            if campaign.phase in (CHECKING, RUNNING):
+            if campaign.phase == RUNNING:
                 campaign = self._end_if_due(campaign)
-            if campaign.phase in (CHECKING, RUNNING):
+            if campaign.phase == RUNNING:
                 self._ask(campaign)
             else:
                 self._go_home(campaign)
@@ -105,7 +107,12 @@ class Engine:
     def give_up(self, why: str) -> None:
         """End the campaign for this reason, and leave the machine on its default kernel."""
         with _alone(self._path):
-            campaign = self._save(lambda now: replace(now, phase=ENDED, why=why))
+            try:
+                campaign = self._save(lambda now: replace(now, phase=ENDED, why=why))
+            except KlatError as error:
+                # For example on a full disk. The machine goes home all the same.
+                self._say(str(error))
+                campaign = replace(read_campaign(self._path), phase=ENDED, why=why)
             self._go_home(campaign)
 
     def _save(self, change: Callable[[Campaign], Campaign]) -> Campaign:
@@ -131,33 +138,32 @@ class Engine:
         elif here != attempt.boot_id:
             reason = "the machine went down while it measured"
             return self._discard(INTERRUPTED, reason)
-        measured = self._machine.measure(campaign.in_this_phase(), boot)
+        measured = self._machine.measure(campaign.of_boots(), boot)
+        found = {"seconds": dict(measured.seconds), "celsius": measured.celsius}
         if measured.reason:
-            return self._discard(FAILED, measured.reason, measured.seconds)
-        return self._save(lambda now: now.with_last(outcome=DONE, seconds=dict(measured.seconds)))
+            return self._discard(FAILED, measured.reason, **found)
+        return self._save(lambda now: now.with_last(outcome=DONE, **found))
 
-    def _discard(
-        self, outcome: str, reason: str, seconds: Mapping[str, float] | None = None
-    ) -> Campaign:
-        campaign = self._save(
-            lambda now: now.with_last(outcome=outcome, reason=reason, seconds=dict(seconds or {}))
-        )
+    def _discard(self, outcome: str, reason: str, **found: Any) -> Campaign:
+        campaign = self._save(lambda now: now.with_last(outcome=outcome, reason=reason, **found))
         assert campaign.last
-        self._machine.set_aside(campaign.in_this_phase(), campaign.last)
+        self._machine.set_aside(campaign.of_boots(), campaign.last)
         return campaign
 
     def _arrived(self, campaign: Campaign, boot: CampaignBoot) -> tuple[str, str]:
         """The outcome so far of an attempt whose reboot has happened, and why it is a failure."""
-        release, words = self._machine.release(), self._machine.words()
-        home = _is_of(self._default(campaign), release, words)
+        booted = self._machine.release(), self._machine.words()
+        home = self._default(campaign).is_running(*booted)
+        if self._loader.started() != boot.setting.label:
+            reason = f"{self._loader.name} did not start klat's entry"
+            return (FELL_BACK if home else WRONG_KERNEL), reason
         if boot.panics:
             return (DONE, "") if home else (WRONG_KERNEL, "the kernel that must panic booted")
-        own = own_entry(self._loader, boot.setting, campaign.panic_s)
-        if _is_boot_of(own, release, words):
+        if own_entry(self._loader, boot.setting).booted.is_running(*booted):
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
-        return WRONG_KERNEL, f"booted {release}, with other words on its command line"
+        return WRONG_KERNEL, f"booted {booted[0]}, with other words on its command line"
 
     def _default(self, campaign: Campaign) -> BootEntry:
         return entry_of(self._loader, campaign.default)
@@ -173,8 +179,6 @@ class Engine:
                 return self._save(lambda now: replace(now, phase=ENDED, why=why))
         if campaign.next_boot():
             return campaign
-        if campaign.phase == CHECKING:
-            return self._save(lambda now: replace(now, phase=CHECKED))
         return self._save(lambda now: replace(now, phase=ENDED))
 
     def _ask(self, campaign: Campaign) -> None:
@@ -194,14 +198,27 @@ class Engine:
 
     def _go_home(self, campaign: Campaign) -> None:
         """Leave the machine on its default kernel. After the end, nothing of klat's is left."""
-        ended = campaign.phase in (ENDED, CHECKED)
-        if ended:
-            self._machine.copy(campaign)
-            self._loader.remove()
-            self._machine.withdraw()
+        if campaign.phase == ENDED:
+            self._or_say(self._clean_up)
+            self._or_say(self._machine.withdraw)
+            failed = self._machine.copy(campaign)
+            if failed:
+                self._say(failed)
             self._machine.notify(campaign)
         if not self._is_home(campaign):
             self._machine.reboot()
+
+    def _clean_up(self) -> None:
+        self._loader.remove()
+        now = self._loader.files()
+        self._save(lambda campaign: replace(campaign, changed=_differences(campaign.files, now)))
+
+    def _or_say(self, step: Callable[[], object]) -> None:
+        """What goes wrong at the end keeps no later step from being taken."""
+        try:
+            step()
+        except KlatError as error:
+            self._say(str(error))
 
     def _is_home(self, campaign: Campaign) -> bool:
         """True also if the entry is gone: another boot would not find it."""
@@ -209,7 +226,11 @@ class Engine:
             default = self._default(campaign)
         except KlatError:
             return True
-        return _is_of(default, self._machine.release(), self._machine.words())
+        return default.is_running(self._machine.release(), self._machine.words())
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(sorted(n for n in {*before, *now} if before.get(n) != now.get(n)))
 
 
 def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:
@@ -261,27 +282,13 @@ def entry_of(loader: BootLoader, identity: str) -> BootEntry:
 def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
     """klat's entries for all boots of the campaign, in the order of their first boot."""
     settings = dict.fromkeys(boot.setting for boot in campaign.boots())
-    return [own_entry(loader, setting, campaign.panic_s) for setting in settings]
+    return [own_entry(loader, setting) for setting in settings]
 
 
-def own_entry(loader: BootLoader, setting: BootSetting, panic_s: int) -> OwnEntry:
-    """`panic_s` is for an entry that does not say itself how long the kernel waits after a panic."""
-    entry, append = entry_of(loader, setting.entry), tuple(setting.append.split())
+def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
+    """klat's own word makes its entry another one than the user's, whatever the setting. If the user's
+    entry does not say how long the kernel waits after a panic, klat's does."""
+    entry, append = entry_of(loader, setting.entry), (*setting.append.split(), _OWN_WORD)
     if not any(word.startswith("panic=") for word in (*entry.words, *append)):
-        append = (*append, f"panic={panic_s}")
+        append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)
-
-
-def _is_boot_of(own: OwnEntry, release: str, words: tuple[str, ...]) -> bool:
-    same = not own.entry.release or own.entry.release == release
-    return same and _ends_with(words, own.words)
-
-
-def _is_of(entry: BootEntry, release: str, words: tuple[str, ...]) -> bool:
-    same = not entry.release or entry.release == release
-    return same and _ends_with(words, entry.words)
-
-
-def _ends_with(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """The boot loader puts BOOT_IMAGE and the initramfs before an entry's own words."""
-    return not wanted or words[-len(wanted) :] == wanted

@@ -22,6 +22,8 @@ from klat.campaign.boot_loader import BootEntry, OwnEntry
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
+_HAD_CHOICE = "# grubenv had a next_entry\n"
+_STARTED = "klat_entry"  # the variable in which GRUB notes klat's entry that it starts
 # GRUB cannot write a file through these layers, or on these file systems, so a choice would stay.
 _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
@@ -33,9 +35,10 @@ _SECONDS = 30
 
 @dataclass(frozen=True)
 class _MenuEntry:
-    """An entry of grub.cfg: its identity, its title, its lines between the braces, and its depth."""
+    """An entry of grub.cfg: its identity, its place by number, its title, and its lines between the braces."""
 
     identity: str
+    place: str
     title: str
     body: tuple[str, ...]
 
@@ -56,15 +59,14 @@ class Grub:
         return [entry for entry, _ in self._menu()]
 
     def default(self) -> BootEntry:
-        entries = self.entries()
-        if not entries:
+        menu = self._menu()
+        if not menu:
             raise KlatError(f"{self._config} has no entry that boots Linux")
         chosen = self._default_name()
-        for entry in entries:
-            if chosen in (entry.identity, entry.title, entry.identity.rpartition(">")[2]):
+        for entry, source in menu:
+            last = entry.identity.rpartition(">")[2]
+            if chosen in (entry.identity, entry.title, last, source.place):
                 return entry
-        if chosen == "0":
-            return entries[0]
         raise KlatError(
             f"the default of GRUB, {chosen!r}, is no entry that boots Linux; choose one by"
             " GRUB_DEFAULT in /etc/default/grub"
@@ -100,28 +102,38 @@ class Grub:
                     )
 
     def install(self, own: Sequence[OwnEntry]) -> None:
-        bodies = {entry.identity: body for entry, body in self._menu()}
+        self.remove()
+        bodies = {entry.identity: source.body for entry, source in self._menu()}
         text = _MARK
+        if "next_entry" in self._environment():
+            text += _HAD_CHOICE
         for each in own:
             if each.entry.identity not in bodies:
                 raise KlatError(f"GRUB has no entry {each.entry.identity!r} any more")
             lines = [_appended(line, each.append) for line in bodies[each.entry.identity]]
-            title = shlex.quote(f"klat: {each.name}")
-            text += f"menuentry {title} --id {shlex.quote(_identity(each.name))} {{\n"
-            text += "".join(f"{line}\n" for line in lines) + "}\n"
+            name = shlex.quote(_identity(each.name))
+            notes = [f"set {_STARTED}={name}", f"save_env {_STARTED}"]
+            text += f"menuentry {shlex.quote(f'klat: {each.name}')} --id {name} {{\n"
+            text += "".join(f"{line}\n" for line in [*notes, *lines]) + "}\n"
         files.write_whole(self._own, text.encode(), give=False)
         _sync()
 
     def choose(self, name: str) -> None:
+        self._edit("unset", _STARTED)
         self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(name))
         _sync()
 
+    def started(self) -> str:
+        return self._environment().get(_STARTED, "").removeprefix(_identity(""))
+
     def remove(self) -> None:
-        if "next_entry" in self._environment():
-            self._run("editenv", str(self._directory / "grubenv"), "unset", "next_entry")
-        own = self._own
-        if own.exists() and _MARK in own.read_text(errors="replace"):
-            own.unlink()
+        text = self._own.read_text(errors="replace") if self._own.exists() else ""
+        if _MARK in text:
+            self._edit("unset", _STARTED)
+            self._edit(
+                *(("set", "next_entry=") if _HAD_CHOICE in text else ("unset", "next_entry"))
+            )
+            self._own.unlink()
         _sync()
 
     def files(self) -> Mapping[str, str]:
@@ -148,7 +160,7 @@ class Grub:
         except OSError as error:
             raise KlatError(f"cannot read {self._config}: {error.strerror}") from error
 
-    def _menu(self) -> list[tuple[BootEntry, tuple[str, ...]]]:
+    def _menu(self) -> list[tuple[BootEntry, _MenuEntry]]:
         found = []
         for entry in _entries(self._text().splitlines()):
             kernel = next((line for line in entry.body if _KERNEL.match(line.strip())), None)
@@ -156,22 +168,16 @@ class Grub:
             if len(words) < 2:
                 continue
             release = _RELEASE.search(words[1])
-            found.append(
-                (
-                    BootEntry(
-                        entry.identity,
-                        entry.title,
-                        release[1] if release else "",
-                        tuple(words[2:]),
-                    ),
-                    entry.body,
-                )
-            )
+            shown = release[1] if release else ""
+            found.append((BootEntry(entry.identity, entry.title, shown, tuple(words[2:])), entry))
         return found
 
     def _environment(self) -> dict[str, str]:
         text = self._run("editenv", str(self._directory / "grubenv"), "list")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def _edit(self, *words: str) -> None:
+        self._run("editenv", str(self._directory / "grubenv"), *words)
 
     def _default_name(self) -> str:
         """As grub.cfg decides it: the saved entry, or what the file says."""
@@ -204,8 +210,10 @@ class Grub:
 
 
 def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
-    """The entries of all menus. An entry of a submenu is named by the path to it, as grub-reboot wants it."""
-    menus: list[tuple[str, int]] = []  # identity of each open submenu, and its depth
+    """The entries of all menus. GRUB names an entry of a submenu by the path to it, and numbers the entries
+    and submenus of a menu from 0."""
+    menus: list[tuple[str, str, int]] = []  # identity, place and depth of each open submenu
+    counts = [0]  # of entries and submenus so far, in each open menu
     depth = 0
     at = 0
     while at < len(lines):
@@ -214,17 +222,21 @@ def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
         menu = _MENU.match(line)
         if menu:
             title, identity = _named(menu[2])
-            path = ">".join([*(name for name, _ in menus), identity])
+            path = ">".join([*(name for name, _, _ in menus), identity])
+            place = ">".join([*(number for _, number, _ in menus), str(counts[-1])])
+            counts[-1] += 1
             if menu[1] == "submenu":
-                menus.append((identity, depth))
+                menus.append((identity, place.rpartition(">")[2], depth))
+                counts.append(0)
                 depth += 1
                 continue
             body, at = _body(lines, at)
-            yield _MenuEntry(path, title, body)
+            yield _MenuEntry(path, place, title, body)
             continue
         depth += _braces(line)
-        while menus and depth <= menus[-1][1]:
+        while menus and depth <= menus[-1][2]:
             menus.pop()
+            counts.pop()
 
 
 def _body(lines: Sequence[str], at: int) -> tuple[tuple[str, ...], int]:

@@ -8,11 +8,11 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from klat.base import files
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, SessionError
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
@@ -27,17 +27,20 @@ _WATCHDOG_S = 60
 _UNIT_TEXT = """\
 [Unit]
 Description=klat campaign: measures, and boots the next kernel
+StartLimitIntervalSec=1h
+StartLimitBurst=5
 
 [Service]
 Type=exec
 ExecStart={command}
 {environment}KillMode=mixed
 TimeoutStopSec=120
+Restart=on-abnormal
+RestartSec=10
 
 [Install]
 WantedBy=multi-user.target
 """
-_FAILED = ".failed"  # of a label: sessions that do not count
 # The longest waits, in seconds.
 _STARTING_S, _BUSY_S, _HOT_S, _COPYING_S, _NOTIFYING_S = 300, 120, 300, 3600, 60
 _POLL_S = 2.0
@@ -62,42 +65,34 @@ class ThisMachine:
 
     def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
         seconds = dict(self._settle(campaign))
+        warmth = celsius()
         begun = time.monotonic()
-        status = measure_boot(campaign, boot)
+        try:
+            status = measure_boot(campaign, boot)
+        except (KlatError, SessionError) as error:
+            return Measured(str(error), seconds, warmth)
         if status > KILLED:
             sys.exit(status)  # the machine goes down, or the user aborts
-        seconds["runs"] = time.monotonic() - begun
+        seconds["runs"] = round(time.monotonic() - begun, 3)
         # 3: the evidence refutes some runs. The others count.
         reason = "" if status in (0, 3) else f"klat run ended with status {status}"
-        return Measured(reason, {name: round(value, 3) for name, value in seconds.items()})
+        return Measured(reason, seconds, warmth)
 
     def _settle(self, campaign: Campaign) -> Iterator[tuple[str, float]]:
         """Wait until the start-up has ended, the CPUs are idle, and the machine is about as warm as in
         the first boot. The parts of the time since power-on, in seconds."""
         begun = time.monotonic()
         _quietly("systemctl", "is-system-running", "--wait", seconds=_STARTING_S)
+        waited = time.monotonic() - begun
         yield from start_up_parts(_output("systemd-analyze", "time"))
-        yield "waited for start-up", time.monotonic() - begun
-        begun = time.monotonic()
-        while time.monotonic() - begun < _BUSY_S and busy_share(_POLL_S) > _BUSY:
-            pass
-        yield "waited for idle CPUs", time.monotonic() - begun
-        first = next(
-            (a.seconds["celsius"] for a in campaign.attempts if "celsius" in a.seconds), None
-        )
-        begun = time.monotonic()
-        while first is not None and time.monotonic() - begun < _HOT_S:
-            if (celsius() or 0.0) <= first + _WARMER_C:
-                break
-            time.sleep(_POLL_S)
-        yield "waited for cooling", time.monotonic() - begun
-        warmth = celsius()
-        if warmth is not None:
-            yield "celsius", warmth
+        yield "waited for start-up", round(waited, 3)
+        yield "waited for idle CPUs", _until(_BUSY_S, lambda: busy_share(_POLL_S) <= _BUSY)
+        first = next((a.celsius for a in campaign.attempts if a.celsius is not None), None)
+        yield "waited for cooling", _until(_HOT_S, lambda: _is_cool(first))
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
         for session in sessions_of(campaign, attempt.boot_id):
-            kept = session.parent / _FAILED
+            kept = session.parent / session_directory.SET_ASIDE
             with files.explained("make", kept):
                 files.make_directories(kept)
             with files.explained("move", session):
@@ -128,14 +123,14 @@ class ThisMachine:
 
 
 def check_machine() -> Iterator[str]:
-    """What the user should know before nobody is at the machine. KlatError if it cannot run a campaign."""
+    """Warnings of this machine, for the plan. KlatError if it cannot run a campaign."""
     if not Path("/run/systemd/system").is_dir():
         raise KlatError("this machine was not booted by systemd, which a campaign needs")
     root = _output("findmnt", "-nvo", "SOURCE", "/").strip()
     if "crypt" in _output("lsblk", "-rsno", "TYPE", root).split():
         yield (
             "the root file system is encrypted: if the machine asks for a passphrase when it boots,"
-            " it waits there for ever"
+            " the campaign stops there"
         )
     if not _WATCHDOG.exists():
         yield "there is no watchdog device: if a kernel hangs, somebody must reset the machine"
@@ -155,10 +150,6 @@ def install_unit(command: list[str]) -> None:
         files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
     _must("systemctl", "daemon-reload")
     _must("systemctl", "enable", UNIT)
-
-
-def is_at_work() -> bool:
-    return _quietly("systemctl", "is-active", "--quiet", UNIT, seconds=60) == 0
 
 
 def start_unit() -> None:
@@ -189,6 +180,19 @@ def busy_share(seconds: float) -> float:
     time.sleep(seconds)
     total_now, idle_now = read()
     return 1 - (idle_now - idle) / max(1, total_now - total)
+
+
+def _until(longest: float, reached: Callable[[], bool]) -> float:
+    """Wait until it is reached, for at most `longest` seconds. The seconds that this took."""
+    begun = time.monotonic()
+    while not reached() and time.monotonic() - begun < longest:
+        time.sleep(_POLL_S)
+    return round(time.monotonic() - begun, 3)
+
+
+def _is_cool(first: float | None) -> bool:
+    now = celsius()
+    return first is None or now is None or now <= first + _WARMER_C
 
 
 def celsius() -> float | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import files, programs
-from klat.base.errors import KlatError, did_you_mean
+from klat.base.errors import KlatError, did_you_mean, printable
 from klat.commands import _session_options, add_command
 from klat.record import session_directory
 from klat.record.json_files import MOST_BOOTS
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from klat.campaign.grub import Grub
 
 STATE = Path("/var/lib/klat/campaign.json")
-_PANIC_S = 10
+# A label is part of the name of a GRUB entry, and of a path. A word goes through GRUB's parser.
+_LABEL = re.compile(r"[\w.+-]+", re.ASCII)
+_WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 
 _DESCRIPTION = """\
 Boots the kernels of this machine in turns, and measures in each boot, without
@@ -135,7 +140,9 @@ def _named(text: str) -> tuple[str, str]:
     label, equals, rest = text.partition("=")
     if not equals or not rest.strip():
         raise ValueError(f"{text!r} must be a label, '=' and what it stands for")
-    return session_directory.check_label(label), rest.strip()
+    if not _LABEL.fullmatch(session_directory.check_label(label)):
+        raise ValueError(f"the label {label!r} can hold only letters, digits, and . _ + -")
+    return label, rest.strip()
 
 
 def _kernels(arguments: argparse.Namespace) -> int:
@@ -160,13 +167,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     loader = _loader()
     loader.check()
     warnings = list(check_machine())
-    settings = _settings(arguments, loader.entries())
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = arguments.load or (profile.loads if profile else [IDLE])
     for load in _session_options.different_loads(loads):
         _session_options.checked_load(None if load == IDLE else load)
+    settings = _settings(arguments, loader.entries(), loads)
+    if arguments.copy_to and not shutil.which("rsync"):
+        raise KlatError("--copy-to needs rsync, which is not installed")
     output = _session_options.output(arguments).absolute()
     with files.explained("make", output):
         files.make_directories(output)
@@ -182,7 +191,6 @@ def _plan(arguments: argparse.Namespace) -> int:
         output=str(output),
         loader=loader.name,
         default=loader.default().identity,
-        panic_s=_PANIC_S,
         created=session_directory.iso(session_directory.now()),
         notify=arguments.notify,
         copy_to=arguments.copy_to,
@@ -197,20 +205,28 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(arguments: argparse.Namespace, entries: list[BootEntry]) -> list[BootSetting]:
+def _settings(
+    arguments: argparse.Namespace, entries: list[BootEntry], loads: Sequence[str]
+) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_order import PANIC, BootSetting
+    from klat.campaign.boot_sessions import label_under
 
     found = []
     for label, text in arguments.kernel:
         entry = _entry(text, entries)
         found.append(BootSetting(label, entry.identity))
         for name, words in arguments.setting:
+            if not _WORDS.fullmatch(words):
+                raise KlatError(
+                    f"--setting {name}: GRUB would not pass {words!r} to the kernel as it is; give"
+                    " letters, digits, and . _ + - @ % , : / ="
+                )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
-    labels = [setting.label for setting in found]
+    labels = [label_under(setting.label, load, loads) for setting in found for load in loads]
     for label in labels:
         if labels.count(label) > 1:
-            raise KlatError(f"two kernels or settings have the label {label!r}")
+            raise KlatError(f"two kernels, settings or loads would have the label {label!r}")
         if label == PANIC:
             raise KlatError(f"the label {PANIC!r} is klat's own; give another one")
     if len(found) < 2:
@@ -232,36 +248,49 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from klat.campaign.campaign_file import CHECKED, CHECKING, PLANNED
-
-    return _begin("check", (PLANNED, CHECKED), CHECKING)
+    return _begin("check", is_check=True)
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    from klat.campaign.campaign_file import CHECKED, PLANNED, RUNNING
-
-    return _begin("start", (PLANNED, CHECKED), RUNNING)
+    return _begin("start", is_check=False)
 
 
-def _begin(action: str, phases: tuple[str, ...], phase: str) -> int:
-    from klat.campaign.campaign_file import read_campaign
+def _begin(action: str, is_check: bool) -> int:
+    from klat.campaign.campaign_file import ENDED, PLANNED, RUNNING, read_campaign
     from klat.campaign.engine import change_campaign, own_entries
-    from klat.campaign.this_machine import install_unit, start_unit
+    from klat.campaign.this_machine import ThisMachine, install_unit, start_unit
 
     _need_root(action)
     campaign = read_campaign(STATE)
-    if campaign.phase not in phases:
+    checked = campaign.is_check and campaign.phase == ENDED
+    if campaign.phase != PLANNED and not checked:
         raise KlatError(f"{campaign.state}; klat campaign status says more")
+    if checked and not is_check and not campaign.is_complete:
+        raise KlatError(f"the check ended early: {campaign.why}; check again before the start")
     loader = _loader()
     loader.check()
     for name, _ in campaign.sets:
         programs.require(name)
-    campaign = replace(campaign, phase=phase, attempts=())
-    loader.install(own_entries(loader, campaign))
-    install_unit([sys.executable, str(Path(sys.argv[0]).resolve()), "campaign", "proceed"])
-    change_campaign(STATE, lambda _: campaign)
-    print("the machine reboots now; klat campaign status says how far it is", flush=True)
-    start_unit()
+    begun = replace(
+        campaign,
+        is_check=is_check,
+        phase=RUNNING,
+        why="",
+        attempts=(),
+        files=dict(loader.files()),
+        changed=(),
+    )
+    try:
+        loader.install(own_entries(loader, begun))
+        install_unit([sys.executable, str(Path(sys.argv[0]).resolve()), "campaign", "proceed"])
+        change_campaign(STATE, lambda _: begun)
+        print("the machine reboots now; klat campaign status says how far it is", flush=True)
+        start_unit()
+    except KlatError:
+        loader.remove()
+        ThisMachine().withdraw()
+        change_campaign(STATE, lambda _: campaign)
+        raise
     return 0
 
 
@@ -301,8 +330,9 @@ def _abort(arguments: argparse.Namespace) -> int:
     from klat.campaign.this_machine import stop_unit
 
     _need_root("abort")
-    if read_campaign(STATE).phase == ENDED:
-        raise KlatError("the campaign has ended; klat campaign status says more")
+    campaign = read_campaign(STATE)
+    if campaign.phase == ENDED:
+        raise KlatError(f"{campaign.state}; klat campaign status says more")
     stop_unit()
     print("aborted; if this is not the default kernel, the machine reboots now", flush=True)
     _engine().give_up("aborted")
@@ -314,10 +344,9 @@ def _proceed(arguments: argparse.Namespace) -> int:
     engine = _engine()
     try:
         engine.proceed()
-    except KlatError as error:
-        print(error, file=sys.stderr)
-        engine.give_up(str(error))
-        return error.status
+    except Exception as error:  # whatever it is, the machine must not stay on another kernel
+        engine.give_up(printable(str(error)) or type(error).__name__)
+        raise
     return 0
 
 
@@ -340,8 +369,8 @@ def _need_root(action: str) -> None:
 
 
 def _refuse_under_way() -> None:
-    from klat.campaign.campaign_file import CHECKED, ENDED, PLANNED, read_campaign
+    from klat.campaign.campaign_file import ENDED, PLANNED, read_campaign
 
     campaign = read_campaign(STATE)
-    if campaign.phase not in (PLANNED, CHECKED, ENDED):
+    if campaign.phase not in (PLANNED, ENDED):
         raise KlatError(f"{campaign.state}; end it by klat campaign abort, or wait")

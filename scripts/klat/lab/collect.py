@@ -15,7 +15,8 @@ from klat.record import lab_files, plan_csv, session_directory
 from klat.running import recording
 from klat.base.errors import KlatError
 from klat.lab import guest
-from klat.lab.experiment import FAILED, Experiment, PlannedBoot
+from klat.lab.experiment import Experiment, PlannedBoot
+from klat.record.session_directory import SET_ASIDE
 from klat.running.loads import IDLE
 from klat.lab.boot_failures import BootFailure, ProgramsFailed, ResultsIncomplete
 from klat.lab.guest import Delivery
@@ -67,9 +68,9 @@ def keep_failed(
     evidence: Evidence,
     failure: BootFailure,
 ) -> Path:
-    """A directory below FAILED with the results of the boot. It is not a session. Its run.json
+    """A directory below SET_ASIDE with the results of the boot. It is not a session. Its run.json
     holds the reason. Results that cannot be unpacked are kept as a tar."""
-    parent = output / boot.label / FAILED
+    parent = output / boot.label / SET_ASIDE
     draft = _draft(parent)
     try:
         _add_files(draft, evidence)
@@ -83,7 +84,7 @@ def keep_failed(
                 files.create(draft / HOST_FILES / _RESULTS, delivery.tar)
         facts = {"failure": failure.kind, "reason": str(failure)}
         _add_facts(draft, experiment, boot, evidence, facts)
-        final = session_directory.create(output / boot.label, FAILED)
+        final = session_directory.create(output / boot.label, SET_ASIDE)
         files.rename(draft, final)
     except BaseException:
         files.remove_tree(draft)

@@ -18,8 +18,6 @@ from klat.running.loads import IDLE
 from klat.record.plan_csv import PlannedRun
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_SECONDS, read_run_json
 
-FAILED = ".failed"  # the directory of a label with the failed boots
-
 
 @dataclass(frozen=True)
 class KernelUnderLoad:
@@ -215,7 +213,9 @@ def find(path: Path) -> Begun:
         found = _read(facts)
         if found:
             label = facts.parent.parent
-            output = label.parent.parent if label.name == FAILED else label.parent
+            output = (
+                label.parent.parent if label.name == session_directory.SET_ASIDE else label.parent
+            )
             held[found[0].identity] = (found[0], output)
     if not held:
         raise KlatError(f"{path}: holds no session of klat lab run, so there is none to complete")
@@ -247,7 +247,7 @@ def _run_files(path: Path) -> Iterator[Path]:
         return
     for label in (path, *path.glob("*")):
         yield from _sessions_of(label)
-        yield from (label / FAILED).glob("*/run.json")
+        yield from (label / session_directory.SET_ASIDE).glob("*/run.json")
 
 
 def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:

@@ -190,10 +190,15 @@ def _check_length(runs: int) -> None:
 def _shuffled(sets: int, runs: int, draw: random.Random) -> list[int]:
     """Each index of a parameter set `runs` times."""
     order = [index for index in range(sets) for _ in range(runs)]
+    shuffle(order, draw)
+    return order
+
+
+def shuffle(order: list[int], draw: random.Random) -> None:
+    """As make() says."""
     for last in range(len(order) - 1, 0, -1):
         other = int(draw.random() * (last + 1))
         order[last], order[other] = order[other], order[last]
-    return order
 
 
 def _numbered(

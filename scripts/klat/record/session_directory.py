@@ -25,6 +25,7 @@ from klat.record.json_files import LARGEST_PLAN, LARGEST_RUN, SCHEMA, parse_resu
 
 PLAN = "plan.csv"
 LOAD_LOG = "load.log"
+SET_ASIDE = ".failed"  # the directory of a label with the sessions that do not count
 _NAME_MAX = 255
 # Characters that change the direction of text. A line with them can look like another text.
 _BIDIRECTIONAL = frozenset(
