@@ -160,13 +160,15 @@ FORCE:
 
 -include $(wildcard $(BUILD)/lib/*/*.d $(BUILD)/lib/arch/$(ARCH)/*.d $(BUILD)/unit/*.d $(BUILD)/depend/*.d) $(wildcard $(PROGRAM_OBJECTS:.o=.d))
 
-.PHONY: deps test-deps test-slow-deps
+.PHONY: deps test-deps test-slow-deps test-long-deps
 deps:
 	$(Q)CC='$(CC)' scripts/deps build run plot
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow
+test-long-deps:
+	$(Q)CC='$(CC)' scripts/deps long
 
 RUNS ?= 500
 LABEL ?=
@@ -230,7 +232,7 @@ test: test-build
 	$(call lane,not slow and not long)
 test-slow: test-slow-build
 	$(call lane,slow and not long)
-test-long: test-slow-build
+test-long: test-long-deps test-slow-build
 	$(call lane,long)
 
 .PHONY: selfbench

@@ -1,4 +1,4 @@
-"""A Debian system with GRUB, systemd, two kernels and klat on a disk, whose reboots are real: QEMU boots it.
+"""A Debian system with systemd, two kernels and klat on a disk, whose reboots are real: QEMU boots it.
 
 QEMU counts instructions (-icount), so a boot takes a minute and the verdicts are exact. The guest runs
 /srv/drive after each boot.
@@ -6,17 +6,19 @@ QEMU counts instructions (-icount), so a boot takes a minute and the verdicts ar
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from labs import ROOT
 
-# The kernel that boots by default is the first in GRUB's menu, which has the highest version.
+# The kernel that boots by default is the first in the menu, which has the highest version.
 KERNELS = ("linux-image-cloud-amd64", "linux-image-rt-amd64")
 PACKAGES = (
-    *("systemd-sysv", "dbus", "udev", "kmod", "grub-pc", "rsync", "procps"),
+    *("systemd-sysv", "dbus", "udev", "kmod", "rsync", "procps"),
     *("python3", "libnuma1", "libjansson4", "libmd0"),
 )
 # The initramfs with the modules of this machine alone: its boot takes half the time.
@@ -26,10 +28,36 @@ SMALL_INITRAMFS = (
     ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" > "$1/etc/initramfs-tools/modules"'
 )
 SIZE_MIB = 4096  # of the file system
-OFFSET = 1 << 20  # of the partition
+UEFI_MIB = 256  # of the partition for UEFI
+OFFSET = 1 << 20  # of its partition
 FIRST_SECONDS = 300
 # After a panic the kernel waits by reading the counter, which takes minutes in QEMU.
 COMMAND_LINE = "console=ttyS0 klat.mode=counted tsc=reliable net.ifnames=0 panic=-1"
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A boot loader. `install` runs in the guest, which is started without it for once."""
+
+    packages: tuple[str, ...]
+    partitions: bytes  # for sfdisk
+    install: str
+    has_uefi: bool = False
+
+
+# Both find their disk only in a machine that has it.
+GRUB = Loader(("grub-pc",), b"2048,,L,*\n", "grub-install --target=i386-pc /dev/vda && update-grub")
+# A real-time kernel has no variables of UEFI by default, so another one is the default kernel.
+SYSTEMD_BOOT = Loader(
+    ("systemd-boot", "dosfstools"),
+    f"label: gpt\n2048,{SIZE_MIB}MiB,L\n,,U\n".encode(),
+    "mkfs.vfat /dev/vda2 && mkdir -p /efi && echo /dev/vda2 /efi vfat defaults 0 2 >> /etc/fstab"
+    " && mount /efi && bootctl install --no-variables && for k in /boot/vmlinuz-*; do"
+    " kernel-install add ${k#*z-} $k /boot/initrd.img-${k#*z-}; done"
+    " && echo 'default *cloud*' > /efi/loader/loader.conf",
+    has_uefi=True,
+)
+UEFI = Path("/usr/share/OVMF")
 _DRIVE_UNIT = """\
 [Unit]
 Description=the script of the test
@@ -57,44 +85,50 @@ def _run(*words: str | Path) -> str:
     return done.stdout.strip()
 
 
-def build(directory: Path) -> Path:
+def build(directory: Path, loader: Loader) -> Path:
     """The disk. Needs root."""
     tree = directory / "tree"
     disk = directory / "disk.raw"
     _run(
-        *("mmdebstrap", "--variant=minbase", f"--include={','.join((*PACKAGES, *KERNELS))}"),
+        *(
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={','.join((*PACKAGES, *loader.packages, *KERNELS))}",
+        ),
         *("--aptopt=Apt::Install-Recommends false", "--dpkgopt=force-confold"),
         *(f"--essential-hook={SMALL_INITRAMFS}", "--format=directory", "bookworm", tree),
     )
-    _install(tree)
+    _install(tree, loader)
     with disk.open("wb") as file:
-        file.truncate((SIZE_MIB + 1) << 20)
-    subprocess.run(["sfdisk", "-q", disk], input=b"2048,,L,*\n", check=True, timeout=60)
+        file.truncate((SIZE_MIB + 1 + UEFI_MIB) << 20)
+    subprocess.run(["sfdisk", "-q", disk], input=loader.partitions, check=True, timeout=60)
     offset = f"offset={OFFSET}"
     _run("mkfs.ext4", "-q", "-F", "-d", tree, "-E", offset, disk, f"{SIZE_MIB}M")
     kernel = sorted((tree / "boot").glob("vmlinuz-*"))[0]
     initramfs = tree / "boot" / kernel.name.replace("vmlinuz", "initrd.img")
-    # GRUB finds its disk only in a machine that has it.
     Guest(
         disk,
         *("-kernel", str(kernel), "-initrd", str(initramfs)),
         *("-append", f"root=/dev/vda1 rw {COMMAND_LINE}"),
     ).wait(FIRST_SECONDS)
     _run("rm", "-rf", "--one-file-system", tree)
+    if loader.has_uefi:
+        shutil.copy(UEFI / "OVMF_VARS_4M.fd", _variables(disk))
     return disk
 
 
-def _install(root: Path) -> None:
+def _install(root: Path, loader: Loader) -> None:
     (root / "etc/fstab").write_text("/dev/vda1 / ext4 errors=remount-ro 0 1\n")
     (root / "etc/hostname").write_text("guest\n")
     (root / "etc/default/grub").write_text(
         f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX="{COMMAND_LINE}"\n'
         "GRUB_DISABLE_OS_PROBER=true\n"
     )
+    (root / "etc/kernel").mkdir(exist_ok=True)
+    (root / "etc/kernel/cmdline").write_text(f"root=/dev/vda1 ro {COMMAND_LINE}\n")
     (root / "etc/systemd/system/drive.service").write_text(_DRIVE_UNIT)
     (root / "srv/drive").write_text(
-        "grub-install --target=i386-pc /dev/vda && update-grub && touch /srv/bootable\n"
-        "systemctl --no-block poweroff\n"
+        f"{loader.install} && touch /srv/bootable\n" "systemctl --no-block poweroff\n"
     )
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
@@ -118,8 +152,17 @@ def opened(disk: Path) -> Iterator[Path]:
         _run("losetup", "-d", device)
 
 
+def _variables(disk: Path) -> Path:
+    """Of UEFI. A machine without this file has a BIOS."""
+    return disk.with_suffix(".vars")
+
+
 class Guest:
     def __init__(self, disk: Path, *more: str) -> None:
+        if _variables(disk).exists():
+            flash = "if=pflash,format=raw,unit"
+            code = f"{flash}=0,readonly=on,file={UEFI / 'OVMF_CODE_4M.fd'}"
+            more = ("-drive", code, "-drive", f"{flash}=1,file={_variables(disk)}", *more)
         self.log = disk.with_suffix(".log")
         # Without a display adapter, GRUB's gfxterm never goes on.
         words = [

@@ -13,7 +13,7 @@ from typing import Any
 
 import harness
 import pytest
-from campaign_image import Guest, build, opened
+from campaign_image import GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
 from test_lab_boots import klat
 
 BOOT_SECONDS = 240
@@ -26,17 +26,34 @@ cd /srv
 if [ ! -e begun ]; then
 	touch begun
 	uname -r > default
-	sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > before
-	find /etc/systemd /boot | sort >> before
+	sh state > before
 	{commands} || systemctl --no-block poweroff
 elif [ -e ended ]; then
 	systemctl --no-block poweroff
 fi
+{on_boot}
+"""
+HANG = """
+if uname -r | grep -q rt && [ ! -e hung ]; then
+	touch hung; sync
+	echo -1 > /proc/sys/kernel/sched_rt_runtime_us
+	chrt -f 99 sh -c 'while :; do :; done'
+fi
+"""
+# A file that takes all space, before klat writes its state.
+FILL = """
+if [ -e begun ] && grep -q klat.campaign /proc/cmdline && [ ! -e filled ]; then
+	cat /dev/zero > filled
+fi
 """
 NOTIFY = "touch /srv/ended; test $(uname -r) = $(cat /srv/default) && systemctl --no-block poweroff"
 AFTER = """
-cd /srv; sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub > after
-find /etc/systemd /boot | sort >> after; klat campaign status > status
+cd /srv; rm -f filled; sh state > after; klat campaign status > status
+"""
+# What decides which kernel boots, and what systemd runs.
+STATE_OF_BOOTS = """
+sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub /efi/loader/*.conf /efi/loader/*/*
+find /etc/systemd /boot /efi | sort
 """
 PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 	--kernel stock=$(ls /boot | sed -n 's/^vmlinuz-\\(.*cloud.*\\)/\\1/p') \\
@@ -44,28 +61,39 @@ PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 --notify 'sh /srv/notify' pipes > plan"""
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+LOADERS = (
+    pytest.param(GRUB, id="GRUB"),
+    pytest.param(SYSTEMD_BOOT, id="systemd-boot", marks=pytest.mark.long),
+)
+
+
+@pytest.fixture(scope="module", params=LOADERS)
+def image(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         harness.lacking("this test needs root and mmdebstrap")
-    disk = build(tmp_path_factory.mktemp("campaign"))
+    if request.param.has_uefi and not UEFI.is_dir():
+        harness.lacking("this test needs ovmf")
+    disk = build(tmp_path_factory.mktemp("campaign"), request.param)
     yield disk
     disk.unlink()  # pytest keeps its directories
 
 
-def prepare(disk: Path, commands: str) -> None:
-    """The guest runs the commands after its next boot."""
+def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
+    """The guest runs the commands after its next boot, and `on_boot` after each."""
     with opened(disk) as root:
-        (root / "srv/drive").write_text(DRIVE.format(commands=commands))
+        (root / "srv/drive").write_text(DRIVE.format(commands=commands, on_boot=on_boot))
         (root / "srv/notify").write_text(AFTER + NOTIFY + "\n")
-        for name in ("srv/begun", "srv/ended", STATE):
+        (root / "srv/state").write_text(STATE_OF_BOOTS)
+        for name in ("srv/begun", "srv/ended", "srv/hung", "srv/filled", STATE):
             (root / name).unlink(missing_ok=True)
         shutil.rmtree(root / "srv/results", ignore_errors=True)
 
 
-def follow(disk: Path, boots: int, out: Path) -> dict[str, Any]:
+def follow(disk: Path, boots: int, out: Path, *more: str) -> dict[str, Any]:
     """Boots the guest until it powers off. What klat left, in `out`; the campaign."""
-    Guest(disk).wait(boots * BOOT_SECONDS)
+    Guest(disk, *more).wait(boots * BOOT_SECONDS)
     with opened(disk) as root:
         shutil.copytree(root / "srv", out)
         campaign: dict[str, Any] = json.loads((root / STATE).read_text())
@@ -103,6 +131,30 @@ def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_
     assert files_are_as_before(tmp_path / "out")
     kept = {path.parent.name for path in (tmp_path / "out/results/.check").glob("*/*")}
     assert kept == {"stock", "rt"}
+
+
+@pytest.mark.long
+def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Path) -> None:
+    """One CPU, which a real-time task keeps from everything else, on the first boot of the RT kernel."""
+    prepare(image, f"{PLAN} && klat campaign start", on_boot=HANG)
+    campaign = follow(image, 2 * ROUNDS + 4, tmp_path / "out", "-device", "i6300esb")
+    assert (tmp_path / "out/hung").exists()
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
+    assert sorted(outcomes) in (
+        ["done"] * 2 * ROUNDS + ["fell back"],
+        ["done"] * 2 * ROUNDS + ["interrupted"],
+    )
+    assert files_are_as_before(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_a_full_disk_ends_at_home_with_nothing_left(image: Path, tmp_path: Path) -> None:
+    prepare(image, f"{PLAN} && klat campaign start", on_boot=FILL)
+    campaign = follow(image, 6, tmp_path / "out")
+    assert campaign["phase"] == "running" and not campaign["attempts"][1:], campaign
+    assert files_are_as_before(tmp_path / "out")
+    assert "systemd unit is gone" in (tmp_path / "out/status").read_text()
 
 
 @pytest.mark.long

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from klat.campaign import grub
-
 # The parts of a grub.cfg of Debian 12 that matter.
 CONFIG = """\
 ### BEGIN /etc/grub.d/00_header ###
@@ -84,4 +82,3 @@ def make(root: Path, patch: pytest.MonkeyPatch) -> None:
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
     patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    patch.setattr(grub, "_sync", lambda: None)

@@ -16,7 +16,7 @@ from klat.campaign import this_machine
 from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
-from klat.commands import campaign
+from klat.commands import _campaign_state
 
 STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
 BOOTS = ("--boots", "4")
@@ -46,8 +46,8 @@ def klat(
 ) -> Campaigns:
     made_grub.make(tmp_path, monkeypatch)
     found = Campaigns(tmp_path, capsys)
-    monkeypatch.setattr(campaign, "STATE", found.state)
-    monkeypatch.setattr(campaign, "_loader", lambda: Grub(tmp_path))
+    monkeypatch.setattr(_campaign_state, "STATE", found.state)
+    monkeypatch.setattr(_campaign_state, "this_loader", lambda: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
     return found
@@ -203,6 +203,7 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     )
     change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
     text = klat("status")
+    assert "systemd unit is gone" in text
     assert "campaign running: 1 of 8 boots" in text
     assert "asked for since 2026-01-01T00:02:00Z" in text
     assert "about 10 min left" in text  # six boots of 100 s; the seventh has had its time

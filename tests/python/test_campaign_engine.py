@@ -37,6 +37,7 @@ class Rig:
     what happens. `cut_at` is the number of the step at which the power goes."""
 
     name = "faked"
+    own_words = ()
 
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path

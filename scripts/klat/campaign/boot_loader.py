@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
+
+from klat.base.errors import KlatError, printable
+
+_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,7 @@ class BootEntry:
     title: str
     release: str  # of the kernel; empty if the entry does not show it
     words: tuple[str, ...]
+    kernel: Path | None = None  # its file; None if it is not known
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
         """Whether this entry gives this release and this command line. The boot loader replaces a word
@@ -46,6 +54,7 @@ class BootLoader(Protocol):
     """Raises KlatError if the boot loader cannot do what is asked, with the reason and the remedy."""
 
     name: str
+    own_words: tuple[str, ...]  # that klat's entries need on the command line
 
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
@@ -70,3 +79,22 @@ class BootLoader(Protocol):
 
     def files(self) -> Mapping[str, str]:
         """The SHA-256 of each file that decides what boots, by its path."""
+
+
+def run_tool(*command: str) -> str:
+    """What a tool of the boot loader prints. KlatError if it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KlatError(f"{shlex.join(command)}: {error}") from None
+    if done.returncode:
+        why = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise KlatError(f"{shlex.join(command)}: {printable(why[-1])}")
+    return done.stdout

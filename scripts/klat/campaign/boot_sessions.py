@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from klat.base.errors import SessionError
+from klat.base.errors import KlatError, SessionError
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.campaign_file import Campaign
 from klat.record import plan_csv, session_directory
@@ -55,6 +56,31 @@ def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
         if facts.get("boot_id") == wanted and pairing.get("experiment") == campaign.identity:
             found.append(session)
     return found
+
+
+def check_space(campaign: Campaign) -> None:
+    """KlatError if the disk has less space than the campaign takes. `campaign` is its complete check, which
+    has one run of each program where a boot of the campaign has more."""
+    boots = [a for a in campaign.attempts if a.boot_id]
+    each = [_bytes(s) for a in boots for s in sessions_of(campaign.of_boots(), a.boot_id)]
+    per_setting = sum(rest + campaign.runs * samples for samples, rest in each)
+    needed, free = campaign.rounds * per_setting, shutil.disk_usage(campaign.output).free
+    if free < needed:
+        raise KlatError(
+            f"{campaign.output}: the campaign takes about {needed >> 20} MiB, and"
+            f" {free >> 20} MiB are free"
+        )
+
+
+def _bytes(session: Path) -> tuple[int, int]:
+    """What the samples of a session take on the disk, and what the rest takes."""
+    samples = rest = 0
+    for path in session.rglob("*"):
+        if path.parent.name == "samples":
+            samples += path.stat().st_size
+        else:
+            rest += 512 * path.stat().st_blocks
+    return samples, rest
 
 
 def _begin(campaign: Campaign, boot: CampaignBoot, load: str) -> Path:

@@ -117,19 +117,25 @@ def _parts(campaign: Campaign) -> Iterator[str]:
 
 
 def time_left(campaign: Campaign, now: datetime) -> float | None:
-    """In seconds, from the mean time of the boots so far. None before the second boot, or after the
-    end."""
+    """In seconds, from the boots so far of each setting. None before the second boot, or after the end.
+
+    The median, because the clock can jump in a boot: then one of the times is wrong by any amount.
+    """
     if campaign.phase in (ENDED, PAUSED):
         return None
-    took = boot_times(campaign.attempts)
+    boots, took = campaign.boots(), boot_times(campaign.attempts)
     if not took:
         return None
-    mean = statistics.mean(took)
+    whole = statistics.median(took.values())
+    by_label: dict[str, list[float]] = {}
+    for boot, seconds in took.items():
+        by_label.setdefault(boots[boot - 1].setting.label, []).append(seconds)
+    usual = {label: statistics.median(each) for label, each in by_label.items()}
+    done = campaign.done()
+    rest = [usual.get(b.setting.label, whole) for b in boots if b.number not in done]
     last = campaign.attempts[-1]
-    rest = mean * (len(campaign.boots()) - len(campaign.done()))
-    if last.outcome in (ASKED, MEASURING):
-        rest -= min(mean, max(0.0, (now - _moment(last.asked)).total_seconds()))
-    return max(0.0, rest)
+    so_far = (now - _moment(last.asked)).total_seconds() if last.under_way else 0.0
+    return sum(rest) - min(rest[0], max(0.0, so_far)) if rest else 0.0
 
 
 def expected_seconds(campaign: Campaign) -> float | None:
@@ -137,20 +143,19 @@ def expected_seconds(campaign: Campaign) -> float | None:
     campaign has more. None without a complete check."""
     if not (campaign.is_check and campaign.is_complete):
         return None
-    rest = [
-        took + (campaign.runs - 1) * attempt.seconds.get("runs", 0.0)
-        for took, attempt in zip(boot_times(campaign.attempts), campaign.attempts)
-    ]
+    runs = {a.boot: a.seconds.get("runs", 0.0) for a in campaign.attempts if a.outcome == DONE}
+    took = boot_times(campaign.attempts)
+    rest = [seconds + (campaign.runs - 1) * runs[boot] for boot, seconds in took.items()]
     return statistics.mean(rest) * campaign.rounds * len(campaign.settings) if rest else None
 
 
-def boot_times(attempts: Sequence[BootAttempt]) -> list[float]:
-    """The seconds from asking for a boot that was measured to asking for the next one."""
-    return [
-        max(0.0, (_moment(after.asked) - _moment(attempt.asked)).total_seconds())
+def boot_times(attempts: Sequence[BootAttempt]) -> dict[int, float]:
+    """The seconds from asking for a boot that was measured to asking for the next one, by the boot."""
+    return {
+        attempt.boot: max(0.0, (_moment(after.asked) - _moment(attempt.asked)).total_seconds())
         for attempt, after in zip(attempts, attempts[1:])
         if attempt.outcome == DONE
-    ]
+    }
 
 
 def _moment(text: str) -> datetime:

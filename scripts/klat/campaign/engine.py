@@ -288,7 +288,8 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
     """klat's own word makes its entry another one than the user's, whatever the setting. If the user's
     entry does not say how long the kernel waits after a panic, klat's does."""
-    entry, append = entry_of(loader, setting.entry), (*setting.append.split(), _OWN_WORD)
+    entry = entry_of(loader, setting.entry)
+    append = (*setting.append.split(), *loader.own_words, _OWN_WORD)
     if not any(word.startswith("panic=") for word in (*entry.words, *append)):
         append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)

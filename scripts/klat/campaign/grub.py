@@ -8,17 +8,17 @@ the default one. klat changes neither grub.cfg nor the default.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import files
-from klat.base.errors import KlatError, printable
-from klat.campaign.boot_loader import BootEntry, OwnEntry
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
@@ -30,7 +30,6 @@ _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
 _MENU = re.compile(r"(menuentry|submenu)\s+(.*)\{\s*$")
 _KERNEL = re.compile(r"linux(?:16|efi)?\s")
 _RELEASE = re.compile(r"vmlinu[xz]-(\S+)")
-_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ class _MenuEntry:
 
 class Grub:
     name = "grub"
+    own_words: tuple[str, ...] = ()
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -101,6 +101,8 @@ class Grub:
                         " clear the choice of a boot; put /boot on a plain partition with ext4"
                     )
 
+    # GRUB reads the disk, not the page cache, so each change ends with a sync.
+
     def install(self, own: Sequence[OwnEntry]) -> None:
         self.remove()
         bodies = {entry.identity: source.body for entry, source in self._menu()}
@@ -116,12 +118,12 @@ class Grub:
             text += f"menuentry {shlex.quote(f'klat: {each.name}')} --id {name} {{\n"
             text += "".join(f"{line}\n" for line in [*notes, *lines]) + "}\n"
         files.write_whole(self._own, text.encode(), give=False)
-        _sync()
+        os.sync()
 
     def choose(self, name: str) -> None:
         self._edit("unset", _STARTED)
         self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(name))
-        _sync()
+        os.sync()
 
     def started(self) -> str:
         return self._environment().get(_STARTED, "").removeprefix(_identity(""))
@@ -134,7 +136,7 @@ class Grub:
                 *(("set", "next_entry=") if _HAD_CHOICE in text else ("unset", "next_entry"))
             )
             self._own.unlink()
-        _sync()
+        os.sync()
 
     def files(self) -> Mapping[str, str]:
         names = (
@@ -169,8 +171,16 @@ class Grub:
                 continue
             release = _RELEASE.search(words[1])
             shown = release[1] if release else ""
-            found.append((BootEntry(entry.identity, entry.title, shown, tuple(words[2:])), entry))
+            boots = BootEntry(
+                entry.identity, entry.title, shown, tuple(words[2:]), self._file(words[1])
+            )
+            found.append((boots, entry))
         return found
+
+    def _file(self, name: str) -> Path | None:
+        """GRUB's path begins at the partition, which can be mounted at /boot."""
+        paths = (self._root / top / name.lstrip("/") for top in ("", "boot"))
+        return next((path for path in paths if path.is_file()), None)
 
     def _environment(self) -> dict[str, str]:
         text = self._run("editenv", str(self._directory / "grubenv"), "list")
@@ -191,22 +201,7 @@ class Grub:
         return self._run("probe", f"--target={kind}", str(self._directory)).split()
 
     def _run(self, tool: str, *words: str) -> str:
-        command = [self._tools[tool], *words]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise KlatError(f"{shlex.join(command)}: {error}") from None
-        if done.returncode:
-            why = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-            raise KlatError(f"{shlex.join(command)}: {printable(why[-1])}")
-        return done.stdout
+        return run_tool(self._tools[tool], *words)
 
 
 def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
@@ -281,8 +276,3 @@ def _appended(line: str, words: Sequence[str]) -> str:
 
 def _identity(name: str) -> str:
     return f"klat-{name}"
-
-
-def _sync() -> None:
-    """GRUB reads the disk, not the page cache."""
-    subprocess.run(["sync"], check=False, timeout=300)

@@ -133,23 +133,28 @@ def check_machine() -> Iterator[str]:
             " the campaign stops there"
         )
     if not _WATCHDOG.exists():
-        yield "there is no watchdog device: if a kernel hangs, somebody must reset the machine"
+        yield (
+            "this kernel has no watchdog device: if a kernel hangs, somebody must reset the machine"
+        )
 
 
 def install_unit(command: list[str]) -> None:
-    """Make systemd run `command` after each boot. If there is a watchdog, let systemd use it: a kernel
-    that hangs is then reset."""
+    """Make systemd run `command` after each boot, and use a watchdog. This kernel may have no driver for
+    it where the next one has."""
     names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
     environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
     words = " ".join(_systemd_quoted(word) for word in command)
     text = _UNIT_TEXT.format(command=words, environment=environment)
     files.write_whole(_UNIT_FILE, text.encode(), give=False)
-    if _WATCHDOG.exists():
-        _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
-        text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
-        files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
+    _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
+    text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
+    files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
     _must("systemctl", "daemon-reload")
     _must("systemctl", "enable", UNIT)
+
+
+def is_unit_installed() -> bool:
+    return _UNIT_FILE.exists()
 
 
 def start_unit() -> None:

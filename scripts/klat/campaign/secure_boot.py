@@ -1,0 +1,58 @@
+"""Secure Boot starts only signed kernels. Others stop the machine in a menu or in its firmware."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry
+
+_VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_PE32_PLUS = 0x20B
+# PE format: offset of the PE header's place; of the optional header in it; of the certificate table's
+# directory in that.
+_PLACE, _OPTIONAL, _CERTIFICATES = 0x3C, 24, 112 + 4 * 8
+_HEADERS = 4096  # bytes that hold them
+
+
+def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
+    """KlatError if a kernel is missing, or has no signature and the firmware demands one."""
+    strict = is_on(root)
+    for entry in entries:
+        if entry.kernel is None:
+            continue
+        try:
+            signed = is_signed(entry.kernel)
+        except OSError as error:
+            raise KlatError(
+                f"{entry.title}: cannot read {entry.kernel}: {error.strerror}"
+            ) from error
+        if strict and not signed:
+            raise KlatError(
+                f"{entry.kernel} is not signed, and Secure Boot would not start it; sign it, or"
+                " switch off Secure Boot"
+            )
+
+
+def is_on(root: Path = Path("/")) -> bool:
+    """The variable has four bytes of attributes, and one of value."""
+    try:
+        return (root / _VARIABLE).read_bytes()[4:] == b"\1"
+    except OSError:
+        return False
+
+
+def is_signed(kernel: Path) -> bool:
+    """Whether there is any signature; whose, only the firmware knows."""
+    with kernel.open("rb") as file:
+        head = file.read(_HEADERS)
+    try:
+        (pe,) = struct.unpack_from("<I", head, _PLACE)
+        optional = pe + _OPTIONAL
+        (magic,) = struct.unpack_from("<H", head, optional)
+        _, size = struct.unpack_from("<II", head, optional + _CERTIFICATES)
+    except struct.error:
+        return False
+    return head[pe : pe + 4] == b"PE\0\0" and magic == _PE32_PLUS and size > 0

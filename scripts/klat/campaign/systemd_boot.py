@@ -1,0 +1,195 @@
+"""systemd-boot: the entries of the Boot Loader Specification, and its choice for one boot.
+
+klat adds its entries as files beside those of the user, with a counter of tries in the name: systemd-boot
+counts it down before it starts the kernel, so the name tells that it did. systemd-boot also removes the choice
+of `bootctl set-oneshot` before it starts the kernel. So if the kernel fails, the next boot is the default one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from klat.base import files
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
+
+_MARK = "# klat campaign: do not edit; klat removes this file\n"
+_OWN = "klat-"
+_UNTRIED = "+1"
+_COUNTER = re.compile(r"\+\d+(-\d+)?$")
+_VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
+_ATTRIBUTES = 4  # bytes before the value of a variable
+_COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
+
+
+class SystemdBoot:
+    name = "systemd-boot"
+    # A real-time kernel has the variables of UEFI only with this word.
+    own_words: tuple[str, ...] = ("efi=runtime",)
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._variables = root / "sys/firmware/efi/efivars"
+
+    def has_booted(self) -> bool:
+        """Whether it is the boot loader of this boot."""
+        info = self._variable("LoaderInfo") if self._variables.is_dir() else b""
+        return _text(info).startswith("systemd-boot")
+
+    def entries(self) -> list[BootEntry]:
+        return [
+            BootEntry(
+                found["id"],
+                found.get("showTitle", found["id"]),
+                _release(found),
+                tuple(found.get("options", "").split()),
+                Path(found.get("root", "/") + found["linux"]),
+            )
+            for found in self._listed()
+            if not found["id"].startswith(_OWN)
+        ]
+
+    def default(self) -> BootEntry:
+        identity = self._default_identity()
+        for entry in self.entries():
+            if entry.identity == identity:
+                return entry
+        raise KlatError(
+            f"the default of systemd-boot, {identity!r}, is no entry that boots Linux by a file in"
+            " loader/entries; choose one by bootctl set-default"
+        )
+
+    def check(self) -> None:
+        features = int.from_bytes(self._variable("LoaderFeatures"), "little")
+        if not features & _CHOOSES_ONCE or not features & _COUNTS_TRIES:
+            raise KlatError("this systemd-boot cannot boot an entry once; run bootctl update")
+        if self._variable("LoaderEntryOneShot"):
+            raise KlatError(
+                "an entry is chosen for the next boot already; boot it, or run bootctl set-oneshot ''"
+            )
+
+    def install(self, own: Sequence[OwnEntry]) -> None:
+        self.remove()
+        sources = {found["id"]: Path(found["path"]) for found in self._listed()}
+        default = self._default_identity()
+        for each in own:
+            if each.entry.identity not in sources:
+                raise KlatError(f"systemd-boot has no entry {each.entry.identity!r} any more")
+            source = sources[each.entry.identity]
+            text = "".join(_own_lines(source.read_text().splitlines(), each))
+            name = f"{_OWN}{each.name}{_UNTRIED}.conf"
+            files.write_whole(source.with_name(name), (_MARK + text).encode(), give=False)
+        os.sync()
+        now = self._default_identity()
+        if now != default:
+            self.remove()
+            raise KlatError(
+                f"with klat's entries, systemd-boot's default would be {now!r}, not {default!r};"
+                " choose the default by bootctl set-default"
+            )
+
+    def choose(self, name: str) -> None:
+        for file in self._own_files():
+            file.rename(file.with_name(f"{_OWN}{_name(file)}{_UNTRIED}.conf"))
+        os.sync()
+        run_tool("bootctl", "set-oneshot", f"{_OWN}{name}.conf")
+
+    def started(self) -> str:
+        tried = (_name(f) for f in self._own_files() if not f.stem.endswith(_UNTRIED))
+        return next(tried, "")
+
+    def remove(self) -> None:
+        for file in self._own_files():
+            file.unlink()
+        if _text(self._variable("LoaderEntryOneShot")).startswith(_OWN):
+            run_tool("bootctl", "set-oneshot", "")
+        os.sync()
+
+    def files(self) -> Mapping[str, str]:
+        names = [
+            *(file for directory in self._directories() for file in directory.glob("*.conf")),
+            *(directory.parent / "loader.conf" for directory in self._directories()),
+            *(self._path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
+        ]
+        found = {str(path): path.read_bytes() for path in names if path.is_file()}
+        return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
+
+    def _path(self, name: str) -> Path:
+        return self._variables / f"{name}-{_VENDOR}"
+
+    def _variable(self, name: str) -> bytes:
+        """The value of a variable; empty if there is none."""
+        try:
+            return self._path(name).read_bytes()[_ATTRIBUTES:]
+        except FileNotFoundError:
+            if self._variables.is_dir():
+                return b""
+        except OSError as error:
+            raise KlatError(f"cannot read {self._path(name)}: {error.strerror}") from error
+        raise KlatError(
+            "this kernel has no variables of UEFI, which systemd-boot needs; boot another kernel, or"
+            " this one with efi=runtime on its command line"
+        )
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """The entries that boot Linux by a file, klat's own among them."""
+        text = run_tool("bootctl", "list", "--json=short")
+        try:
+            found = list(_objects(text))
+        except ValueError as error:
+            raise KlatError(f"bootctl list --json=short: {error}") from error
+        return [each for each in found if "linux" in each and "path" in each]
+
+    def _default_identity(self) -> str:
+        """bootctl has it in its JSON only since version 254."""
+        marked = False
+        for line in run_tool("bootctl", "list").splitlines():
+            key, _, value = line.strip().partition(": ")
+            if key == "title":
+                marked = "(default)" in value
+            elif key == "id" and marked:
+                return value
+        raise KlatError("bootctl list shows no default entry")
+
+    def _directories(self) -> list[Path]:
+        return list(dict.fromkeys(Path(found["path"]).parent for found in self._listed()))
+
+    def _own_files(self) -> list[Path]:
+        found = (f for d in self._directories() for f in sorted(d.glob(f"{_OWN}*.conf")))
+        return [file for file in found if file.read_text(errors="replace").startswith(_MARK)]
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """bootctl prints an array, or before version 253 one object after the other."""
+    decoder = json.JSONDecoder()
+    text = text.strip()
+    while text:
+        found, end = decoder.raw_decode(text)
+        yield from found if isinstance(found, list) else [found]
+        text = text[end:].lstrip()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _release(found: Mapping[str, str]) -> str:
+    """kernel-install names the file after the release. The version of another file can be any text."""
+    version = found.get("version", "")
+    return version if found["id"].endswith(f"-{version}.conf") else ""
+
+
+def _own_lines(lines: Sequence[str], own: OwnEntry) -> Iterator[str]:
+    """All lines of options are one command line."""
+    for line in lines:
+        yield f"title klat: {own.name}\n" if line.startswith("title") else f"{line}\n"
+    yield f"options {' '.join(own.append)}\n"
+
+
+def _name(file: Path) -> str:
+    return _COUNTER.sub("", file.stem).removeprefix(_OWN)

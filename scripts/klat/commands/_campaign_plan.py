@@ -1,0 +1,200 @@
+"""`klat campaign plan`: what to measure, and what will happen."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from klat.base import files
+from klat.base.errors import KlatError, did_you_mean
+from klat.commands import _campaign_state, _session_options, add_command
+from klat.record import session_directory
+from klat.record.json_files import MOST_BOOTS
+from klat.record.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from klat.campaign.boot_loader import BootEntry
+    from klat.campaign.boot_order import BootSetting
+
+# A label is part of the name of a boot entry, where a + begins a counter of systemd-boot. A word goes through
+# GRUB's parser.
+_LABEL = re.compile(r"[\w.-]+", re.ASCII)
+_WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
+
+_EPILOG = """\
+ENTRY is what klat campaign kernels lists: a release, a title or an identity.
+klat compare takes the boots of one round as a pair. klat run --help says what is
+in a profile.
+
+examples:
+  klat campaign plan --kernel stock=6.1.0-56-amd64 --kernel rt=6.1.0-56-rt-amd64 \\
+      --boots 20
+      20 boots of each, the five programs 500 times in each boot
+  klat campaign plan --kernel stock=6.1.0-56-amd64 --setting nohz=nohz_full=1 \\
+      --boots 10 timer --runs 100
+      one kernel, without and with a word on its command line
+"""
+
+
+def add_parser(actions: Any) -> None:
+    parser = add_command(
+        actions,
+        "plan",
+        "say what to measure, and what will happen",
+        "Plans a campaign; boots nothing.\n",
+        _EPILOG,
+    )
+    _session_options.add_benchmarks(parser)
+    _session_options.add_profile(parser)
+    add = parser.add_argument
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        required=True,
+        type=_session_options.checked(_named),
+        metavar="LABEL=ENTRY",
+        help="a kernel to measure; repeatable",
+    )
+    add(
+        "--setting",
+        action="append",
+        default=[],
+        type=_session_options.checked(_named),
+        metavar="LABEL=WORDS",
+        help="measure each kernel also with these words on its command line; repeatable",
+    )
+    add(
+        "--boots",
+        required=True,
+        type=_session_options.number(1, MOST_BOOTS),
+        metavar="N",
+        help="boots of each kernel and setting",
+    )
+    _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
+    _session_options.add_shared(parser, several_loads=True)
+    add("--notify", metavar="COMMAND", help="a shell command to run at the end")
+    add("--copy-to", metavar="TARGET", help="copy the results there by rsync after each boot")
+    parser.set_defaults(func=_plan)
+
+
+def _named(text: str) -> tuple[str, str]:
+    label, equals, rest = text.partition("=")
+    if not equals or not rest.strip():
+        raise ValueError(f"{text!r} must be a label, '=' and what it stands for")
+    if not _LABEL.fullmatch(session_directory.check_label(label)):
+        raise ValueError(f"the label {label!r} can hold only letters, digits, and . _ -")
+    return label, rest.strip()
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from klat.campaign.campaign_file import Campaign, write_campaign
+    from klat.campaign.campaign_text import plan_lines
+    from klat.campaign.secure_boot import check_kernels
+    from klat.campaign.this_machine import check_machine
+    from klat.report.text.columns import wrapped
+    from klat.running.loads import IDLE
+
+    _campaign_state.need_root("plan")
+    if _campaign_state.STATE.exists():
+        _refuse_under_way()
+    loader = _campaign_state.this_loader()
+    loader.check()
+    warnings = list(check_machine())
+    benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
+    sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
+    profile = PROFILES[arguments.profile] if arguments.profile else None
+    loads = arguments.load or (profile.loads if profile else [IDLE])
+    for load in _session_options.different_loads(loads):
+        _session_options.checked_load(None if load == IDLE else load)
+    entries = loader.entries()
+    settings = _settings(arguments, entries, loads)
+    used = {setting.entry for setting in settings}
+    check_kernels(entry for entry in entries if entry.identity in used)
+    if arguments.copy_to and not shutil.which("rsync"):
+        raise KlatError("--copy-to needs rsync, which is not installed")
+    output = _session_options.output(arguments).absolute()
+    with files.explained("make", output):
+        files.make_directories(output)
+    if not os.access(output, os.W_OK):
+        raise KlatError(f"{output}: cannot be written, and the results would go there")
+    campaign = Campaign(
+        identity=secrets.token_hex(8),
+        settings=tuple(settings),
+        rounds=arguments.boots,
+        seed=_session_options.seed(arguments),
+        sets=tuple(sets),
+        runs=arguments.runs or (profile.runs if profile else 500),
+        loads=tuple(loads),
+        profile=arguments.profile,
+        output=str(output),
+        loader=loader.name,
+        default=loader.default().identity,
+        created=session_directory.iso(session_directory.now()),
+        notify=arguments.notify,
+        copy_to=arguments.copy_to,
+        **_session_options.common(arguments),
+    )
+    write_campaign(_campaign_state.STATE, campaign)
+    for line in plan_lines(campaign, entries):
+        print(line)
+    for warning in warnings:
+        print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
+    print("next: sudo klat campaign check; klat campaign status then says how long it takes")
+    return 0
+
+
+def _settings(
+    arguments: argparse.Namespace, entries: list[BootEntry], loads: Sequence[str]
+) -> list[BootSetting]:
+    """Each kernel, and each kernel with each setting."""
+    from klat.campaign.boot_order import PANIC, BootSetting
+    from klat.campaign.boot_sessions import label_under
+
+    found = []
+    for label, text in arguments.kernel:
+        entry = _entry(text, entries)
+        found.append(BootSetting(label, entry.identity))
+        for name, words in arguments.setting:
+            if not _WORDS.fullmatch(words):
+                raise KlatError(
+                    f"--setting {name}: GRUB would not pass {words!r} to the kernel as it is; give"
+                    " letters, digits, and . _ + - @ % , : / ="
+                )
+            found.append(BootSetting(f"{label}-{name}", entry.identity, words))
+    labels = [label_under(setting.label, load, loads) for setting in found for load in loads]
+    folded = [label.casefold() for label in labels]  # FAT, of a boot partition, folds them, too
+    for label in labels:
+        if folded.count(label.casefold()) > 1:
+            raise KlatError(f"two kernels, settings or loads would have the label {label!r}")
+        if label == PANIC:
+            raise KlatError(f"the label {PANIC!r} is klat's own; give another one")
+    if len(found) < 2:
+        raise KlatError("one kernel cannot take turns: give a second --kernel, or a --setting")
+    return found
+
+
+def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
+    """The entry with this identity, title or release. A release has also an entry for recovery, which
+    follows the ordinary one in the menu."""
+    for entry in entries:
+        if text in (entry.identity, entry.title, entry.release):
+            return entry
+    known = [entry.release for entry in entries] + [entry.title for entry in entries]
+    raise KlatError(
+        f"--kernel: the boot menu has no entry {text!r}{did_you_mean(text, known)}; klat campaign"
+        " kernels lists them"
+    )
+
+
+def _refuse_under_way() -> None:
+    from klat.campaign.campaign_file import ENDED, PLANNED, read_campaign
+
+    campaign = read_campaign(_campaign_state.STATE)
+    if campaign.phase not in (PLANNED, ENDED):
+        raise KlatError(f"{campaign.state}; end it by klat campaign abort, or wait")

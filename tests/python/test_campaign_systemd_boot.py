@@ -1,0 +1,174 @@
+"""The entries of systemd-boot, and what klat adds to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.campaign import systemd_boot
+from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.systemd_boot import SystemdBoot
+
+VARIABLES = "sys/firmware/efi/efivars"
+STOCK, RT = "5eed-6.1.0-56-amd64.conf", "5eed-6.1.0-56-rt-amd64.conf"
+# What bootctl does with files of this form: as version 252 of Debian 12 prints it, an object a line.
+BOOTCTL = """\
+#!/usr/bin/python3
+import fnmatch, json, pathlib, re, sys
+
+root = pathlib.Path("{root}")
+oneshot = root / "{variables}/LoaderEntryOneShot-{vendor}"
+found = []
+for file in sorted((root / "efi/loader/entries").glob("*.conf"), reverse=True):
+    identity = re.sub(r"\\+\\d+(-\\d+)?$", "", file.stem) + ".conf"
+    lines = [line.split(None, 1) for line in file.read_text().splitlines() if line[0] != "#"]
+    keys = dict(lines)
+    keys["options"] = " ".join(value for key, value in lines if key == "options")
+    shown = keys["title"] + " (" + keys.get("version", "") + ")"
+    path = dict(id=identity, path=str(file), root=str(root / "efi"), showTitle=shown)
+    found.append(keys | path)
+if sys.argv[1:] == ["list", "--json=short"]:
+    for each in [*found, {{"id": "auto-reboot-to-firmware-setup", "path": "/sys"}}]:
+        print(json.dumps(each))
+elif sys.argv[1] == "list":
+    pattern = (root / "efi/loader/loader.conf").read_text().split()[1]
+    default = next(e["id"] for e in found if fnmatch.fnmatch(e["id"], pattern))
+    for each in found:
+        mark = " (default) (selected)" if each["id"] == default else ""
+        print(f"        title: {{each['showTitle']}}{{mark}}\\n           id: {{each['id']}}\\n")
+elif sys.argv[1] == "set-oneshot" and sys.argv[2]:
+    oneshot.write_bytes(bytes(4) + (sys.argv[2] + "\\0").encode("utf-16-le"))
+else:
+    oneshot.unlink()
+"""
+
+
+def variable(root: Path, name: str, value: bytes) -> None:
+    path = root / VARIABLES / f"{name}-{systemd_boot._VENDOR}"
+    path.write_bytes(bytes(4) + value)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    entries = tmp_path / "efi/loader/entries"
+    entries.mkdir(parents=True)
+    (entries.parent / "loader.conf").write_text("default *56-amd64.conf\n")
+    for release in ("6.1.0-56-amd64", "6.1.0-56-rt-amd64"):
+        (entries / f"5eed-{release}.conf").write_text(
+            f"title      Debian\nversion    {release}\nsort-key   debian\n"
+            f"options    root=/dev/sda2 ro\noptions    quiet\nlinux      /5eed/{release}/linux\n"
+        )
+    (tmp_path / VARIABLES).mkdir(parents=True)
+    variable(tmp_path, "LoaderInfo", "systemd-boot 252\0".encode("utf-16-le"))
+    variable(tmp_path, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
+    tool = tmp_path / "tools/bootctl"
+    tool.parent.mkdir()
+    facts = {"root": tmp_path, "variables": VARIABLES, "vendor": systemd_boot._VENDOR}
+    tool.write_text(BOOTCTL.format(**facts))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    return tmp_path
+
+
+def own(loader: SystemdBoot, name: str, *append: str) -> OwnEntry:
+    return OwnEntry(name, loader.default(), append or ("klat.campaign=1",))
+
+
+def own_files(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "efi/loader/entries").glob("klat-*"))
+
+
+def test_entries_that_boot_linux_by_a_file(root: Path) -> None:
+    loader = SystemdBoot(root)
+    assert loader.has_booted()
+    assert [(e.identity, e.release) for e in loader.entries()] == [
+        (RT, "6.1.0-56-rt-amd64"),
+        (STOCK, "6.1.0-56-amd64"),
+    ]
+    assert loader.default().identity == STOCK
+    assert loader.default().words == ("root=/dev/sda2", "ro", "quiet")
+    assert loader.default().kernel == root / "efi/5eed/6.1.0-56-amd64/linux"
+
+
+def test_the_version_of_a_file_of_the_user_is_not_a_release(root: Path) -> None:
+    (root / "efi/loader/entries/mine.conf").write_text(
+        "title mine\nversion the best\nlinux /vmlinuz-linux\n"
+    )
+    mine = next(e for e in SystemdBoot(root).entries() if e.identity == "mine.conf")
+    assert (mine.release, mine.words) == ("", ())
+
+
+def test_own_entries_are_copies_with_words(root: Path) -> None:
+    loader = SystemdBoot(root)
+    loader.install([own(loader, "it-s", "nohz_full=1", "panic=10")])
+    text = (root / "efi/loader/entries/klat-it-s+1.conf").read_text()
+    assert "options    quiet\n" in text and text.endswith("\noptions nohz_full=1 panic=10\n")
+    assert "title klat: it-s\n" in text and "linux      /5eed/6.1.0-56-amd64/linux\n" in text
+    assert len(loader.entries()) == 2
+
+
+def test_the_counter_of_tries_tells_what_was_started(root: Path) -> None:
+    loader = SystemdBoot(root)
+    loader.install([own(loader, "rt"), own(loader, "stock")])
+    entries = root / "efi/loader/entries"
+    for after in ("klat-rt+0-1.conf", "klat-rt.conf"):  # then systemd marked the boot as good
+        loader.choose("rt")
+        assert loader.started() == ""
+        (entries / "klat-rt+1.conf").rename(entries / after)
+        assert loader.started() == "rt"
+    chosen = root / VARIABLES / f"LoaderEntryOneShot-{systemd_boot._VENDOR}"
+    assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-rt.conf\0"
+    loader.choose("stock")
+    assert own_files(root) == ["klat-rt+1.conf", "klat-stock+1.conf"]
+
+
+def test_nothing_is_left(root: Path) -> None:
+    loader = SystemdBoot(root)
+    mine = root / "efi/loader/entries/klat-mine.conf"
+    mine.write_text("title the user's\nlinux /vmlinuz\n")
+    before = loader.files()
+    loader.install([own(loader, "rt")])
+    loader.choose("rt")
+    loader.install([own(loader, "other")])
+    assert loader.files() != before
+    loader.remove()
+    loader.remove()
+    assert loader.files() == before and own_files(root) == ["klat-mine.conf"]
+
+
+def test_a_default_that_would_change_is_refused(root: Path) -> None:
+    (root / "efi/loader/loader.conf").write_text("default *\n")
+    loader = SystemdBoot(root)
+    before = loader.files()
+    with pytest.raises(KlatError, match="default would be 'klat-rt.conf', not '5eed-6.1.0-56-rt"):
+        loader.install([own(loader, "rt")])
+    assert loader.files() == before
+
+
+def test_what_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
+    loader = SystemdBoot(root)
+    loader.check()
+    variable(root, "LoaderFeatures", (0x7).to_bytes(8, "little"))
+    with pytest.raises(KlatError, match="run bootctl update"):
+        loader.check()
+    variable(root, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
+    loader.install([own(loader, "rt")])
+    loader.choose("rt")
+    with pytest.raises(KlatError, match="chosen for the next boot already"):
+        loader.check()
+
+
+def test_a_kernel_without_variables_is_told(tmp_path: Path) -> None:
+    """A real-time kernel has none by default, and a machine with a BIOS neither."""
+    assert not SystemdBoot(tmp_path).has_booted()
+    with pytest.raises(KlatError, match="efi=runtime"):
+        SystemdBoot(tmp_path).check()
+
+
+def test_newer_versions_print_an_array() -> None:
+    each = [{"id": "a"}, {"id": "b"}]
+    assert list(systemd_boot._objects(json.dumps(each))) == each
+    assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == each
