@@ -104,7 +104,7 @@ def test_the_version_of_a_file_of_the_user_is_not_a_release(root: Path) -> None:
 def test_own_entries_are_copies_with_words(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.install([own(loader, "it-s", "nohz_full=1", "panic=10")])
-    text = (root / "efi/loader/entries/klat-it-s+1.conf").read_text()
+    text = (root / "efi/loader/entries/klat-1-it-s+1.conf").read_text()
     assert "options    quiet\n" in text and text.endswith("\noptions nohz_full=1 panic=10\n")
     assert "title klat: it-s\n" in text and "linux      /5eed/6.1.0-56-amd64/linux\n" in text
     assert len(loader.entries()) == 2
@@ -114,15 +114,15 @@ def test_the_counter_of_tries_tells_what_was_started(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt"), own(loader, "stock")])
     entries = root / "efi/loader/entries"
-    for after in ("klat-rt+0-1.conf", "klat-rt.conf"):  # then systemd marked the boot as good
+    for after in ("klat-1-rt+0-1.conf", "klat-1-rt.conf"):  # then systemd marked the boot as good
         loader.choose("rt")
         assert loader.started() == ""
-        (entries / "klat-rt+1.conf").rename(entries / after)
+        (entries / "klat-1-rt+1.conf").rename(entries / after)
         assert loader.started() == "rt"
     chosen = root / VARIABLES / f"LoaderEntryOneShot-{systemd_boot._VENDOR}"
-    assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-rt.conf\0"
+    assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-1-*\0"
     loader.choose("stock")
-    assert own_files(root) == ["klat-rt+1.conf", "klat-stock+1.conf"]
+    assert own_files(root) == ["klat-1-rt+1.conf", "klat-2-stock+1.conf"]
 
 
 def test_nothing_is_left(root: Path) -> None:
@@ -139,11 +139,18 @@ def test_nothing_is_left(root: Path) -> None:
     assert loader.files() == before and own_files(root) == ["klat-mine.conf"]
 
 
+def test_an_entry_that_is_gone_is_told(root: Path) -> None:
+    loader = SystemdBoot(root)
+    loader.install([own(loader, "rt")])
+    with pytest.raises(KlatError, match="'stock' is gone"):
+        loader.choose("stock")
+
+
 def test_a_default_that_would_change_is_refused(root: Path) -> None:
     (root / "efi/loader/loader.conf").write_text("default *\n")
     loader = SystemdBoot(root)
     before = loader.files()
-    with pytest.raises(KlatError, match="default would be 'klat-rt.conf', not '5eed-6.1.0-56-rt"):
+    with pytest.raises(KlatError, match="default would be 'klat-1-rt.conf', not '5eed-6.1.0-56-rt"):
         loader.install([own(loader, "rt")])
     assert loader.files() == before
 

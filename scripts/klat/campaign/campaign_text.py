@@ -38,7 +38,7 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[st
 
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
     """What will happen. `entries` are those of the boot loader."""
-    names = {entry.identity: f"{entry.title} ({entry.release})" for entry in entries}
+    names = {entry.identity: _named(entry) for entry in entries}
     boots = campaign.boots()
     for setting in campaign.settings:
         words = f", with {setting.append}" if setting.append else ""
@@ -60,6 +60,11 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
     )
     yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
     yield from wrapped(f"the good kernel: {names[campaign.default]}", "", "  ")
+
+
+def _named(entry: BootEntry) -> str:
+    """The titles of systemd-boot have the release where several entries have one title."""
+    return entry.title if entry.release in entry.title else f"{entry.title} ({entry.release})"
 
 
 def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:

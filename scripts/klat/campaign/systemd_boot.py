@@ -22,7 +22,9 @@ from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _OWN = "klat-"
 _UNTRIED = "+1"
-_COUNTER = re.compile(r"\+\d+(-\d+)?$")
+# With a number, because systemd-boot chooses by a pattern: bootctl and systemd-boot of version 252 do not agree
+# whether the counter belongs to the identity.
+_OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
 _ATTRIBUTES = 4  # bytes before the value of a variable
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
@@ -51,7 +53,7 @@ class SystemdBoot:
                 Path(found.get("root", "/") + found["linux"]),
             )
             for found in self._listed()
-            if not found["id"].startswith(_OWN)
+            if not _OWN_FILE.fullmatch(found["id"])
         ]
 
     def default(self) -> BootEntry:
@@ -77,13 +79,13 @@ class SystemdBoot:
         self.remove()
         sources = {found["id"]: Path(found["path"]) for found in self._listed()}
         default = self._default_identity()
-        for each in own:
+        for number, each in enumerate(own, start=1):
             if each.entry.identity not in sources:
                 raise KlatError(f"systemd-boot has no entry {each.entry.identity!r} any more")
             source = sources[each.entry.identity]
             text = "".join(_own_lines(source.read_text().splitlines(), each))
-            name = f"{_OWN}{each.name}{_UNTRIED}.conf"
-            files.write_whole(source.with_name(name), (_MARK + text).encode(), give=False)
+            file = source.with_name(f"{_OWN}{number}-{each.name}{_UNTRIED}.conf")
+            files.write_whole(file, (_MARK + text).encode(), give=False)
         os.sync()
         now = self._default_identity()
         if now != default:
@@ -94,17 +96,21 @@ class SystemdBoot:
             )
 
     def choose(self, name: str) -> None:
-        for file in self._own_files():
-            file.rename(file.with_name(f"{_OWN}{_name(file)}{_UNTRIED}.conf"))
+        chosen = None
+        for file, number, own in self._own_files():
+            file.rename(file.with_name(f"{_OWN}{number}-{own}{_UNTRIED}.conf"))
+            chosen = number if own == name else chosen
+        if chosen is None:
+            raise KlatError(f"klat's entry {name!r} is gone from systemd-boot's menu")
         os.sync()
-        run_tool("bootctl", "set-oneshot", f"{_OWN}{name}.conf")
+        run_tool("bootctl", "set-oneshot", f"{_OWN}{chosen}-*")
 
     def started(self) -> str:
-        tried = (_name(f) for f in self._own_files() if not f.stem.endswith(_UNTRIED))
-        return next(tried, "")
+        found = self._own_files()
+        return next((own for file, _, own in found if not file.stem.endswith(_UNTRIED)), "")
 
     def remove(self) -> None:
-        for file in self._own_files():
+        for file, _, _ in self._own_files():
             file.unlink()
         if _text(self._variable("LoaderEntryOneShot")).startswith(_OWN):
             run_tool("bootctl", "set-oneshot", "")
@@ -159,9 +165,15 @@ class SystemdBoot:
     def _directories(self) -> list[Path]:
         return list(dict.fromkeys(Path(found["path"]).parent for found in self._listed()))
 
-    def _own_files(self) -> list[Path]:
-        found = (f for d in self._directories() for f in sorted(d.glob(f"{_OWN}*.conf")))
-        return [file for file in found if file.read_text(errors="replace").startswith(_MARK)]
+    def _own_files(self) -> list[tuple[Path, str, str]]:
+        """The files of klat's entries, with number and name."""
+        files_found = (f for d in self._directories() for f in sorted(d.glob(f"{_OWN}*.conf")))
+        named = ((file, _OWN_FILE.fullmatch(file.name)) for file in files_found)
+        return [
+            (file, match[1], match[2])
+            for file, match in named
+            if match and file.read_text(errors="replace").startswith(_MARK)
+        ]
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -189,7 +201,3 @@ def _own_lines(lines: Sequence[str], own: OwnEntry) -> Iterator[str]:
     for line in lines:
         yield f"title klat: {own.name}\n" if line.startswith("title") else f"{line}\n"
     yield f"options {' '.join(own.append)}\n"
-
-
-def _name(file: Path) -> str:
-    return _COUNTER.sub("", file.stem).removeprefix(_OWN)
