@@ -26,6 +26,10 @@ The boot is the unit: runs of a boot are averaged, and boots are compared. With
 one boot on a side, a difference cannot be attributed to the kernel. Sessions
 that share their boot are one boot.
 
+Sides with sessions of several machines are compared machine by machine. With
+6 machines or more there is also a verdict over machines, and the exit status
+follows it. A machine that it leaves out counts by itself.
+
 With --limit, compare judges the share of samples above the limit, and no
 medians. Samples of one run or one boot are alike, so the bounds of the share
 count them as fewer samples. All verdicts are after the correction.

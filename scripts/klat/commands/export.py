@@ -163,6 +163,11 @@ def _verdicts(args: argparse.Namespace) -> None:
         raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
     base, *news = map(read_dataset, args.paths)
     found = compare_sides(base, news, _options(args))
+    if found.by_machine:
+        raise KlatError(
+            f"{args.format}: the sides are sessions of several machines; give the sessions of one"
+            " machine, or use klat compare --format json"
+        )
     for problem in found.problems:
         _say(problem)
     sides = [("BASE", found.against[0].base), *(("NEW", a.new) for a in found.against)]

@@ -9,15 +9,17 @@ from dataclasses import replace
 from klat.base.errors import KlatError
 from klat.compare import refusals
 from klat.compare.caveats import cautions
-from klat.compare.comparison import Against, Comparison, Options, SideInfo
-from klat.compare.judged_cells import OpenAgainst, open_cell
+from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, SideInfo
+from klat.compare.judged_cells import OpenAgainst, OpenResult, open_cell
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
+from klat.compare.machines import MachinePair, match_machines
 from klat.compare.matching import matched_cells, unmeasurable
+from klat.compare.over_machines import OpenOverMachines, open_over_machines
 from klat.compare.settling import settled
 from klat.compare.dataset import Dataset, status_counts
 from klat.compare.units import side_units
-from klat.compare.verdicts import judge
+from klat.compare.verdicts import Rules, judge
 from klat.record import lab_files, renamed_metrics
 from klat.record.rows import run_noun
 from klat.record.session import printable
@@ -26,17 +28,22 @@ from klat.record.session import printable
 def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Comparison:
     """The correction is over every test of BASE against every NEW."""
     _check(base, news, options)
-    opened = [_open(base, new, options) for new in news]
+    opened: list[OpenAgainst] = []
+    over: list[OpenOverMachines] = []
+    left_out: list[LeftOutMachine] = []
+    for new in news:
+        pairs, alone = match_machines(base, new, options.allow)
+        of_new = [_open(pair, options) for pair in pairs]
+        opened += of_new
+        over += open_over_machines(of_new, pairs, options)
+        left_out += alone
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
     if options.limit:
         judged_against, family = with_limits(opened, options.limit, options.rules)
-        return Comparison(options, judged_against, family, problems)
-    tests = [e for one in opened for _, entries in one.cells for e in entries if e.to_judge]
-    observed = [e.pair for e in tests]
-    judged = judge(observed, options.rules, [e.obstacle for e in tests])
-    judged = settled(judged, observed, options.rules)
-    for entry, judgement in zip(tests, judged):
-        entry.judgement = judgement
+        return Comparison(
+            options, judged_against, family, problems, left_out_machines=tuple(left_out)
+        )
+    family = _judge_all(opened, over, options.rules)
     against = tuple(
         replace(
             one.against,
@@ -47,8 +54,27 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
         )
         for one in opened
     )
-    family = sum(judgement.p is not None for judgement in judged)
-    return Comparison(options, against, family, problems)
+    over_machines = tuple(entry.result() for entry in over)
+    return Comparison(options, against, family, problems, over_machines, tuple(left_out))
+
+
+def _judge_all(
+    opened: Sequence[OpenAgainst], over: Sequence[OpenOverMachines], rules: Rules
+) -> int:
+    """Judges the tests of all machines and those over machines as one family, and returns their
+    number. So the chance of any false change in the report is at most alpha."""
+    tests = [e for one in opened for _, entries in one.cells for e in entries if e.to_judge]
+    tests_over = [entry for entry in over if entry.to_judge]
+    entries: list[OpenResult | OpenOverMachines] = [*tests, *tests_over]
+    observed = [entry.pair for entry in entries]
+    obstacles = [e.obstacle for e in tests] + [""] * len(tests_over)
+    judged = settled(judge(observed, rules, obstacles), observed, rules)
+    for entry, judgement in zip(entries, judged):
+        entry.judgement = judgement
+    for entry in tests_over:
+        for result in entry.results:
+            result.decided_over_machines = True
+    return sum(judgement.p is not None for judgement in judged)
 
 
 def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
@@ -64,8 +90,9 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     renamed_metrics.require(options.metrics, known)
 
 
-def _open(base: Dataset, new: Dataset, options: Options) -> OpenAgainst:
+def _open(sides: MachinePair, options: Options) -> OpenAgainst:
     """What is known before all tests are judged: cells come without results, apart from the rest."""
+    base, new = sides.base, sides.new
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
     pairs, uncompared, notes = matched_cells(base, new, units, options)
@@ -92,10 +119,11 @@ def _open(base: Dataset, new: Dataset, options: Options) -> OpenAgainst:
         cells=(),
         uncompared=tuple(uncompared),
         unmeasurable=tuple(
-            (sides, key)
-            for sides, key in unmeasurable(base, new, options)
+            (names, key)
+            for names, key in unmeasurable(base, new, options)
             if not any(key in pair.keys for pair in pairs)
         ),
+        machine=sides.machine,
     )
     cells = [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
     return OpenAgainst(against, units, pairs, cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from klat.compare import estimands
 from klat.compare.conditions import Condition
@@ -13,7 +13,7 @@ from klat.compare.limits import Limit, SideLimit
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
 from klat.compare.sources import Run
-from klat.compare.verdicts import Judgement, Rules, Verdict
+from klat.compare.verdicts import Interval, Judgement, Rules, Verdict
 from klat.record.environment import Difference
 from klat.record.rows import is_soak, run_noun
 
@@ -75,7 +75,8 @@ class Worst:
 @dataclass(frozen=True)
 class Result:
     """One estimand of a cell. Where the blocks of several boots are judged, `over_boots` is the
-    same estimand with each boot as one pair. It covers other boots too, but has fewer units."""
+    same estimand with each boot as one pair. It covers other boots too, but has fewer units.
+    `decided_over_machines` if a verdict over machines includes this result."""
 
     estimand: str
     tested: bool
@@ -83,6 +84,7 @@ class Result:
     base_within: Within | None = None
     new_within: Within | None = None
     over_boots: Judgement | None = None
+    decided_over_machines: bool = False
 
     @property
     def verdict(self) -> Verdict | None:
@@ -149,6 +151,14 @@ class Cell:
             return [self.limit.verdict]
         return [r.verdict for r in self.results if r.tested and r.verdict]
 
+    @property
+    def deciding_verdicts(self) -> list[Verdict]:
+        """Without those that a verdict over machines includes."""
+        if self.refused or self.limit:
+            return self.verdicts
+        alone = [r for r in self.results if not r.decided_over_machines]
+        return [r.verdict for r in alone if r.tested and r.verdict]
+
 
 @dataclass(frozen=True)
 class Uncompared:
@@ -166,9 +176,55 @@ class Uncompared:
 
 
 @dataclass(frozen=True)
+class LeftOutMachine:
+    """`machine` is its id; empty for sessions that have none."""
+
+    machine: str
+    reason: str
+    new_path: str = ""
+
+
+@dataclass(frozen=True)
+class OverMachines:
+    """One estimand of a metric over the machines that have it on both sides, BASE against one NEW.
+
+    `judgement` has the machines as its units. It is None if there is a reason for no verdict: then the
+    verdicts of the machines stand for themselves. `needed` is the smallest number of machines. `spread`
+    is the standard deviation between machines of the log of the ratio, without the part that the units
+    of a machine explain. `next_machine` is the prediction interval of the ratio of one more machine that
+    is measured like these.
+    """
+
+    new: str
+    new_path: str
+    benchmark: str
+    params: str
+    placement: str
+    metric: str
+    unit: str
+    under_test: tuple[str, ...]
+    estimand: str
+    machines: tuple[str, ...]
+    left_out: tuple[LeftOutMachine, ...]
+    needed: int
+    reason: str
+    spread: float | None
+    next_machine: Interval | None
+    judgement: Judgement | None = None
+
+    @property
+    def key(self) -> Key:
+        return (self.benchmark, self.params, self.placement, self.metric)
+
+    def judged(self, judgement: Judgement) -> OverMachines:
+        return replace(self, judgement=judgement)
+
+
+@dataclass(frozen=True)
 class Against:
     """BASE against one NEW. `unit_noun` is the unit of inference, a boot or a block. `subject` is
-    what a verdict is about: the kernel, or the setting within one boot."""
+    what a verdict is about: the kernel, or the setting within one boot. `machine` is the id of the
+    machine if both sides are the sessions of one machine out of several."""
 
     base: SideInfo
     new: SideInfo
@@ -181,6 +237,7 @@ class Against:
     cells: tuple[Cell, ...]
     uncompared: tuple[Uncompared, ...] = ()
     unmeasurable: tuple[tuple[str, Key], ...] = ()  # the sides on which the mode gives it no number
+    machine: str = ""
 
     @property
     def run_noun(self) -> str:
@@ -199,15 +256,30 @@ _OPEN = (Verdict.INCONCLUSIVE, Verdict.UNATTRIBUTABLE, Verdict.CANNOT_TELL)
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole comparison. `family` is the number of tests that the correction is over."""
+    """The whole comparison. `family` is the number of tests that the correction is over. If the sides
+    are sessions of several machines, `against` has an entry for each machine with both sides."""
 
     options: Options
     against: tuple[Against, ...]
     family: int
     problems: tuple[str, ...]
+    over_machines: tuple[OverMachines, ...] = ()
+    left_out_machines: tuple[LeftOutMachine, ...] = ()
+
+    @property
+    def by_machine(self) -> bool:
+        return any(against.machine for against in self.against)
 
     @property
     def verdicts(self) -> Counter[Verdict]:
+        """Those that decide the status: over machines where there is one, else of each machine."""
+        over = [o.judgement.verdict for o in self.over_machines if o.judgement]
+        alone = [v for a in self.against for c in a.cells for v in c.deciding_verdicts]
+        return Counter([*filter(None, over), *alone])
+
+    @property
+    def machine_verdicts(self) -> Counter[Verdict]:
+        """Those of all machines, decided over machines or not."""
         return Counter(v for a in self.against for c in a.cells for v in c.verdicts)
 
     @property
@@ -219,6 +291,8 @@ class Comparison:
         - 3 if anything is inconclusive, or a side has no figure; with a limit: if NEW has none;
         - 5 if NEW did not deliver what BASE delivered;
         - else 0.
+
+        A verdict over machines stands for the verdicts of the machines that it includes.
 
         A measurement of NEW alone leaves nothing open, unless BASE failed at it. Any `slower` is a
         regression: it is shown to lie beyond the margin, and the correction keeps the chance of a

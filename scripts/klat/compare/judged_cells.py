@@ -31,6 +31,7 @@ class OpenResult:
     judgement: Judgement | None = None
     within: tuple[Within | None, Within | None] = (None, None)
     over_boots: Judgement | None = None
+    decided_over_machines: bool = False
 
     @property
     def to_judge(self) -> bool:
@@ -39,7 +40,12 @@ class OpenResult:
     def result(self) -> Result:
         assert self.judgement is not None
         return Result(
-            self.estimand.name, self.tested, self.judgement, *self.within, self.over_boots
+            self.estimand.name,
+            self.tested,
+            self.judgement,
+            *self.within,
+            self.over_boots,
+            self.decided_over_machines,
         )
 
 

@@ -152,6 +152,7 @@ class Judgement:
     unpaired: int = 0  # pairs left out because one side is missing
     noun: str = "boot"  # the unit
     pooled: bool = False  # each unit has one figure, of all its samples
+    error: float | None = None  # the standard error of the log of the ratio
 
 
 def judge(
@@ -321,6 +322,7 @@ def _estimated(blank: Judgement, method: Method, found: MeanDifference, rules: R
         ratio=math.exp(found.value),
         interval=_exp(found.interval(1 - rules.alpha)),
         freedom=found.freedom,
+        error=found.error,
     )
 
 

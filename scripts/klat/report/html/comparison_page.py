@@ -3,18 +3,25 @@ klat.compare.comparison, curves those of klat.compare.figure_data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klat.compare.comparison import Against, Cell, Comparison, Options
+from klat.compare.comparison import Against, Cell, Comparison, Options, OverMachines, Result
+from klat.compare.machines import MachinePair, match_machines
 from klat.compare.matching import compared_runs
 from klat.compare.units import side_units
 from klat.compare.figure_data import cell_figures
 from klat.report.html import page
 from klat.report.text import limit_text, wording
 from klat.report.text.comparison_text import terms
-from klat.report.html.page_figures import figures
+from klat.report.text.machines_wording import (
+    left_out_machine,
+    machine_names,
+    over_machines_explanations,
+    results_of,
+)
+from klat.report.html.page_figures import figures, forest
 from klat.record.session import SessionError
 from klat.compare.dataset import Dataset
 from klat.compare.verdicts import Verdict
@@ -56,27 +63,43 @@ class Section:
 
 @dataclass(frozen=True)
 class AgainstPart:
-    """BASE against one NEW."""
+    """BASE against one NEW; of several machines, on one of them."""
 
     anchor: str
+    name: str
     against: Against
     sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class MachinesSection:
+    """One estimand of a metric on all machines."""
+
+    name: str
+    found: OverMachines
+    results: tuple[tuple[str, Result], ...]  # by the machine's name
+    drawings: tuple[page.Drawing, ...]
+    sentences: tuple[str, ...]
 
 
 def comparison_page(
     environment: Any, comparison: Comparison, base: Dataset, news: Sequence[Dataset]
 ) -> str:
+    pairs = [p for new in news for p in match_machines(base, new, comparison.options.allow)[0]]
+    names = machine_names(comparison)
     parts = tuple(
-        _part(f"n{number}", against, comparison.options, base, new)
-        for number, (against, new) in enumerate(zip(comparison.against, news), 1)
+        _part(f"n{number}", names[pair.machine], against, comparison.options, pair)
+        for number, (against, pair) in enumerate(zip(comparison.against, pairs), 1)
     )
-    labels = [against.new.label for against in comparison.against]
+    labels = dict.fromkeys(against.new.label for against in comparison.against)
     return page.render(
         environment,
         "comparison.html",
         title=f"{', '.join(labels)} against {comparison.against[0].base.label}",
         comparison=comparison,
         parts=parts,
+        machines=list(_machines_sections(comparison, names)),
+        left_out=[left_out_machine(left, names) for left in comparison.left_out_machines],
         words=wording,
         badge_of=_badge,
         kind=_STATUS[comparison.status],
@@ -120,10 +143,32 @@ def _badge(verdict: Verdict) -> Badge:
     return Badge(symbol, verdict.value, kind)
 
 
+def _machines_sections(
+    comparison: Comparison, names: Mapping[str, str]
+) -> Iterator[MachinesSection]:
+    keys = [found.key for found in comparison.over_machines]
+    several = len({against.new.path for against in comparison.against}) > 1
+    for number, found in enumerate(comparison.over_machines, 1):
+        group = [a for a in comparison.against if a.new.path == found.new_path]
+        results = tuple((names[a.machine], r) for a, r in results_of(group, found))
+        judged = [(name, result.judgement) for name, result in results]
+        shown = forest(f"m{number}-machines", judged, found, comparison.options.rules)
+        what = f"{found.metric}, {found.estimand}: {wording.setting(found.key, keys)}"
+        yield MachinesSection(
+            ", ".join([f"{found.new}: {what}" if several else what, *found.under_test]),
+            found,
+            results,
+            tuple(page.drawings([shown] if shown else [])),
+            tuple(over_machines_explanations(found, names)),
+        )
+
+
 def _part(
-    anchor: str, against: Against, options: Options, base: Dataset, new: Dataset
+    anchor: str, machine: str, against: Against, options: Options, pair: MachinePair
 ) -> AgainstPart:
+    """Without curves if it is one machine of several: they would be too many for a page."""
     sections: list[Section] = []
+    base, new = pair.base, pair.new
     units = side_units(base, new)
     runs = compared_runs(base, new, units, options)
     names = wording.names(against.cells)
@@ -132,9 +177,12 @@ def _part(
         missing = ""
         found = None
         try:
-            found = cell_figures(cell, *runs[cell.key], units, options.rules)
+            if not pair.machine:
+                found = cell_figures(cell, *runs[cell.key], units, options.rules)
         except SessionError as error:
             missing = str(error)
-        drawn = tuple(page.drawings(figures(own, cell, found, against, options)))
+        shown = [] if pair.machine else figures(own, cell, found, against, options)
+        drawn = tuple(page.drawings(shown))
         sections.append(Section(own, cell, name, where, drawn, missing))
-    return AgainstPart(anchor, against, tuple(sections))
+    name = f"{against.new.label}, machine {machine}" if machine else against.new.label
+    return AgainstPart(anchor, name, against, tuple(sections))

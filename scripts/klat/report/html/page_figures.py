@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.compare.comparison import Against, Cell, Options
+from klat.compare.comparison import Against, Cell, Options, OverMachines
 from klat.compare.limits import Limit
 from klat.report.plot.reduction import Band, thinned
 from klat.compare.figure_data import (
@@ -39,7 +39,7 @@ from klat.report.plot.gnuplot import (
     tics,
 )
 from klat.stats.descriptive import Values
-from klat.compare.verdicts import Rules
+from klat.compare.verdicts import Interval, Judgement, Rules
 
 WIDTH, _LEFT, _RIGHT, _TOP = 440, 62, 428, 10
 _BELOW = 52  # tics and the name of the axis
@@ -110,16 +110,55 @@ def _segments(figure: Figure, x: Sequence[float], low: Sequence[float], high: Se
     return f"{block} using {using} with vectors nohead {style}"
 
 
+@dataclass(frozen=True)
+class _RatioRow:
+    """A line of a figure of ratios. Without a ratio it has no point."""
+
+    name: str
+    ratio: float | None
+    interval: Interval | None
+    colour: str
+    width: float
+
+
 def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
     """The ratio of each estimand with its interval, the tested ones dark, above the margin."""
     with_ratio = [r for r in cell.results if r.judgement.ratio is not None]
     if not with_ratio:
         return None
-    figure = _figure(name, _TOP + 34 * len(with_ratio) + _BELOW + 12)
+    rows = [
+        _RatioRow(r.estimand, r.judgement.ratio, r.judgement.interval, *style)
+        for r in with_ratio
+        for style in [(INK, 3.0) if r.tested else (GREY, 1.5)]
+    ]
+    tested = ", ".join(r.estimand for r in with_ratio if r.tested)
+    note = "the band is the margin" + (f"; the verdict is on the {tested}" if tested else "")
+    return Captioned(_ratios(name, rows, rules, _LEFT), "Ratio and interval", note)
+
+
+def forest(
+    name: str, machines: Sequence[tuple[str, Judgement]], found: OverMachines, rules: Rules
+) -> Captioned | None:
+    """A forest plot: a line for each machine, then the mean over machines."""
+    rows = [_RatioRow(m, j.ratio, j.interval, INK, 1.5) for m, j in machines if j.ratio]
+    if not rows:
+        return None
+    note = "the band is the margin"
+    if over := found.judgement:
+        what = f"over {len(found.machines)} machines"
+        rows.append(_RatioRow(what, over.ratio, over.interval, VERMILLION, 3.0))
+        rows.append(_RatioRow("one more machine", None, found.next_machine, GREY, 1.5))
+        note += "; the last line is where one more machine is expected"
+    return Captioned(_ratios(name, rows, rules, 140), "Machine by machine", note)
+
+
+def _ratios(name: str, rows: Sequence[_RatioRow], rules: Rules, left: int) -> Figure:
+    tall = 34 if len(rows) < 6 else 22
+    figure = _figure(name, _TOP + tall * len(rows) + _BELOW + 12)
     least, most = 1 / (1 + rules.margin), 1 + rules.margin
     ends = [least, most, 1.0]
-    for result in with_ratio:
-        ends += [result.judgement.ratio or 1.0, *(result.judgement.interval or ())]
+    for row in rows:
+        ends += [row.ratio or 1.0, *(row.interval or ())]
     low, high = max(min(ends), 1e-6), min(max(ends), 1e6)
     room = (high / low) ** 0.06
     low, high = low / room, high * room
@@ -128,26 +167,23 @@ def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
         figure.add("set logscale x")
     marks = logarithmic_tics(low, high, _TICS) if wide else linear_tics(low, high, _TICS)
     figure.add(f"set xtics {marks}", f"set xrange [{low:.10g}:{high:.10g}]")
-    names = tics((float(-i), result.estimand) for i, result in enumerate(with_ratio))
-    figure.add(f"set ytics {names}", f"set yrange [{-len(with_ratio) + 0.4:g}:0.6]")
+    names = tics((float(-i), row.name) for i, row in enumerate(rows))
+    figure.add(f"set ytics {names}", f"set yrange [{-len(rows) + 0.4:g}:0.6]")
     figure.add(f"set xlabel {quoted('NEW/BASE')}")
     _rectangle(figure, (f"first {least:.10g}", f"first {most:.10g}"), ("graph 0", "graph 1"), BAND)
     figure.add(f"set arrow from 1, graph 0 to 1, graph 1 nohead {line(GREY, 1)}")
     plot = []
-    for i, result in enumerate(with_ratio):
-        j = result.judgement
-        assert j.ratio is not None
-        colour, width = (INK, 3.0) if result.tested else (GREY, 1.5)
-        if j.interval:
-            first, last = (min(max(end, low), high) for end in j.interval)
-            plot.append(_segments(figure, [-i], [first], [last], line(colour, width), True))
-        at = figure.data(np.array([min(max(j.ratio, low), high)]), np.array([float(-i)]))
-        size = 1.4 if result.tested else 1.0
-        plot.append(f"{at} using 1:2 with points {points(CIRCLE, size, colour)}")
-    _panel(figure, plot)
-    tested = ", ".join(r.estimand for r in with_ratio if r.tested)
-    note = "the band is the margin" + (f"; the verdict is on the {tested}" if tested else "")
-    return Captioned(figure, "Ratio and interval", note)
+    for i, row in enumerate(rows):
+        if row.interval:
+            first, last = (min(max(end, low), high) for end in row.interval)
+            style = line(row.colour, row.width)
+            plot.append(_segments(figure, [-i], [first], [last], style, True))
+        if row.ratio is not None:
+            at = figure.data(np.array([min(max(row.ratio, low), high)]), np.array([float(-i)]))
+            size = 1.4 if row.width > 2 else 1.0
+            plot.append(f"{at} using 1:2 with points {points(CIRCLE, size, row.colour)}")
+    figure.panel(left, _RIGHT, _TOP, figure.height - _BELOW, plot)
+    return figure
 
 
 def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None:

@@ -6,19 +6,24 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from typing import Any, TextIO
 
-from klat.compare.comparison import Against, Cell, CellLimit, Comparison, Result
+from klat.compare.comparison import Against, Cell, CellLimit, Comparison, OverMachines, Result
 from klat.report.text import wording
 from klat.report.text.comparison_text import terms
 from klat.report.text.limit_text import above_text, bounds_text
+from klat.report.text.machines_wording import (
+    left_out_machine,
+    machine_names,
+    over_machines_explanations,
+)
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
-from klat.compare.verdicts import Verdict
+from klat.compare.verdicts import Judgement, Verdict
 
 COLUMNS = (
     "base new benchmark params placement metric unit estimand tested verdict ratio"
@@ -27,7 +32,12 @@ COLUMNS = (
     " new_samples_above settle_verdict settle_units settle_runs over_boots_ratio over_boots_low"
     " over_boots_high reason under_test pooled"
     " limit base_share_low base_share_high base_verdict new_share_low new_share_high difference"
+    " machine machines between_machines next_machine_low next_machine_high"
 ).split()
+
+
+# In the column `machine`.
+OVER_MACHINES = "over machines"
 
 
 def write_json(comparison: Comparison, out: TextIO) -> None:
@@ -58,7 +68,7 @@ def plain(value: Any) -> Any:
 
 def write_csv(comparison: Comparison, out: TextIO) -> None:
     """One line per estimand of a cell; a cell that is not comparable is one line with its
-    reasons."""
+    reasons. Then a line for each estimand over machines, and for each machine that is left out."""
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for against in comparison.against:
@@ -77,6 +87,12 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
         for left in against.uncompared:
             outcome = {"verdict": left.what, "reason": wording.uncompared_reason(left)}
             writer.writerow(cells(_left_out(against, left.key) | outcome))
+    base = comparison.against[0].base.label
+    for over in comparison.over_machines:
+        writer.writerow(cells({"base": base} | _over_machines(over)))
+    for alone in comparison.left_out_machines:
+        outcome = {"verdict": "left out", "reason": printable(alone.reason)}
+        writer.writerow(cells({"base": base, "machine": alone.machine} | outcome))
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
@@ -93,6 +109,7 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
         "base_samples": cell.base_worst.samples,
         "new_samples": cell.new_worst.samples,
         "under_test": "; ".join(cell.under_test),
+        "machine": against.machine,
     }
 
 
@@ -123,11 +140,34 @@ def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
     return values
 
 
+def _over_machines(over: OverMachines) -> dict[str, Any]:
+    """Its units are the machines."""
+    low, high = over.next_machine or (None, None)
+    return {
+        "new": over.new,
+        "benchmark": over.benchmark,
+        "params": over.params,
+        "placement": over.placement,
+        "metric": over.metric,
+        "unit": over.unit,
+        "under_test": "; ".join(over.under_test),
+        "estimand": over.estimand,
+        "tested": int(over.judgement is not None),
+        **(_judgement(over.judgement) if over.judgement else {"reason": over.reason}),
+        "machine": OVER_MACHINES,
+        "machines": len(over.machines),
+        "between_machines": over.spread,
+        "next_machine_low": low,
+        "next_machine_high": high,
+    }
+
+
 def _left_out(against: Against, key: Key) -> dict[str, Any]:
     benchmark, params, placement, metric = key
     return {
         "base": against.base.label,
         "new": against.new.label,
+        "machine": against.machine,
         "benchmark": benchmark,
         "params": params,
         "placement": placement,
@@ -136,11 +176,13 @@ def _left_out(against: Against, key: Key) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    j = result.judgement
+    named = {"estimand": result.estimand, "tested": int(result.tested)}
+    return named | _judgement(result.judgement) | _over_boots(result)
+
+
+def _judgement(j: Judgement) -> dict[str, Any]:
     low, high = j.interval or (None, None)
     return {
-        "estimand": result.estimand,
-        "tested": int(result.tested),
         "verdict": j.verdict.value if j.verdict else "",
         "ratio": j.ratio,
         "low": low,
@@ -159,7 +201,6 @@ def _result(result: Result) -> dict[str, Any]:
         "settle_verdict": j.settle.verdict.value if j.settle else "",
         "settle_units": j.settle.units if j.settle else None,
         "settle_runs": j.settle.runs if j.settle else None,
-        **_over_boots(result),
         "reason": j.reason,
         "pooled": int(j.pooled),
     }
@@ -174,8 +215,11 @@ def _over_boots(result: Result) -> dict[str, float | None]:
 
 def markdown(comparison: Comparison) -> Iterator[str]:
     """The lines: a verdict table for each NEW, then what was refused, and what differs."""
+    names = machine_names(comparison)
+    yield from _over_machines_rows(comparison, names)
     for against in comparison.against:
-        yield f"## {_cellular(against.base.label)} against {_cellular(against.new.label)}"
+        on = f", machine {names[against.machine]}" if against.machine else ""
+        yield f"## {_cellular(against.base.label)} against {_cellular(against.new.label)}{on}"
         yield ""
         yield f"- BASE {_cellular(wording.side(against.base))}"
         yield f"- NEW {_cellular(wording.side(against.new))}"
@@ -216,6 +260,30 @@ def markdown(comparison: Comparison) -> Iterator[str]:
     yield from terms(comparison)
     yield ""
     yield f"**{wording.conclusion(comparison)}** (status {comparison.status})"
+
+
+def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    if comparison.over_machines:
+        yield "## Over machines"
+        yield ""
+        yield "| benchmark | metric | estimand | machines | NEW/BASE | interval | verdict |"
+        yield "|---|---|---|---:|---:|---|---|"
+    for over in comparison.over_machines:
+        what = ", ".join([wording.setting(over.key), *over.under_test])
+        if len({each.new_path for each in comparison.over_machines}) > 1:
+            what = f"{over.new}: {what}"
+        texts = [what, over.metric, over.estimand, str(len(over.machines))]
+        figures, word = ("", ""), "none"
+        if j := over.judgement:
+            figures, word = wording.ratio(j), wording.verdict(j)
+        why = "; ".join(over_machines_explanations(over, names))
+        said = f"**{word}**{f': {_cellular(why)}' if why else ''}"
+        yield f"| {' | '.join([*map(_cellular, texts), *figures, said])} |"
+    for left in comparison.left_out_machines:
+        yield ""
+        yield f"- left out: {_cellular(left_out_machine(left, names))}"
+    if comparison.over_machines or comparison.left_out_machines:
+        yield ""
 
 
 def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:

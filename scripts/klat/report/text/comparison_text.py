@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
 from klat.report.text import wording
 from klat.report.text.columns import column_widths, wrapped
 from klat.report.text.limit_text import cell_lines, limit_terms, one_boot
+from klat.report.text.machines_text import machine_lines
+from klat.report.text.machines_wording import left_out_machine, machine_names
 from klat.report.text.numbers import MISSING
 from klat.report.text.parameters import HIDDEN
 from klat.record.session import printable
@@ -29,8 +32,16 @@ _COLOURS = {
 
 def verdicts(comparison: Comparison, colour: bool) -> Iterator[str]:
     """The lines; `colour` only for a terminal."""
-    for against in comparison.against:
-        yield from _against(against, comparison, colour)
+    if comparison.by_machine and not comparison.options.limit:
+        yield from machine_lines(comparison, partial(_paint, colour=colour))
+    else:
+        names = machine_names(comparison)
+        for against in comparison.against:
+            if against.machine:
+                yield from wrapped(f"Machine {names[against.machine]}: {against.base.cpu_model}")
+            yield from _against(against, comparison, colour)
+        for left in comparison.left_out_machines:
+            yield from wrapped(f"left out: {left_out_machine(left, names)}", "", "    ")
     for line in terms(comparison):
         yield from wrapped(line, "")
     yield f"{wording.conclusion(comparison)} (status {comparison.status})"
@@ -42,6 +53,8 @@ def terms(comparison: Comparison) -> Iterator[str]:
         yield from wording.terms(comparison)
         return
     yield limit_terms(limit, printable(unit), comparison.options.rules, comparison.family)
+    if comparison.by_machine:
+        yield "With a limit each machine has its own verdict, and there is none over machines."
     yield HIDDEN
 
 

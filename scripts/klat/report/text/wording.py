@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from klat.compare.comparison import Against, Cell, Comparison, Result, SideInfo, Uncompared
+from klat.compare.comparison import (
+    Against,
+    Cell,
+    Comparison,
+    Result,
+    SideInfo,
+    Uncompared,
+)
 from klat.compare.pilot_blocks import TURNS
 from klat.report.text.variation import spreads
 from klat.report.text.parameters import HIDDEN, parameters
@@ -158,6 +166,12 @@ def terms(comparison: Comparison) -> Iterator[str]:
         yield HIDDEN
     if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
         yield FIXED_BEFOREHAND
+    if any(over.judgement for over in comparison.over_machines):
+        yield (
+            "Over machines: each machine has the same weight, and is one pair. The correction is over"
+            " the tests of all machines and those over machines together. The status is that of the"
+            " verdicts over machines. Machines that are left out count by themselves."
+        )
     if rules.correction == "bh":
         yield (
             "With bh, alpha bounds the share of false ones among the verdicts faster and slower, not"
@@ -254,7 +268,9 @@ def settle(found: Settle, j: Judgement, run: str) -> str:
     would = f"would be settled as {found.verdict.value} by"
     if found.units and found.runs:
         return f"{would} {units}, or by {runs}, {chance}"
-    if found.units and j.pooled:
+    if noun == "machine":
+        units = f"{plural(found.units or 0, 'machine')} (now {j.base.units})"
+    if found.units and (j.pooled or noun == "machine"):
         return f"{would} {units}, {chance}"
     if found.units:
         return f"{would} {units}, {chance}; more {run}s in each {noun} alone would not settle it"
@@ -338,14 +354,17 @@ def within(found: Within | None) -> str:
 
 def verdict_counts(comparison: Comparison) -> str:
     """`2 slower, 1 same`."""
-    found = comparison.verdicts
-    return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v]) or "nothing compared"
+    return counted(comparison.verdicts) or "nothing compared"
+
+
+def counted(found: Counter[Verdict]) -> str:
+    return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v])
 
 
 def conclusion(comparison: Comparison) -> str:
     """`2 slower, 1 same: regression`; `2 same, 1 inconclusive`, where the last count is the meaning."""
-    counted, meaning = verdict_counts(comparison), meaning_of(comparison)
-    return counted if counted.endswith(f" {meaning}") else f"{counted}: {meaning}"
+    counts, meaning = verdict_counts(comparison), meaning_of(comparison)
+    return counts if counts.endswith(f" {meaning}") else f"{counts}: {meaning}"
 
 
 def meaning_of(comparison: Comparison) -> str:

@@ -1,0 +1,66 @@
+"""Matches the sessions of two sides by the machine that they were recorded on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from klat.compare.comparison import LeftOutMachine
+from klat.compare.conditions import RECORDED
+from klat.compare.dataset import Dataset
+from klat.compare.sources import Source
+from klat.record.session import printable
+
+_MACHINE = RECORDED["machine"]
+
+
+@dataclass(frozen=True)
+class MachinePair:
+    """Both sides on one machine. `machine` is its id; empty if the sides are not matched by machine."""
+
+    machine: str
+    base: Dataset
+    new: Dataset
+
+
+def match_machines(
+    base: Dataset, new: Dataset, allow: Sequence[str]
+) -> tuple[list[MachinePair], list[LeftOutMachine]]:
+    """The machines with both sides in the order of BASE, and those that are left out.
+
+    The sides stay whole if all sessions are of one machine, if no machine has both sides, and if the user
+    allows machines to differ.
+    """
+    held = [_by_machine(side) for side in (base, new)]
+    both = [machine for machine in held[0] if machine and machine in held[1]]
+    if not both or len({*held[0], *held[1]}) < 2 or "machine" in allow:
+        return [MachinePair("", base, new)], []
+    pairs = [
+        MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), held)))
+        for machine in both
+    ]
+    path = printable(str(new.path))
+    return pairs, [replace(left, new_path=path) for left in _left_out(*held)]
+
+
+def _by_machine(side: Dataset) -> dict[str, list[Source]]:
+    """A session without a machine id has an empty key."""
+    found: dict[str, list[Source]] = {}
+    for source in side.sources:
+        found.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
+    return found
+
+
+def _part(side: Dataset, sources: list[Source]) -> Dataset:
+    return replace(side, sources=sources, problems=[])
+
+
+def _left_out(
+    base: dict[str, list[Source]], new: dict[str, list[Source]]
+) -> Iterator[LeftOutMachine]:
+    for name, own, other in (("BASE", base, new), ("NEW", new, base)):
+        for machine, sources in own.items():
+            if not machine:
+                yield LeftOutMachine("", f"{len(sources)} of {name} without a machine id")
+            elif machine not in other:
+                yield LeftOutMachine(machine, f"only in {name}")

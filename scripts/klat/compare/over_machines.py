@@ -1,0 +1,202 @@
+"""The verdict over machines: each machine is a pair, of BASE and NEW.
+
+A verdict of one machine holds for this machine. A verdict over machines is on the mean ratio of the
+population that the machines are a sample of, so its unit is the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from klat.compare.comparison import LeftOutMachine, Options, OverMachines
+from klat.compare.conditions import RUN, WITHIN_SIDE, disagreements, of_kernel, words_under_test
+from klat.compare.judged_cells import OpenAgainst, OpenResult
+from klat.compare.machines import MachinePair
+from klat.compare.matching import MatchedCell
+from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe
+from klat.stats import enough_units
+from klat.stats.hierarchy import mean
+from klat.stats.random_effects import between_variance, next_effect
+
+# What was set or is under test, and has to be the same on all machines. What else differs is part of the
+# machine, and each comparison is within one machine.
+_ALIKE = {*RUN, *WITHIN_SIDE, "mode"}
+
+
+@dataclass
+class OpenOverMachines:
+    """One estimand of a metric before all tests are judged together."""
+
+    found: OverMachines
+    results: list[OpenResult]
+    pair: tuple[Observed, Observed]
+    judgement: Judgement | None = None
+
+    @property
+    def to_judge(self) -> bool:
+        return not self.found.reason
+
+    def result(self) -> OverMachines:
+        return self.found.judged(self.judgement) if self.judgement else self.found
+
+
+@dataclass
+class _Members:
+    """The machines that have one estimand of a cell, with what is known of each."""
+
+    results: dict[str, OpenResult] = field(default_factory=dict)
+    cells: dict[str, MatchedCell] = field(default_factory=dict)
+    judgements: dict[str, Judgement] = field(default_factory=dict)
+
+
+# Benchmark, params, placement, metric, unit, what is under test, subject.
+_Key = tuple[str, str, str, str, str, tuple[str, ...], str]
+
+
+def open_over_machines(
+    opened: Sequence[OpenAgainst], pairs: Sequence[MachinePair], options: Options
+) -> list[OpenOverMachines]:
+    """Of BASE and one NEW, in the order of the cells. `opened` belongs to `pairs`. Empty if the sides
+    are not matched by machine, or with a limit."""
+    if options.limit or not pairs[0].machine:
+        return []
+    usable = [pair for pair, one in zip(pairs, opened) if not one.against.refused]
+    unlike = "; ".join(_unlike(usable, options.allow))
+    return [
+        _open(key, estimand, members, opened, unlike, options.rules)
+        for (key, estimand), members in _by_estimand(opened, options.rules).items()
+    ]
+
+
+def _by_estimand(opened: Sequence[OpenAgainst], rules: Rules) -> dict[tuple[_Key, str], _Members]:
+    found: dict[tuple[_Key, str], _Members] = {}
+    for one in opened:
+        machine = one.against.machine
+        for pair, (cell, results) in zip(one.pairs, one.cells):
+            key = (*cell.key, cell.unit, cell.under_test, one.against.subject)
+            for result in results:
+                if not result.tested:
+                    continue
+                members = found.setdefault((key, result.estimand.name), _Members())
+                members.results[machine] = result
+                members.cells[machine] = pair
+                if result.to_judge:
+                    members.judgements[machine] = describe(*result.pair, rules, result.obstacle)
+    return found
+
+
+def _open(
+    key: _Key,
+    estimand: str,
+    members: _Members,
+    opened: Sequence[OpenAgainst],
+    unlike: str,
+    rules: Rules,
+) -> OpenOverMachines:
+    usable = {m: j for m, j in members.judgements.items() if _has_error(j)}
+    left_out = []
+    for one in opened:
+        machine = one.against.machine
+        if machine not in usable:
+            left_out.append(LeftOutMachine(machine, _why_left_out(one, key, members)))
+    needed = enough_units.fewest(rules.alpha, pairs=True)
+    reason = unlike or _unlike_policy([members.cells[m] for m in usable])
+    if len(usable) < needed:
+        few = f"machines are too few for a verdict over machines: {len(usable)} of {needed}"
+        reason = "; ".join(filter(None, [few, reason]))
+    effects = [math.log(j.ratio) for j in usable.values() if j.ratio is not None]
+    errors = [j.error for j in usable.values() if j.error is not None]
+    spread = not reason
+    return OpenOverMachines(
+        OverMachines(
+            new=opened[0].against.new.label,
+            new_path=opened[0].against.new.path,
+            benchmark=key[0],
+            params=key[1],
+            placement=key[2],
+            metric=key[3],
+            unit=key[4],
+            under_test=key[5],
+            estimand=estimand,
+            machines=tuple(usable),
+            left_out=tuple(left_out),
+            needed=needed,
+            reason=reason,
+            spread=math.sqrt(max(0.0, between_variance(effects, errors))) if spread else None,
+            next_machine=_next(effects, rules) if spread else None,
+        ),
+        [members.results[machine] for machine in usable],
+        machines_as_pairs(usable),
+    )
+
+
+def _has_error(judgement: Judgement) -> bool:
+    """Whether units of both sides give the ratio and its error."""
+    return judgement.method in (Method.WELCH, Method.PAIRED)
+
+
+def _why_left_out(one: OpenAgainst, key: _Key, members: _Members) -> str:
+    machine = one.against.machine
+    if machine in members.judgements:
+        return members.judgements[machine].reason
+    if machine in members.results and (judgement := members.results[machine].judgement):
+        return judgement.reason
+    cells = [cell for cell, _ in one.cells if cell.key == key[:4]]
+    if any(cell.refused for cell in cells):
+        return Verdict.NOT_COMPARABLE.value
+    return "another setting is under test, or no test of this figure" if cells else "not measured"
+
+
+def machines_as_pairs(usable: Mapping[str, Judgement]) -> tuple[Observed, Observed]:
+    """BASE and NEW with each machine as a pair, from the judgement of each machine. The granularity hides in the mean ratio at most the mean of what it hides on
+    the machines."""
+    base, new = [], []
+    for machine, judgement in usable.items():
+        assert judgement.base.value and judgement.ratio
+        log = math.log(judgement.base.value)
+        base.append(Unit(machine, (log,), machine))
+        new.append(Unit(machine, (log + math.log(judgement.ratio),), machine))
+    hidden = mean([j.resolution for j in usable.values()]) if usable else 0.0
+    pooled = any(j.pooled for j in usable.values())
+    return (
+        Observed(tuple(base), hidden, noun="machine", pooled=pooled),
+        Observed(tuple(new), noun="machine", pooled=pooled),
+    )
+
+
+def _next(effects: Sequence[float], rules: Rules) -> tuple[float, float]:
+    low, high = next_effect(effects, 1 - rules.alpha)
+    return math.exp(low), math.exp(high)
+
+
+def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]:
+    """What differs between the machines within a side, and is not of the machine."""
+    for name, sides in (("BASE", [p.base for p in pairs]), ("NEW", [p.new for p in pairs])):
+        values = [
+            {key: value for key, value in source.values.items() if key[0] in _ALIKE}
+            | of_kernel(source.session)
+            for side in sides
+            for source in side.sources
+        ]
+        for found in disagreements(values, values):
+            if found.key not in allow:
+                yield (
+                    f"the machines of {name} differ in {found.name}: {found.base}; measure all"
+                    f" alike, or --allow {found.key}"
+                )
+    words = {
+        words_under_test(*([s.values for s in side.sources] for side in (pair.base, pair.new)))
+        for pair in pairs
+    }
+    if len(words) > 1:
+        yield "the words on the kernel's command line that are under test differ between machines"
+
+
+def _unlike_policy(cells: Sequence[MatchedCell]) -> str:
+    for name, sides in (("BASE", [c.base for c in cells]), ("NEW", [c.new for c in cells])):
+        held = {tuple(v) for s in sides for (key, _), v in s.values.items() if key == "policy"}
+        if len(held) > 1:
+            return f"the machines of {name} differ in the policy obtained"
+    return ""

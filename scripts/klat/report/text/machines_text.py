@@ -1,0 +1,222 @@
+"""A comparison on several machines as text: a line for each machine, and one over machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from klat.compare.comparison import Against, Comparison, OverMachines, SideInfo
+from klat.compare.verdicts import Judgement, Verdict
+from klat.record.session import printable
+from klat.report.text import wording
+from klat.report.text.columns import column_widths, wrapped
+from klat.report.text.machines_wording import (
+    left_out_machine,
+    machine_names,
+    over_machines_explanations,
+    results_of,
+)
+from klat.report.text.numbers import plural
+
+Paint = Callable[[str, Verdict], str]
+# A verdict, if the row has one, and the texts of its columns. The verdict's word is the last one.
+_Row = tuple[Verdict | None, list[str]]
+
+
+def machine_lines(comparison: Comparison, paint: Paint) -> Iterator[str]:
+    """All but the terms and the conclusion."""
+    names = machine_names(comparison)
+    for path in dict.fromkeys(against.new.path for against in comparison.against):
+        group = [against for against in comparison.against if against.new.path == path]
+        over = [found for found in comparison.over_machines if found.new_path == path]
+        yield from _head(group, comparison, names)
+        yield from _notes(group, over, names, paint)
+        yield from _overview(over, paint)
+        yield from _metrics(group, over, comparison, names, paint)
+        yield from _rest(group, names)
+    if any(found.judgement for found in comparison.over_machines):
+        yield f"Machines by themselves: {wording.counted(comparison.machine_verdicts)}."
+
+
+def _head(
+    group: Sequence[Against], comparison: Comparison, names: Mapping[str, str]
+) -> Iterator[str]:
+    yield from wrapped(_side([against.base for against in group]), "BASE  ")
+    yield from wrapped(_side([against.new for against in group]), "NEW   ")
+    yield ""
+    yield f"{plural(len(group), 'machine')} with both sides (boots of BASE and NEW):"
+    for against in group:
+        boots = f"{against.base.boots} and {against.new.boots}"
+        text = f"{names[against.machine]}  {boots}  {against.base.cpu_model}"
+        yield from wrapped(text, "  ", "    ")
+    alone = [m for m in comparison.left_out_machines if m.new_path == group[0].new.path]
+    for left in alone:
+        yield from wrapped(f"left out: {left_out_machine(left, names)}", "", "    ")
+    yield ""
+
+
+def _side(infos: Sequence[SideInfo]) -> str:
+    found = (
+        f"Linux {info.kernel}, preemption {info.preemption}; {wording.how_measured(info)}"
+        for info in infos
+    )
+    return f"{infos[0].label}: {' | '.join(dict.fromkeys(found))}"
+
+
+def _notes(
+    group: Sequence[Against],
+    over: Sequence[OverMachines],
+    names: Mapping[str, str],
+    paint: Paint,
+) -> Iterator[str]:
+    refused = [
+        (against.machine, text)
+        for against in group
+        for text in [
+            *(condition.refusal() for condition in against.refused),
+            *(
+                f"{wording.setting(cell.key)} {cell.metric}: {condition.refusal()}"
+                for cell in against.cells
+                for condition in cell.refused
+                if condition not in against.refused
+            ),
+        ]
+    ]
+    word = Verdict.NOT_COMPARABLE.value
+    lines = [line for text in _grouped(refused, group, names) for line in _hanging(word, text)]
+    for line in lines:
+        yield paint(word, Verdict.NOT_COMPARABLE) + line[len(word) :] if line.startswith(
+            word
+        ) else line
+    notes = [
+        (a.machine, f"allowed, though it differs: {c.sentence()}")
+        for a in group
+        for c in a.accepted
+    ]
+    notes += [(a.machine, f"note: {caution}") for a in group for caution in a.cautions]
+    texts = list(_grouped(notes, group, names))
+    texts += [f"note: {reason}" for reason in _shared(over)]
+    for text in texts:
+        yield from wrapped(text, "", "    ")
+    if lines or texts:
+        yield ""
+
+
+def _hanging(word: str, text: str) -> list[str]:
+    return wrapped(text, f"{word}  ", "    ")
+
+
+def _grouped(
+    texts: Iterable[tuple[str, str]], group: Sequence[Against], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Each text once, with the machines that it is of unless it is of all."""
+    held: dict[str, dict[str, None]] = {}
+    for machine, text in texts:
+        held.setdefault(printable(text), {})[names[machine]] = None
+    for text, machines in held.items():
+        yield text if len(machines) == len(group) else f"{text} [{', '.join(machines)}]"
+
+
+def _shared(over: Sequence[OverMachines]) -> list[str]:
+    """The reason for no verdict over machines, if it is the same for all metrics."""
+    reasons = {found.reason for found in over}
+    return [reason for reason in reasons if reason] if len(reasons) == 1 else []
+
+
+def _overview(over: Sequence[OverMachines], paint: Paint) -> Iterator[str]:
+    """One line for each verdict over machines; only where there are several."""
+    judged = [(found, found.judgement) for found in over if found.judgement]
+    if len(judged) < 2:
+        return
+    yield "Over machines:"
+    rows = [[wording.verdict(j), *wording.ratio(j)] for _, j in judged]
+    widths = column_widths(rows)
+    for (found, j), (word, ratio, interval) in zip(judged, rows):
+        first = f"{word:{widths[0]}}  {ratio:>{widths[1]}}  {interval:>{widths[2]}}  "
+        what = f"{found.estimand} of {found.benchmark} {found.metric} {found.placement}"
+        line, *more = wrapped(what, first, " " * min(len(first), 40))
+        yield _painted(line, word, j, paint)
+        yield from more
+    yield ""
+
+
+def _painted(line: str, word: str, judgement: Judgement, paint: Paint) -> str:
+    """The line, which begins with the word of its verdict."""
+    return paint(word, judgement.verdict) + line[len(word) :] if judgement.verdict else line
+
+
+def _metrics(
+    group: Sequence[Against],
+    over: Sequence[OverMachines],
+    comparison: Comparison,
+    names: Mapping[str, str],
+    paint: Paint,
+) -> Iterator[str]:
+    keys = [found.key for found in over]
+    shared = _shared(over)
+    last = ""
+    for found in over:
+        title = wording.setting(found.key, keys)
+        if title != last:
+            yield from wrapped(title, "", "    ")
+            last = title
+        for changed in found.under_test:
+            yield from wrapped(f"under test: {changed}", "  ", "    ")
+        yield printable(f"  {found.metric}, {found.estimand} [{found.unit}]")
+        yield from _table(group, found, names, paint)
+        sentences = [
+            *over_machines_explanations(found, names),
+            *_alone(group, found, comparison, names),
+        ]
+        for sentence in sentences:
+            if sentence not in shared:
+                yield from wrapped(sentence, "    ", "      ")
+        yield ""
+
+
+def _table(
+    group: Sequence[Against], found: OverMachines, names: Mapping[str, str], paint: Paint
+) -> Iterator[str]:
+    rows: list[_Row] = [(None, ["machine", "BASE", "NEW/BASE", "interval", "verdict"])]
+    for against, result in results_of(group, found):
+        j = result.judgement
+        rows.append((j.verdict, _columns(names[against.machine], wording.figure(j.base.value), j)))
+    if over := found.judgement:
+        what = f"over {plural(over.base.units, 'machine')}"
+        rows.append((over.verdict, _columns(what, "", over)))
+    widths = column_widths([texts for _, texts in rows])
+    for verdict, (name, *figures, word) in rows:
+        numbers = "  ".join(text.rjust(width) for text, width in zip(figures, widths[1:]))
+        said = paint(word, verdict) if verdict else word
+        yield f"    {name:{widths[0]}}  {numbers}  {said}"
+
+
+def _columns(name: str, base: str, j: Judgement) -> list[str]:
+    return [name, base, *wording.ratio(j), wording.verdict(j)]
+
+
+def _alone(
+    group: Sequence[Against],
+    found: OverMachines,
+    comparison: Comparison,
+    names: Mapping[str, str],
+) -> Iterator[str]:
+    """Why the verdict of a machine is open, if no verdict over machines includes it."""
+    for against, result in results_of(group, found):
+        why = "; ".join(wording.explanations(result, against, comparison))
+        if why and not result.decided_over_machines:
+            yield f"{names[against.machine]}: {why}"
+
+
+def _rest(group: Sequence[Against], names: Mapping[str, str]) -> Iterator[str]:
+    left = [(a.machine, line) for a in group for line in wording.unmeasurable(a)]
+    left += [(a.machine, wording.uncompared(one, a)) for a in group for one in a.uncompared]
+    texts = list(_grouped(left, group, names))
+    for text in texts:
+        yield from wrapped(text, "", "    ")
+    differ = [(a.machine, f"{d.name}: {d.a} | {d.b}") for a in group for d in a.differences]
+    if differ:
+        yield "BASE and NEW differ in"
+        for text in _grouped(differ, group, names):
+            yield from wrapped(text, "  ", "    ")
+    if texts or differ:
+        yield ""

@@ -1,0 +1,63 @@
+"""The words for machines and for a verdict over them, the same in every form of report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from klat.compare.comparison import Against, Comparison, LeftOutMachine, OverMachines, Result
+from klat.compare.verdicts import Verdict
+from klat.record.session import printable
+from klat.report.text import wording
+from klat.report.text.numbers import percent, ratio_digits
+
+
+def machine_names(comparison: Comparison) -> dict[str, str]:
+    """A short name of each machine by its id: as many of its first digits as tell all apart."""
+    ids = {against.machine for against in comparison.against}
+    ids |= {left.machine for left in comparison.left_out_machines}
+    length = 8
+    while len({machine[:length] for machine in ids}) < len(ids):
+        length += 1
+    return {machine: printable(machine[:length]) for machine in ids}
+
+
+def left_out_machine(left: LeftOutMachine, names: Mapping[str, str]) -> str:
+    """`machine 6d61a2b4 (only in BASE)`."""
+    what = f"machine {names[left.machine]}" if left.machine else "sessions"
+    return f"{what} ({printable(left.reason)})"
+
+
+def over_machines_explanations(over: OverMachines, names: Mapping[str, str]) -> Iterator[str]:
+    """Sentences below a verdict over machines."""
+    if over.reason:
+        yield printable(over.reason)
+    j = over.judgement
+    if j and j.verdict is Verdict.INCONCLUSIVE:
+        yield j.reason
+        if j.settle:
+            yield wording.settle(j.settle, j, "run")
+    if j and (word := wording.direction(j)) and j.verdict in (Verdict.INCONCLUSIVE, Verdict.SAME):
+        yield f"on average NEW is {word} beyond chance, but perhaps within the margin"
+    if over.spread is not None and over.next_machine:
+        noted = "between machines the ratio varies no more than the units of each machine explain"
+        if over.spread:
+            share = percent(math.expm1(over.spread))
+            noted = f"between machines the ratio varies by {share} (standard deviation)"
+        low, high = over.next_machine
+        digits = ratio_digits(low, high)
+        reach = f"between {low:.{digits}f} and {high:.{digits}f}"
+        yield f"{noted}; one more machine, measured alike, is expected {reach}"
+    for left in over.left_out:
+        yield f"left out: {left_out_machine(left, names)}"
+
+
+def results_of(group: Sequence[Against], found: OverMachines) -> Iterator[tuple[Against, Result]]:
+    """The same figure of each machine that has it."""
+    for against in group:
+        for cell in against.cells:
+            if (cell.key, cell.under_test) != (found.key, found.under_test):
+                continue
+            for result in cell.results:
+                if result.tested and result.estimand == found.estimand:
+                    yield against, result

@@ -1,0 +1,193 @@
+"""`klat compare` of sides that hold the sessions of several machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_sessions import CPU, RT, Klat, NewSession, samples, words, write_environment
+
+Fleet = Callable[..., tuple[Path, Path]]
+MEDIAN = ("--quantile", "median")
+
+
+@pytest.fixture
+def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
+    """Two labels on machines, whose NEW/BASE are `ratios`. None: the machine has no session of rt."""
+
+    def write(
+        ratios: Sequence[float | None], boots: int = 4, changes: Mapping[int, Any] | None = None
+    ) -> tuple[Path, Path]:
+        draw = np.random.default_rng(3)
+        for number, ratio in enumerate(ratios):
+            info = {"machine_id": f"{number:02d}{'f' * 30}", "cpu_model": f"CPU {number}"}
+            for label, factor, kernel in (("stock", 1.0, {}), ("rt", ratio, RT)):
+                own = (changes or {}).get(number, {}).get(label, {})
+                for boot in range(boots if factor else 0):
+                    session = new_session(
+                        f"{label}/{number}-{boot}",
+                        **{"label": label, "boot_id": f"{label}-{number}-{boot}"},
+                        **{**info, **kernel, **own.get("info", {})},
+                    )
+                    write_environment(session, own.get("environment", {}))
+                    if "facts" in own:
+                        (session.path / "run.json").write_text(json.dumps(own["facts"]))
+                    assert factor
+                    middle = 52_000 * (1 + number / 4) * factor * math.exp(draw.normal(0, 0.002))
+                    session.run({"round_trip": samples(middle)}, run=1, order=1)
+        return tmp_path / "results/stock", tmp_path / "results/rt"
+
+    return write
+
+
+SLOWER = (1.08, 1.10, 1.07, 1.09, 1.12, 1.08, 1.10)
+
+
+def test_each_machine_has_a_line_and_one_is_over_machines(fleet: Fleet, klat: Klat) -> None:
+    status, out, _ = klat("compare", *fleet([*SLOWER, None], boots=5), *MEDIAN)
+    assert status == 1
+    lines = [line.split() for line in out.splitlines() if line.startswith("    0")]
+    assert [line[0] for line in lines] == [f"{n:02d}ffffff" for n in range(7)]
+    assert [float(line[2]) for line in lines] == pytest.approx(SLOWER, abs=0.005)
+    assert {line[-1] for line in lines} == {"slower"}
+    assert "over 7 machines" in out and "left out: machine 07ffffff (only in BASE)" in out
+    assert "between machines the ratio varies by" in words(out)
+    assert "by Holm over 8 tests" in words(out)
+    assert "1 slower: regression (status 1)" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat) -> None:
+    _, out, _ = klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--format", "json")
+    document = json.loads(out)
+    (over,) = document["over_machines"]
+    ratios = [a["cells"][0]["results"][0]["judgement"]["ratio"] for a in document["against"]]
+    logs = [math.log(ratio) for ratio in ratios]
+    j = over["judgement"]
+    assert math.log(j["ratio"]) == pytest.approx(np.mean(logs))
+    reach = 2.446912 * np.std(logs, ddof=1) / math.sqrt(7)  # Student's t, 6 degrees of freedom
+    hidden = j["resolution"]
+    assert math.log(j["interval"][1] / j["ratio"]) == pytest.approx(reach + hidden, rel=1e-5)
+    assert over["machines"] == [against["machine"] for against in document["against"]]
+    assert over["next_machine"][0] < j["interval"][0] < j["interval"][1] < over["next_machine"][1]
+    assert document["verdicts"] == {"slower": 1}
+    (left,) = document["left_out_machines"]
+    assert left["machine"].startswith("07") and left["reason"] == "only in BASE"
+
+
+def test_few_machines_have_only_verdicts_of_their_own(fleet: Fleet, klat: Klat) -> None:
+    status, out, _ = klat("compare", *fleet([1.0, 1.1, 1.0]), *MEDIAN)
+    assert status == 1 and "2 same, 1 slower: regression" in out
+    assert "machines are too few for a verdict over machines: 3 of 6" in words(out)
+    assert "over 3 machines" not in out
+
+
+def test_one_slower_machine_of_many_does_not_decide(fleet: Fleet, klat: Klat) -> None:
+    ratios = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.05]
+    status, out, _ = klat("compare", *fleet(ratios, boots=6), *MEDIAN)
+    assert status == 0 and "1 same: no regression" in out
+    assert "Machines by themselves: 1 slower, 9 same." in words(out).replace(
+        "9 same, 1 slower", "1 slower, 9 same"
+    )
+
+
+def test_sides_without_a_common_machine_are_refused(fleet: Fleet, klat: Klat) -> None:
+    stock, rt = fleet([1.0, None, 1.0])
+    for session in (rt / "2-0").parent.glob("[02]-*"):
+        document = json.loads((session / "session.json").read_text())
+        document["machine_id"] = f"other-{document['machine_id']}"
+        (session / "session.json").write_text(json.dumps(document))
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4 and "--allow machine" in words(out)
+
+
+def test_machines_that_are_allowed_to_differ_are_one_side(fleet: Fleet, klat: Klat) -> None:
+    keys = [word for key in ("machine", "cpu") for word in ("--allow", key)]
+    _, out, _ = klat("compare", *fleet([1.0, 1.0]), *MEDIAN, *keys)
+    assert "allowed, though it differs: machine:" in words(out)
+
+
+def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet: Fleet, klat: Klat) -> None:
+    governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
+    changes = {
+        2: {
+            "stock": {"environment": {governor: "performance"}},
+            "rt": {"environment": {governor: "powersave"}},
+        }
+    }
+    status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)
+    assert "over 6 machines" in out
+    assert "left out: machine 02ffffff (not comparable)" in words(out)
+    assert "--allow governor [02ffffff]" in words(out)
+    assert status == 4  # a machine that could not be compared is not passed
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"facts": {"load": "populate"}}, "the machines of BASE differ in load"),
+        ({"info": {"kernel_release": "6.2"}}, "the machines of BASE differ in kernel_release"),
+    ],
+)
+def test_machines_that_were_set_in_another_way_have_no_common_verdict(
+    fleet: Fleet, klat: Klat, own: dict[str, Any], said: str
+) -> None:
+    other = {"facts": own["facts"]} if "facts" in own else {}
+    sides = fleet([1.0] * 7, changes={3: {"stock": own, "rt": other}})
+    _, out, _ = klat("compare", *sides, *MEDIAN)
+    assert "over 7 machines" not in out and said.split(" in ")[0] in words(out)
+    key = "load" if other else "kernel-release"
+    _, out, _ = klat("compare", *sides, *MEDIAN, "--allow", key)
+    assert "over 7 machines" in out
+
+
+def test_sessions_without_a_machine_id_are_left_out(fleet: Fleet, klat: Klat) -> None:
+    changes = {1: {"stock": {"info": {"machine_id": None}}, "rt": {"info": {"machine_id": None}}}}
+    _, out, _ = klat("compare", *fleet([1.0, 1.0, 1.0], changes=changes), *MEDIAN)
+    assert "2 machines with both sides" in out
+    assert "left out: sessions (4 of BASE without a machine id)" in out
+
+
+def test_csv_has_the_machine_of_each_line(fleet: Fleet, klat: Klat) -> None:
+    _, out, _ = klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--format", "csv")
+    tested = [row for row in csv.DictReader(io.StringIO(out)) if row["tested"] != "0"]
+    assert [row["machine"][:2] for row in tested] == [f"{n:02d}" for n in range(7)] + ["ov", "07"]
+    over = tested[-2]
+    assert over["verdict"] == "slower" and over["machines"] == "7"
+    assert float(over["next_machine_low"]) < float(over["low"]) < float(over["ratio"])
+    assert tested[-1]["verdict"] == "left out"
+
+
+def test_a_limit_is_judged_machine_by_machine(fleet: Fleet, klat: Klat) -> None:
+    _, out, _ = klat("compare", *fleet([1.0, 1.0, None]), "--limit", "1ms")
+    assert "Machine 00ffffff: CPU 0" in out and "Machine 01ffffff: CPU 1" in out
+    assert "left out: machine 02ffffff (only in BASE)" in out
+    assert "there is none over machines" in words(out)
+
+
+def test_verdicts_of_several_machines_are_not_exported_as_tests(fleet: Fleet, klat: Klat) -> None:
+    status, _, err = klat("export", *fleet([1.0, 1.0]), "--format", "junit")
+    assert status == 2 and "several machines" in err
+
+
+def test_the_page_has_a_forest_plot(fleet: Fleet, klat: Klat, tmp_path: Path) -> None:
+    import shutil
+
+    pytest.importorskip("jinja2")
+    if not shutil.which("gnuplot"):
+        pytest.skip("gnuplot is not installed")
+    page = tmp_path / "page.html"
+    klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--html", page)
+    text = page.read_text()
+    (plot,) = text.split("Machine by machine</b>")[1:]
+    svg = plot[: plot.index("</svg>")]
+    for name in ("00ffffff", "06ffffff", "over 7 machines", "one more machine"):
+        assert name in svg
+    assert "rt, machine 03ffffff against stock" in text
