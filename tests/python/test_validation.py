@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from validation import shares, simulation
-from validation.__main__ import markdown, states_markdown
+from validation import machines, shares, simulation
+from validation.__main__ import machines_markdown, markdown, states_markdown
 from validation.kernels import SHAPES, Size
 
 from validation.simulation import Judged, Plan, estimates, judged, looks, quick, read, row, validate
 from validation.states import outcomes, states
 from written_sessions import SyntheticSession
-from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
+from klat.compare.verdicts import Judgement, Observed, Rules, Unit, Verdict, judge
 
 SMALL = replace(quick(Plan()), repetitions=60, samples=50, boots=(8,))
 RULES = Rules()
@@ -170,3 +170,28 @@ def test_a_session_split_against_itself_rarely_differs(
         writer.run({"round_trip": values}, run=run, order=run)
     ((name, found),) = shares.split(writer.path, 200, 1)
     assert name == "pipes round_trip" and found.rate("differ").surely[0] <= 0.05
+
+
+@pytest.mark.parametrize("unequal", [0.0, 1.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_the_verdict_over_machines_keeps_its_level(spread: float, unequal: float) -> None:
+    plan = machines.Plan(repetitions=200)
+    found = machines.row(6, spread, unequal, plan)
+    assert found.refuted(0.05) == []
+    assert found.covers.of == 200
+    assert len(list(machines_markdown([found], plan))) == 5
+
+
+def test_machines_whose_boots_count_as_units_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All boots of all machines together: the spread between machines is then taken for a change."""
+
+    def together(boots: np.ndarray, rules: Rules) -> tuple[Judgement, list[float], list[float]]:  # type: ignore[type-arg]
+        base, new = (
+            Observed(tuple(Unit(str(i), (log,)) for i, log in enumerate(side.ravel().tolist())))
+            for side in boots
+        )
+        return judge([(base, new)], rules)[0], [0.0, 0.0], [1.0, 1.0]
+
+    monkeypatch.setattr(machines, "_over", together)
+    found = machines.row(6, 2.0, 0.0, machines.Plan(repetitions=200))
+    assert {"slower", "coverage"} <= set(found.refuted(0.05))

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from validation import machines
 from validation.kernels import BOOT, RUN, SHAPES
 from validation.simulation import CHANGES, Outcome, Plan, Rate, quick, validate
 from validation.states import SIZES, States, states
@@ -81,6 +82,28 @@ def states_markdown(found: list[States], tests: int) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def machines_markdown(found: list[machines.Row], plan: machines.Plan) -> Iterator[str]:
+    yield (
+        f"The verdict over machines: {plan.repetitions:,} fleets for each line, {plan.boots} boots a side"
+        " on each machine. The true mean ratio is the margin, but for false alarms, where it is 1. The"
+        " spread is the standard deviation of the machines' true ratios, in margins. With unequal boots"
+        " the machines' standard deviations of boots differ by a log-normal factor with sigma 1."
+    )
+    yield ""
+    yield (
+        "| machines | spread | boots | false alarms | slower, change 1 | `same`, change 1 | the interval"
+        " covers | one more machine: its true ratio | its measured ratio | weighted by errors, the interval covers | |"
+    )
+    yield "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---|"
+    for r in found:
+        refuted = r.refuted(plan.rules.alpha)
+        told = f"refuted: {', '.join(refuted)}" if refuted else "holds"
+        held = (r.none, r.slower, r.same, r.covers, r.next_true, r.next_measured, r.weighted)
+        rates = " | ".join(map(rate, held))
+        boots = "unequal" if r.unequal else "alike"
+        yield f"| {r.machines} | {r.spread:g} | {boots} | {rates} | {told} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make validate", allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="200 repetitions, for a test")
@@ -89,10 +112,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     args = parser.parse_args()
     plan = Plan(repetitions=args.repetitions, seed=args.seed)
+    fleets = machines.Plan(repetitions=args.repetitions // 2, seed=args.seed)
     flags = f"--seed {args.seed}"
     sizes = SIZES
     if args.quick:
         plan, flags, sizes = quick(plan), f"--quick {flags}", (3, 4, 6)
+        fleets = machines.quick(fleets)
     elif args.repetitions != 2_000:
         flags = f"--repetitions {args.repetitions} {flags}"
     outcome = validate(plan, args.workers)
@@ -102,9 +127,14 @@ def main() -> int:
     print()
     for line in states_markdown(held, plan.benchmarks):
         print(line)
+    print()
+    over = machines.validate(fleets, args.workers)
+    for line in machines_markdown(over, fleets):
+        print(line)
     alpha = plan.rules.alpha
     refuted = [f"{r.shape}, {r.boots}: {why}" for r in outcome.rows for why in r.refuted(alpha)]
     refuted += [f"two states, {s.units}: false alarms" for s in held if max(s.one, s.suite) > alpha]
+    refuted += [f"{r.machines} machines: {why}" for r in over for why in r.refuted(alpha)]
     for why in refuted:
         print(f"validate: {why}", file=sys.stderr)
     return 1 if refuted else 0
