@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -172,9 +173,19 @@ def test_a_limit_is_judged_machine_by_machine(fleet: Fleet, klat: Klat) -> None:
     assert "there is none over machines" in words(out)
 
 
-def test_verdicts_of_several_machines_are_not_exported_as_tests(fleet: Fleet, klat: Klat) -> None:
-    status, _, err = klat("export", *fleet([1.0, 1.0]), "--format", "junit")
-    assert status == 2 and "several machines" in err
+def test_a_verdict_over_machines_is_the_test_of_a_build(fleet: Fleet, klat: Klat) -> None:
+    ratios = [1.0] * 9 + [1.05]
+    sides = fleet(ratios, boots=6)
+    _, out, _ = klat("export", *sides, "--quantile", "median", "--format", "junit")
+    root = ElementTree.fromstring(out)
+    assert root.get("tests") == "11" and root.get("failures") == "0"
+    over, *machines = root
+    assert over.get("name") == "klat: over machines" and over.get("skipped") == "0"
+    assert machines[9].get("name") == "klat: rt against stock on machine 09ffffff"
+    assert {suite.get("skipped") for suite in machines} == {"1"}
+    _, out, _ = klat("export", *sides, "--quantile", "median", "--format", "ktap")
+    assert "1..11" in out and "not ok" not in out
+    assert "ok 1 over machines: pipes.round_trip rt: median" in out
 
 
 def test_the_page_has_a_forest_plot(fleet: Fleet, klat: Klat, tmp_path: Path) -> None:

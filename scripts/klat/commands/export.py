@@ -163,14 +163,10 @@ def _verdicts(args: argparse.Namespace) -> None:
         raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
     base, *news = map(read_dataset, args.paths)
     found = compare_sides(base, news, _options(args))
-    if found.by_machine:
-        raise KlatError(
-            f"{args.format}: the sides are sessions of several machines; give the sessions of one"
-            " machine, or use klat compare --format json"
-        )
     for problem in found.problems:
         _say(problem)
-    sides = [("BASE", found.against[0].base), *(("NEW", a.new) for a in found.against)]
+    pairs = ((("BASE", a.base), ("NEW", a.new)) for a in found.against)
+    sides = dict.fromkeys(side for pair in pairs for side in pair)
     for name, side in sides:
         if any(status in side.runs for status in ("invalid", "error", "skipped")):
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")

@@ -1,13 +1,14 @@
 """The verdicts of a comparison as test cases: slower fails, same and faster pass, all others are skipped with
-their reason."""
+their reason. A verdict over machines replaces those of the machines that it includes: they are skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.compare.comparison import Against, Cell, Comparison, OverMachines, Result
 from klat.report.text import wording
+from klat.report.text.machines_wording import machine_names, over_machines_explanations
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
@@ -31,6 +32,32 @@ class Case:
     details: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Group:
+    """The cases with one title. `heading` is what they all rest on, as (name, text)."""
+
+    title: str
+    heading: tuple[tuple[str, str], ...]
+    cases: tuple[Case, ...]
+
+
+def groups(comparison: Comparison) -> list[Group]:
+    """One for each NEW and machine, and one over machines."""
+    names = machine_names(comparison)
+    found = []
+    over = tuple(_over_machines(o, names) for o in comparison.over_machines if o.judgement)
+    if over:
+        terms = (("terms", " ".join(wording.terms(comparison))),)
+        found.append(Group("over machines", terms, over))
+    for against in comparison.against:
+        title = f"{against.new.label} against {against.base.label}"
+        if against.machine:
+            title += f" on machine {names[against.machine]}"
+        heading = tuple(_heading(against, comparison))
+        found.append(Group(title, heading, tuple(cases(against, comparison))))
+    return found
+
+
 def cases(against: Against, comparison: Comparison) -> list[Case]:
     found = list(_cases(against, comparison))
     if not found:
@@ -39,12 +66,7 @@ def cases(against: Against, comparison: Comparison) -> list[Case]:
     return found
 
 
-def title(against: Against) -> str:
-    return f"{against.new.label} against {against.base.label}"
-
-
-def heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
-    """What all cases rest on, as (name, text)."""
+def _heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
     return [
         ("BASE", wording.side(against.base)),
         ("NEW", wording.side(against.new)),
@@ -75,6 +97,27 @@ def _left_out(key: Key, kind: str, verdict: str, why: str) -> Case:
     return Case(printable(group), printable(name), SKIPPED, kind, verdict, why, ())
 
 
+def _over_machines(over: OverMachines, names: Mapping[str, str]) -> Case:
+    j = over.judgement
+    assert j and j.verdict
+    ratio, interval = wording.ratio(j)
+    details = [
+        f"{len(over.machines)} machines, NEW/BASE {ratio}, {interval}",
+        f"p adjusted {wording.p_value(j.p_adjusted)}",
+        *(f"under test: {changed}" for changed in over.under_test),
+    ]
+    key = " ".join(f"{over.estimand} {over.placement} {over.params.replace(';', ' ')}".split())
+    return Case(
+        printable(f"{over.benchmark}.{over.metric}"),
+        printable(f"{over.new}: {key}"),
+        _OUTCOMES.get(j.verdict, SKIPPED),
+        j.verdict.value,
+        wording.verdict(j),
+        "; ".join(over_machines_explanations(over, names)),
+        tuple(printable(line) for line in details),
+    )
+
+
 def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) -> Case:
     j = result.judgement
     ratio, interval = wording.ratio(j)
@@ -89,13 +132,14 @@ def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) 
         *(f"allowed, though it differs: {condition.sentence()}" for condition in cell.accepted),
     ]
     assert result.verdict is not None
+    over = ["part of the verdict over machines"] if result.decided_over_machines else []
     return Case(
         _group(cell),
         _name(result.estimand, cell),
-        _OUTCOMES.get(result.verdict, SKIPPED),
+        SKIPPED if over else _OUTCOMES.get(result.verdict, SKIPPED),
         result.verdict.value,
         wording.verdict(j),
-        "; ".join(wording.explanations(result, against, comparison)),
+        "; ".join([*over, *wording.explanations(result, against, comparison)]),
         tuple(printable(line) for line in details),
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from klat.compare.comparison import Against, Comparison
-from klat.export.cases import FAILED, PASSED, SKIPPED, Case, cases, heading, title
+from klat.compare.comparison import Comparison
+from klat.export.cases import FAILED, PASSED, SKIPPED, Case, Group, groups
 from klat.record.session import printable
 
 
 def write(comparison: Comparison, out: BinaryIO) -> None:
-    suites = [_suite(against, comparison) for against in comparison.against]
+    suites = [_suite(group) for group in groups(comparison)]
     root = ElementTree.Element("testsuites", name="klat")
     for name in ("tests", "failures", "errors", "skipped"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
@@ -21,15 +21,15 @@ def write(comparison: Comparison, out: BinaryIO) -> None:
     out.write(f"<?xml version='1.0' encoding='UTF-8'?>\n{text}\n".encode())
 
 
-def _suite(against: Against, comparison: Comparison) -> ElementTree.Element:
-    found = cases(against, comparison)
-    suite = ElementTree.Element("testsuite", name=f"klat: {title(against)}")
+def _suite(group: Group) -> ElementTree.Element:
+    found = group.cases
+    suite = ElementTree.Element("testsuite", name=f"klat: {group.title}")
     suite.set("tests", str(len(found)))
     suite.set("failures", str(sum(case.outcome == FAILED for case in found)))
     suite.set("errors", "0")
     suite.set("skipped", str(sum(case.outcome == SKIPPED for case in found)))
     properties = ElementTree.SubElement(suite, "properties")
-    for name, text in heading(against, comparison):
+    for name, text in group.heading:
         ElementTree.SubElement(properties, "property", name=name, value=printable(text))
     for case in found:
         suite.append(_case(case))

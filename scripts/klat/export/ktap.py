@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from klat.compare.comparison import Comparison
-from klat.export.cases import FAILED, SKIPPED, cases, heading, title
+from klat.export.cases import FAILED, SKIPPED, groups
 from klat.record.session import printable
 
 
@@ -15,23 +15,21 @@ def write(comparison: Comparison, out: BinaryIO) -> None:
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    several = len(comparison.against) > 1
-    every = [
-        (against, case) for against in comparison.against for case in cases(against, comparison)
-    ]
+    found = groups(comparison)
+    every = [(group, case) for group in found for case in group.cases]
     yield "KTAP version 1"
     yield f"1..{len(every)}"
     headed = None
-    for number, (against, case) in enumerate(every, start=1):
-        if against is not headed:
-            headed = against
-            yield f"# {printable(title(against))}"
-            for name, text in heading(against, comparison):
+    for number, (group, case) in enumerate(every, start=1):
+        if group is not headed:
+            headed = group
+            yield f"# {printable(group.title)}"
+            for name, text in group.heading:
                 yield f"# {printable(f'{name}: {text}')}"
         # Diagnostics of a test go before its result.
         for line in case.details:
             yield f"# {line}"
-        prefix = f"{title(against)}: " if several else ""
+        prefix = f"{group.title}: " if len(found) > 1 else ""
         name = _unmarked(f"{prefix}{case.group} {case.name}")
         verdict = _unmarked(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
         if case.outcome == SKIPPED:
