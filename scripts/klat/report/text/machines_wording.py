@@ -33,14 +33,17 @@ def over_machines_explanations(over: OverMachines, names: Mapping[str, str]) -> 
     if over.reason:
         yield printable(over.reason)
     j = over.judgement
+    word = wording.direction(j) if j else ""
     if j and j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
+        if word:
+            yield f"on average NEW is {word} beyond chance; the change may lie within the margin"
         if j.settle:
             yield wording.settle(j.settle, j, "run")
-    if j and (word := wording.direction(j)) and j.verdict in (Verdict.INCONCLUSIVE, Verdict.SAME):
-        yield f"on average NEW is {word} beyond chance, but perhaps within the margin"
+    elif j and j.verdict is Verdict.SAME and word:
+        yield f"on average NEW is {word} beyond chance, but within the margin"
     if over.spread is not None and over.next_machine:
-        noted = "between machines the ratio varies no more than the units of each machine explain"
+        noted = "the variation within machines explains the spread between them"
         if over.spread:
             share = percent(math.expm1(over.spread))
             noted = f"between machines the ratio varies by {share} (standard deviation)"
