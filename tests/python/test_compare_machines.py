@@ -31,7 +31,7 @@ def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
             info = {"machine_id": f"{number:02d}{'f' * 30}", "cpu_model": f"CPU {number}"}
             for label, factor, kernel in (("stock", 1.0, {}), ("rt", ratio, RT)):
                 own = (changes or {}).get(number, {}).get(label, {})
-                for boot in range(boots if factor else 0):
+                for boot in range(own.get("boots", boots) if factor else 0):
                     session = new_session(
                         f"{label}/{number}-{boot}",
                         **{"label": label, "boot_id": f"{label}-{number}-{boot}"},
@@ -81,6 +81,13 @@ def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat)
     assert document["verdicts"] == {"slower": 1}
     (left,) = document["left_out_machines"]
     assert left["machine"].startswith("07") and left["reason"] == "only in BASE"
+
+
+def test_a_machine_with_one_boot_counts_by_itself(fleet: Fleet, klat: Klat) -> None:
+    changes = {1: {"rt": {"boots": 1}}}
+    status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)
+    assert status == 3 and "1 same, 1 cannot be attributed: inconclusive" in out
+    assert "over 6 machines" in out and "01ffffff: NEW is one boot" in words(out)
 
 
 def test_few_machines_have_only_verdicts_of_their_own(fleet: Fleet, klat: Klat) -> None:

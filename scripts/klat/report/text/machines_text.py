@@ -48,6 +48,9 @@ def _head(
         boots = f"{against.base.boots} and {against.new.boots}"
         text = f"{names[against.machine]}  {boots}  {against.base.cpu_model}"
         yield from wrapped(text, "  ", "    ")
+        for name, info in (("BASE", against.base), ("NEW", against.new)):
+            if not wording.all_ok(info.runs):
+                yield from wrapped(f"{info.run_noun}s of {name}: {info.runs}", "    ", "      ")
     alone = [m for m in comparison.left_out_machines if m.new_path == group[0].new.path]
     for left in alone:
         yield from wrapped(f"left out: {left_out_machine(left, names)}", "", "    ")
@@ -163,8 +166,9 @@ def _metrics(
             yield from wrapped(f"under test: {changed}", "  ", "    ")
         yield printable(f"  {found.metric}, {found.estimand} [{found.unit}]")
         yield from _table(group, found, names, paint)
+        explained = {against.machine for against, _ in results_of(group, found)}
         sentences = [
-            *over_machines_explanations(found, names),
+            *over_machines_explanations(found, names, explained),
             *_alone(group, found, comparison, names),
         ]
         for sentence in sentences:
@@ -200,8 +204,11 @@ def _alone(
     comparison: Comparison,
     names: Mapping[str, str],
 ) -> Iterator[str]:
-    """Why the verdict of a machine is open, if no verdict over machines includes it."""
+    """Why the verdict of a machine is open, if no verdict over machines includes it. And how well single
+    runs resolve the figure, if that was asked for."""
     for against, result in results_of(group, found):
+        if single := wording.single_run(result, against.run_noun):
+            yield f"{names[against.machine]}: {single}"
         why = "; ".join(wording.explanations(result, against, comparison))
         if why and not result.decided_over_machines:
             yield f"{names[against.machine]}: {why}"

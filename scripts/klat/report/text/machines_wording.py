@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, OverMachines, Result
 from klat.compare.verdicts import Verdict
@@ -28,8 +28,11 @@ def left_out_machine(left: LeftOutMachine, names: Mapping[str, str]) -> str:
     return f"{what} ({printable(left.reason)})"
 
 
-def over_machines_explanations(over: OverMachines, names: Mapping[str, str]) -> Iterator[str]:
-    """Sentences below a verdict over machines."""
+def over_machines_explanations(
+    over: OverMachines, names: Mapping[str, str], explained: Collection[str] = ()
+) -> Iterator[str]:
+    """Sentences below a verdict over machines. `explained` are machines whose own verdict says why they
+    are left out."""
     if over.reason:
         yield printable(over.reason)
     j = over.judgement
@@ -43,16 +46,23 @@ def over_machines_explanations(over: OverMachines, names: Mapping[str, str]) -> 
     elif j and j.verdict is Verdict.SAME and word:
         yield f"on average NEW is {word} beyond chance, but within the margin"
     if over.spread is not None and over.next_machine:
-        noted = "the variation within machines explains the spread between them"
-        if over.spread:
-            share = percent(math.expm1(over.spread))
-            noted = f"between machines the ratio varies by {share} (standard deviation)"
-        low, high = over.next_machine
-        digits = ratio_digits(low, high)
-        reach = f"between {low:.{digits}f} and {high:.{digits}f}"
-        yield f"{noted}; one more machine, measured alike, is expected {reach}"
+        yield _between_machines(over.spread, over.next_machine)
     for left in over.left_out:
-        yield f"left out: {left_out_machine(left, names)}"
+        if left.machine not in explained:
+            yield f"left out: {left_out_machine(left, names)}"
+
+
+def _between_machines(spread: float, next_machine: tuple[float, float]) -> str:
+    low, high = next_machine
+    if high - low < 1e-9:
+        return "the ratio is the same on all machines"
+    noted = "the variation within machines explains the spread between them"
+    if spread:
+        share = percent(math.expm1(spread))
+        noted = f"between machines the ratio varies by {share} (standard deviation)"
+    digits = ratio_digits(low, high)
+    reach = f"between {low:.{digits}f} and {high:.{digits}f}"
+    return f"{noted}; one more machine, measured alike, is expected {reach}"
 
 
 def results_of(group: Sequence[Against], found: OverMachines) -> Iterator[tuple[Against, Result]]:

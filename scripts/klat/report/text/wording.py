@@ -311,8 +311,13 @@ def notes(cell: Cell, against: Against) -> Iterator[str]:
         if condition not in against.accepted:
             yield f"allowed, though it differs: {condition.sentence()}"
     for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
-        if any(status in runs for status in ("disturbed", "invalid", "error", "skipped")):
+        if not all_ok(runs):
             yield f"{cell.run_noun}s of {name}: {runs}"
+
+
+def all_ok(runs: str) -> bool:
+    """Whether these counts of runs by status name no other status."""
+    return not any(status in runs for status in ("disturbed", "invalid", "error", "skipped"))
 
 
 def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
@@ -324,9 +329,8 @@ def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
     for result in cell.results:
         if result.tested and (text := method(result.judgement, result.judgement.noun)):
             yield f"{result.estimand}: {text}"
-        if result.base_within or result.new_within:
-            sides = [within(found) for found in (result.base_within, result.new_within)]
-            yield f"{result.estimand} of a single {cell.run_noun}, 95 %: BASE {sides[0]}; NEW {sides[1]}"
+        if text := single_run(result, cell.run_noun):
+            yield text
     yield from _pooled(cell.results)
 
 
@@ -340,6 +344,14 @@ def _pooled(results: Iterable[Result]) -> Iterator[str]:
             f"single runs{f' and {noun[:-6]}s' if noun.endswith(' group') else ''} are too short"
         )
         yield f"pooled: {', '.join(found)} of all samples of a {noun} together, because {short}"
+
+
+def single_run(result: Result, run: str) -> str:
+    """How well single runs resolve the estimand. Empty if that was not asked for."""
+    if not (result.base_within or result.new_within):
+        return ""
+    base, new = within(result.base_within), within(result.new_within)
+    return f"{result.estimand} of a single {run}, 95 %: BASE {base}; NEW {new}"
 
 
 def within(found: Within | None) -> str:
