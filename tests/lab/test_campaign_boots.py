@@ -58,7 +58,8 @@ find /etc/systemd /boot /efi | sort
 PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 	--kernel stock=$(ls /boot | sed -n 's/^vmlinuz-\\(.*cloud.*\\)/\\1/p') \\
 	--kernel rt=$(ls /boot | sed -n 's/^vmlinuz-\\(.*rt.*\\)/\\1/p') \\
-	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 --notify 'sh /srv/notify' pipes > plan"""
+	--boots {ROUNDS} --seed 3 --runs 3 --iterations 100 \\
+	--notify 'sh /srv/notify' --copy-to /srv/copy pipes > plan"""
 
 
 LOADERS = (
@@ -88,7 +89,8 @@ def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
         (root / "srv/state").write_text(STATE_OF_BOOTS)
         for name in ("srv/begun", "srv/ended", "srv/hung", "srv/filled", STATE):
             (root / name).unlink(missing_ok=True)
-        shutil.rmtree(root / "srv/results", ignore_errors=True)
+        for name in ("srv/results", "srv/copy"):
+            shutil.rmtree(root / name, ignore_errors=True)
 
 
 def follow(disk: Path, boots: int, out: Path, *more: str) -> dict[str, Any]:
@@ -116,7 +118,8 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
     ]
     assert files_are_as_before(tmp_path / "out")
     assert "campaign complete: 4 of 4 boots" in (tmp_path / "out/status").read_text()
-    results = tmp_path / "out/results"
+    # Of the copy, which was made after each boot.
+    results = tmp_path / "out/copy"
     done = klat("compare", results / "stock", results / "rt", cwd=tmp_path)
     assert done.returncode in (1, 3), done.stderr
     assert "round_trip, median: " in done.stdout

@@ -25,9 +25,9 @@ default kernel, and klat tries this boot again.
 
 _EPILOG = """\
 All but status need root, and kernels where only root may read the boot menu.
-The state is in /var/lib/klat/campaign.json. klat adds entries to the menu of GRUB
-or systemd-boot and a systemd unit, and removes both at the end. It never changes
-the default of the menu.
+The state is in /var/lib/klat/campaign.json. klat adds entries to the menu of
+GRUB or systemd-boot and a systemd unit, and removes both at the end. It never
+changes the default of the menu.
 
 After a power cut the campaign goes on by itself. What the boot under way had
 recorded is kept in LABEL/.failed, and the boot is repeated. If a kernel fails
