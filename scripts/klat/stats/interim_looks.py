@@ -1,0 +1,117 @@
+"""The levels of interim looks at a growing sample, so that all looks together keep one level.
+
+Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983), with their spending
+function of the type of O'Brien and Fleming. The recursion is that of Armitage, McPherson and Rowe, J. Royal
+Statistical Society A 132 (1969). At the looks the statistic is a Brownian motion W at the shares of the
+information. For means of independent units whose variance is known, the information is their number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+_Array = npt.NDArray[np.float64]
+
+_POINTS = 301  # of the grid for W; odd, for Simpson's rule
+_LOWEST = 1e-300
+_BEYOND = 38.0  # standard deviations; the normal tail beyond is 0 in floating point
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at `units` of a sample whose looks were planned at so many units; the last plan is the end.
+    `alpha` is the level of all looks together."""
+
+    units: int
+    planned: tuple[int, ...]
+    alpha: float
+
+    @property
+    def number(self) -> int:
+        """From 1; 0 if no look is planned at so many units."""
+        return self.planned.index(self.units) + 1 if self.units in self.planned else 0
+
+    def level(self, tests: float = 1.0) -> float:
+        """The level of this look if all looks together have the level alpha / tests. The function
+        depends on no later look, so a look that was not planned has a level too. Never 0."""
+        looks = [*(units for units in self.planned if units < self.units), self.units]
+        alpha, end = self.alpha / tests, max(self.planned)
+        shares = tuple(units / end for units in looks)
+        information = tuple(
+            _information(units, alpha) / _information(end, alpha) for units in looks
+        )
+        return max(look_levels(alpha, shares, information)[-1], _LOWEST)
+
+
+def _information(units: int, alpha: float) -> float:
+    """Of so many units for Student's t. Each look estimates the variance anew, so t at two looks is less
+    correlated than W. By the delta method, with n < m units and the bound z, 1 - correlation^2 is
+    (n + z^2 / 2) (1 / n - 1 / m), where W has n (1 / n - 1 / m)."""
+    from scipy.special import ndtri
+
+    return units * math.exp(-float(ndtri(alpha / 2)) ** 2 / 2 / units)
+
+
+def spent(alpha: float, share: float) -> float:
+    """How much of the two-sided level `alpha` may be spent up to this share of the sample, in (0, 1]:
+    on each side, the one-sided function of alpha / 2."""
+    from scipy.special import ndtr, ndtri
+
+    return float(4 * ndtr(ndtri(alpha / 4) / math.sqrt(share)))
+
+
+@lru_cache(maxsize=4096)
+def look_levels(
+    alpha: float, shares: tuple[float, ...], information: tuple[float, ...] = ()
+) -> tuple[float, ...]:
+    """The two-sided level of the test at each look. `shares` of the sample increase, up to 1 at most. So
+    do the shares of the `information`; by default they are the same.
+
+    If each look tests at its level, and the first rejection ends the measurement, the chance of a false
+    rejection is `alpha`.
+    """
+    from scipy.special import ndtr
+
+    if not shares or any(b <= a for a, b in zip((0.0, *shares), shares)) or shares[-1] > 1:
+        raise ValueError("shares must increase from above 0 to at most 1")
+    levels: list[float] = []
+    # The density of W at the last look, where no look has rejected. At first all of it is at 0.
+    grid, mass = np.zeros(1), np.ones(1)
+    before, already = 0.0, 0.0
+    for time, share in zip(shares, information or shares):
+        step, total = math.sqrt(share - before), spent(alpha, time)
+        bound = _bound(grid, mass, step, share, total - already)
+        levels.append(float(2 * ndtr(-bound)))
+        limit = bound * math.sqrt(share)
+        ahead = np.linspace(-limit, limit, _POINTS)
+        kernel = np.exp(-(((ahead[:, None] - grid) / step) ** 2) / 2)
+        mass = kernel @ mass / (step * math.sqrt(2 * math.pi)) * _simpson(ahead)
+        grid, before, already = ahead, share, total
+    return tuple(levels)
+
+
+def _bound(grid: _Array, mass: _Array, step: float, share: float, budget: float) -> float:
+    """The bound for |W| / sqrt(share) that this look is the first to cross with the chance `budget`."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    def excess(bound: float) -> float:
+        limit = bound * math.sqrt(share)
+        crosses = ndtr((grid - limit) / step) + ndtr((-limit - grid) / step)
+        return float(mass @ crosses) - budget
+
+    if excess(_BEYOND) >= 0:
+        return _BEYOND
+    return float(brentq(excess, 0.0, _BEYOND, xtol=1e-10))
+
+
+def _simpson(grid: _Array) -> _Array:
+    weights = np.ones(len(grid))
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    found: _Array = weights * (grid[1] - grid[0]) / 3
+    return found
