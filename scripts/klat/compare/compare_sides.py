@@ -9,6 +9,7 @@ from dataclasses import replace
 from klat.base.errors import KlatError
 from klat.compare import refusals
 from klat.compare.caveats import cautions
+from klat.compare.declared_looks import at_look
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, SideInfo
 from klat.compare.judged_cells import OpenAgainst, OpenResult, open_cell
 from klat.compare.judged_limits import with_limits
@@ -26,14 +27,17 @@ from klat.record.session import printable
 
 
 def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Comparison:
-    """The correction is over every test of BASE against every NEW."""
+    """The correction is over every test of BASE against every NEW. The options of the result have the
+    level of the look, if the sessions declare interim looks."""
     _check(base, news, options)
+    rules, caution = at_look([base, *news], options.rules)
+    options = replace(options, rules=rules)
     opened: list[OpenAgainst] = []
     over: list[OpenOverMachines] = []
     left_out: list[LeftOutMachine] = []
     for new in news:
         pairs, alone = match_machines(base, new, options.allow)
-        of_new = [_open(pair, options) for pair in pairs]
+        of_new = [_open(pair, options, caution) for pair in pairs]
         opened += of_new
         over += open_over_machines(of_new, pairs, options)
         left_out += alone
@@ -90,7 +94,7 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     renamed_metrics.require(options.metrics, known)
 
 
-def _open(sides: MachinePair, options: Options) -> OpenAgainst:
+def _open(sides: MachinePair, options: Options, caution: str) -> OpenAgainst:
     """What is known before all tests are judged: cells come without results, apart from the rest."""
     base, new = sides.base, sides.new
     units = side_units(base, new)
@@ -104,7 +108,7 @@ def _open(sides: MachinePair, options: Options) -> OpenAgainst:
         refused=refused,
         accepted=accepted,
         cautions=(
-            *filter(None, [units.caution]),
+            *filter(None, [units.caution, caution]),
             *cautions(
                 base,
                 new,

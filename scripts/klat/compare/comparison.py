@@ -301,6 +301,15 @@ class Comparison:
         found = self.verdicts
         if found[Verdict.SLOWER] or found[Verdict.EXCEEDED]:
             return REGRESSION
+        return self._status_without_regression(found)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every metric has a verdict that more boots or runs are not expected to change."""
+        status = self._status_without_regression(self.verdicts)
+        return status in (NO_REGRESSION, NOT_DELIVERED)
+
+    def _status_without_regression(self, found: Counter[Verdict]) -> int:
         if not found or found[Verdict.NOT_COMPARABLE]:
             return NOT_COMPARABLE
         if any(not against.shared for against in self.against):

@@ -13,7 +13,6 @@ from klat.compare.sources import Run, by_boot
 from klat.compare.verdicts import Rules, Verdict
 from klat.record.samples import PART
 from klat.record.session import parse_pairs, printable
-from klat.stats import multiplicity
 from klat.stats.distribution import Distribution
 from klat.stats.exceedance import STRETCHES, Exceedance, Tail, units_to_show
 
@@ -186,7 +185,7 @@ def judged(
     """
     tests = [_test(each.observed, limit.share) for each in opened]
     p = [min(one) for one in tests if one is not None] + list(more)
-    adjusted = multiplicity.CORRECTIONS[rules.correction](p)
+    adjusted = rules.adjusted(p)
     following = iter(adjusted)
     found = [
         _side(each, limit, rules, one, next(following) if one else None, len(p))

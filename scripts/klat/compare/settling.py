@@ -23,7 +23,10 @@ from klat.compare.verdicts import Judgement, Method, Observed, Rules, Settle, Ve
 def settled(
     found: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
 ) -> list[Judgement]:
-    """The same judgements, with `settle` for the inconclusive ones."""
+    """The same judgements, with `settle` for the inconclusive ones. More units than an interim look has
+    are judged at a later look, so the level is that of all looks."""
+    if rules.look:
+        rules = replace(rules, alpha=rules.look.alpha, look=None)
     family = max(1, sum(judgement.p is not None for judgement in found))
     alpha = rules.strictest(family)
     return [

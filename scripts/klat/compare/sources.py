@@ -35,12 +35,14 @@ class Pairing:
     """`pairing` in run.json: the runs alternated with runs of another label.
 
     `experiment` is the same on both sides. `pairs` has (first order, last order, pair), or one pair
-    for all runs. `turns` has the first and last order of each turn, if a pair has several.
+    for all runs. `turns` has the first and last order of each turn, if a pair has several. `looks` has
+    the numbers of pairs at which the comparison was planned, if that was before the end.
     """
 
     experiment: str
     pairs: tuple[tuple[int, int, str], ...] | str
     turns: tuple[tuple[int, int], ...] = ()
+    looks: tuple[int, ...] = ()
 
     @staticmethod
     def of(facts: dict[str, Any]) -> Pairing | None:
@@ -49,7 +51,8 @@ class Pairing:
         if not experiment:
             return None
         if "pair" in declared:
-            return Pairing(experiment, str(declared["pair"]))
+            looks = tuple(sorted(set(declared.get("looks") or ())))
+            return Pairing(experiment, str(declared["pair"]), looks=looks)
         if "pairs" not in declared:
             return None
         spans = tuple((first, last, str(pair)) for first, last, pair in declared["pairs"])

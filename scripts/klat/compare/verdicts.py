@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from klat.stats import enough_units, multiplicity
+from klat.stats.interim_looks import Look
 from klat.stats.means import MeanDifference, combined, from_intervals, paired, welch
 from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
 from klat.stats.descriptive import lag1_autocorrelation
@@ -51,12 +52,13 @@ class Method(str, Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a verdict. `correction` is holm or bh."""
+    """The rules of a verdict. `correction` is holm or bh. At an interim `look`, alpha is its level."""
 
     margin: float = 0.02
     alpha: float = 0.05
     correction: str = "holm"
     power: float = 0.8  # the chance with which the numbers in `settle` would settle a verdict
+    look: Look | None = None
 
     @property
     def log_margin(self) -> float:
@@ -65,7 +67,13 @@ class Rules:
 
     def strictest(self, family: int) -> float:
         """The lowest level that Holm's correction applies among so many tests. For bh, alpha."""
-        return self.alpha / family if self.correction == "holm" else self.alpha
+        return self.alpha / self.factor(family) if self.correction == "holm" else self.alpha
+
+    def adjusted(self, p: Sequence[float]) -> list[float]:
+        return multiplicity.CORRECTIONS[self.correction](p, self.factor)
+
+    def factor(self, tests: float) -> float:
+        return self.alpha / self.look.level(tests) if self.look else tests
 
 
 @dataclass(frozen=True)
@@ -171,8 +179,7 @@ def judge(
     reasons = list(obstacles) or [""] * len(pairs)
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, reasons)]
     tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
-    adjust = multiplicity.CORRECTIONS[rules.correction]
-    adjusted = adjust([p for i in tested if (p := drafts[i].p) is not None])
+    adjusted = rules.adjusted([p for i in tested if (p := drafts[i].p) is not None])
     for i, p in zip(tested, adjusted):
         noun = pairs[i][0].noun
         drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), noun)
@@ -385,10 +392,8 @@ def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
         return GRANULAR
     if draft.p <= rules.alpha:
         a, b = draft.base.units, draft.new.units
-        if family * enough_units.by_states(a, b, 0, b) > rules.alpha:
-            few = f"{a} and {b} {noun}s are too few for {family} tests"
-            return f"beyond the margin as a single test, but {few}"
-        return (
-            f"beyond the margin as a single test, but not after the correction for {family} tests"
-        )
+        single = "beyond the margin as a single test, but"
+        if rules.factor(family) * enough_units.by_states(a, b, 0, b) > rules.alpha:
+            return f"{single} {a} and {b} {noun}s are too few for {family} tests"
+        return f"{single} not after the correction for {family} tests"
     return "the interval crosses the edge of the margin"

@@ -39,6 +39,7 @@ MOST_PAUSE_MS = 60_000
 MOST_SECONDS = 86_400
 MOST_SOAK_SECONDS = 100_000_000
 MOST_BOOTS = 1_000_000  # of an experiment
+MOST_LOOKS = 64  # each takes time to compute
 LARGEST_INTEGER = 2**63 - 1
 _LARGEST_PID = 1 << 22
 # Maximum sizes of files in bytes.
@@ -101,6 +102,7 @@ _PAIRING = Object(
         "experiment": _OPTIONAL,
         "pair": _PAIR,
         "pairs": ListOf(Tuple((_ORDER, _ORDER, _PAIR)), 1 << 16),
+        "looks": ListOf(Whole(1, MOST_BOOTS), MOST_LOOKS, 1),
     }
 )
 _LAB = Object(

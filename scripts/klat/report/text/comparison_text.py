@@ -11,6 +11,7 @@ from klat.report.text.columns import column_widths, wrapped
 from klat.report.text.limit_text import cell_lines, limit_terms, one_boot
 from klat.report.text.machines_text import machine_lines
 from klat.report.text.machines_wording import left_out_machine, machine_names
+from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING
 from klat.report.text.parameters import HIDDEN
 from klat.record.session import printable
@@ -52,7 +53,10 @@ def terms(comparison: Comparison) -> Iterator[str]:
     if not limit:
         yield from wording.terms(comparison)
         return
-    yield limit_terms(limit, printable(unit), comparison.options.rules, comparison.family)
+    rules = comparison.options.rules
+    yield limit_terms(limit, printable(unit), rules, comparison.family)
+    if rules.look:
+        yield look_sentence(rules.look, rules.alpha)
     if comparison.by_machine:
         yield "With a limit each machine has its own verdict, and there is none over machines."
     yield HIDDEN

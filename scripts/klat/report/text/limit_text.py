@@ -13,7 +13,7 @@ from klat.compare.settings import of_setting
 from klat.compare.verdicts import Rules, Verdict
 from klat.report.text import wording
 from klat.report.text.columns import aligned, column_widths, wrapped
-from klat.report.text.numbers import MISSING, duration, percent, plural
+from klat.report.text.numbers import MISSING, confidence, duration, percent, plural
 from klat.report.text.parameters import title
 from klat.record.session import printable
 
@@ -47,7 +47,7 @@ def limit_terms(limit: Limit, unit: str, rules: Rules, family: int) -> str:
     tests = f", by {correction} over {plural(family, 'test')}" if family else ""
     return (
         f"above: samples above {limit_text(limit, unit)}; within: {asked}. Each bound of the share is"
-        f" one-sided at {percent(1 - rules.alpha)}, and counts clustered samples as fewer."
+        f" one-sided at {confidence(rules.alpha)}, and counts clustered samples as fewer."
         f" Verdicts: alpha {percent(rules.alpha)}{tests}."
     )
 

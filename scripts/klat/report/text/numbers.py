@@ -83,6 +83,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 or noun.endswith('series') else 's'}"
 
 
+def confidence(alpha: float) -> str:
+    """1 - alpha, with digits that show a small alpha."""
+    return f"{100 * (1 - alpha):.6g} %"
+
+
 def percent(share: float) -> str:
     """0.02 as `2 %`, with the digits that matter."""
     if 0 < share < 1e-5:

@@ -17,7 +17,8 @@ from klat.compare.comparison import (
 from klat.compare.pilot_blocks import TURNS
 from klat.report.text.variation import spreads
 from klat.report.text.parameters import HIDDEN, parameters
-from klat.report.text.numbers import MISSING, boots, percent, plural, ratio_digits
+from klat.report.text.look_text import look_sentence
+from klat.report.text.numbers import MISSING, boots, confidence, percent, plural, ratio_digits
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
@@ -159,12 +160,14 @@ def terms(comparison: Comparison) -> Iterator[str]:
         f", by {correction} over {plural(comparison.family, 'test')}" if comparison.family else ""
     )
     yield (
-        f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {percent(1 - rules.alpha)} each; margin"
+        f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {confidence(rules.alpha)} each; margin"
         f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p tests that the ratio is within the margin."
     )
     if any(against.cells for against in comparison.against):
         yield HIDDEN
-    if any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
+    if rules.look:
+        yield look_sentence(rules.look, rules.alpha)
+    elif any(r.judgement.settle for a in comparison.against for c in a.cells for r in c.results):
         yield FIXED_BEFOREHAND
     if any(over.judgement for over in comparison.over_machines):
         yield (

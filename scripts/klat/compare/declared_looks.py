@@ -1,0 +1,49 @@
+"""The interim look that the sessions of a campaign have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from klat.compare.dataset import Dataset
+from klat.compare.verdicts import Rules
+from klat.stats.interim_looks import Look
+
+_SEVERAL = (
+    "some sessions declare interim looks, but not all declare the same looks of one campaign; alpha is"
+    " that of a single look at the data; to use the looks, compare the sessions of one campaign"
+)
+
+
+def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
+    """The rules at the look that the rounds on all sides have reached, and a caution. Unchanged without
+    declared looks."""
+    pairings = [[source.pairing for source in side.sources] for side in sides]
+    declared = {(p.experiment, p.looks) if p and p.looks else None for own in pairings for p in own}
+    if declared <= {None}:
+        return rules, ""
+    if len(declared) > 1:
+        return rules, _SEVERAL
+    ((_, planned),) = filter(None, declared)
+    rounds = set.intersection(*({p.pairs for p in own if p} for own in pairings))
+    # With no round in common, nothing is tested that a look could allow.
+    found = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
+    caution = ""
+    if found.look and not found.look.number:
+        caution = (
+            f"looks were planned after {_listed(planned)} rounds, and {len(rounds)} are complete on all"
+            " sides; alpha is that of a look at this number, and holds only if these results did not"
+            " decide when to compare"
+        )
+    return found, caution
+
+
+def rules_at(rounds: int, planned: tuple[int, ...], rules: Rules) -> Rules:
+    """The rules after so many rounds, if looks are planned after these."""
+    look = Look(rounds, planned, rules.alpha)
+    return replace(rules, alpha=look.level(), look=look)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last

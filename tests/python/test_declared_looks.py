@@ -1,0 +1,99 @@
+"""`klat compare` of sessions that declare the interim looks of a campaign."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klat.stats.interim_looks import Look
+from written_sessions import RT, Klat, SideWriter, words
+
+LOOKS = [10, 20]
+FIRST, LAST = (Look(units, (10, 20), 0.05).level() for units in LOOKS)
+
+
+def declare(label: Path, looks: list[int] | None = LOOKS, experiment: str = "e") -> Path:
+    """Each boot of the label is the session of a round."""
+    more = {} if looks is None else {"looks": looks}
+    for session in label.iterdir():
+        pairing = {"experiment": experiment, "pair": session.name, **more}
+        (session / "run.json").write_text(json.dumps({"pairing": pairing}))
+    return label
+
+
+def campaign(side: SideWriter, boots: int, **new: Any) -> tuple[Path, Path]:
+    return declare(side("stock", boots=boots)), declare(side("rt", boots=boots, **{**RT, **new}))
+
+
+def compared(klat: Klat, *words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(klat("compare", *words, "--format", "json")[1])
+    return found
+
+
+@pytest.mark.parametrize("boots, level", [(10, FIRST), (20, LAST)])
+def test_a_look_has_its_level(side: SideWriter, klat: Klat, boots: int, level: float) -> None:
+    sides = campaign(side, boots)
+    rules = compared(klat, *sides)["options"]["rules"]
+    assert rules["alpha"] == pytest.approx(level)
+    assert rules["look"] == {"units": boots, "planned": LOOKS, "alpha": 0.05}
+    status, out, _ = klat("compare", *sides)
+    assert status == 0
+    shown = f"This is look {boots // 10} of 2, after {boots} of 20 rounds: its level is"
+    assert shown in words(out) and "all looks together err in at most 5 %" in words(out)
+    assert "looks were planned" not in words(out)
+
+
+def test_a_change_must_be_clearer_at_an_early_look(side: SideWriter, klat: Klat) -> None:
+    """The same boots have a verdict if their number was fixed."""
+    sides = campaign(side, 10, ratio=1.05, noise=0.025, seed=11)
+    assert klat("compare", *sides)[0] == 3
+    for path in sides:
+        declare(path, None)
+    status, out, _ = klat("compare", *sides)
+    assert status == 1 and "all looks" not in out
+
+
+def test_a_number_of_rounds_without_a_look_is_said(side: SideWriter, klat: Klat) -> None:
+    sides = campaign(side, 14)
+    found = compared(klat, *sides)
+    level = Look(14, (10, 20), 0.05).level()
+    assert found["options"]["rules"]["alpha"] == pytest.approx(level)
+    out = words(klat("compare", *sides)[1])
+    assert "looks were planned after 10 and 20 rounds, and 14 are complete on all sides" in out
+    assert "This is an unplanned look, after 14 of 20 rounds" in out
+
+
+def test_a_side_that_lacks_a_round_has_not_reached_the_look(side: SideWriter, klat: Klat) -> None:
+    stock, rt = campaign(side, 10)
+    longer = declare(side("longer", boots=11))
+    assert compared(klat, longer, rt)["options"]["rules"]["look"]["units"] == 10
+    shutil.rmtree(rt / "9")
+    assert "9 are complete on all sides" in words(klat("compare", stock, rt)[1])
+
+
+@pytest.mark.parametrize("looks, experiment", [(None, "e"), ([16, 20], "e"), (LOOKS, "f")])
+def test_looks_of_several_campaigns_are_no_looks(
+    side: SideWriter, klat: Klat, looks: list[int] | None, experiment: str
+) -> None:
+    stock, rt = campaign(side, 10)
+    declare(rt, looks, experiment)
+    rules = compared(klat, stock, rt)["options"]["rules"]
+    assert (rules["alpha"], rules["look"]) == (0.05, None)
+    assert "not all declare the same looks of one campaign" in words(klat("compare", stock, rt)[1])
+
+
+def test_a_limit_is_judged_at_the_level_of_the_look(side: SideWriter, klat: Klat) -> None:
+    status, out, _ = klat("compare", *campaign(side, 10), "--limit", "1ms")
+    assert "This is look 1 of 2" in words(out)
+    assert "Verdicts: alpha 0.305 %" in words(out)
+
+
+def test_looks_out_of_range_are_refused(side: SideWriter, klat: Klat) -> None:
+    stock, rt = campaign(side, 10)
+    declare(rt, [0, 20])
+    status, _, err = klat("compare", stock, rt)
+    assert "looks" in err
