@@ -209,3 +209,55 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     assert "about 10 min left" in text  # six boots of 100 s; the seventh has had its time
     assert "attempts that do not count: 1 fell back" in text and "came back" in text
     assert "a boot's time: kernel 4 s, runs 30 s" in text
+
+
+def test_looks_are_planned_and_their_end_is_told(klat: Campaigns) -> None:
+    text = klat("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
+    assert "looks after 10 of 20 rounds: the campaign ends if klat compare settles" in text
+    assert max(len(line) for line in text.splitlines() if "sessions go to" not in line) <= 80
+    planned = read_campaign(klat.state)
+    assert planned.looks == (10, 20)
+    attempts = tuple(
+        BootAttempt(boot.number, "done", "2026-01-01T00:00:00Z", "a", "b")
+        for boot in planned.boots()
+        if boot.round <= 10
+    )
+    ended = replace(planned, phase=ENDED, attempts=attempts, looked_after=10, is_settled=True)
+    change_campaign(klat.state, lambda now: ended)
+    text = " ".join(klat("status").split())
+    assert "campaign complete: 20 of 20 boots every metric was settled at look 1 of 2" in text
+    assert "after 10 of 20 rounds: 20 boots saved" in text
+
+
+def test_without_looks_the_number_of_boots_is_fixed(klat: Campaigns) -> None:
+    assert "looks after" not in klat.planned()
+    assert read_campaign(klat.state).looks == ()
+
+
+@pytest.mark.parametrize(
+    "boots, looks, why",
+    [
+        ("4", "2", "--looks 2: 4 boots of each are too few for a verdict before the end"),
+        ("20", "7", "allow at most 6 looks, because a verdict before the end needs 10"),
+        ("20", "0", "--looks"),
+    ],
+)
+def test_looks_that_do_not_fit_are_one_line(
+    klat: Campaigns, boots: str, looks: str, why: str
+) -> None:
+    words = ("plan", *STOCK, *RT, "--boots", boots, "--looks", looks, "pipes")
+    try:
+        text = klat(*words, status=2)
+    except SystemExit as ended:
+        assert ended.code == 2
+        text = klat._capture.readouterr().err
+    assert why in text and text.count("\n") == 1
+    assert not klat.state.exists()
+
+
+def test_looks_need_labels_without_sessions(klat: Campaigns, tmp_path: Path) -> None:
+    (tmp_path / "results" / "rt" / ".failed").mkdir(parents=True)
+    plan = ("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
+    klat(*plan)
+    (tmp_path / "results" / "rt" / "1").mkdir()
+    assert "rt holds sessions of another campaign; give another" in klat(*plan, status=2)

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from klat.base.errors import KlatError, SessionError
 from klat.campaign.boot_order import CampaignBoot
@@ -95,8 +96,11 @@ def _begin(campaign: Campaign, boot: CampaignBoot, load: str) -> Path:
     )
     schedule = plan_csv.make(campaign.sets, campaign.runs, boot.seed)
     session = session_directory.create(Path(campaign.output), label)
+    pairing: dict[str, Any] = {"experiment": campaign.identity, "pair": str(boot.round)}
+    if campaign.looks:
+        pairing["looks"] = list(campaign.looks)
     more = {
-        "pairing": {"experiment": campaign.identity, "pair": str(boot.round)},
+        "pairing": pairing,
         "under_test": {"experiment": campaign.identity, "append": boot.setting.append},
     }
     recording.write(session, settings, schedule, sys.argv, more)

@@ -21,6 +21,7 @@ from klat.record.plan_csv import MAX_RUNS
 from klat.record.json_files import (
     LARGEST_INTEGER,
     MOST_BOOTS,
+    MOST_LOOKS,
     MOST_PAUSE_MS,
     MOST_SECONDS,
 )
@@ -88,11 +89,15 @@ class Campaign:
     changed: tuple[str, ...] = ()  # those of them that are others at the end
     notify: str | None = None
     copy_to: str | None = None
+    looks: tuple[int, ...] = ()  # the rounds after which to compare; the last is the end
+    looked_after: int = 0  # the rounds of the last look that was begun
+    is_settled: bool = False  # that look has ended the campaign
 
     def boots(self) -> list[CampaignBoot]:
         if self.is_check:
             return check_order(self.settings, self.default, self.seed)
-        return boot_order(self.settings, self.rounds, self.seed)
+        rounds = self.looked_after if self.is_settled else self.rounds
+        return boot_order(self.settings, rounds, self.seed)
 
     @property
     def name(self) -> str:
@@ -181,7 +186,13 @@ _FIELDS: dict[str, Kind] = {
     "notify": Maybe(_TEXT),
     "copy_to": Maybe(_TEXT),
 }
-_FACTS = Object(_FIELDS, frozenset(_FIELDS))
+_LOOKS: dict[str, Kind] = {
+    "looks": ListOf(Whole(1, MOST_BOOTS), MOST_LOOKS),
+    "looked_after": Whole(0, MOST_BOOTS),
+    "is_settled": Truth(),
+}
+# Earlier versions wrote no looks.
+_FACTS = Object({**_FIELDS, **_LOOKS}, frozenset(_FIELDS))
 
 
 def write_campaign(path: Path, campaign: Campaign) -> None:
@@ -214,6 +225,7 @@ def read_campaign(path: Path) -> Campaign:
     facts["attempts"] = tuple(BootAttempt(**each) for each in facts["attempts"])
     facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
     facts |= {name: tuple(facts[name]) for name in ("loads", "changed")}
+    facts["looks"] = tuple(facts.get("looks", ()))
     campaign = Campaign(**facts)
     last = len(campaign.boots())
     if any(attempt.boot > last for attempt in campaign.attempts):

@@ -53,6 +53,14 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
         "",
         "  ",
     )
+    if len(campaign.looks) > 1:
+        early = ", ".join(map(str, campaign.looks[:-1]))
+        yield from wrapped(
+            f"looks after {early} of {campaign.rounds} rounds: the campaign ends if klat compare settles"
+            " every metric",
+            "",
+            "  ",
+        )
     order = [boot.setting.label for boot in boots]
     shown = " ".join(order[: 4 * _LINES_OF_ORDER])
     yield from wrapped(
@@ -73,6 +81,14 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     done = len(campaign.done())
     phase = "complete" if campaign.is_complete else campaign.phase
     yield f"{campaign.name} {phase}: {done} of {plural(len(boots), 'boot')}"
+    if campaign.is_settled:
+        number = campaign.looks.index(campaign.looked_after) + 1
+        saved = (campaign.rounds - campaign.looked_after) * len(campaign.settings)
+        yield from wrapped(
+            f"every metric was settled at look {number} of {len(campaign.looks)}, after"
+            f" {campaign.looked_after} of {campaign.rounds} rounds: {plural(saved, 'boot')} saved",
+            "  ",
+        )
     if campaign.why:
         yield from wrapped(campaign.why, "  ")
     last = campaign.last

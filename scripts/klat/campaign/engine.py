@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from klat.base import files
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, printable
+from klat.campaign import looks
 from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
@@ -86,12 +87,18 @@ class BootedMachine(Protocol):
 
 class Engine:
     def __init__(
-        self, path: Path, loader: BootLoader, machine: BootedMachine, say: Callable[[str], None]
+        self,
+        path: Path,
+        loader: BootLoader,
+        machine: BootedMachine,
+        say: Callable[[str], None],
+        is_settled: Callable[[Campaign], bool] = looks.is_settled,
     ) -> None:
         self._path = path
         self._loader = loader
         self._machine = machine
         self._say = say
+        self._is_settled = is_settled
 
     def proceed(self) -> None:
         """Go on until a reboot is asked for, or the campaign is paused or ended."""
@@ -177,9 +184,27 @@ class Engine:
             if len(own) >= MOST_FAILURES or len(failures) >= MOST_INTERRUPTIONS:
                 why = f"{label} failed {len(failures)} times in succession: {attempt.reason}"
                 return self._save(lambda now: replace(now, phase=ENDED, why=why))
+        campaign = self._look_if_due(campaign)
         if campaign.next_boot():
             return campaign
         return self._save(lambda now: replace(now, phase=ENDED))
+
+    def _look_if_due(self, campaign: Campaign) -> Campaign:
+        """Ends the plan here if every metric is settled. Whatever goes wrong, the campaign goes on: a
+        look that was begun is not repeated."""
+        rounds = looks.look_due(campaign)
+        if rounds is None:
+            return campaign
+        campaign = self._save(lambda now: replace(now, looked_after=rounds))
+        try:
+            settled = self._is_settled(campaign)
+        except Exception as error:
+            self._say(
+                f"look after {rounds} rounds: {printable(str(error)) or type(error).__name__}"
+            )
+            return campaign
+        self._say(f"look after {rounds} rounds: {'' if settled else 'not '}every metric is settled")
+        return self._save(lambda now: replace(now, is_settled=True)) if settled else campaign
 
     def _ask(self, campaign: Campaign) -> None:
         """Ask for the next boot."""

@@ -14,7 +14,7 @@ from klat.base import files
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _campaign_state, _session_options, add_command
 from klat.record import session_directory
-from klat.record.json_files import MOST_BOOTS
+from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ examples:
   klat campaign plan --kernel stock=6.1.0-56-amd64 --kernel rt=6.1.0-56-rt-amd64 \\
       --boots 20
       20 boots of each, the five programs 500 times in each boot
+      (with --looks 2: 10 of each, if these settle every metric)
   klat campaign plan --kernel stock=6.1.0-56-amd64 --setting nohz=nohz_full=1 \\
       --boots 10 timer --runs 100
       one kernel, without and with a word on its command line
@@ -76,6 +77,13 @@ def add_parser(actions: Any) -> None:
         metavar="N",
         help="boots of each kernel and setting",
     )
+    add(
+        "--looks",
+        type=_session_options.number(1, MOST_LOOKS),
+        metavar="K",
+        help="compare K times at most, and end when every metric is settled; all looks together keep"
+        " alpha",
+    )
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_shared(parser, several_loads=True)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
@@ -95,6 +103,7 @@ def _named(text: str) -> tuple[str, str]:
 def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_file import Campaign, write_campaign
     from klat.campaign.campaign_text import plan_lines
+    from klat.campaign.looks import planned_looks, refuse_other_sessions
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import check_machine
     from klat.report.text.columns import wrapped
@@ -138,8 +147,10 @@ def _plan(arguments: argparse.Namespace) -> int:
         created=session_directory.iso(session_directory.now()),
         notify=arguments.notify,
         copy_to=arguments.copy_to,
+        looks=planned_looks(arguments.boots, arguments.looks) if arguments.looks else (),
         **_session_options.common(arguments),
     )
+    refuse_other_sessions(campaign)
     write_campaign(_campaign_state.STATE, campaign)
     for line in plan_lines(campaign, entries):
         print(line)

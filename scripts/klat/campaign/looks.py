@@ -1,0 +1,99 @@
+"""The interim looks of a campaign: after which rounds, and whether every metric is settled at one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_sessions import label_under
+from klat.campaign.campaign_file import Campaign
+from klat.report.text.numbers import plural
+
+_BLOCK = 2  # rounds
+
+
+def planned_looks(rounds: int, count: int) -> tuple[int, ...]:
+    """The rounds after which to look, at about equal shares of all rounds. The last one is the end.
+
+    A look is after a whole block. The first one has enough rounds for a verdict at its level.
+    KlatError if so many looks do not fit.
+    """
+    first = _first_look(rounds)
+    places = (rounds - first + _BLOCK - 1) // _BLOCK + 1
+    if count > places == 1:
+        raise KlatError(
+            f"--looks {count}: {plural(rounds, 'boot')} of each are too few for a verdict before the end;"
+            " give more --boots or --looks 1"
+        )
+    if count > places:
+        raise KlatError(
+            f"--looks {count}: {plural(rounds, 'boot')} of each allow at most {plural(places, 'look')},"
+            f" because a verdict before the end needs {first} rounds; give more --boots or fewer --looks"
+        )
+    first = max(first, _whole_blocks(rounds / count))
+    step = (rounds - first) / max(1, count - 1)
+    early = [_whole_blocks(first + step * number) for number in range(count - 1)]
+    return (*early, rounds)
+
+
+def _whole_blocks(rounds: float) -> int:
+    return _BLOCK * int(rounds / _BLOCK + 0.5)
+
+
+def _first_look(rounds: int) -> int:
+    """The first block after which so few pairs of boots can have a verdict; all rounds if there is
+    none."""
+    from klat.compare.verdicts import Rules
+    from klat.stats.enough_units import by_arrangement
+    from klat.stats.interim_looks import Look
+
+    for units in range(_BLOCK, rounds, _BLOCK):
+        level = Look(units, (units, rounds), Rules().alpha).level()
+        if by_arrangement(units, units, pairs=True) <= level:
+            return units
+    return rounds
+
+
+def refuse_other_sessions(campaign: Campaign) -> None:
+    """KlatError if a look would compare sessions of another campaign too."""
+    if not campaign.looks:
+        return
+    for label in (label for load in campaign.loads for label in _labels(campaign, load)):
+        directory = Path(campaign.output) / label
+        if any(not each.name.startswith(".") for each in directory.glob("*")):
+            raise KlatError(
+                f"--looks: {directory} holds sessions of another campaign; give another --output"
+            )
+
+
+def _labels(campaign: Campaign, load: str) -> list[str]:
+    return [label_under(setting.label, load, campaign.loads) for setting in campaign.settings]
+
+
+def look_due(campaign: Campaign) -> int | None:
+    """The rounds that are done, if a look before the end is planned there and was not begun."""
+    boot = campaign.next_boot()
+    if campaign.is_check or boot is None:
+        return None
+    done = boot.round - 1
+    whole = boot.number == 1 + done * len(campaign.settings)
+    return done if whole and done in campaign.looks and done > campaign.looked_after else None
+
+
+def is_settled(campaign: Campaign) -> bool:
+    """Whether klat compare, with its defaults, settles every metric of the first setting against all
+    others, under each load. KlatError or SessionError if it cannot compare."""
+    from klat.compare.compare_sides import compare
+    from klat.compare.comparison import Options
+    from klat.compare.dataset import read_dataset
+
+    for load in campaign.loads:
+        directories = (Path(campaign.output) / label for label in _labels(campaign, load))
+        base, *news = map(read_dataset, directories)
+        found = compare(base, news, Options())
+        look = found.options.rules.look
+        if look is None or look.units != campaign.looked_after:
+            raise KlatError(f"{base.path} and the others do not hold the rounds of this look alone")
+        if not found.is_settled:
+            return False
+    return True
