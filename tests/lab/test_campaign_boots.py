@@ -34,7 +34,7 @@ fi
 {on_boot}
 """
 HANG = """
-if uname -r | grep -q rt && [ ! -e hung ]; then
+if grep -q klat.campaign /proc/cmdline && uname -r | grep -q rt && [ ! -e hung ]; then
 	touch hung; sync
 	echo -1 > /proc/sys/kernel/sched_rt_runtime_us
 	chrt -f 99 sh -c 'while :; do :; done'
