@@ -85,7 +85,7 @@ def plural(count: int, noun: str) -> str:
 
 def confidence(alpha: float) -> str:
     """1 - alpha, with digits that show a small alpha."""
-    return f"{100 * (1 - alpha):.6g} %"
+    return f"{100 * (1 - alpha):.5g} %"
 
 
 def percent(share: float) -> str:
