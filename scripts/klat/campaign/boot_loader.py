@@ -12,7 +12,7 @@ from typing import Protocol
 
 from klat.base.errors import KlatError, printable
 
-_SECONDS = 30
+_SECONDS = 120  # a busy disk can take long to sync
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,10 @@ def run_tool(*command: str) -> str:
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise KlatError(f"{shlex.join(command)}: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise KlatError(f"{shlex.join(command)}: did not end within {_SECONDS} s") from None
+    except OSError as error:
+        raise KlatError(f"{shlex.join(command)}: {error.strerror}") from None
     if done.returncode:
         why = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise KlatError(f"{shlex.join(command)}: {printable(why[-1])}")
