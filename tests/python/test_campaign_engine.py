@@ -378,7 +378,7 @@ def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.Mo
 
 def test_two_klats_do_not_proceed_at_the_same_time(rig: Rig) -> None:
     work = begun(rig)
-    with engine._alone(rig.path), pytest.raises(KlatError, match="another klat is at work"):
+    with engine._alone(rig.path), pytest.raises(KlatError, match="another klat process"):
         work.proceed()
 
 

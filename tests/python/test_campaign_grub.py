@@ -50,7 +50,7 @@ def test_the_default_is_the_first_or_the_saved_entry(root: Path) -> None:
     (root / "boot/grub/grubenv").write_text(f"saved_entry={STOCK}\n")
     assert Grub(root).default().identity == STOCK
     config.write_text(CONFIG.replace('set default="0"', 'set default="windows"'))
-    with pytest.raises(KlatError, match="'windows', is no entry that boots Linux"):
+    with pytest.raises(KlatError, match="'windows', is not an entry that boots Linux"):
         Grub(root).default()
 
 
@@ -88,7 +88,7 @@ def test_a_default_by_number(root: Path) -> None:
         config.write_text(CONFIG.replace('set default="0"', f'set default="{number}"'))
         assert Grub(root).default().identity == identity
     config.write_text(CONFIG.replace('set default="0"', 'set default="2"'))
-    with pytest.raises(KlatError, match="no entry that boots Linux"):
+    with pytest.raises(KlatError, match="not an entry that boots Linux"):
         Grub(root).default()  # the firmware's settings
 
 

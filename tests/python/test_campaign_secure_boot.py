@@ -37,7 +37,7 @@ def test_an_unsigned_kernel(tmp_path: Path) -> None:
     secure_boot.check_kernels([signed, unsigned], tmp_path)
     switch(tmp_path, 1)
     secure_boot.check_kernels([signed], tmp_path)
-    with pytest.raises(KlatError, match="unsigned is not signed, and Secure Boot would not"):
+    with pytest.raises(KlatError, match="unsigned is not signed, so Secure Boot would not"):
         secure_boot.check_kernels([signed, unsigned], tmp_path)
 
 

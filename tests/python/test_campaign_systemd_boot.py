@@ -164,7 +164,7 @@ def test_what_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
     variable(root, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
     loader.install([own(loader, "rt")])
     loader.choose("rt")
-    with pytest.raises(KlatError, match="chosen for the next boot already"):
+    with pytest.raises(KlatError, match="already chosen for the next boot"):
         loader.check()
 
 

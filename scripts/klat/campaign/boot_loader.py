@@ -17,7 +17,7 @@ _SECONDS = 120  # a busy disk can take long to sync
 
 @dataclass(frozen=True)
 class BootEntry:
-    """A line of the boot menu. `words` are those of the kernel's command line, from the entry."""
+    """A line of the boot menu. `words` is the kernel's command line in this entry."""
 
     identity: str  # as the boot loader names it
     title: str
@@ -26,9 +26,9 @@ class BootEntry:
     kernel: Path | None = None  # its file; None if it is not known
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
-        """Whether this entry gives this release and this command line. The boot loader replaces a word
-        with a variable, as Ubuntu's $vt_handoff, by any number of words, and adds its own before the
-        others."""
+        """Whether the running kernel, of this release and with this command line, is that of this entry.
+        A word that holds a variable, for example Ubuntu's $vt_handoff, stands for any number of words.
+        BOOT_IMAGE= and initrd= come from the boot loader, and are ignored."""
         if self.release and self.release != release:
             return False
         wanted = (r"(\S+ )*" if "$" in word else f"{re.escape(word)} " for word in self.words)
@@ -46,15 +46,15 @@ class OwnEntry:
 
     @property
     def booted(self) -> BootEntry:
-        """What a boot of it shows."""
+        """The entry as a boot of it shows it: with the appended words."""
         return replace(self.entry, words=(*self.entry.words, *self.append))
 
 
 class BootLoader(Protocol):
-    """Raises KlatError if the boot loader cannot do what is asked, with the reason and the remedy."""
+    """If the boot loader cannot do something, its method raises KlatError with the reason and the remedy."""
 
     name: str
-    own_words: tuple[str, ...]  # that klat's entries need on the command line
+    own_words: tuple[str, ...]  # added to the command line of each entry of klat
 
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
@@ -66,10 +66,10 @@ class BootLoader(Protocol):
         """KlatError if the boot loader cannot boot an entry once."""
 
     def install(self, own: Sequence[OwnEntry]) -> None:
-        """Add klat's entries, in place of those it added before. They are on disk afterwards."""
+        """Replace klat's entries by these. On return they are on disk."""
 
     def choose(self, name: str) -> None:
-        """The next boot, and only that one, boots klat's entry of this name."""
+        """Choose klat's entry of this name for the next boot, and for no other."""
 
     def started(self) -> str:
         """The name of klat's entry that the boot loader has started since choose(); empty if none."""
@@ -78,11 +78,11 @@ class BootLoader(Protocol):
         """Remove klat's entries and its choice. Does nothing if there are none."""
 
     def files(self) -> Mapping[str, str]:
-        """The SHA-256 of each file that decides what boots, by its path."""
+        """For each file that decides what boots: its path and its SHA-256."""
 
 
 def run_tool(*command: str) -> str:
-    """What a tool of the boot loader prints. KlatError if it fails."""
+    """Run a tool of the boot loader, and return what it prints. KlatError if it fails."""
     try:
         done = subprocess.run(
             command,

@@ -14,7 +14,7 @@ PANIC = "panic"  # the label of the boot that must fail
 
 @dataclass(frozen=True)
 class BootSetting:
-    """What a label names: a boot entry, with words appended to the kernel's command line."""
+    """What the label stands for: a boot entry, with words appended to the kernel's command line."""
 
     label: str
     entry: str  # as the boot loader names it
@@ -26,13 +26,13 @@ class CampaignBoot:
     number: int  # from 1
     round: int  # from 1; each setting boots once in a round
     setting: BootSetting
-    seed: int  # of the order of its runs
-    panics: bool = False  # the kernel must panic, and the machine must come back on its default
+    seed: int  # for the order of the boot's runs
+    panics: bool = False  # the kernel must panic, and the default kernel must boot next
 
 
 def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[CampaignBoot]:
-    """All boots, in order. Two rounds are a block: a drawn order, then its reverse, so A B B A or
-    B A A B for two settings. A steady drift therefore affects all settings of a block equally. If
+    """All boots, in order. Two rounds are a block: a random order, then its reverse. For two settings
+    this is A B B A or B A A B. A steady drift therefore affects all settings of a block equally. If
     the number of rounds is odd, the last round is not reversed.
     """
     draw = random.Random(seed)

@@ -19,7 +19,7 @@ from klat.running.loads import IDLE
 from klat.running.recording import Settings
 from klat.running.runner import Runner
 
-KILLED = 128  # an exit status above this is of a signal
+KILLED = 128  # above this, an exit status means that a signal ended the process
 
 
 def label_under(label: str, load: str, loads: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def label_under(label: str, load: str, loads: Sequence[str]) -> str:
 
 
 def measure_boot(campaign: Campaign, boot: CampaignBoot) -> int:
-    """Record the sessions of this boot, or complete those that were begun. The worst exit status of
+    """Record the sessions of this boot, and complete those that exist. Returns the worst exit status of
     klat run."""
     begun = {read_run_json(s).get("load"): s for s in sessions_of(campaign)}
     statuses = []
@@ -45,14 +45,14 @@ def measure_boot(campaign: Campaign, boot: CampaignBoot) -> int:
 
 
 def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
-    """The sessions that the campaign recorded in a boot; in this one without a boot_id."""
+    """The sessions that the campaign recorded in the boot `boot_id`. None: in the current boot."""
     wanted = boot_id or session_directory.boot_id()
     found = []
     for session in sorted(Path(campaign.output).glob("*/*")):
         try:
             facts = read_run_json(session) if session.is_dir() else {}
         except SessionError:
-            continue  # another session, which somebody damaged
+            continue  # damaged, so its boot is not known
         pairing = facts.get("pairing") or {}
         if facts.get("boot_id") == wanted and pairing.get("experiment") == campaign.identity:
             found.append(session)
@@ -60,21 +60,22 @@ def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
 
 
 def check_space(campaign: Campaign) -> None:
-    """KlatError if the disk has less space than the campaign takes. `campaign` is its complete check, which
-    has one run of each program where a boot of the campaign has more."""
+    """KlatError if the disk has too little space for the campaign. The estimate is from the sessions of the
+    complete check, `campaign`. They have one run of each program, so their samples count `runs` times.
+    """
     boots = [a for a in campaign.attempts if a.boot_id]
     each = [_bytes(s) for a in boots for s in sessions_of(campaign.of_boots(), a.boot_id)]
     per_setting = sum(rest + campaign.runs * samples for samples, rest in each)
     needed, free = campaign.rounds * per_setting, shutil.disk_usage(campaign.output).free
     if free < needed:
         raise KlatError(
-            f"{campaign.output}: the campaign takes about {needed >> 20} MiB, and"
+            f"{campaign.output}: the campaign needs about {needed >> 20} MiB, but only"
             f" {free >> 20} MiB are free"
         )
 
 
 def _bytes(session: Path) -> tuple[int, int]:
-    """What the samples of a session take on the disk, and what the rest takes."""
+    """The bytes that the samples of a session take on the disk, and the bytes of its other files."""
     samples = rest = 0
     for path in session.rglob("*"):
         if path.parent.name == "samples":

@@ -1,6 +1,6 @@
-"""campaign.json: what a campaign measures, and how far it is.
+"""campaign.json: what a campaign measures, and its progress.
 
-The file is replaced as a whole, and is on disk before klat goes on. So after a power cut it is the old
+klat replaces the whole file, and continues when the file is on disk. So after a power cut there is the old
 file or the new one.
 """
 
@@ -30,25 +30,25 @@ SCHEMA = 1
 _LARGEST = 1 << 26
 
 PLANNED, RUNNING, PAUSED, ENDED = PHASES = ("planned", "running", "paused", "ended")
-# The outcomes of an attempt at a boot. The first two are of the attempt under way.
+# The outcomes of an attempt at a boot. An attempt under way has one of the first two.
 ASKED, MEASURING, DONE, FELL_BACK, WRONG_KERNEL, INTERRUPTED, FAILED = OUTCOMES = (
     *("asked", "measuring", "done", "fell back", "wrong kernel", "interrupted", "failed"),
 )
 _UNDER_WAY = (ASKED, MEASURING)
-# So many failures of one setting in succession end the campaign. An interruption may be a power cut, so
-# it takes more of them.
+# These numbers of failures of one setting in succession end the campaign. The second includes interruptions:
+# each may be a power cut, so more are allowed.
 MOST_FAILURES = 2
 MOST_INTERRUPTIONS = 5
 
 
 @dataclass(frozen=True)
 class BootAttempt:
-    """One attempt at a planned boot. `seconds` has the parts of its time, in the order they passed."""
+    """One attempt at a planned boot. `seconds` has the parts of its time, in order of time."""
 
     boot: int  # number of the planned boot
     outcome: str
-    asked: str  # when the reboot was asked for
-    from_boot: str  # the identity of the boot that asked
+    asked: str  # when klat requested the reboot
+    from_boot: str  # the id of the boot in which klat requested it
     boot_id: str | None = None
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -62,9 +62,9 @@ class BootAttempt:
 @dataclass(frozen=True)
 class Campaign:
     """`sets` has the programs with their arguments, as klat.record.plan_csv makes them. In each boot
-    there is a session under each load, with so many runs of each set.
+    there is a session under each load, with `runs` runs of each set.
 
-    `is_check`: phase, why and attempts are of the check of the machine, not of the campaign.
+    If `is_check`, then `phase`, `why` and `attempts` describe the check of the machine.
     """
 
     identity: str
@@ -83,10 +83,10 @@ class Campaign:
     created: str
     is_check: bool = False
     phase: str = PLANNED
-    why: str = ""  # it ended before its last boot
+    why: str = ""  # the reason, if it ended before its last boot
     attempts: tuple[BootAttempt, ...] = ()
     files: dict[str, str] = field(default_factory=dict)  # of the boot loader, at the start: SHA-256
-    changed: tuple[str, ...] = ()  # those of them that are others at the end
+    changed: tuple[str, ...] = ()  # files of the boot loader that differ at the end
     notify: str | None = None
     copy_to: str | None = None
     looks: tuple[int, ...] = ()  # the rounds after which to compare; the last is the end
@@ -113,7 +113,8 @@ class Campaign:
         return f"the {self.name} {'has' if self.phase == ENDED else 'is'} {self.phase}"
 
     def of_boots(self) -> Campaign:
-        """What its boots measure. A check measures little, and apart from the results."""
+        """The campaign with the runs and the output of a boot. A check measures one run of each set, and
+        keeps it apart from the results."""
         if not self.is_check:
             return self
         return replace(self, runs=1, output=str(Path(self.output) / ".check"))
@@ -132,7 +133,7 @@ class Campaign:
         return next((boot for boot in self.boots() if boot.number not in done), None)
 
     def failures(self, label: str) -> list[BootAttempt]:
-        """The failures of a setting since its last boot that was measured."""
+        """The failed attempts of a setting since its last measured boot."""
         labels = {boot.number: boot.setting.label for boot in self.boots()}
         own = [a for a in self.attempts if labels[a.boot] == label and not a.under_way]
         found: list[BootAttempt] = []
@@ -203,24 +204,26 @@ def write_campaign(path: Path, campaign: Campaign) -> None:
 
 
 def read_campaign(path: Path) -> Campaign:
-    """KlatError if the file is missing or damaged, or if a user other than root, or the caller of sudo,
-    may have written it."""
+    """KlatError if the file is missing or damaged, or if an untrusted user may have written it. Trusted are
+    root, the user of this process, and the caller of sudo."""
     try:
         with files.directory(path.parent) as held:
             with open(files.open_regular(held, path.name, os.O_RDONLY), "rb", buffering=0) as file:
                 for descriptor, place in ((held, path.parent), (file.fileno(), path)):
                     doubt = owners.doubt(os.fstat(descriptor))
                     if doubt:
-                        raise KlatError(f"{place} {doubt}, and root runs the commands in {path}")
+                        raise KlatError(f"{place} {doubt}, but root runs commands from {path}")
                 facts = parse_json(path, read_open(file, path, _LARGEST), _FACTS)
     except FileNotFoundError:
-        raise KlatError("there is no campaign; begin with klat campaign plan") from None
+        raise KlatError("there is no campaign; plan one with klat campaign plan") from None
     except SessionError as error:
         raise KlatError(str(error)) from None
     except OSError as error:
         raise KlatError(f"cannot read {path}: {error.strerror or error}") from error
     if facts.pop("schema") != SCHEMA:
-        raise KlatError(f"{path}: another version of klat wrote it")
+        raise KlatError(
+            f"{path}: another version of klat wrote it; use that version, or remove the file"
+        )
     facts["settings"] = tuple(BootSetting(**each) for each in facts["settings"])
     facts["attempts"] = tuple(BootAttempt(**each) for each in facts["attempts"])
     facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
@@ -229,5 +232,7 @@ def read_campaign(path: Path) -> Campaign:
     campaign = Campaign(**facts)
     last = len(campaign.boots())
     if any(attempt.boot > last for attempt in campaign.attempts):
-        raise KlatError(f"{path}: names a boot after the last, {last}; it was edited")
+        raise KlatError(
+            f"{path} has an attempt at a boot after the last one, {last}; it was edited"
+        )
     return campaign

@@ -1,8 +1,8 @@
 """The course of a campaign: what to do after each boot.
 
-After each boot a systemd unit calls proceed(). It finds out what became of the attempt under way, measures,
-and asks for the next boot. Each step is in campaign.json before it is taken, so proceed() goes on after any
-crash: it repeats an attempt that was not measured.
+After each boot a systemd unit calls proceed(). It determines the outcome of the attempt under way, measures,
+and requests the next boot. It writes each step to campaign.json before it takes the step. So after a crash
+proceed() continues, and repeats an attempt that was not measured.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PANIC = "panic=10"
 
 @dataclass(frozen=True)
 class Measured:
-    """The end of a boot's sessions. `reason` is empty if they count. `celsius` as in BootAttempt."""
+    """The result of a boot's sessions. `reason` says why they do not count; it is empty if they count."""
 
     reason: str
     seconds: Mapping[str, float]
@@ -67,22 +67,22 @@ class BootedMachine(Protocol):
         ...
 
     def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
-        """Let the machine settle, then measure or complete the session of this boot."""
+        """Wait until the machine is idle and cool, then record or complete the sessions of this boot."""
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
-        """Move what an attempt that does not count has recorded out of its label."""
+        """Move the sessions of an attempt that does not count to the .failed directory of their label."""
 
     def copy(self, campaign: Campaign) -> str:
-        """Copy the results to another machine, if the campaign says where. Why it failed, or empty."""
+        """Copy the results to `copy_to`, if there is one. Returns why this failed, or an empty text."""
 
     def reboot(self) -> None:
-        """Ask for a reboot. Returns."""
+        """Request a reboot. Returns before the machine goes down."""
 
     def withdraw(self) -> None:
-        """Remove klat's systemd unit. It is not started at the next boot."""
+        """Remove klat's systemd unit, so that the next boot does not start it."""
 
     def notify(self, campaign: Campaign) -> None:
-        """Run the command that the user wants to be told by, if there is one."""
+        """Run the command `notify`, if there is one."""
 
 
 class Engine:
@@ -101,7 +101,7 @@ class Engine:
         self._is_settled = is_settled
 
     def proceed(self) -> None:
-        """Go on until a reboot is asked for, or the campaign is paused or ended."""
+        """Work until a reboot is requested, or the campaign is paused or ended."""
         with _alone(self._path):
             campaign = self._resolve(read_campaign(self._path))
             if campaign.phase == RUNNING:
@@ -117,17 +117,17 @@ class Engine:
             try:
                 campaign = self._save(lambda now: replace(now, phase=ENDED, why=why))
             except KlatError as error:
-                # For example on a full disk. The machine goes home all the same.
+                # For example on a full disk. The machine must still return to its default kernel.
                 self._say(str(error))
                 campaign = replace(read_campaign(self._path), phase=ENDED, why=why)
             self._go_home(campaign)
 
     def _save(self, change: Callable[[Campaign], Campaign]) -> Campaign:
-        """Changes the file as it is now: pause may have changed it meanwhile."""
+        """Change the file as it is now: `pause` may have changed it since this process read it."""
         return change_campaign(self._path, change)
 
     def _resolve(self, campaign: Campaign) -> Campaign:
-        """What became of the attempt under way. Measures if this is its boot."""
+        """Determine the outcome of the attempt under way. Measure if this is its boot."""
         attempt = campaign.last
         here = self._machine.boot_id()
         if not attempt or not attempt.under_way:
@@ -143,7 +143,7 @@ class Engine:
             if outcome != MEASURING:
                 return campaign
         elif here != attempt.boot_id:
-            reason = "the machine went down while it measured"
+            reason = "the machine went down during the measurement"
             return self._discard(INTERRUPTED, reason)
         measured = self._machine.measure(campaign.of_boots(), boot)
         found = {"seconds": dict(measured.seconds), "celsius": measured.celsius}
@@ -158,7 +158,7 @@ class Engine:
         return campaign
 
     def _arrived(self, campaign: Campaign, boot: CampaignBoot) -> tuple[str, str]:
-        """The outcome so far of an attempt whose reboot has happened, and why it is a failure."""
+        """The outcome so far of an attempt whose reboot has happened, and the reason if it failed."""
         booted = self._machine.release(), self._machine.words()
         home = self._default(campaign).is_running(*booted)
         if self._loader.started() != boot.setting.label:
@@ -170,7 +170,7 @@ class Engine:
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
-        return WRONG_KERNEL, f"booted {booted[0]}, with other words on its command line"
+        return WRONG_KERNEL, f"booted {booted[0]}, not the release and command line of klat's entry"
 
     def _default(self, campaign: Campaign) -> BootEntry:
         return entry_of(self._loader, campaign.default)
@@ -207,7 +207,7 @@ class Engine:
         return self._save(lambda now: replace(now, is_settled=True)) if settled else campaign
 
     def _ask(self, campaign: Campaign) -> None:
-        """Ask for the next boot."""
+        """Request the next boot."""
         boot = campaign.next_boot()
         assert boot
         failed = self._machine.copy(campaign)
@@ -222,7 +222,7 @@ class Engine:
         self._machine.reboot()
 
     def _go_home(self, campaign: Campaign) -> None:
-        """Leave the machine on its default kernel. After the end, nothing of klat's is left."""
+        """Return to the default kernel. After the end, first remove everything that klat added."""
         if campaign.phase == ENDED:
             self._or_say(self._clean_up)
             self._or_say(self._machine.withdraw)
@@ -239,14 +239,14 @@ class Engine:
         self._save(lambda campaign: replace(campaign, changed=_differences(campaign.files, now)))
 
     def _or_say(self, step: Callable[[], object]) -> None:
-        """What goes wrong at the end keeps no later step from being taken."""
+        """Take a step of the end. A failure must not prevent the later steps, so it is only reported."""
         try:
             step()
         except KlatError as error:
             self._say(str(error))
 
     def _is_home(self, campaign: Campaign) -> bool:
-        """True also if the entry is gone: another boot would not find it."""
+        """Whether the default kernel runs. Also true if its entry is gone: a reboot would not find it."""
         try:
             default = self._default(campaign)
         except KlatError:
@@ -263,14 +263,14 @@ def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:
 
     def change(campaign: Campaign) -> Campaign:
         if campaign.phase not in allowed:
-            raise KlatError(f"{campaign.state}, and must be {' or '.join(allowed)}")
+            raise KlatError(f"{campaign.state}, but must be {' or '.join(allowed)}")
         return replace(campaign, phase=phase)
 
     change_campaign(path, change)
 
 
 def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campaign:
-    """Replace the campaign on disk by `change` of it, and return that."""
+    """Apply `change` to the campaign on disk. Returns the new campaign."""
     with files.directory(path.parent) as held:
         lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
         try:
@@ -284,13 +284,15 @@ def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campa
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """KlatError if another klat proceeds with the same campaign."""
+    """KlatError if another klat process runs the same campaign."""
     descriptor = files.append(path.with_suffix(".lock"))
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise KlatError("another klat is at work in this campaign") from None
+            raise KlatError(
+                "another klat process runs this campaign; wait until it has ended"
+            ) from None
         yield
     finally:
         os.close(descriptor)
@@ -301,7 +303,9 @@ def entry_of(loader: BootLoader, identity: str) -> BootEntry:
     for entry in loader.entries():
         if entry.identity == identity:
             return entry
-    raise KlatError(f"{loader.name} has no entry {identity!r}; klat campaign kernels lists them")
+    raise KlatError(
+        f"{loader.name} has no entry {identity!r}; klat campaign kernels lists the entries"
+    )
 
 
 def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
@@ -311,8 +315,8 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    """klat's own word makes its entry another one than the user's, whatever the setting. If the user's
-    entry does not say how long the kernel waits after a panic, klat's does."""
+    """klat's own word distinguishes its entry from the user's, also without a setting. With panic= the
+    kernel reboots after a panic. klat adds it unless the entry or the setting has it."""
     entry = entry_of(loader, setting.entry)
     append = (*setting.append.split(), *loader.own_words, _OWN_WORD)
     if not any(word.startswith("panic=") for word in (*entry.words, *append)):

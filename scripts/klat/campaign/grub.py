@@ -23,8 +23,8 @@ from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _HAD_CHOICE = "# grubenv had a next_entry\n"
-_STARTED = "klat_entry"  # the variable in which GRUB notes klat's entry that it starts
-# GRUB cannot write a file through these layers, or on these file systems, so a choice would stay.
+_STARTED = "klat_entry"  # the variable in which GRUB records which entry of klat it starts
+# GRUB cannot write through these layers or to these file systems, so it could not clear a choice.
 _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
 _MENU = re.compile(r"(menuentry|submenu)\s+(.*)\{\s*$")
@@ -34,7 +34,7 @@ _RELEASE = re.compile(r"vmlinu[xz]-(\S+)")
 
 @dataclass(frozen=True)
 class _MenuEntry:
-    """An entry of grub.cfg: its identity, its place by number, its title, and its lines between the braces."""
+    """An entry of grub.cfg. `place` is its number in the menu, and `body` its lines between the braces."""
 
     identity: str
     place: str
@@ -68,7 +68,7 @@ class Grub:
             if chosen in (entry.identity, entry.title, last, source.place):
                 return entry
         raise KlatError(
-            f"the default of GRUB, {chosen!r}, is no entry that boots Linux; choose one by"
+            f"the default of GRUB, {chosen!r}, is not an entry that boots Linux; choose one with"
             " GRUB_DEFAULT in /etc/default/grub"
         )
 
@@ -76,12 +76,12 @@ class Grub:
         text = self._text()
         for tool in self._tools.values():
             if not shutil.which(tool):
-                raise KlatError(f"{tool} is missing; install the package of GRUB's tools")
+                raise KlatError(f"{tool} is missing; install GRUB's tools")
         if not self.entries() and "blscfg" in text:
             raise KlatError(
                 f"the entries of {self._config} are in files of the Boot Loader Specification,"
-                " which klat campaign does not read; make entries in grub.cfg by"
-                " GRUB_ENABLE_BLSCFG=false"
+                " which klat campaign does not read; set GRUB_ENABLE_BLSCFG=false, so that the"
+                " entries are in grub.cfg"
             )
         if "next_entry" not in text:
             raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
@@ -97,7 +97,7 @@ class Grub:
             for found in self._probe(kind):
                 if found in refused:
                     raise KlatError(
-                        f"{self._directory} is on {found}, where GRUB cannot write: it could not"
+                        f"{self._directory} is on {found}, where GRUB cannot write, so it could not"
                         " clear the choice of a boot; put /boot on a plain partition with ext4"
                     )
 
@@ -111,7 +111,7 @@ class Grub:
             text += _HAD_CHOICE
         for each in own:
             if each.entry.identity not in bodies:
-                raise KlatError(f"GRUB has no entry {each.entry.identity!r} any more")
+                raise KlatError(f"GRUB no longer has the entry {each.entry.identity!r}; plan again")
             lines = [_appended(line, each.append) for line in bodies[each.entry.identity]]
             name = shlex.quote(_identity(each.name))
             notes = [f"set {_STARTED}={name}", f"save_env {_STARTED}"]
@@ -178,7 +178,7 @@ class Grub:
         return found
 
     def _file(self, name: str) -> Path | None:
-        """GRUB's path begins at the partition, which can be mounted at /boot."""
+        """The file of a kernel. GRUB's path begins at the partition, which can be mounted at /boot."""
         paths = (self._root / top / name.lstrip("/") for top in ("", "boot"))
         return next((path for path in paths if path.is_file()), None)
 
@@ -190,7 +190,7 @@ class Grub:
         self._run("editenv", str(self._directory / "grubenv"), *words)
 
     def _default_name(self) -> str:
-        """As grub.cfg decides it: the saved entry, or what the file says."""
+        """The default as grub.cfg names it: the saved entry, or an identity, title or place."""
         found = re.findall(r'^\s*set default="([^"]*)"', self._text(), re.MULTILINE)
         named: list[str] = [name for name in found if name != "${next_entry}"]
         if "${saved_entry}" in named:
@@ -235,7 +235,7 @@ def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
 
 
 def _body(lines: Sequence[str], at: int) -> tuple[tuple[str, ...], int]:
-    """The lines up to the closing brace, and the place of the line after it."""
+    """The lines up to the closing brace, and the index of the line after it."""
     depth = 1
     begun = at
     while at < len(lines):

@@ -1,4 +1,4 @@
-"""Secure Boot starts only signed kernels. Others stop the machine in a menu or in its firmware."""
+"""Secure Boot starts only signed kernels. An unsigned one stops the machine in a menu or in its firmware."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from klat.campaign.boot_loader import BootEntry
 
 _VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _PE32_PLUS = 0x20B
-# PE format: offset of the PE header's place; of the optional header in it; of the certificate table's
-# directory in that.
+# Offsets in the PE format: of the field that has the offset of the PE header; in this header, of the optional
+# header; in the optional header, of the entry for the certificate table.
 _PLACE, _OPTIONAL, _CERTIFICATES = 0x3C, 24, 112 + 4 * 8
 _HEADERS = 4096  # bytes that hold them
 
 
 def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
-    """KlatError if a kernel is missing, or has no signature and the firmware demands one."""
+    """KlatError if a kernel is missing, or if Secure Boot is on and a kernel has no signature."""
     strict = is_on(root)
     for entry in entries:
         if entry.kernel is None:
@@ -31,13 +31,13 @@ def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
             ) from error
         if strict and not signed:
             raise KlatError(
-                f"{entry.kernel} is not signed, and Secure Boot would not start it; sign it, or"
+                f"{entry.kernel} is not signed, so Secure Boot would not start it; sign it, or"
                 " switch off Secure Boot"
             )
 
 
 def is_on(root: Path = Path("/")) -> bool:
-    """The variable has four bytes of attributes, and one of value."""
+    """Whether Secure Boot is on. The variable has four bytes of attributes, then one byte of value."""
     try:
         return (root / _VARIABLE).read_bytes()[4:] == b"\1"
     except OSError:
@@ -45,7 +45,7 @@ def is_on(root: Path = Path("/")) -> bool:
 
 
 def is_signed(kernel: Path) -> bool:
-    """Whether there is any signature; whose, only the firmware knows."""
+    """Whether the kernel has a signature. Only the firmware knows whether it accepts it."""
     with kernel.open("rb") as file:
         head = file.read(_HEADERS)
     try:

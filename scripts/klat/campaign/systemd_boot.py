@@ -1,8 +1,9 @@
 """systemd-boot: the entries of the Boot Loader Specification, and its choice for one boot.
 
-klat adds its entries as files beside those of the user, with a counter of tries in the name: systemd-boot
-counts it down before it starts the kernel, so the name tells that it did. systemd-boot also removes the choice
-of `bootctl set-oneshot` before it starts the kernel. So if the kernel fails, the next boot is the default one.
+klat adds its entries as files beside those of the user, with a counter of tries in the name. systemd-boot
+decrements the counter before it starts the kernel, so the name shows which entry was started. It also clears
+the choice of `bootctl set-oneshot` before it starts the kernel. So if the kernel fails, the next boot is the
+default one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _OWN = "klat-"
 _UNTRIED = "+1"
-# With a number, because systemd-boot chooses by a pattern: bootctl and systemd-boot of version 252 do not agree
-# whether the counter belongs to the identity.
+# choose() names an entry by its number and a pattern. An identity would not do: in version 252, bootctl and
+# systemd-boot disagree on whether the counter is part of it.
 _OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
 _ATTRIBUTES = 4  # bytes before the value of a variable
@@ -32,14 +33,14 @@ _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
 
 class SystemdBoot:
     name = "systemd-boot"
-    # A real-time kernel has the variables of UEFI only with this word.
+    # A real-time kernel has UEFI variables only with this word.
     own_words: tuple[str, ...] = ("efi=runtime",)
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._variables = root / "sys/firmware/efi/efivars"
 
     def has_booted(self) -> bool:
-        """Whether it is the boot loader of this boot."""
+        """Whether systemd-boot started this boot."""
         info = self._variable("LoaderInfo") if self._variables.is_dir() else b""
         return _text(info).startswith("systemd-boot")
 
@@ -62,17 +63,19 @@ class SystemdBoot:
             if entry.identity == identity:
                 return entry
         raise KlatError(
-            f"the default of systemd-boot, {identity!r}, is no entry that boots Linux by a file in"
-            " loader/entries; choose one by bootctl set-default"
+            f"the default of systemd-boot, {identity!r}, is not an entry that boots Linux from a file in"
+            " loader/entries; choose one with bootctl set-default"
         )
 
     def check(self) -> None:
         features = int.from_bytes(self._variable("LoaderFeatures"), "little")
         if not features & _CHOOSES_ONCE or not features & _COUNTS_TRIES:
-            raise KlatError("this systemd-boot cannot boot an entry once; run bootctl update")
+            raise KlatError(
+                "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
+            )
         if self._variable("LoaderEntryOneShot"):
             raise KlatError(
-                "an entry is chosen for the next boot already; boot it, or run bootctl set-oneshot ''"
+                "an entry is already chosen for the next boot; boot it, or run bootctl set-oneshot ''"
             )
 
     def install(self, own: Sequence[OwnEntry]) -> None:
@@ -81,7 +84,9 @@ class SystemdBoot:
         default = self._default_identity()
         for number, each in enumerate(own, start=1):
             if each.entry.identity not in sources:
-                raise KlatError(f"systemd-boot has no entry {each.entry.identity!r} any more")
+                raise KlatError(
+                    f"systemd-boot no longer has the entry {each.entry.identity!r}; plan again"
+                )
             source = sources[each.entry.identity]
             text = "".join(_own_lines(source.read_text().splitlines(), each))
             file = source.with_name(f"{_OWN}{number}-{each.name}{_UNTRIED}.conf")
@@ -92,7 +97,7 @@ class SystemdBoot:
             self.remove()
             raise KlatError(
                 f"with klat's entries, systemd-boot's default would be {now!r}, not {default!r};"
-                " choose the default by bootctl set-default"
+                " choose the default with bootctl set-default"
             )
 
     def choose(self, name: str) -> None:
@@ -138,12 +143,12 @@ class SystemdBoot:
         except OSError as error:
             raise KlatError(f"cannot read {self._path(name)}: {error.strerror}") from error
         raise KlatError(
-            "this kernel has no variables of UEFI, which systemd-boot needs; boot another kernel, or"
-            " this one with efi=runtime on its command line"
+            "this kernel has no UEFI variables, which klat needs with systemd-boot; boot another kernel,"
+            " or this one with efi=runtime on its command line"
         )
 
     def _listed(self) -> list[dict[str, Any]]:
-        """The entries that boot Linux by a file, klat's own among them."""
+        """The entries that boot Linux from a file in loader/entries, including klat's."""
         text = run_tool("bootctl", "list", "--json=short")
         try:
             found = list(_objects(text))
@@ -152,7 +157,7 @@ class SystemdBoot:
         return [each for each in found if "linux" in each and "path" in each]
 
     def _default_identity(self) -> str:
-        """bootctl has it in its JSON only since version 254."""
+        """The identity of the default entry, from text: the JSON of bootctl has it only since version 254."""
         marked = False
         for line in run_tool("bootctl", "list").splitlines():
             key, _, value = line.strip().partition(": ")
@@ -166,7 +171,7 @@ class SystemdBoot:
         return list(dict.fromkeys(Path(found["path"]).parent for found in self._listed()))
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
-        """The files of klat's entries, with number and name."""
+        """The files of klat's entries, each with its number and name."""
         files_found = (f for d in self._directories() for f in sorted(d.glob(f"{_OWN}*.conf")))
         named = ((file, _OWN_FILE.fullmatch(file.name)) for file in files_found)
         return [
@@ -177,7 +182,7 @@ class SystemdBoot:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """bootctl prints an array, or before version 253 one object after the other."""
+    """The objects that bootctl prints: an array, or before version 253 one after the other."""
     decoder = json.JSONDecoder()
     text = text.strip()
     while text:
@@ -191,13 +196,14 @@ def _text(value: bytes) -> str:
 
 
 def _release(found: Mapping[str, str]) -> str:
-    """kernel-install names the file after the release. The version of another file can be any text."""
+    """The kernel's release, if kernel-install made the file: the version then ends its name. In other files
+    the version can be any text, so the release is not known."""
     version = found.get("version", "")
     return version if found["id"].endswith(f"-{version}.conf") else ""
 
 
 def _own_lines(lines: Sequence[str], own: OwnEntry) -> Iterator[str]:
-    """All lines of options are one command line."""
+    """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
     for line in lines:
         yield f"title klat: {own.name}\n" if line.startswith("title") else f"{line}\n"
     yield f"options {' '.join(own.append)}\n"

@@ -1,4 +1,4 @@
-"""This machine under systemd, as a campaign sees it: boots, settles, reboots, and starts klat again."""
+"""This machine under systemd, for a campaign: waits until it is idle, measures, and reboots."""
 
 from __future__ import annotations
 
@@ -72,15 +72,16 @@ class ThisMachine:
         except (KlatError, SessionError) as error:
             return Measured(str(error), seconds, warmth)
         if status > KILLED:
-            sys.exit(status)  # the machine goes down, or the user aborts
+            sys.exit(status)  # the machine is going down, or the user aborted the campaign
         seconds["runs"] = round(time.monotonic() - begun, 3)
-        # 3: the evidence refutes some runs. The others count.
+        # Status 3: the evidence refutes some runs. The other runs count.
         reason = "" if status in (0, 3) else f"klat run ended with status {status}"
         return Measured(reason, seconds, warmth)
 
     def _settle(self, campaign: Campaign) -> Iterator[tuple[str, float]]:
-        """Wait until the start-up has ended, the CPUs are idle, and the machine is about as warm as in
-        the first boot. The parts of the time since power-on, in seconds."""
+        """Wait until the start-up has ended, the CPUs are idle, and the machine is at most _WARMER_C warmer
+        than in the first boot. Each wait has a limit. Yields the parts of the time since power-on, in
+        seconds."""
         begun = time.monotonic()
         _quietly("systemctl", "is-system-running", "--wait", seconds=_STARTING_S)
         waited = time.monotonic() - begun
@@ -123,9 +124,9 @@ class ThisMachine:
 
 
 def check_machine() -> Iterator[str]:
-    """Warnings of this machine, for the plan. KlatError if it cannot run a campaign."""
+    """Yields what may stop a campaign on this machine. KlatError if it cannot run one."""
     if not Path("/run/systemd/system").is_dir():
-        raise KlatError("this machine was not booted by systemd, which a campaign needs")
+        raise KlatError("systemd is not running on this machine, but a campaign needs it")
     root = _output("findmnt", "-nvo", "SOURCE", "/").strip()
     if "crypt" in _output("lsblk", "-rsno", "TYPE", root).split():
         yield (
@@ -139,8 +140,8 @@ def check_machine() -> Iterator[str]:
 
 
 def install_unit(command: list[str]) -> None:
-    """Make systemd run `command` after each boot, and use a watchdog. This kernel may have no driver for
-    it where the next one has."""
+    """Make systemd run `command` after each boot, and use a watchdog. Do this also if the running kernel has
+    no watchdog driver: another kernel of the campaign may have one."""
     names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
     environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
     words = " ".join(_systemd_quoted(word) for word in command)
@@ -162,12 +163,13 @@ def start_unit() -> None:
 
 
 def stop_unit() -> None:
-    """End the klat that the unit started. Its session is complete up to the last run."""
+    """End the klat process that the unit started. Its session keeps all complete runs."""
     _quietly("systemctl", "stop", UNIT, seconds=300)
 
 
 def start_up_parts(text: str) -> Iterator[tuple[str, float]]:
-    """What `systemd-analyze time` prints: (firmware, loader, kernel, initrd or userspace, seconds)."""
+    """The parts of the start-up that `systemd-analyze time` prints, with their seconds. Parts are firmware,
+    loader, kernel, initrd and userspace."""
     first = text.partition("=")[0].partition("Startup finished in")[2]
     for words, part in _PARTS.findall(first):
         amounts = re.findall(r"([0-9.]+)(h|min|ms|us|s)", words)
@@ -175,7 +177,7 @@ def start_up_parts(text: str) -> Iterator[tuple[str, float]]:
 
 
 def busy_share(seconds: float) -> float:
-    """The share of their time that the CPUs were busy, over so many seconds from now."""
+    """The share of CPU time that is not idle, measured over the next `seconds` seconds."""
 
     def read() -> tuple[int, int]:
         fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
@@ -188,7 +190,7 @@ def busy_share(seconds: float) -> float:
 
 
 def _until(longest: float, reached: Callable[[], bool]) -> float:
-    """Wait until it is reached, for at most `longest` seconds. The seconds that this took."""
+    """Wait until `reached` returns true, for at most `longest` seconds. Returns the seconds waited."""
     begun = time.monotonic()
     while not reached() and time.monotonic() - begun < longest:
         time.sleep(_POLL_S)
