@@ -1,4 +1,4 @@
-"""`klat campaign` as typed, without a reboot."""
+"""The actions of `klat campaign`, without a reboot."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_entries_and_the_default(klat: Campaigns) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_plan_is_written_and_told(klat: Campaigns, tmp_path: Path) -> None:
+def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
     text = klat.planned()
     planned = read_campaign(klat.state)
     assert [setting.label for setting in planned.settings] == ["stock", "rt"]
@@ -69,7 +69,7 @@ def test_a_plan_is_written_and_told(klat: Campaigns, tmp_path: Path) -> None:
     assert "warning: it hangs" in text
     assert (
         "8 boots: 4 of each" in text
-        and "the good kernel: Debian GNU/Linux (6.1.0-56-rt-amd64)" in text
+        and "default kernel: Debian GNU/Linux (6.1.0-56-rt-amd64)" in text
     )
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
 
@@ -93,16 +93,16 @@ def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
     "words, why",
     [
         (STOCK, "one kernel cannot take turns"),
-        ((*STOCK, *STOCK), "two kernels, settings or loads would have the label 'stock'"),
+        ((*STOCK, *STOCK), "would have the same label, 'stock'"),
         ((*STOCK, "--kernel", "rt=6.1.0-65-rt-amd64"), "did you mean '6.1.0-56-rt-amd64'?"),
-        ((*STOCK, "--kernel", "panic=5.10"), "the label 'panic' is klat's own"),
-        ((*STOCK, "--kernel", "r t=5.10"), "can hold only letters, digits"),
-        ((*STOCK, "--setting", "a=b;c"), "GRUB would not pass 'b;c' to the kernel as it is"),
+        ((*STOCK, "--kernel", "panic=5.10"), "klat itself uses the label 'panic'"),
+        ((*STOCK, "--kernel", "r t=5.10"), "must have only letters, digits"),
+        ((*STOCK, "--setting", "a=b;c"), "GRUB may change 'b;c'"),
         (
             (*STOCK, *RT, "--load", "none", "--load", "fork", "--kernel", "rt-fork=5.10"),
             "'rt-fork'",
         ),
-        ((*STOCK, "--kernel", "rt"), "must be a label, '=' and what it stands for"),
+        ((*STOCK, "--kernel", "rt"), "must have the form LABEL=ENTRY or LABEL=WORDS"),
         ((*STOCK, *RT, "--load", "popul"), "is neither a load nor a command"),
     ],
 )
@@ -131,7 +131,7 @@ def test_all_but_kernels_and_status_need_root(
     for action in ("check", "start", "pause", "resume", "abort", "proceed"):
         assert f"klat campaign {action} needs root" in klat(action, status=2)
     klat("kernels")
-    assert "there is no campaign; begin with klat campaign plan" in klat("status", status=2)
+    assert "there is no campaign; plan one with klat campaign plan" in klat("status", status=2)
 
 
 def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
@@ -139,7 +139,7 @@ def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
     for phase, status in ((RUNNING, 2), (ENDED, 0)):
         change_campaign(klat.state, lambda now: replace(now, phase=phase))
         text = klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=status)
-        assert ("the campaign is running; end it" in text) == (status == 2)
+        assert ("the campaign is running; wait until it ends" in text) == (status == 2)
 
 
 def checked(now: Campaign, attempts: tuple[BootAttempt, ...], why: str = "") -> Campaign:
@@ -147,7 +147,7 @@ def checked(now: Campaign, attempts: tuple[BootAttempt, ...], why: str = "") -> 
     return replace(now, is_check=True, phase=ENDED, why=why, attempts=attempts)
 
 
-def test_a_check_that_ended_early_is_told_and_keeps_the_start(klat: Campaigns) -> None:
+def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat: Campaigns) -> None:
     klat.planned()
     failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
     change_campaign(klat.state, lambda now: checked(now, (failed,), "stock failed twice"))
@@ -177,7 +177,7 @@ def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     change_campaign(klat.state, lambda now: replace(now, phase=ENDED))
     assert "the campaign has ended" in klat("start", status=2)
     assert "the campaign has ended" in klat("abort", status=2)
-    assert "the campaign has ended, and must be running" in klat("pause", status=2)
+    assert "the campaign has ended, but must be running" in klat("pause", status=2)
 
 
 def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
@@ -188,7 +188,7 @@ def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
         BootAttempt(3, "done", "2026-01-01T00:02:00Z", "c", "d"),
     )
     change_campaign(klat.state, lambda now: checked(now, attempts))
-    # A boot takes 60 s, and 499 runs more of 0.3 s.
+    # A boot of the check takes 60 s. A boot of the campaign has 499 more runs of 0.3 s.
     assert "the campaign takes about 28 min for 8 boots" in klat("status")
 
 
@@ -205,10 +205,10 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     text = klat("status")
     assert "systemd unit is gone" in text
     assert "campaign running: 1 of 8 boots" in text
-    assert "asked for since 2026-01-01T00:02:00Z" in text
-    assert "about 10 min left" in text  # six boots of 100 s; the seventh has had its time
+    assert "requested at 2026-01-01T00:02:00Z" in text
+    assert "about 10 min left" in text  # 6 boots of 100 s; boot 2 has already taken longer
     assert "attempts that do not count: 1 fell back" in text and "came back" in text
-    assert "a boot's time: kernel 4 s, runs 30 s" in text
+    assert "mean time of a boot: kernel 4 s, runs 30 s" in text
 
 
 def test_looks_are_planned_and_their_end_is_told(klat: Campaigns) -> None:

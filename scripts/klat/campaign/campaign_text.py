@@ -33,7 +33,7 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[st
     widths = column_widths(table)
     for row in table:
         yield aligned(row, widths, left=3)
-    yield "* boots by default: the good kernel, to which the machine returns"
+    yield "* the default: the machine returns to it if a kernel fails, and at the end"
 
 
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
@@ -67,16 +67,16 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
         f"order: {shown}{' ...' if len(order) > 4 * _LINES_OF_ORDER else ''}", "", "  "
     )
     yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
-    yield from wrapped(f"the good kernel: {names[campaign.default]}", "", "  ")
+    yield from wrapped(f"default kernel: {names[campaign.default]}", "", "  ")
 
 
 def _named(entry: BootEntry) -> str:
-    """The titles of systemd-boot have the release where several entries have one title."""
+    """systemd-boot adds the release to a title that several entries share."""
     return entry.title if entry.release in entry.title else f"{entry.title} ({entry.release})"
 
 
 def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
-    """How far it is."""
+    """The progress of the campaign."""
     boots = campaign.boots()
     done = len(campaign.done())
     phase = "complete" if campaign.is_complete else campaign.phase
@@ -94,8 +94,8 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     last = campaign.last
     if last and last.under_way and campaign.phase != ENDED:
         setting = boots[last.boot - 1].setting.label
-        what = "asked for" if last.outcome == ASKED else "measuring"
-        yield f"boot {last.boot}, {setting}: {what} since {last.asked}"
+        what = "" if last.outcome == ASKED else ", measuring now"
+        yield f"boot {last.boot}, {setting}: requested at {last.asked}{what}"
     left = time_left(campaign, now)
     if left is not None:
         yield f"about {duration(left)} left"
@@ -106,7 +106,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     if campaign.changed:
         files = ", ".join(campaign.changed)
         yield from wrapped(
-            f"warning: changed between start and end, not by klat: {files}", "", "  "
+            f"warning: these files differ from those before the start: {files}", "", "  "
         )
     yield from _failures(campaign)
     yield from _parts(campaign)
@@ -121,26 +121,27 @@ def _failures(campaign: Campaign) -> Iterator[str]:
     yield from wrapped(f"attempts that do not count: {kinds}", "", "  ")
     label = campaign.boots()[failed[-1].boot - 1].setting.label
     yield from wrapped(
-        f"the last: boot {failed[-1].boot}, {label}, {failed[-1].asked}: {failed[-1].reason}",
+        f"the latest: boot {failed[-1].boot}, {label}, {failed[-1].asked}: {failed[-1].reason}",
         "  ",
     )
 
 
 def _parts(campaign: Campaign) -> Iterator[str]:
-    """The mean parts of a boot's time."""
+    """The mean of each part of a boot's time."""
     seconds = [a.seconds for a in campaign.attempts if a.outcome == DONE and a.seconds]
     names = list(dict.fromkeys(name for each in seconds for name in each))
     if not names:
         return
     means = {name: statistics.mean(each.get(name, 0.0) for each in seconds) for name in names}
     text = ", ".join(f"{name} {duration(mean)}" for name, mean in means.items())
-    yield from wrapped(f"a boot's time: {text}", "", "  ")
+    yield from wrapped(f"mean time of a boot: {text}", "", "  ")
 
 
 def time_left(campaign: Campaign, now: datetime) -> float | None:
-    """In seconds, from the boots so far of each setting. None before the second boot, or after the end.
+    """The expected seconds to the end, from the median time of each setting's boots so far. None until the
+    first boot is complete, while paused, and after the end.
 
-    The median, because the clock can jump in a boot: then one of the times is wrong by any amount.
+    The median, because a jump of the clock during a boot can make its time wrong by any amount.
     """
     if campaign.phase in (ENDED, PAUSED):
         return None
@@ -160,8 +161,8 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
 
 
 def expected_seconds(campaign: Campaign) -> float | None:
-    """How long the campaign takes, from its check: that has one run of each program where a boot of the
-    campaign has more. None without a complete check."""
+    """How long the campaign takes, from its check, whose boots have one run of each program. None without a
+    complete check."""
     if not (campaign.is_check and campaign.is_complete):
         return None
     runs = {a.boot: a.seconds.get("runs", 0.0) for a in campaign.attempts if a.outcome == DONE}
@@ -171,7 +172,7 @@ def expected_seconds(campaign: Campaign) -> float | None:
 
 
 def boot_times(attempts: Sequence[BootAttempt]) -> dict[int, float]:
-    """The seconds from asking for a boot that was measured to asking for the next one, by the boot."""
+    """For each measured boot: its number, and the seconds from its request to the next request."""
     return {
         attempt.boot: max(0.0, (_moment(after.asked) - _moment(attempt.asked)).total_seconds())
         for attempt, after in zip(attempts, attempts[1:])

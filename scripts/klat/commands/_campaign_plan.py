@@ -1,4 +1,4 @@
-"""`klat campaign plan`: what to measure, and what will happen."""
+"""`klat campaign plan`: writes what a campaign will measure, and prints it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootEntry
     from klat.campaign.boot_order import BootSetting
 
-# A label is part of the name of a boot entry, where a + begins a counter of systemd-boot. A word goes through
-# GRUB's parser.
+# A label is part of the file name of a boot entry, where systemd-boot takes a + as the start of a counter.
+# GRUB parses the words.
 _LABEL = re.compile(r"[\w.-]+", re.ASCII)
 _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 
 _EPILOG = """\
-ENTRY is what klat campaign kernels lists: a release, a title or an identity.
-klat compare takes the boots of one round as a pair. klat run --help says what is
-in a profile.
+ENTRY is a release or a title in the list of klat campaign kernels, or the boot
+loader's identifier of an entry. In each round every kernel boots once. klat
+compare takes the boots of one round as a pair. klat run --help describes the
+profiles.
 
 examples:
-  klat campaign plan --kernel stock=6.1.0-56-amd64 --kernel rt=6.1.0-56-rt-amd64 \\
-      --boots 20
+  klat campaign plan --kernel stock=6.1.0-56-amd64 \\
+      --kernel rt=6.1.0-56-rt-amd64 --boots 20
       20 boots of each, the five programs 500 times in each boot
       (with --looks 2: 10 of each, if these settle every metric)
   klat campaign plan --kernel stock=6.1.0-56-amd64 --setting nohz=nohz_full=1 \\
       --boots 10 timer --runs 100
-      one kernel, without and with a word on its command line
+      one kernel, without and with a parameter on its command line
 """
 
 
@@ -46,8 +47,8 @@ def add_parser(actions: Any) -> None:
     parser = add_command(
         actions,
         "plan",
-        "say what to measure, and what will happen",
-        "Plans a campaign; boots nothing.\n",
+        "choose what to measure, and show what will happen",
+        "Writes the plan of a campaign, and prints what will happen. Boots nothing.\n",
         _EPILOG,
     )
     _session_options.add_benchmarks(parser)
@@ -68,7 +69,7 @@ def add_parser(actions: Any) -> None:
         default=[],
         type=_session_options.checked(_named),
         metavar="LABEL=WORDS",
-        help="measure each kernel also with these words on its command line; repeatable",
+        help="also measure each kernel with these parameters added to its command line; repeatable",
     )
     add(
         "--boots",
@@ -87,16 +88,20 @@ def add_parser(actions: Any) -> None:
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_shared(parser, several_loads=True)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
-    add("--copy-to", metavar="TARGET", help="copy the results there by rsync after each boot")
+    add(
+        "--copy-to",
+        metavar="TARGET",
+        help="copy the results to this rsync destination after each boot",
+    )
     parser.set_defaults(func=_plan)
 
 
 def _named(text: str) -> tuple[str, str]:
     label, equals, rest = text.partition("=")
     if not equals or not rest.strip():
-        raise ValueError(f"{text!r} must be a label, '=' and what it stands for")
+        raise ValueError(f"{text!r} must have the form LABEL=ENTRY or LABEL=WORDS")
     if not _LABEL.fullmatch(session_directory.check_label(label)):
-        raise ValueError(f"the label {label!r} can hold only letters, digits, and . _ -")
+        raise ValueError(f"the label {label!r} must have only letters, digits, and . _ -")
     return label, rest.strip()
 
 
@@ -131,7 +136,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     with files.explained("make", output):
         files.make_directories(output)
     if not os.access(output, os.W_OK):
-        raise KlatError(f"{output}: cannot be written, and the results would go there")
+        raise KlatError(f"{output} is for the results, but cannot be written")
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -156,7 +161,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(line)
     for warning in warnings:
         print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
-    print("next: sudo klat campaign check; klat campaign status then says how long it takes")
+    print("next: sudo klat campaign check; then klat campaign status has the expected time")
     return 0
 
 
@@ -174,32 +179,34 @@ def _settings(
         for name, words in arguments.setting:
             if not _WORDS.fullmatch(words):
                 raise KlatError(
-                    f"--setting {name}: GRUB would not pass {words!r} to the kernel as it is; give"
-                    " letters, digits, and . _ + - @ % , : / ="
+                    f"--setting {name}: GRUB may change {words!r} before the kernel has it; use only"
+                    " letters, digits, spaces, and . _ + - @ % , : / ="
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = [label_under(setting.label, load, loads) for setting in found for load in loads]
-    folded = [label.casefold() for label in labels]  # FAT, of a boot partition, folds them, too
+    folded = [
+        label.casefold() for label in labels
+    ]  # as the FAT file system of a boot partition does
     for label in labels:
         if folded.count(label.casefold()) > 1:
-            raise KlatError(f"two kernels, settings or loads would have the label {label!r}")
+            raise KlatError(f"two kernels, settings or loads would have the same label, {label!r}")
         if label == PANIC:
-            raise KlatError(f"the label {PANIC!r} is klat's own; give another one")
+            raise KlatError(f"klat itself uses the label {PANIC!r}; choose another one")
     if len(found) < 2:
         raise KlatError("one kernel cannot take turns: give a second --kernel, or a --setting")
     return found
 
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
-    """The entry with this identity, title or release. A release has also an entry for recovery, which
-    follows the ordinary one in the menu."""
+    """The first entry with this identity, title or release. The recovery entry of a release comes after its
+    normal entry in the menu."""
     for entry in entries:
         if text in (entry.identity, entry.title, entry.release):
             return entry
     known = [entry.release for entry in entries] + [entry.title for entry in entries]
     raise KlatError(
         f"--kernel: the boot menu has no entry {text!r}{did_you_mean(text, known)}; klat campaign"
-        " kernels lists them"
+        " kernels lists the entries"
     )
 
 
@@ -208,4 +215,4 @@ def _refuse_under_way() -> None:
 
     campaign = read_campaign(_campaign_state.STATE)
     if campaign.phase not in (PLANNED, ENDED):
-        raise KlatError(f"{campaign.state}; end it by klat campaign abort, or wait")
+        raise KlatError(f"{campaign.state}; wait until it ends, or run klat campaign abort")

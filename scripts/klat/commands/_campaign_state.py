@@ -1,4 +1,4 @@
-"""What the actions of `klat campaign` have in common: the file of the campaign, and the boot loader."""
+"""For all actions of `klat campaign`: the file of the campaign, the boot loader, the check for root."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def this_loader() -> BootLoader:
         return loader_named("grub")
     except KlatError as error:
         raise KlatError(
-            f"{error}; and systemd-boot did not boot this kernel, or the kernel has no variables of"
-            " UEFI (a real-time kernel needs efi=runtime on its command line)"
+            f"{error}, and klat sees no systemd-boot; a real-time kernel needs efi=runtime on its"
+            " command line for klat to see it"
         ) from error
 
 

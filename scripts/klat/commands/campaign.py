@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from klat.campaign.engine import Engine
 
 _DESCRIPTION = """\
-Boots the kernels of this machine in turns, and measures in each boot, without
-anybody at the machine. The order is drawn from the seed, in balanced blocks.
-Each boot is chosen for once: if a kernel fails, the machine comes back on its
-default kernel, and klat tries this boot again.
+Boots the kernels of this machine in turns, unattended, and measures in each
+boot. The order is random, in balanced blocks; the seed decides it. klat chooses
+each kernel for one boot only. If a kernel fails, the machine comes back on its
+default kernel, and klat repeats the boot.
 """
 
 _EPILOG = """\
-All but status need root, and kernels where only root may read the boot menu.
-The state is in /var/lib/klat/campaign.json. klat adds entries to the menu of
-GRUB or systemd-boot and a systemd unit, and removes both at the end. It never
-changes the default of the menu.
+status needs no root. kernels needs root if only root may read the boot menu.
+The other actions need root. The state is in /var/lib/klat/campaign.json. klat
+adds a systemd unit, and entries to the menu of GRUB or systemd-boot. It removes
+them at the end. It never changes the default of the menu.
 
-After a power cut the campaign goes on by itself. What the boot under way had
-recorded is kept in LABEL/.failed, and the boot is repeated. If a kernel fails
-twice in succession, the campaign ends on the default kernel. docs/campaign.md
-has more.
+After a power cut the campaign continues when the machine is on again. klat
+moves the sessions of the interrupted boot to LABEL/.failed, and repeats the
+boot. If a kernel fails twice in succession, the campaign ends on the default
+kernel. See docs/campaign.md.
 
-Exit status: 0 done; 2 usage, or this machine cannot do it.
+Exit status: 0 done; 2 usage, or the action was refused or failed.
 """
 
 
@@ -48,13 +48,13 @@ def add_parser(subparsers: Any) -> None:
     _add(actions, "kernels", _kernels, "list the entries of the boot menu")
     _campaign_plan.add_parser(actions)
     for name, function, summary in (
-        ("check", _check, "boot each kernel once, and one that panics"),
-        ("start", _start, "begin; the machine reboots at once"),
-        ("status", _status, "how far it is"),
-        ("pause", _pause, "stop after the session under way, on the default kernel"),
-        ("resume", _resume, "go on"),
-        ("abort", _abort, "end it, and leave nothing behind"),
-        ("proceed", _proceed, "what the systemd unit calls after each boot"),
+        ("check", _check, "boot each kernel once, then one that panics"),
+        ("start", _start, "start the campaign; the machine reboots at once"),
+        ("status", _status, "show the progress of the campaign"),
+        ("pause", _pause, "finish the boot under way, and return to the default kernel"),
+        ("resume", _resume, "continue after a pause"),
+        ("abort", _abort, "end the campaign at once, and remove what klat added"),
+        ("proceed", _proceed, "for klat's systemd unit, which calls it after each boot"),
     ):
         _add(actions, name, function, summary)
 
@@ -92,9 +92,9 @@ def _begin(action: str, is_check: bool) -> int:
     campaign = read_campaign(_campaign_state.STATE)
     checked = campaign.is_check and campaign.phase == ENDED
     if campaign.phase != PLANNED and not checked:
-        raise KlatError(f"{campaign.state}; klat campaign status says more")
+        raise KlatError(f"{campaign.state}; see klat campaign status")
     if checked and not is_check and not campaign.is_complete:
-        raise KlatError(f"the check ended early: {campaign.why}; check again before the start")
+        raise KlatError(f"the check ended early: {campaign.why}; run klat campaign check again")
     loader = _campaign_state.this_loader()
     loader.check()
     check_kernels(entry_of(loader, setting.entry) for setting in campaign.settings)
@@ -115,7 +115,7 @@ def _begin(action: str, is_check: bool) -> int:
         loader.install(own_entries(loader, begun))
         install_unit([sys.executable, str(Path(sys.argv[0]).resolve()), "campaign", "proceed"])
         change_campaign(_campaign_state.STATE, lambda _: begun)
-        print("the machine reboots now; klat campaign status says how far it is", flush=True)
+        print("the machine reboots now; klat campaign status shows the progress", flush=True)
         start_unit()
     except KlatError:
         loader.remove()
@@ -134,7 +134,7 @@ def _status(arguments: argparse.Namespace) -> int:
     for line in status_lines(campaign, session_directory.now()):
         print(line)
     if campaign.phase == RUNNING and not is_unit_installed():
-        print("klat's systemd unit is gone, so nothing goes on: end it by klat campaign abort")
+        print("klat's systemd unit is gone, so the campaign stands still: run klat campaign abort")
     return 0
 
 
@@ -144,7 +144,7 @@ def _pause(arguments: argparse.Namespace) -> int:
 
     _campaign_state.need_root("pause")
     change_phase(_campaign_state.STATE, (RUNNING,), PAUSED)
-    print("the campaign stops after the session under way, on the default kernel")
+    print("klat finishes the boot under way, and returns to the default kernel")
     return 0
 
 
@@ -156,7 +156,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     _campaign_state.need_root("resume")
     change_phase(_campaign_state.STATE, (PAUSED,), RUNNING)
     start_unit()
-    print("the campaign goes on; the machine reboots at once")
+    print("the campaign continues; the machine reboots now, or after a boot under way")
     return 0
 
 
@@ -167,7 +167,7 @@ def _abort(arguments: argparse.Namespace) -> int:
     _campaign_state.need_root("abort")
     campaign = read_campaign(_campaign_state.STATE)
     if campaign.phase == ENDED:
-        raise KlatError(f"{campaign.state}; klat campaign status says more")
+        raise KlatError(f"{campaign.state}; see klat campaign status")
     stop_unit()
     print("aborted; if this is not the default kernel, the machine reboots now", flush=True)
     _engine().give_up("aborted")
@@ -179,7 +179,7 @@ def _proceed(arguments: argparse.Namespace) -> int:
     engine = _engine()
     try:
         engine.proceed()
-    except Exception as error:  # whatever it is, the machine must not stay on another kernel
+    except Exception as error:  # after any error, the machine must return to its default kernel
         engine.give_up(printable(str(error)) or type(error).__name__)
         raise
     return 0
