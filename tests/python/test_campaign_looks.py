@@ -206,3 +206,16 @@ def test_each_session_declares_the_looks(tmp_path: Path, monkeypatch: pytest.Mon
     declared = [more["pairing"] for more in written]
     assert declared[0] == {"experiment": "c0ffee", "pair": "2"}
     assert declared[1] == {**declared[0], "looks": [10, 20]}
+
+
+@pytest.mark.parametrize("ratio, boots", [(1.1, 20), (1.02, 40)])
+def test_a_campaign_compares_its_own_sessions(
+    rig: Rig, side: SideWriter, ratio: float, boots: int
+) -> None:
+    """Of the planned looks, the sessions on disk reach the first."""
+    campaign = replace(declared(side, [10, 20], ratio=ratio), looked_after=0)
+    write_campaign(rig.path, campaign)
+    rig.install(own_entries(rig, campaign))
+    ended = drive(rig, Engine(rig.path, rig, rig, lambda line: None))
+    assert len(rig.measured) == boots and ended.is_complete
+    assert ended.is_settled is (boots == 20)
