@@ -1,4 +1,4 @@
-"""`klat compare` of sides that hold the sessions of several machines."""
+"""`klat compare` of sides with sessions of several machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEDIAN = ("--quantile", "median")
 
 @pytest.fixture
 def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
-    """Two labels on machines, whose NEW/BASE are `ratios`. None: the machine has no session of rt."""
+    """Two labels on several machines, each with one of `ratios` as NEW/BASE. None: no session of rt."""
 
     def write(
         ratios: Sequence[float | None], boots: int = 4, changes: Mapping[int, Any] | None = None
@@ -83,14 +83,14 @@ def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat)
     assert left["machine"].startswith("07") and left["reason"] == "only in BASE"
 
 
-def test_a_machine_with_one_boot_counts_by_itself(fleet: Fleet, klat: Klat) -> None:
+def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet: Fleet, klat: Klat) -> None:
     changes = {1: {"rt": {"boots": 1}}}
     status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)
     assert status == 3 and "1 same, 1 cannot be attributed: inconclusive" in out
     assert "over 6 machines" in out and "01ffffff: NEW is one boot" in words(out)
 
 
-def test_few_machines_have_only_verdicts_of_their_own(fleet: Fleet, klat: Klat) -> None:
+def test_few_machines_have_only_their_own_verdicts(fleet: Fleet, klat: Klat) -> None:
     status, out, _ = klat("compare", *fleet([1.0, 1.1, 1.0]), *MEDIAN)
     assert status == 1 and "2 same, 1 slower: regression" in out
     assert "machines are too few for a verdict over machines: 3 of 6" in words(out)
@@ -101,7 +101,7 @@ def test_one_slower_machine_of_many_does_not_decide(fleet: Fleet, klat: Klat) ->
     ratios = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.05]
     status, out, _ = klat("compare", *fleet(ratios, boots=6), *MEDIAN)
     assert status == 0 and "1 same: no regression" in out
-    assert "Machines by themselves: 1 slower, 9 same." in words(out).replace(
+    assert "Verdicts of single machines: 1 slower, 9 same." in words(out).replace(
         "9 same, 1 slower", "1 slower, 9 same"
     )
 
@@ -116,7 +116,7 @@ def test_sides_without_a_common_machine_are_refused(fleet: Fleet, klat: Klat) ->
     assert status == 4 and "--allow machine" in words(out)
 
 
-def test_machines_that_are_allowed_to_differ_are_one_side(fleet: Fleet, klat: Klat) -> None:
+def test_machines_that_may_differ_count_as_one_machine(fleet: Fleet, klat: Klat) -> None:
     keys = [word for key in ("machine", "cpu") for word in ("--allow", key)]
     _, out, _ = klat("compare", *fleet([1.0, 1.0]), *MEDIAN, *keys)
     assert "allowed, though it differs: machine:" in words(out)
@@ -134,7 +134,7 @@ def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet: Fleet, kla
     assert "over 6 machines" in out
     assert "left out: machine 02ffffff (not comparable)" in words(out)
     assert "--allow governor [02ffffff]" in words(out)
-    assert status == 4  # a machine that could not be compared is not passed
+    assert status == 4  # a machine that is not comparable does not pass
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet: Fleet, kla
         ({"info": {"kernel_release": "6.2"}}, "the machines of BASE differ in kernel_release"),
     ],
 )
-def test_machines_that_were_set_in_another_way_have_no_common_verdict(
+def test_machines_that_differ_in_a_setting_have_no_verdict_over_machines(
     fleet: Fleet, klat: Klat, own: dict[str, Any], said: str
 ) -> None:
     other = {"facts": own["facts"]} if "facts" in own else {}

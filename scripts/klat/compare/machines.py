@@ -16,7 +16,8 @@ _MACHINE = RECORDED["machine"]
 
 @dataclass(frozen=True)
 class MachinePair:
-    """Both sides on one machine. `machine` is its id; empty if the sides are not matched by machine."""
+    """The sessions of both sides on one machine. `machine` is its id. If the sides are not split by machine,
+    it is empty, and this has all sessions."""
 
     machine: str
     base: Dataset
@@ -26,10 +27,13 @@ class MachinePair:
 def match_machines(
     base: Dataset, new: Dataset, allow: Sequence[str]
 ) -> tuple[list[MachinePair], list[LeftOutMachine]]:
-    """The machines with both sides in the order of BASE, and those that are left out.
+    """The machines with both sides, in the order of BASE, and those that are left out.
 
-    The sides stay whole if all sessions are of one machine, if no machine has both sides, and if the user
-    allows machines to differ.
+    In three cases the sides are not split:
+
+    - all sessions are of one machine;
+    - no machine has both sides;
+    - the user allows machines to differ.
     """
     held = [_by_machine(side) for side in (base, new)]
     both = [machine for machine in held[0] if machine and machine in held[1]]
@@ -44,7 +48,7 @@ def match_machines(
 
 
 def _by_machine(side: Dataset) -> dict[str, list[Source]]:
-    """A session without a machine id has an empty key."""
+    """The sessions of each machine id. Those without one have an empty key."""
     found: dict[str, list[Source]] = {}
     for source in side.sources:
         found.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)

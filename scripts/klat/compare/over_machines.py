@@ -1,7 +1,7 @@
-"""The verdict over machines: each machine is a pair, of BASE and NEW.
+"""The verdict over machines: each machine is a pair of BASE and NEW.
 
-A verdict of one machine holds for this machine. A verdict over machines is on the mean ratio of the
-population that the machines are a sample of, so its unit is the machine.
+The verdict of a machine holds for this machine only. The verdict over machines is on the mean ratio in a
+population of machines. The measured machines are a sample of it, so the unit is the machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from klat.stats import enough_units
 from klat.stats.hierarchy import mean
 from klat.stats.random_effects import between_variance, next_effect
 
-# What was set or is under test, and has to be the same on all machines. What else differs is part of the
-# machine, and each comparison is within one machine.
+# Conditions that must be the same on all machines: somebody set them, or they are under test. The others
+# belong to the machine. They may differ, because each comparison is within one machine.
 _ALIKE = {*RUN, *WITHIN_SIDE, "mode"}
 
 
 @dataclass
 class OpenOverMachines:
-    """One estimand of a metric before all tests are judged together."""
+    """One estimand of a metric, before all tests of the report are judged."""
 
     found: OverMachines
     results: list[OpenResult]
@@ -44,7 +44,7 @@ class OpenOverMachines:
 
 @dataclass
 class _Members:
-    """The machines that have one estimand of a cell, with what is known of each."""
+    """What each machine has for one estimand of a cell, by machine id."""
 
     results: dict[str, OpenResult] = field(default_factory=dict)
     cells: dict[str, MatchedCell] = field(default_factory=dict)
@@ -58,8 +58,8 @@ _Key = tuple[str, str, str, str, str, tuple[str, ...], str]
 def open_over_machines(
     opened: Sequence[OpenAgainst], pairs: Sequence[MachinePair], options: Options
 ) -> list[OpenOverMachines]:
-    """Of BASE and one NEW, in the order of the cells. `opened` belongs to `pairs`. Empty if the sides
-    are not matched by machine, or with a limit."""
+    """All estimands of BASE and one NEW, in the order of the cells. `opened` has one entry for each of
+    `pairs`. Empty if the sides are not split by machine, or with a limit."""
     if options.limit or not pairs[0].machine:
         return []
     usable = [pair for pair, one in zip(pairs, opened) if not one.against.refused]
@@ -133,7 +133,7 @@ def _open(
 
 
 def _has_error(judgement: Judgement) -> bool:
-    """Whether units of both sides give the ratio and its error."""
+    """Whether the ratio has an error from units of both sides, not from runs or samples."""
     return judgement.method in (Method.WELCH, Method.PAIRED)
 
 
@@ -146,12 +146,14 @@ def _why_left_out(one: OpenAgainst, key: _Key, members: _Members) -> str:
     cells = [cell for cell, _ in one.cells if cell.key == key[:4]]
     if any(cell.refused for cell in cells):
         return Verdict.NOT_COMPARABLE.value
-    return "another setting is under test, or no test of this figure" if cells else "not measured"
+    return (
+        "another setting is under test, or this figure is not tested" if cells else "not measured"
+    )
 
 
 def machines_as_pairs(usable: Mapping[str, Judgement]) -> tuple[Observed, Observed]:
-    """BASE and NEW with each machine as a pair, from the judgement of each machine. The granularity hides in the mean ratio at most the mean of what it hides on
-    the machines."""
+    """BASE and NEW with each machine as a pair, from the judgement of each machine. What the granularity
+    can hide of the mean ratio is the mean of what it can hide on the machines."""
     base, new = [], []
     for machine, judgement in usable.items():
         assert judgement.base.value and judgement.ratio
@@ -172,7 +174,7 @@ def _next(effects: Sequence[float], rules: Rules) -> tuple[float, float]:
 
 
 def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]:
-    """What differs between the machines within a side, and is not of the machine."""
+    """The conditions that differ between the machines of a side, but must not, as sentences."""
     for name, sides in (("BASE", [p.base for p in pairs]), ("NEW", [p.new for p in pairs])):
         values = [
             {key: value for key, value in source.values.items() if key[0] in _ALIKE}
@@ -183,7 +185,7 @@ def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]
         for found in disagreements(values, values):
             if found.key not in allow:
                 yield (
-                    f"the machines of {name} differ in {found.name}: {found.base}; measure all"
+                    f"the machines of {name} differ in {found.name}: {found.base}; measure all machines"
                     f" alike, or --allow {found.key}"
                 )
     words = {
@@ -191,12 +193,12 @@ def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]
         for pair in pairs
     }
     if len(words) > 1:
-        yield "the words on the kernel's command line that are under test differ between machines"
+        yield "the parameters under test on the kernel's command line differ between machines"
 
 
 def _unlike_policy(cells: Sequence[MatchedCell]) -> str:
     for name, sides in (("BASE", [c.base for c in cells]), ("NEW", [c.new for c in cells])):
         held = {tuple(v) for s in sides for (key, _), v in s.values.items() if key == "policy"}
         if len(held) > 1:
-            return f"the machines of {name} differ in the policy obtained"
+            return f"the machines of {name} differ in the policy obtained; measure all alike"
     return ""

@@ -1,14 +1,14 @@
-"""Effects of several groups, each estimated with an error of its own: the spread of the groups.
+"""How much the true effects of several groups vary. The effect of each group is an estimate with an error.
 
-The model is that of random effects: the true effect of a group is drawn from a population. Each group
-has the same weight. The error of the mean is then Hartung and Knapp's (Statistics in Medicine 20, 2001)
-with equal weights, which is that of Student's t over the groups, so klat.stats.means computes it.
+The model is random effects: the true effect of a group is drawn from a population. Each group has the same
+weight. Then the error of the mean is that of Hartung and Knapp (Statistics in Medicine 20, 2001) with equal
+weights. This equals the error of Student's t over the groups, so klat.stats.means computes it.
 
-Weights from the estimated errors would be more precise, but an error that was estimated from few units is
-too often too small: then the level is not kept (docs/validation.md, Machines; Roever, Knapp and Friede,
-BMC Medical Research Methodology 15, 2015). Student's t keeps a two-sided level up to 8 % whatever the
-errors of the groups are (Bakirov and Szekely, J. Mathematical Sciences 139, 2006; Ibragimov and Mueller, J.
-Business & Economic Statistics 28, 2010).
+Weights from the estimated errors would be more precise. But an error that is estimated from few units is
+often too small, and the level is not kept (docs/validation.md, Machines; Roever, Knapp and Friede, BMC
+Medical Research Methodology 15, 2015). Student's t keeps a two-sided level of 8 % or less for any errors of
+the groups (Bakirov and Szekely, J. Mathematical Sciences 139, 2006; Ibragimov and Mueller, J. Business &
+Economic Statistics 28, 2010).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from klat.stats.hierarchy import mean, variance
 
 def between_variance(effects: Sequence[float], errors: Sequence[float]) -> float:
     """The variance of the true effects, from at least two estimates with their standard errors: Hedges and
-    Olkin, Statistical Methods for Meta-Analysis (1985), chapter 9. It is unbiased, so it can be negative:
-    the errors then explain the whole spread."""
+    Olkin, Statistical Methods for Meta-Analysis (1985), chapter 9. It is unbiased, so it can be negative.
+    The errors then explain the whole variation of the estimates."""
     return variance(effects) - mean([error**2 for error in errors])
 
 
 def next_effect(effects: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Where the estimate of one more group is expected, if it has an error like the others: Student's
-    prediction interval (Hahn and Meeker, Statistical Intervals, 1991, chapter 4). At least two effects.
-    The true effect of that group is in it at least as often."""
+    """The interval in which the estimate of one more group is expected: Student's prediction interval (Hahn
+    and Meeker, Statistical Intervals, 1991, chapter 4). It needs at least two effects, and assumes that the
+    errors of all groups are alike. It covers the true effect of that group at least as often."""
     from scipy.special import stdtrit
 
     n = len(effects)

@@ -18,12 +18,12 @@ from klat.report.text.machines_wording import (
 from klat.report.text.numbers import plural
 
 Paint = Callable[[str, Verdict], str]
-# A verdict, if the row has one, and the texts of its columns. The verdict's word is the last one.
+# The verdict of a row, if it has one, and the texts of its columns. The last text is the verdict's word.
 _Row = tuple[Verdict | None, list[str]]
 
 
 def machine_lines(comparison: Comparison, paint: Paint) -> Iterator[str]:
-    """All but the terms and the conclusion."""
+    """The whole report, except the terms and the conclusion."""
     names = machine_names(comparison)
     for path in dict.fromkeys(against.new.path for against in comparison.against):
         group = [against for against in comparison.against if against.new.path == path]
@@ -34,7 +34,7 @@ def machine_lines(comparison: Comparison, paint: Paint) -> Iterator[str]:
         yield from _metrics(group, over, comparison, names, paint)
         yield from _rest(group, names)
     if any(found.judgement for found in comparison.over_machines):
-        yield f"Machines by themselves: {wording.counted(comparison.machine_verdicts)}."
+        yield f"Verdicts of single machines: {wording.counted(comparison.machine_verdicts)}."
 
 
 def _head(
@@ -111,7 +111,7 @@ def _hanging(word: str, text: str) -> list[str]:
 def _grouped(
     texts: Iterable[tuple[str, str]], group: Sequence[Against], names: Mapping[str, str]
 ) -> Iterator[str]:
-    """Each text once, with the machines that it is of unless it is of all."""
+    """Each text once, with its machines in brackets. Without brackets it is for all machines."""
     held: dict[str, dict[str, None]] = {}
     for machine, text in texts:
         held.setdefault(printable(text), {})[names[machine]] = None
@@ -126,7 +126,7 @@ def _shared(over: Sequence[OverMachines]) -> list[str]:
 
 
 def _overview(over: Sequence[OverMachines], paint: Paint) -> Iterator[str]:
-    """One line for each verdict over machines; only where there are several."""
+    """One line for each verdict over machines, if there are several."""
     judged = [(found, found.judgement) for found in over if found.judgement]
     if len(judged) < 2:
         return
@@ -143,7 +143,7 @@ def _overview(over: Sequence[OverMachines], paint: Paint) -> Iterator[str]:
 
 
 def _painted(line: str, word: str, judgement: Judgement, paint: Paint) -> str:
-    """The line, which begins with the word of its verdict."""
+    """The line with a colour for its verdict, whose word is at the start of the line."""
     return paint(word, judgement.verdict) + line[len(word) :] if judgement.verdict else line
 
 
@@ -204,8 +204,8 @@ def _alone(
     comparison: Comparison,
     names: Mapping[str, str],
 ) -> Iterator[str]:
-    """Why the verdict of a machine is open, if no verdict over machines includes it. And how well single
-    runs resolve the figure, if that was asked for."""
+    """Explains the verdicts of single machines that no verdict over machines includes. If requested, also
+    says how well single runs resolve the figure."""
     for against, result in results_of(group, found):
         if single := wording.single_run(result, against.run_noun):
             yield f"{names[against.machine]}: {single}"

@@ -1,4 +1,4 @@
-"""The words for machines and for a verdict over them, the same in every form of report."""
+"""The words for machines and for verdicts over machines, for all forms of the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klat.report.text.numbers import percent, ratio_digits
 
 
 def machine_names(comparison: Comparison) -> dict[str, str]:
-    """A short name of each machine by its id: as many of its first digits as tell all apart."""
+    """A short name for each machine id: its first 8 characters, or more if names would be equal."""
     ids = {against.machine for against in comparison.against}
     ids |= {left.machine for left in comparison.left_out_machines}
     length = 8
@@ -31,8 +31,8 @@ def left_out_machine(left: LeftOutMachine, names: Mapping[str, str]) -> str:
 def over_machines_explanations(
     over: OverMachines, names: Mapping[str, str], explained: Collection[str] = ()
 ) -> Iterator[str]:
-    """Sentences below a verdict over machines. `explained` are machines whose own verdict says why they
-    are left out."""
+    """Sentences below a verdict over machines. `explained` are the machines whose own verdicts are in the
+    report: those say why the machine is left out."""
     if over.reason:
         yield printable(over.reason)
     j = over.judgement
@@ -56,17 +56,17 @@ def _between_machines(spread: float, next_machine: tuple[float, float]) -> str:
     low, high = next_machine
     if high - low < 1e-9:
         return "the ratio is the same on all machines"
-    noted = "the variation within machines explains the spread between them"
+    noted = "the variation within machines explains all variation between machines"
     if spread:
         share = percent(math.expm1(spread))
         noted = f"between machines the ratio varies by {share} (standard deviation)"
     digits = ratio_digits(low, high)
     reach = f"between {low:.{digits}f} and {high:.{digits}f}"
-    return f"{noted}; one more machine, measured alike, is expected {reach}"
+    return f"{noted}; the expected ratio of one more machine, measured alike, is {reach}"
 
 
 def results_of(group: Sequence[Against], found: OverMachines) -> Iterator[tuple[Against, Result]]:
-    """The same figure of each machine that has it."""
+    """The results of the machines that have the figure of `found`."""
     for against in group:
         for cell in against.cells:
             if (cell.key, cell.under_test) != (found.key, found.under_test):
