@@ -87,6 +87,7 @@ help:
 	@echo 'make validate   simulates how often the verdicts are right; VALIDATE=--quick is'
 	@echo '                shorter'
 	@echo 'make validate-tails  simulates how often extrapolated tails are right'
+	@echo 'make validate-looks  simulates how often interim looks are right'
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
 	@echo 'make lint       checks format, types, layers and shell; make format formats'
@@ -257,6 +258,11 @@ validate:
 validate-tails:
 	$(Q)CC='$(CC)' scripts/deps run validate
 	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.tails $(VALIDATE)
+
+.PHONY: validate-looks
+validate-looks:
+	$(Q)CC='$(CC)' scripts/deps run validate
+	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.campaign_looks $(VALIDATE)
 
 .PHONY: validate-real
 validate-real:

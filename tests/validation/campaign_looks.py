@@ -169,7 +169,7 @@ def _savings(repetitions: int, seed: int) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="validation.campaign_looks", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="make validate-looks", allow_abbrev=False)
     parser.add_argument("--repetitions", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
