@@ -1,6 +1,6 @@
-"""A Debian system with systemd, two kernels and klat on a disk, whose reboots are real: QEMU boots it.
+"""A disk with Debian, systemd, two kernels and klat. QEMU boots it, so its reboots are real.
 
-QEMU counts instructions (-icount), so a boot takes a minute and the verdicts are exact. The guest runs
+QEMU counts instructions (-icount), so the figures repeat exactly. A boot takes about a minute. The guest runs
 /srv/drive after each boot.
 """
 
@@ -15,29 +15,29 @@ from pathlib import Path
 
 from labs import ROOT
 
-# The kernel that boots by default is the first in the menu, which has the highest version.
+# GRUB's default is the first kernel in the menu: the one with the highest version.
 KERNELS = ("linux-image-cloud-amd64", "linux-image-rt-amd64")
 PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "kmod", "rsync", "procps"),
     *("python3", "libnuma1", "libjansson4", "libmd0"),
 )
-# The initramfs with the modules of this machine alone: its boot takes half the time.
+# An initramfs with only the modules of this guest. It halves the time of a boot.
 SMALL_INITRAMFS = (
     'mkdir -p "$1/etc/initramfs-tools/conf.d"'
     ' && echo MODULES=list > "$1/etc/initramfs-tools/conf.d/klat"'
     ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" > "$1/etc/initramfs-tools/modules"'
 )
 SIZE_MIB = 4096  # of the file system
-UEFI_MIB = 256  # of the partition for UEFI
-OFFSET = 1 << 20  # of its partition
+UEFI_MIB = 256  # of the EFI system partition
+OFFSET = 1 << 20  # of the partition with the file system
 FIRST_SECONDS = 300
-# After a panic the kernel waits by reading the counter, which takes minutes in QEMU.
+# panic=-1 reboots at once. A kernel that waits after a panic polls the counter, which takes minutes in QEMU.
 COMMAND_LINE = "console=ttyS0 klat.mode=counted tsc=reliable net.ifnames=0 panic=-1"
 
 
 @dataclass(frozen=True)
 class Loader:
-    """A boot loader. `install` runs in the guest, which is started without it for once."""
+    """A boot loader. `install` runs in the first boot of the guest, which needs no boot loader."""
 
     packages: tuple[str, ...]
     partitions: bytes  # for sfdisk
@@ -45,9 +45,9 @@ class Loader:
     has_uefi: bool = False
 
 
-# Both find their disk only in a machine that has it.
+# Each is installed from within the guest, because it looks for the guest's disk.
 GRUB = Loader(("grub-pc",), b"2048,,L,*\n", "grub-install --target=i386-pc /dev/vda && update-grub")
-# A real-time kernel has no variables of UEFI by default, so another one is the default kernel.
+# A real-time kernel has no UEFI variables without efi=runtime, so the other kernel is the default.
 SYSTEMD_BOOT = Loader(
     ("systemd-boot", "dosfstools"),
     f"label: gpt\n2048,{SIZE_MIB}MiB,L\n,,U\n".encode(),
@@ -86,7 +86,7 @@ def _run(*words: str | Path) -> str:
 
 
 def build(directory: Path, loader: Loader) -> Path:
-    """The disk. Needs root."""
+    """Make the disk. Needs root."""
     tree = directory / "tree"
     disk = directory / "disk.raw"
     _run(
@@ -138,7 +138,7 @@ def _install(root: Path, loader: Loader) -> None:
 
 @contextmanager
 def opened(disk: Path) -> Iterator[Path]:
-    """The root directory of the guest, which is not running."""
+    """The mounted root directory of the guest. The guest must not be running."""
     device = _run("losetup", "-o", str(OFFSET), "--show", "-f", disk)
     at = disk.parent / "root"
     at.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def opened(disk: Path) -> Iterator[Path]:
 
 
 def _variables(disk: Path) -> Path:
-    """Of UEFI. A machine without this file has a BIOS."""
+    """The file of the UEFI variables. A guest without it has a BIOS."""
     return disk.with_suffix(".vars")
 
 
@@ -164,7 +164,7 @@ class Guest:
             code = f"{flash}=0,readonly=on,file={UEFI / 'OVMF_CODE_4M.fd'}"
             more = ("-drive", code, "-drive", f"{flash}=1,file={_variables(disk)}", *more)
         self.log = disk.with_suffix(".log")
-        # Without a display adapter, GRUB's gfxterm never goes on.
+        # Without a display adapter, GRUB hangs in gfxterm.
         words = [
             *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
             *("-m", "1024", "-smp", "1"),
@@ -176,7 +176,7 @@ class Guest:
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
 
     def wait(self, seconds: float) -> None:
-        """Until the guest powers off."""
+        """Wait until the guest powers off. AssertionError after `seconds`."""
         try:
             self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -184,7 +184,7 @@ class Guest:
             raise AssertionError(f"no power-off in {seconds} s:\n{self.text()[-4000:]}") from None
 
     def cut(self) -> None:
-        """The power."""
+        """Cut the power of the guest."""
         self.process.kill()
         self.process.wait()
 

@@ -1,4 +1,4 @@
-"""Campaigns of real reboots, through GRUB and systemd, in QEMU."""
+"""Campaigns with real reboots in QEMU, by GRUB or systemd-boot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOOT_SECONDS = 240
 ROUNDS = 2
 CUTS = 5
 STATE = "var/lib/klat/campaign.json"
-# Runs after each boot. The guest powers off after the end of what klat does, on the default kernel.
+# Runs after each boot. The guest powers off on the default kernel, after the campaign has ended.
 DRIVE = """\
 cd /srv
 if [ ! -e begun ]; then
@@ -40,7 +40,7 @@ if grep -q klat.campaign /proc/cmdline && uname -r | grep -q rt && [ ! -e hung ]
 	chrt -f 99 sh -c 'while :; do :; done'
 fi
 """
-# A file that takes all space, before klat writes its state.
+# Fills the disk before klat writes its state.
 FILL = """
 if [ -e begun ] && grep -q klat.campaign /proc/cmdline && [ ! -e filled ]; then
 	cat /dev/zero > filled
@@ -82,7 +82,7 @@ def image(
 
 
 def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
-    """The guest runs the commands after its next boot, and `on_boot` after each."""
+    """Make the guest run `commands` after its next boot, and `on_boot` after each boot."""
     with opened(disk) as root:
         (root / "srv/drive").write_text(DRIVE.format(commands=commands, on_boot=on_boot))
         (root / "srv/notify").write_text(AFTER + NOTIFY + "\n")
@@ -94,7 +94,7 @@ def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
 
 
 def follow(disk: Path, boots: int, out: Path, *more: str) -> dict[str, Any]:
-    """Boots the guest until it powers off. What klat left, in `out`; the campaign."""
+    """Boot the guest until it powers off. Copies /srv to `out`. Returns the campaign."""
     Guest(disk, *more).wait(boots * BOOT_SECONDS)
     with opened(disk) as root:
         shutil.copytree(root / "srv", out)
@@ -118,7 +118,7 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
     ]
     assert files_are_as_before(tmp_path / "out")
     assert "campaign complete: 4 of 4 boots" in (tmp_path / "out/status").read_text()
-    # Of the copy, which was made after each boot.
+    # klat made this copy after each boot, for --copy-to.
     results = tmp_path / "out/copy"
     done = klat("compare", results / "stock", results / "rt", cwd=tmp_path)
     assert done.returncode in (1, 3), done.stderr
@@ -138,7 +138,7 @@ def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_
 
 @pytest.mark.long
 def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Path) -> None:
-    """One CPU, which a real-time task keeps from everything else, on the first boot of the RT kernel."""
+    """On the first boot of the RT kernel a real-time task takes the only CPU forever."""
     prepare(image, f"{PLAN} && klat campaign start", on_boot=HANG)
     campaign = follow(image, 2 * ROUNDS + 4, tmp_path / "out", "-device", "i6300esb")
     assert (tmp_path / "out/hung").exists()
@@ -166,7 +166,7 @@ def test_power_cuts_lose_and_double_nothing(image: Path, tmp_path: Path) -> None
     draw = random.Random(7)
     for _ in range(CUTS):
         guest = Guest(image)
-        # The first boots go well between two cuts.
+        # Long enough for one or two boots between two cuts.
         time.sleep(BOOT_SECONDS / 2 + draw.uniform(0, BOOT_SECONDS / 2))
         guest.cut()
     campaign = follow(image, 3 * CUTS, tmp_path / "out")

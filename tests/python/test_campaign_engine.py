@@ -1,4 +1,4 @@
-"""The course of a campaign over faked boots: every outcome, and a power cut at every step."""
+"""A campaign over simulated boots: every outcome, and a power cut at every step."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class PowerCut(Exception):
 
 
 class Rig:
-    """A machine with a disk and a boot loader. `fails(boot)` says how a boot goes wrong: by the name of
-    what happens. `cut_at` is the number of the step at which the power goes."""
+    """A simulated machine with a disk and a boot loader. `fails(boot)` names what goes wrong in a boot:
+    `panic`, `not started`, `other` (another kernel boots), `session`, or nothing. At step `cut_at` the power
+    is cut."""
 
     name = "faked"
     own_words = ()
@@ -47,7 +48,7 @@ class Rig:
         self.last_started = ""
         self.content = "the user's"
         self.unit = True
-        self.told = 0
+        self.notified = 0
         self.measured: list[tuple[int, str]] = []
         self.aside: list[int] = []
         self.steps = 0
@@ -126,10 +127,10 @@ class Rig:
         self.unit = False
 
     def notify(self, campaign: Campaign) -> None:
-        self.told += 1
+        self.notified += 1
 
     def power_on(self) -> None:
-        """Boots what was chosen for once, else the default kernel."""
+        """Boot the entry that was chosen for one boot, or else the default kernel."""
         self.boots += 1
         self.asked = False
         chosen, self.chosen = self.chosen, None
@@ -148,7 +149,7 @@ class Rig:
             self.running = own.entry.release, own.booted.words
 
     def boot_of(self, own: OwnEntry) -> CampaignBoot:
-        """A boot of klat's entry."""
+        """The first planned boot of this entry of klat."""
         return next(b for b in read_campaign(self.path).boots() if b.setting.label == own.name)
 
 
@@ -180,7 +181,7 @@ def begun(rig: Rig, is_check: bool = False) -> Engine:
 
 
 def drive(rig: Rig, work: Engine, most: int = 60) -> Campaign:
-    """Boots the machine until it stays up. A power cut ends a boot wherever it is."""
+    """Boot the machine until klat requests no reboot. A power cut also leads to a boot."""
     for _ in range(most):
         try:
             if rig.unit:
@@ -208,7 +209,7 @@ def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> No
     assert labels in (["stock", "rt", "rt", "stock"], ["rt", "stock", "stock", "rt"])
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
     assert campaign.is_complete and not campaign.changed
-    assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
 
 
 @pytest.mark.parametrize("cut", range(1, 21))
@@ -258,7 +259,7 @@ def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: 
     campaign = drive(rig, begun(rig))
     assert campaign.phase == ENDED
     assert campaign.why.startswith("rt failed 2 times in succession: ")
-    assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
 
 
 def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Rig) -> None:
@@ -291,8 +292,8 @@ def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
     assert campaign.phase == ENDED and "the kernel that must panic booted" in campaign.why
 
 
-def test_a_check_fails_if_the_drill_did_not_start(rig: Rig) -> None:
-    """Then the machine is on its default kernel, too, but nothing is known about a panic."""
+def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
+    """The machine is then on its default kernel, but the panic was not tested."""
     rig.fails = lambda boot: "not started" if boot.panics else ""
     campaign = drive(rig, begun(rig, is_check=True))
     assert not campaign.is_complete and "did not start klat's entry" in campaign.why
@@ -301,7 +302,7 @@ def test_a_check_fails_if_the_drill_did_not_start(rig: Rig) -> None:
 
 
 def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
-    """Both boot the same kernel with the same words of the user. Only klat's own word differs."""
+    """Both boot the same kernel with the words of the user. Only klat's own words differ."""
     own = engine.own_entry(rig, BootSetting("stock", STOCK.identity))
     assert own.booted.words == (*STOCK.words, "klat.campaign=1", "panic=10")
     assert not STOCK.is_running(STOCK.release, own.booted.words)
@@ -311,7 +312,7 @@ def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
     )
 
 
-def test_a_file_that_another_changed_is_told(rig: Rig) -> None:
+def test_a_file_that_another_program_changed_is_named(rig: Rig) -> None:
     work = begun(rig)
     work.proceed()
     remove = rig.remove
@@ -320,7 +321,7 @@ def test_a_file_that_another_changed_is_told(rig: Rig) -> None:
     assert drive(rig, work).changed == ("custom.cfg",)
 
 
-def test_the_machine_goes_home_even_if_nothing_can_be_written(
+def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = begun(rig)
@@ -332,10 +333,10 @@ def test_the_machine_goes_home_even_if_nothing_can_be_written(
 
     monkeypatch.setattr(engine, "write_campaign", full)
     work.give_up("the disk is full")
-    assert not rig.own and not rig.unit and rig.asked and rig.told == 1
+    assert not rig.own and not rig.unit and rig.asked and rig.notified == 1
 
 
-def test_a_pause_waits_for_the_session_and_goes_home(rig: Rig) -> None:
+def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig: Rig) -> None:
     work = begun(rig)
     measure = rig.measure
 
@@ -376,7 +377,7 @@ def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.Mo
     assert read_campaign(rig.path).phase == ENDED and not rig.own and not rig.unit
 
 
-def test_two_klats_do_not_proceed_at_the_same_time(rig: Rig) -> None:
+def test_only_one_process_runs_a_campaign(rig: Rig) -> None:
     work = begun(rig)
     with engine._alone(rig.path), pytest.raises(KlatError, match="another klat process"):
         work.proceed()

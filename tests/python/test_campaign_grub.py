@@ -1,4 +1,4 @@
-"""GRUB's menu, and what klat adds to it."""
+"""The entries of GRUB's menu, and those that klat adds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -
     assert "set klat_entry=klat-rt\nsave_env klat_entry\n\t\techo" in text
     assert loader.started() == ""
     with (root / "boot/grub/grubenv").open("a") as file:
-        file.write("klat_entry=klat-rt\n")  # as GRUB does it
+        file.write("klat_entry=klat-rt\n")  # as GRUB's save_env does
     assert loader.started() == "rt"
     loader.choose("rt")
     assert loader.started() == ""
@@ -89,7 +89,7 @@ def test_a_default_by_number(root: Path) -> None:
         assert Grub(root).default().identity == identity
     config.write_text(CONFIG.replace('set default="0"', 'set default="2"'))
     with pytest.raises(KlatError, match="not an entry that boots Linux"):
-        Grub(root).default()  # the firmware's settings
+        Grub(root).default()  # entry 2 starts the firmware's settings, not Linux
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_default_by_number(root: Path) -> None:
         ("root=a ro", False),
     ],
 )
-def test_a_kernel_runs_an_entry_if_all_its_words_are_there(words: str, runs: bool) -> None:
+def test_an_entry_runs_if_release_and_all_words_are_equal(words: str, runs: bool) -> None:
     exact = BootEntry("a", "A", "6.1", ("root=a", "ro", "quiet"))
     assert exact.is_running("6.1", words.split()) == runs
     assert not exact.is_running("6.2", words.split())
@@ -138,7 +138,7 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
         (CONFIG, "blscfg\n", "Boot Loader Specification"),
     ],
 )
-def test_what_cannot_boot_an_entry_once_is_refused(
+def test_a_grub_that_cannot_boot_an_entry_once_is_refused(
     root: Path, old: str, new: str, why: str
 ) -> None:
     (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG.replace(old, new))
@@ -146,7 +146,7 @@ def test_what_cannot_boot_an_entry_once_is_refused(
         Grub(root).check()
 
 
-def test_where_grub_cannot_write_is_refused(root: Path) -> None:
+def test_a_disk_that_grub_cannot_write_is_refused(root: Path) -> None:
     Grub(root).check()
     for found in ("lvm", "btrfs", "diskfilter mdraid"):
         answer(root, "probe", found)

@@ -88,7 +88,7 @@ def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig: Rig) -> None
     campaign = drive(rig, begun(rig, is_settled, said))
     assert seen == [4, 8] and len(rig.measured) == 8
     assert campaign.is_complete and campaign.is_settled and campaign.looked_after == 4
-    assert at_home(rig) and not rig.own and not rig.unit and rig.told == 1
+    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
     assert "look after 2 rounds: not every metric is settled" in said
     assert "look after 4 rounds: every metric is settled" in said
 

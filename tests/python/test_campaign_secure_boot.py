@@ -1,4 +1,4 @@
-"""What Secure Boot would not start is refused before the first reboot."""
+"""klat refuses a kernel that Secure Boot would not start, before the first reboot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klat.campaign.boot_loader import BootEntry
 
 
 def kernel(path: Path, certificates: int) -> BootEntry:
-    """A file with the headers of a kernel that UEFI starts."""
+    """A file with the headers of a kernel that UEFI can start."""
     image = bytearray(1024)
     image[:2] = b"MZ"
     struct.pack_into("<I", image, 0x3C, 0x80)

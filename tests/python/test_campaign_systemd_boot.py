@@ -14,7 +14,7 @@ from klat.campaign.systemd_boot import SystemdBoot
 
 VARIABLES = "sys/firmware/efi/efivars"
 STOCK, RT = "5eed-6.1.0-56-amd64.conf", "5eed-6.1.0-56-rt-amd64.conf"
-# What bootctl does with files of this form: as version 252 of Debian 12 prints it, an object a line.
+# Replaces bootctl. Its JSON is that of version 252, in Debian 12: one object on each line.
 BOOTCTL = """\
 #!/usr/bin/python3
 import fnmatch, json, pathlib, re, sys
@@ -110,11 +110,14 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
     assert len(loader.entries()) == 2
 
 
-def test_the_counter_of_tries_tells_what_was_started(root: Path) -> None:
+def test_the_counter_of_tries_shows_which_entry_was_started(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt"), own(loader, "stock")])
     entries = root / "efi/loader/entries"
-    for after in ("klat-1-rt+0-1.conf", "klat-1-rt.conf"):  # then systemd marked the boot as good
+    for after in (
+        "klat-1-rt+0-1.conf",
+        "klat-1-rt.conf",
+    ):  # the second: systemd has marked the boot as good
         loader.choose("rt")
         assert loader.started() == ""
         (entries / "klat-1-rt+1.conf").rename(entries / after)
@@ -139,7 +142,7 @@ def test_nothing_is_left(root: Path) -> None:
     assert loader.files() == before and own_files(root) == ["klat-mine.conf"]
 
 
-def test_an_entry_that_is_gone_is_told(root: Path) -> None:
+def test_an_entry_that_is_gone_is_named(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt")])
     with pytest.raises(KlatError, match="'stock' is gone"):
@@ -155,7 +158,7 @@ def test_a_default_that_would_change_is_refused(root: Path) -> None:
     assert loader.files() == before
 
 
-def test_what_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
+def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.check()
     variable(root, "LoaderFeatures", (0x7).to_bytes(8, "little"))
@@ -168,8 +171,8 @@ def test_what_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
         loader.check()
 
 
-def test_a_kernel_without_variables_is_told(tmp_path: Path) -> None:
-    """A real-time kernel has none by default, and a machine with a BIOS neither."""
+def test_a_kernel_without_variables_is_refused(tmp_path: Path) -> None:
+    """A real-time kernel has none by default. A machine with a BIOS has none either."""
     assert not SystemdBoot(tmp_path).has_booted()
     with pytest.raises(KlatError, match="efi=runtime"):
         SystemdBoot(tmp_path).check()
