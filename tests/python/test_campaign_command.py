@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -261,3 +262,20 @@ def test_looks_need_labels_without_sessions(klat: Campaigns, tmp_path: Path) -> 
     klat(*plan)
     (tmp_path / "results" / "rt" / "1").mkdir()
     assert "rt holds sessions of another campaign; give another" in klat(*plan, status=2)
+
+
+def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:
+    klat.planned()
+    planned = json.loads(klat("status", "--format", "json"))
+    assert (planned["name"], planned["phase"], planned["complete"]) == (
+        "campaign",
+        "planned",
+        False,
+    )
+    assert (planned["done"], planned["boots"], planned["home"]) == (0, 8, True)
+    words = ("root=/dev/vda1", "klat.campaign=1")
+    monkeypatch.setattr(this_machine.ThisMachine, "words", lambda self: words)
+    done = tuple(BootAttempt(n, "done", "2026-01-01T00:00:00Z", "a") for n in range(1, 9))
+    change_campaign(klat.state, lambda now: replace(now, phase=ENDED, attempts=done))
+    ended = json.loads(klat("status", "--format", "json"))
+    assert (ended["phase"], ended["complete"], ended["home"]) == ("ended", True, False)

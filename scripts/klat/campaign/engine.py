@@ -38,7 +38,7 @@ from klat.campaign.campaign_file import (
     write_campaign,
 )
 
-_OWN_WORD = "klat.campaign=1"
+OWN_WORD = "klat.campaign=1"
 _PANIC = "panic=10"
 
 
@@ -318,7 +318,7 @@ def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
     """klat's own word distinguishes its entry from the user's, also without a setting. With panic= the
     kernel reboots after a panic. klat adds it unless the entry or the setting has it."""
     entry = entry_of(loader, setting.entry)
-    append = (*setting.append.split(), *loader.own_words, _OWN_WORD)
+    append = (*setting.append.split(), *loader.own_words, OWN_WORD)
     if not any(word.startswith("panic=") for word in (*entry.words, *append)):
         append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)

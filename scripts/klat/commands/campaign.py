@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from klat.commands import _campaign_plan, _campaign_state, add_command
 from klat.record import session_directory
 
 if TYPE_CHECKING:
+    from klat.campaign.campaign_file import Campaign
     from klat.campaign.engine import Engine
 
 _DESCRIPTION = """\
@@ -50,18 +52,20 @@ def add_parser(subparsers: Any) -> None:
     for name, function, summary in (
         ("check", _check, "boot each kernel once, then one that panics"),
         ("start", _start, "start the campaign; the machine reboots at once"),
-        ("status", _status, "show the progress of the campaign"),
         ("pause", _pause, "finish the boot under way, and return to the default kernel"),
         ("resume", _resume, "continue after a pause"),
         ("abort", _abort, "end the campaign at once, and remove what klat added"),
         ("proceed", _proceed, "for klat's systemd unit, which calls it after each boot"),
     ):
         _add(actions, name, function, summary)
+    status = _add(actions, "status", _status, "show the progress of the campaign")
+    status.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
 
 
-def _add(actions: Any, name: str, function: Any, summary: str) -> None:
-    sentence = f"{summary[0].upper()}{summary[1:]}.\n"
-    add_command(actions, name, summary, sentence).set_defaults(func=function)
+def _add(actions: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
+    parser = add_command(actions, name, summary, f"{summary[0].upper()}{summary[1:]}.\n")
+    parser.set_defaults(func=function)
+    return parser
 
 
 def _kernels(arguments: argparse.Namespace) -> int:
@@ -131,11 +135,33 @@ def _status(arguments: argparse.Namespace) -> int:
     from klat.campaign.this_machine import is_unit_installed
 
     campaign = read_campaign(_campaign_state.STATE)
+    if arguments.format == "json":
+        print(json.dumps(_status_facts(campaign), indent=2))
+        return 0
     for line in status_lines(campaign, session_directory.now()):
         print(line)
     if campaign.phase == RUNNING and not is_unit_installed():
         print("klat's systemd unit is gone, so the campaign stands still: run klat campaign abort")
     return 0
+
+
+def _status_facts(campaign: Campaign) -> dict[str, Any]:
+    """`home`: this kernel was not started by the campaign. `unit`: klat goes on after the next boot."""
+    from klat.campaign.engine import OWN_WORD
+    from klat.campaign.this_machine import ThisMachine, is_unit_installed
+
+    return {
+        "schema": 1,
+        "name": campaign.name,
+        "phase": campaign.phase,
+        "complete": campaign.is_complete,
+        "why": campaign.why,
+        "done": len(campaign.done()),
+        "boots": len(campaign.boots()),
+        "output": campaign.output,
+        "home": OWN_WORD not in ThisMachine().words(),
+        "unit": is_unit_installed(),
+    }
 
 
 def _pause(arguments: argparse.Namespace) -> int:
