@@ -212,7 +212,7 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     assert "mean time of a boot: kernel 4 s, runs 30 s" in text
 
 
-def test_looks_are_planned_and_their_end_is_told(klat: Campaigns) -> None:
+def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns) -> None:
     text = klat("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
     assert "looks after 10 of 20 rounds: the campaign ends if klat compare settles" in text
     assert max(len(line) for line in text.splitlines() if "sessions go to" not in line) <= 80
@@ -261,7 +261,7 @@ def test_looks_need_labels_without_sessions(klat: Campaigns, tmp_path: Path) -> 
     plan = ("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
     klat(*plan)
     (tmp_path / "results" / "rt" / "1").mkdir()
-    assert "rt holds sessions of another campaign; give another" in klat(*plan, status=2)
+    assert "rt already holds sessions; give another" in klat(*plan, status=2)
 
 
 def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig: Rig) -> None
 
 
 def test_a_campaign_that_is_never_settled_has_all_its_boots(rig: Rig) -> None:
-    """There is no look at the end, after which nothing could be saved."""
+    """klat does not look at the end, where it could save no boots."""
     seen: list[int] = []
     campaign = drive(rig, begun(rig, lambda now: bool(seen.append(now.looked_after)), []))
     assert seen == [2, 4] and len(rig.measured) == 12
@@ -114,7 +114,7 @@ def test_a_look_that_fails_does_not_end_the_campaign(rig: Rig, error: Exception)
 
 
 def test_a_look_that_never_ends_is_not_repeated(rig: Rig) -> None:
-    """For example because the kernel ended klat for lack of memory."""
+    """For example because the kernel killed klat: out of memory."""
 
     def die(campaign: Campaign) -> bool:
         if campaign.looked_after == 2:
@@ -144,7 +144,7 @@ def test_a_file_of_an_earlier_version_has_no_looks(rig: Rig) -> None:
 
 
 def declared(side: SideWriter, looks_of: list[int], **rt: Any) -> Campaign:
-    """A campaign whose sessions are as `side` makes them."""
+    """A campaign at its first look, with sessions from `side`."""
     for label, facts in (("stock", {}), ("rt", {**RT, **rt})):
         path = side(label, boots=10, **facts)
         for session in path.iterdir():
@@ -165,7 +165,7 @@ def test_the_verdicts_of_klat_compare_settle_a_metric(
 
 
 def test_sessions_of_another_plan_settle_nothing(side: SideWriter) -> None:
-    with pytest.raises(KlatError, match="do not hold the rounds of this look"):
+    with pytest.raises(KlatError, match="do not hold exactly the rounds of this look"):
         looks.is_settled(replace(declared(side, [8, 20]), looked_after=8))
 
 

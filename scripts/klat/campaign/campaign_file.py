@@ -91,7 +91,7 @@ class Campaign:
     copy_to: str | None = None
     looks: tuple[int, ...] = ()  # the rounds after which to compare; the last is the end
     looked_after: int = 0  # the rounds of the last look that was begun
-    is_settled: bool = False  # that look has ended the campaign
+    is_settled: bool = False  # that look settled every metric, so the campaign ends
 
     def boots(self) -> list[CampaignBoot]:
         if self.is_check:

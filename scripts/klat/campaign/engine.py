@@ -190,8 +190,8 @@ class Engine:
         return self._save(lambda now: replace(now, phase=ENDED))
 
     def _look_if_due(self, campaign: Campaign) -> Campaign:
-        """Ends the plan here if every metric is settled. Whatever goes wrong, the campaign goes on: a
-        look that was begun is not repeated."""
+        """End the campaign after these rounds if a look is due and settles every metric. If the look fails,
+        the campaign continues. klat does not repeat a look that it began."""
         rounds = looks.look_due(campaign)
         if rounds is None:
             return campaign

@@ -1,4 +1,4 @@
-"""The interim looks of a campaign: after which rounds, and whether every metric is settled at one."""
+"""The interim looks of a campaign: after which rounds they are, and whether one settles every metric."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BLOCK = 2  # rounds
 
 
 def planned_looks(rounds: int, count: int) -> tuple[int, ...]:
-    """The rounds after which to look, at about equal shares of all rounds. The last one is the end.
+    """The rounds after which to look, at about equal shares of all rounds. The last look is at the end.
 
-    A look is after a whole block. The first one has enough rounds for a verdict at its level.
-    KlatError if so many looks do not fit.
+    Each earlier look comes after a whole block. The first look has enough rounds for a verdict at its level.
+    KlatError if `count` looks do not fit.
     """
     first = _first_look(rounds)
     places = (rounds - first + _BLOCK - 1) // _BLOCK + 1
@@ -41,8 +41,8 @@ def _whole_blocks(rounds: float) -> int:
 
 
 def _first_look(rounds: int) -> int:
-    """The first block after which so few pairs of boots can have a verdict; all rounds if there is
-    none."""
+    """The smallest number of rounds, in whole blocks, whose pairs can have a verdict at the level of a look
+    there. All rounds if there is none before the end."""
     from klat.compare.verdicts import Rules
     from klat.stats.enough_units import by_arrangement
     from klat.stats.interim_looks import Look
@@ -55,15 +55,13 @@ def _first_look(rounds: int) -> int:
 
 
 def refuse_other_sessions(campaign: Campaign) -> None:
-    """KlatError if a look would compare sessions of another campaign too."""
+    """KlatError if a look would also compare sessions that exist before the campaign."""
     if not campaign.looks:
         return
     for label in (label for load in campaign.loads for label in _labels(campaign, load)):
         directory = Path(campaign.output) / label
         if any(not each.name.startswith(".") for each in directory.glob("*")):
-            raise KlatError(
-                f"--looks: {directory} holds sessions of another campaign; give another --output"
-            )
+            raise KlatError(f"--looks: {directory} already holds sessions; give another --output")
 
 
 def _labels(campaign: Campaign, load: str) -> list[str]:
@@ -71,7 +69,7 @@ def _labels(campaign: Campaign, load: str) -> list[str]:
 
 
 def look_due(campaign: Campaign) -> int | None:
-    """The rounds that are done, if a look before the end is planned there and was not begun."""
+    """The number of complete rounds, if an early look is planned after them and has not begun. Else None."""
     boot = campaign.next_boot()
     if campaign.is_check or boot is None:
         return None
@@ -81,8 +79,8 @@ def look_due(campaign: Campaign) -> int | None:
 
 
 def is_settled(campaign: Campaign) -> bool:
-    """Whether klat compare, with its defaults, settles every metric of the first setting against all
-    others, under each load. KlatError or SessionError if it cannot compare."""
+    """Whether klat compare settles every metric of the first setting against each other one, under each
+    load, with its default options. KlatError or SessionError if it cannot compare."""
     from klat.compare.compare_sides import compare
     from klat.compare.comparison import Options
     from klat.compare.dataset import read_dataset
@@ -93,7 +91,9 @@ def is_settled(campaign: Campaign) -> bool:
         found = compare(base, news, Options())
         look = found.options.rules.look
         if look is None or look.units != campaign.looked_after:
-            raise KlatError(f"{base.path} and the others do not hold the rounds of this look alone")
+            raise KlatError(
+                f"{base.path} and the other labels do not hold exactly the rounds of this look"
+            )
         if not found.is_settled:
             return False
     return True

@@ -82,8 +82,8 @@ def add_parser(actions: Any) -> None:
         "--looks",
         type=_session_options.number(1, MOST_LOOKS),
         metavar="K",
-        help="compare K times at most, and end when every metric is settled; all looks together keep"
-        " alpha",
+        help="compare up to K times, the last time at the end; end early if every metric is settled;"
+        " the error of all looks together is at most alpha",
     )
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_shared(parser, several_loads=True)
