@@ -146,7 +146,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _status_facts(campaign: Campaign) -> dict[str, Any]:
-    """`home`: this kernel was not started by the campaign. `unit`: klat goes on after the next boot."""
+    """`home`: the campaign did not start this boot. `unit`: klat's systemd unit is installed."""
     from klat.campaign.engine import OWN_WORD
     from klat.campaign.this_machine import ThisMachine, is_unit_installed
 
