@@ -79,7 +79,7 @@ class Campaign:
     time_limit_s: int
     output: str  # an absolute path
     loader: str
-    default: str  # the boot loader's permanent default: the good kernel
+    default: str  # the boot loader's permanent default
     created: str
     is_check: bool = False
     phase: str = PLANNED
