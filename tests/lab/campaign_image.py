@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,8 @@ from labs import ROOT
 
 # GRUB's default is the first kernel in the menu: the one with the highest version.
 KERNELS = ("linux-image-cloud-amd64", "linux-image-rt-amd64")
-PACKAGES = (
-    *("systemd-sysv", "dbus", "udev", "kmod", "rsync", "procps"),
-    *("python3", "libnuma1", "libjansson4", "libmd0"),
-)
+PACKAGES = ("systemd-sysv", "dbus", "udev", "kmod", "procps", "python3")
+KLAT_PACKAGES = ("rsync", "libnuma1", "libjansson4", "libmd0")
 # An initramfs with only the modules of this guest. It halves the time of a boot.
 SMALL_INITRAMFS = (
     'mkdir -p "$1/etc/initramfs-tools/conf.d"'
@@ -85,20 +83,31 @@ def _run(*words: str | Path) -> str:
     return done.stdout.strip()
 
 
-def build(directory: Path, loader: Loader) -> Path:
-    """Make the disk. Needs root."""
+def install_klat(root: Path) -> None:
+    _run("make", "-C", ROOT, "install", f"DESTDIR={root}", "prefix=/usr")
+
+
+def build(
+    directory: Path,
+    loader: Loader,
+    packages: tuple[str, ...] = KLAT_PACKAGES,
+    install: Callable[[Path], None] = install_klat,
+    command_line: str = COMMAND_LINE,
+) -> Path:
+    """Make the disk. Needs root. `install` adds the files of the test to the root directory."""
     tree = directory / "tree"
     disk = directory / "disk.raw"
     _run(
         *(
             "mmdebstrap",
             "--variant=minbase",
-            f"--include={','.join((*PACKAGES, *loader.packages, *KERNELS))}",
+            f"--include={','.join((*PACKAGES, *packages, *loader.packages, *KERNELS))}",
         ),
         *("--aptopt=Apt::Install-Recommends false", "--dpkgopt=force-confold"),
         *(f"--essential-hook={SMALL_INITRAMFS}", "--format=directory", "bookworm", tree),
     )
-    _install(tree, loader)
+    _configure(tree, loader, command_line)
+    install(tree)
     with disk.open("wb") as file:
         file.truncate((SIZE_MIB + 1 + UEFI_MIB) << 20)
     subprocess.run(["sfdisk", "-q", disk], input=loader.partitions, check=True, timeout=60)
@@ -109,7 +118,7 @@ def build(directory: Path, loader: Loader) -> Path:
     Guest(
         disk,
         *("-kernel", str(kernel), "-initrd", str(initramfs)),
-        *("-append", f"root=/dev/vda1 rw {COMMAND_LINE}"),
+        *("-append", f"root=/dev/vda1 rw {command_line}"),
     ).wait(FIRST_SECONDS)
     _run("rm", "-rf", "--one-file-system", tree)
     if loader.has_uefi:
@@ -117,15 +126,15 @@ def build(directory: Path, loader: Loader) -> Path:
     return disk
 
 
-def _install(root: Path, loader: Loader) -> None:
+def _configure(root: Path, loader: Loader, command_line: str) -> None:
     (root / "etc/fstab").write_text("/dev/vda1 / ext4 errors=remount-ro 0 1\n")
     (root / "etc/hostname").write_text("guest\n")
     (root / "etc/default/grub").write_text(
-        f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX="{COMMAND_LINE}"\n'
+        f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX="{command_line}"\n'
         "GRUB_DISABLE_OS_PROBER=true\n"
     )
     (root / "etc/kernel").mkdir(exist_ok=True)
-    (root / "etc/kernel/cmdline").write_text(f"root=/dev/vda1 ro {COMMAND_LINE}\n")
+    (root / "etc/kernel/cmdline").write_text(f"root=/dev/vda1 ro {command_line}\n")
     (root / "etc/systemd/system/drive.service").write_text(_DRIVE_UNIT)
     (root / "srv/drive").write_text(
         f"{loader.install} && touch /srv/bootable\n" "systemctl --no-block poweroff\n"
@@ -133,7 +142,6 @@ def _install(root: Path, loader: Loader) -> None:
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / "drive.service").symlink_to("/etc/systemd/system/drive.service")
-    _run("make", "-C", ROOT, "install", f"DESTDIR={root}", "prefix=/usr")
 
 
 @contextmanager
@@ -158,6 +166,8 @@ def _variables(disk: Path) -> Path:
 
 
 class Guest:
+    clock: tuple[str, ...] = ("-icount", "shift=0,sleep=off", "-rtc", "clock=vm")
+
     def __init__(self, disk: Path, *more: str) -> None:
         if _variables(disk).exists():
             flash = "if=pflash,format=raw,unit"
@@ -168,7 +178,7 @@ class Guest:
         words = [
             *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
             *("-m", "1024", "-smp", "1"),
-            *("-cpu", "max", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm"),
+            *("-cpu", "max", *self.clock),
             *("-drive", f"file={disk},format=raw,if=virtio,cache=writethrough"),
             *("-chardev", f"file,id=log,path={self.log},append=on", "-serial", "chardev:log"),
             *more,
