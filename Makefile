@@ -283,10 +283,10 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
 # What `make lint` checks and `make format` formats.
-SHELL_SCRIPTS := .ci/run lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash
+SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
-PYTHON_SOURCES := klat scripts/klat scripts/reference.py scripts/templates tests
+PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)

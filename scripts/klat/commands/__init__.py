@@ -26,6 +26,7 @@ _FIRST = (
     "export",
     "doctor",
     "campaign",
+    "fleet",
     "lab",
 )
 

@@ -51,6 +51,11 @@ def add_parser(actions: Any) -> None:
         "Writes the plan of a campaign, and prints what will happen. Boots nothing.\n",
         _EPILOG,
     )
+    add_options(parser)
+    parser.set_defaults(func=_plan)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     _session_options.add_benchmarks(parser)
     _session_options.add_profile(parser)
     add = parser.add_argument
@@ -93,7 +98,6 @@ def add_parser(actions: Any) -> None:
         metavar="TARGET",
         help="copy the results to this rsync destination after each boot",
     )
-    parser.set_defaults(func=_plan)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+
+from klat.base.errors import printable
 
 
 class Severity(Enum):
@@ -65,3 +67,18 @@ def to_text(findings: Sequence[Finding], width: int = 80, colour: bool = False) 
     summary = ", ".join(f"{counts[s]} {s.value}" for s in Severity if counts[s])
     lines.append(f"Findings: {summary or 'none, this machine is fit for a session'}")
     return "\n".join(lines)
+
+
+def different_lines(found: Mapping[str, Sequence[Mapping[str, str]]]) -> Iterator[str]:
+    """The findings that only some machines have, as text. `found` has the findings of to_json by machine."""
+    machines: dict[tuple[str, str], list[str]] = {}
+    for machine, findings in found.items():
+        for finding in findings:
+            key = (Severity(finding["severity"]).value, printable(finding["title"]))
+            machines.setdefault(key, []).append(machine)
+    on_all = sum(len(each) == len(found) for each in machines.values())
+    order = [severity.value for severity in Severity]
+    for (severity, title), each in sorted(machines.items(), key=lambda m: order.index(m[0][0])):
+        if len(each) < len(found):
+            yield f"{severity:<8}  {', '.join(each)}: {title}"
+    yield f"{on_all} more findings are on all {len(found)} machines; klat doctor on one of them lists these"

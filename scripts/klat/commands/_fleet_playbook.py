@@ -1,0 +1,153 @@
+"""The input of Ansible for `klat fleet`, and the outcome that the role klat_campaign records for each machine.
+
+A fleet run has a directory on the controller, RESULTS/.fleet/RUN, with its variables, klat for the machines and
+a file for each machine that is done. It is removed when all machines are complete. Until then the same command
+finds it, so that a machine that is complete is not measured again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from klat.base import files, programs
+from klat.base.errors import KlatError, printable
+from klat.record import session_directory
+
+COMPLETE = "complete"
+_PREFIX = "/opt/klat-fleet"  # klat_prefix of the role
+_VARIABLES = "vars.json"
+_ARCHIVE = "klat.tar.gz"
+# The name of a machine is part of file names.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def hosts(inventory: Path, limit: str | None) -> list[str]:
+    """The machines of the inventory, in its order. KlatError if there is none."""
+    if not inventory.exists():
+        raise KlatError(f"there is no inventory {inventory}")
+    if not shutil.which("ansible-playbook"):
+        raise KlatError("ansible-playbook is not installed; sudo scripts/deps fleet installs it")
+    limited = ("--limit", limit) if limit else ()
+    words = ("ansible", "all", "-i", str(inventory), "--list-hosts", *limited)
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    found = [line.strip() for line in done.stdout.splitlines()[1:]]
+    if done.returncode or not found:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        why = said[-1] if said else f"has no machine{f' that matches {limit}' if limit else ''}"
+        raise KlatError(f"{inventory}: {why}")
+    for name in found:
+        if not _HOST.fullmatch(name):
+            raise KlatError(
+                f"{inventory}: give {name!r} a name of letters, digits, and . _ -, and ansible_host"
+            )
+    return found
+
+
+def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
+    """The directory of the fleet run with these arguments of klat campaign plan: the one that is not
+    complete, or a new one."""
+    digest = hashlib.sha256(json.dumps([*words, seed]).encode()).hexdigest()[:12]
+    kept = sorted((results / ".fleet").glob(f"*-{digest}/{_VARIABLES}"))
+    if kept:
+        return kept[-1].parent
+    record = results / ".fleet" / f"{session_directory.now():%Y%m%dT%H%M%SZ}-{digest}"
+    with files.explained("make", record):
+        files.make_directories(record)
+    variables = {
+        "klat_run": record.name,
+        # Ansible does not expand {{ in unsafe words.
+        "klat_words": [{"__ansible_unsafe": word} for word in words],
+        "klat_seed": "" if seed is None else seed,
+    }
+    write_variables(record, variables)
+    return record
+
+
+def prepare(record: Path, limit: str | None) -> None:
+    """Build klat into the directory, and note the variables that every playbook needs."""
+    build(record / _ARCHIVE)
+    variables = {
+        "klat_hosts": limit or "all",
+        "klat_record": str(record),
+        "klat_archive": str(record / _ARCHIVE),
+        "klat_architecture": platform.machine(),
+    }
+    write_variables(record, variables)
+
+
+def write_variables(record: Path, more: Mapping[str, Any]) -> None:
+    path = record / _VARIABLES
+    known = json.loads(path.read_text()) if path.exists() else {}
+    files.write_whole(path, (json.dumps(known | dict(more), indent=1) + "\n").encode())
+
+
+def build(archive: Path) -> None:
+    """Build klat for the machines. The programs are static, because the machines lack the libraries."""
+    if not programs.in_tree():
+        raise KlatError("klat fleet builds klat for the machines, so it needs klat's source tree")
+    with tempfile.TemporaryDirectory() as stage:
+        _must(
+            *("make", "-s", "-C", str(programs.root()), "OUT=build/static", "STATIC=1", "install"),
+            *(f"prefix={_PREFIX}", f"DESTDIR={stage}"),
+        )
+        _must("tar", "-czf", str(archive), "-C", stage + _PREFIX, "--owner=0", "--group=0", ".")
+
+
+def _must(*words: str) -> None:
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise KlatError(f"{words[0]} ended with status {done.returncode}: {said[-1]}")
+
+
+def play(playbook: str, inventory: Path, record: Path, machines: int) -> None:
+    """Let Ansible play. Each machine has a process of its own for the whole time."""
+    words = [
+        *("ansible-playbook", "--inventory", str(inventory), "--forks", str(machines)),
+        *("--extra-vars", f"@{record / _VARIABLES}"),
+        str(programs.root() / "ansible" / playbook),
+    ]
+    quiet = dict.fromkeys(("ANSIBLE_DISPLAY_SKIPPED_HOSTS", "ANSIBLE_DISPLAY_OK_HOSTS"), "false")
+    environment = quiet | os.environ
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment) as process:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # the terminal interrupts Ansible, too
+            raise
+
+
+def outcome(record: Path, host: str) -> str:
+    """The outcome of a machine, in words."""
+    text = str(machine_file(record, host).get("outcome"))
+    return printable(" ".join(text.split()))
+
+
+def machine_file(record: Path, host: str) -> dict[str, Any]:
+    """The file that the role records for a machine."""
+    try:
+        found: dict[str, Any] = json.loads((record / f"{host}.json").read_text())
+    except FileNotFoundError:
+        return {"outcome": "left out: Ansible lost the connection; see its messages above"}
+    except (OSError, ValueError) as error:
+        raise KlatError(f"{record}/{host}.json is damaged: {error}") from None
+    return found
+
+
+def forget(record: Path) -> None:
+    """Remove the directory, so that the same command starts a new run."""
+    shutil.rmtree(record, ignore_errors=True)

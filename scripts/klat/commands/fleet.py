@@ -1,0 +1,153 @@
+"""`klat fleet`: campaigns on many machines, by Ansible."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from klat.base.errors import KlatError
+from klat.commands import _campaign_plan, _fleet_playbook, _session_options, add_command
+
+_DESCRIPTION = """\
+Measures kernels on many machines at the same time, by klat campaign on each.
+Ansible copies klat to the machines and brings the sessions back. The machines
+need Python 3.11, systemd and root. No package is installed. The campaigns
+continue if this machine is off.
+"""
+
+_EPILOG = """\
+The same command again watches the campaigns under way, and measures nothing
+twice. Sessions go to LABEL/TIME-MACHINE. With --seed, the seed of a machine
+depends on N and the machine's name. If a machine does not answer, klat runs the
+shell command in its inventory variable klat_power_cycle. docs/fleet.md has the
+details.
+
+Exit status: 0 all machines are complete; 1 some are not; 2 usage, input or
+output.
+"""
+
+_DOCTOR_EPILOG = """\
+Exit status: 0 all machines answered; 1 some did not; 2 usage, input or output.
+"""
+
+_RUN_EPILOG = """\
+example:
+  klat fleet run --inventory hosts.ini --kernel stock=6.1.0-56-amd64 \\
+      --kernel rt=6.1.0-56-rt-amd64 --boots 20
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = add_command(
+        subparsers, "fleet", "measure kernels on many machines", _DESCRIPTION, _EPILOG
+    )
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=type(parser)
+    )
+    run = add_command(
+        actions, "run", "run a campaign on each machine", _DESCRIPTION, f"{_RUN_EPILOG}\n{_EPILOG}"
+    )
+    _add_options(run)
+    _campaign_plan.add_options(run)
+    run.set_defaults(func=_run)
+    doctor = add_command(
+        actions,
+        "doctor",
+        "run klat doctor on all machines, and list differences",
+        "Runs klat doctor on all machines. Lists the findings that not all machines have.\n",
+        _DOCTOR_EPILOG,
+    )
+    _add_machines(doctor)
+    doctor.set_defaults(func=_doctor)
+
+
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--inventory", required=True, metavar="FILE", help="Ansible's inventory of the machines")
+    add("--limit", metavar="PATTERN", help="only these machines of the inventory")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    _add_machines(parser)
+    add = parser.add_argument
+    add("--check", action="store_true", help="klat campaign check on each machine first")
+    add("--keep", action="store_true", help="leave klat and the sessions on the machines")
+    add(
+        "--patience",
+        type=_session_options.number(1, 10**4, "number of minutes"),
+        default=30,
+        metavar="MINUTES",
+        help="leave out a machine that does not answer for so long (default: 30)",
+    )
+    add(
+        "--poll",
+        type=_session_options.number(1, 10**4, "number of seconds"),
+        default=300,
+        metavar="SECONDS",
+        help="time between two polls of a machine; a poll disturbs it (default: 300)",
+    )
+
+
+def _plan_words(words: list[str]) -> list[str]:
+    """The arguments for klat campaign plan, as typed. The role adds --output and --seed."""
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_options(own)
+    own.add_argument("--output")
+    own.add_argument("--seed")
+    return own.parse_known_args(words)[1]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    words = _plan_words(sys.argv[sys.argv.index("run") + 1 :])
+    inventory = Path(arguments.inventory)
+    hosts = _fleet_playbook.hosts(inventory, arguments.limit)
+    results = _session_options.output(arguments).absolute()
+    record = _fleet_playbook.record_of(results, words, arguments.seed)
+    for host in hosts:
+        if _fleet_playbook.outcome(record, host) != _fleet_playbook.COMPLETE:
+            (record / f"{host}.json").unlink(missing_ok=True)
+    _fleet_playbook.prepare(record, arguments.limit)
+    variables = {
+        "klat_results": str(results),
+        "klat_check": arguments.check,
+        "klat_keep": arguments.keep,
+        "klat_patience": arguments.patience,
+        "klat_poll": arguments.poll,
+    }
+    _fleet_playbook.write_variables(record, variables)
+    try:
+        _fleet_playbook.play("fleet.yml", inventory, record, len(hosts))
+    except KeyboardInterrupt:
+        raise KlatError(
+            "interrupted; the campaigns continue, and the same command watches them again", 130
+        ) from None
+    outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
+    for host, text in outcomes.items():
+        print(f"{host}: {text}")
+    if set(outcomes.values()) != {_fleet_playbook.COMPLETE}:
+        return 1
+    _fleet_playbook.forget(record)
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from klat.machine.findings import different_lines
+
+    inventory = Path(arguments.inventory)
+    hosts = _fleet_playbook.hosts(inventory, arguments.limit)
+    with tempfile.TemporaryDirectory() as directory:
+        record = Path(directory)
+        _fleet_playbook.prepare(record, arguments.limit)
+        _fleet_playbook.play("doctor.yml", inventory, record, len(hosts))
+        outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
+        complete = [host for host in hosts if outcomes[host] == _fleet_playbook.COMPLETE]
+        found = {host: _fleet_playbook.machine_file(record, host)["findings"] for host in complete}
+    for line in different_lines(found):
+        print(line)
+    for host in hosts:
+        if host not in complete:
+            print(f"{host}: {outcomes[host]}")
+    return 0 if complete == hosts else 1

@@ -1,0 +1,144 @@
+"""`klat fleet` as typed, with a program of the test in the place of Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from klat import cli
+from klat.commands import _fleet_playbook
+
+PLAN = ("--kernel", "stock=6.1", "--kernel", "rt=6.1-rt", "--boots", "4", "pipes")
+# Says that m1 is complete, and m2 as the file says; keeps what it was called with.
+PLAYBOOK = """\
+#!/usr/bin/python3
+import json, pathlib, sys
+here = pathlib.Path(__file__).parent
+variables = json.loads(pathlib.Path(sys.argv[sys.argv.index("--extra-vars") + 1][1:]).read_text())
+(here / "called.json").write_text(json.dumps([sys.argv[1:], variables]))
+record = pathlib.Path(variables["klat_record"])
+before = sorted(path.stem for path in record.glob("m*.json"))
+(here / "before.json").write_text(json.dumps(before))
+(record / "m1.json").write_text(json.dumps({"outcome": "complete"}))
+if (here / "m2").exists():
+    (record / "m2.json").write_text(json.dumps({"outcome": (here / "m2").read_text()}))
+"""
+LIST = "#!/bin/sh\necho '  hosts (2):'; echo '    m1'; echo '    m2'\n"
+NO_HOST = "#!/bin/sh\necho 'ERROR! leaves us with no hosts to target.' >&2; exit 1\n"
+
+
+class Fleet:
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]):
+        self.root, self._patch, self._capture = root, patch, capture
+        self.tools = root / "tools"
+        self.tools.mkdir()
+        self.tool("ansible", LIST)
+        self.tool("ansible-playbook", PLAYBOOK)
+        (root / "hosts.ini").write_text("m1\nm2\n")
+        patch.chdir(root)
+        patch.setenv("PATH", f"{self.tools}:/usr/bin:/bin")
+        patch.setattr(_fleet_playbook, "build", lambda archive: None)
+
+    def tool(self, name: str, text: str) -> None:
+        (self.tools / name).write_text(text)
+        (self.tools / name).chmod(0o755)
+
+    def __call__(self, *words: str, status: int = 0, action: str = "run") -> str:
+        """What `klat fleet` prints."""
+        typed = ["fleet", action, "--inventory", "hosts.ini", *words]
+        self._patch.setattr(sys, "argv", ["klat", *typed])
+        try:
+            found = cli.main(typed)
+        except SystemExit as ended:
+            found = int(ended.code or 0)
+        printed = self._capture.readouterr()
+        assert found == status, printed
+        return printed.out if status < 2 else printed.err
+
+    def called(self) -> tuple[list[str], dict[str, object]]:
+        words, variables = json.loads((self.tools / "called.json").read_text())
+        return words, variables
+
+    def records(self) -> list[Path]:
+        return sorted((self.root / "results/.fleet").iterdir())
+
+
+@pytest.fixture
+def fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Fleet:
+    return Fleet(tmp_path, monkeypatch, capsys)
+
+
+def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
+    (fleet.tools / "m2").write_text("complete")
+    text = fleet("--patience", "5", *PLAN, "--seed", "7", "--option", "pipes.policy={{ x }}")
+    assert text == "m1: complete\nm2: complete\n"
+    words, variables = fleet.called()
+    assert words[words.index("--forks") + 1] == "2"
+    planned = [*PLAN, "--option", "pipes.policy={{ x }}"]
+    assert variables["klat_words"] == [{"__ansible_unsafe": word} for word in planned]
+    assert (variables["klat_seed"], variables["klat_patience"]) == (7, 5)
+    assert not fleet.records()  # the same command begins anew
+
+
+def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -> None:
+    (fleet.tools / "m2").write_text("left out: no\nanswer\x1b[2J")
+    text = fleet(*PLAN, status=1)
+    assert text == "m1: complete\nm2: left out: no answer\\x1b[2J\n"
+    (record,) = fleet.records()
+    (fleet.tools / "m2").unlink()
+    assert "m2: left out: Ansible lost the connection" in fleet("--poll", "9", *PLAN, status=1)
+    assert fleet.records() == [record]
+    assert json.loads((fleet.tools / "before.json").read_text()) == ["m1"]
+
+
+def test_another_plan_is_another_run(fleet: Fleet) -> None:
+    fleet(*PLAN, status=1)
+    fleet(*PLAN, "--seed", "8", status=1)
+    assert len(fleet.records()) == 2
+
+
+def test_bad_input_is_one_line(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: str) -> str:
+        text = fleet(*words, status=2)
+        assert text.count("\n") == 1
+        return text
+
+    assert "the following arguments are required: --boots" in refused(*PLAN[:4])
+    assert "'rt' must have the form LABEL=ENTRY" in refused(*PLAN, "--kernel", "rt")
+    assert "there is no inventory none.ini" in refused("--inventory", "none.ini", *PLAN)
+    fleet.tool("ansible", LIST.replace("m2", "m/2"))
+    assert "give 'm/2' a name of letters" in refused(*PLAN)
+    fleet.tool("ansible", NO_HOST)
+    assert "hosts.ini: ERROR! leaves us with no hosts" in refused("--limit", "m9", *PLAN)
+    monkeypatch.setenv("PATH", str(fleet.root))
+    assert "ansible-playbook is not installed" in refused(*PLAN)
+    assert not os.path.exists("results")
+
+
+def test_doctor_lists_what_only_some_machines_have(fleet: Fleet) -> None:
+    governor, load, tick = (
+        {"severity": severity, "title": title}
+        for severity, title in (("distorts", "governor"), ("spoils", "load"), ("note", "tick"))
+    )
+    found = {"m1": [governor, tick], "m2": [load, tick]}
+    for host, findings in found.items():
+        text = json.dumps({"outcome": "complete", "findings": findings})
+        (fleet.tools / f"{host}.json").write_text(text)
+    copy = "for h in m1 m2; do cp {0}/$h.json $(dirname ${{6#@}}); done"
+    fleet.tool("ansible-playbook", f"#!/bin/sh\n{copy.format(fleet.tools)}\n")
+    lines = [
+        "spoils    m2: load",
+        "distorts  m1: governor",
+        "1 more findings are on all 2 machines; klat doctor on one of them lists these",
+    ]
+    assert fleet(action="doctor") == "\n".join(lines) + "\n"
+    left = {"outcome": "left out: klat campaign needs systemd"}
+    (fleet.tools / "m2.json").write_text(json.dumps(left))
+    text = fleet(action="doctor", status=1)
+    assert text.endswith("m2: left out: klat campaign needs systemd\n")

@@ -1,0 +1,204 @@
+"""The Ansible role of klat fleet: its syntax, how it watches a machine, and what it takes from one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ansible")
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "ansible/roles/klat_campaign"
+sys.path.append(str(ROLE / "action_plugins"))
+
+import klat_watch  # noqa: E402
+
+RUNNING: dict[str, Any] = {
+    "name": "campaign",
+    "phase": "running",
+    "done": 1,
+    "boots": 4,
+    "home": False,
+    "unit": True,
+}
+LAST_BOOT = RUNNING | {"phase": "ended"}
+HOME = LAST_BOOT | {"home": True, "unit": False}
+
+
+class WatchedMachine(klat_watch.ActionModule):
+    """A machine with these answers, one for each look; None is no answer. A look takes a minute."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
+        self._answers = list(answers)
+        self._connection = object()
+        self._host = self._said = ""
+        self._minutes = 0
+        monkeypatch.setattr(klat_watch.time, "sleep", self._sleep)
+        monkeypatch.setattr(klat_watch.time, "monotonic", lambda: 60 * self._minutes)
+
+    def _sleep(self, seconds: float) -> None:
+        self._minutes += 1
+
+    def _low_level_execute_command(self, command: str) -> dict[str, Any]:
+        answer = self._answers.pop(0)
+        if answer is None:
+            raise AnsibleConnectionFailure("no route to host")
+        if isinstance(answer, dict):
+            return {"rc": 0, "stdout": json.dumps(answer), "stderr": ""}
+        return dict(zip(("rc", "stdout", "stderr"), answer))
+
+    def watch(self, power_cycle: str = "") -> Any:
+        return self._watch("klat", patience=180, poll=60, power_cycle=power_cycle)
+
+
+def test_the_syntax_is_ansibles() -> None:
+    if not shutil.which("ansible-playbook"):
+        pytest.skip("there is no ansible-playbook")
+    words = ("ansible-playbook", "--syntax-check", "-i", "localhost,", "ansible/fleet.yml")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_reboots_are_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last is the reboot into the default kernel."""
+    killed = (137, "", "Terminated")
+    answers = (RUNNING, None, None, killed, RUNNING, None, LAST_BOOT, None, HOME)
+    assert WatchedMachine(monkeypatch, *answers).watch() == HOME
+
+
+def test_silence_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleError, match="^no answer for 3 minutes$"):
+        WatchedMachine(monkeypatch, RUNNING, *[None] * 5).watch()
+
+
+def test_a_silent_machine_is_switched_off_and_on_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    command = f"echo on >> {log}"
+    silence = [None] * 5
+    assert WatchedMachine(monkeypatch, *silence, HOME).watch(command) == HOME
+    assert log.read_text() == "on\n"
+    with pytest.raises(
+        AnsibleError, match="^no answer for 3 minutes, also after klat_power_cycle$"
+    ):
+        WatchedMachine(monkeypatch, *silence, *silence).watch(command)
+    assert log.read_text() == "on\n" * 2
+    with pytest.raises(AnsibleError, match="^klat_power_cycle ended with status 1$"):
+        WatchedMachine(monkeypatch, *silence).watch("false")
+
+
+def test_a_campaign_that_cannot_go_on_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleError, match="^klat's systemd unit is gone"):
+        WatchedMachine(monkeypatch, RUNNING | {"unit": False}).watch()
+    refused = (2, "", "klat campaign: campaign.json is damaged\n")
+    with pytest.raises(AnsibleError, match="is damaged$"):
+        WatchedMachine(monkeypatch, refused).watch()
+
+
+READ = """\
+- hosts: all
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: klat_campaign, tasks_from: read.yml}
+    - ansible.builtin.debug: {msg: "so {{ klat_status.phase }}, deployed {{ klat_deployed }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    "status, answer, text",
+    [
+        (0, RUNNING | {"output": "/var/lib/klat/fleet/this"}, "so running, deployed True"),
+        (0, HOME | {"output": "/var/lib/klat/fleet/other"}, "so none, deployed False"),
+        (0, RUNNING | {"output": "/x"}, "another campaign is running, with results in /x; end it"),
+        (2, "there is no campaign; begin with", "so none, deployed False"),
+        (2, "campaign.json is damaged", "campaign.json is damaged"),
+    ],
+)
+def test_only_a_campaign_of_the_same_run_goes_on(
+    tmp_path: Path, status: int, answer: Any, text: str
+) -> None:
+    if not shutil.which("ansible-playbook"):
+        pytest.skip("there is no ansible-playbook")
+    (tmp_path / "answer").write_text(json.dumps(answer) if status == 0 else answer)
+    write(
+        tmp_path / "bin/klat",
+        f"#!/bin/sh\ncat {tmp_path}/answer >&{1 + status // 2}; exit {status}\n",
+    )
+    (tmp_path / "bin/klat").chmod(0o755)
+    (tmp_path / "read.yml").write_text(READ)
+    done = subprocess.run(
+        (
+            "ansible-playbook",
+            "-i",
+            "m1,",
+            "-e",
+            f"klat_prefix={tmp_path} klat_run=this",
+            "read.yml",
+        ),
+        cwd=tmp_path,
+        env=os.environ | {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert text in done.stdout, done
+    assert (done.returncode == 0) == text.startswith("so "), done
+
+
+def take_in(tmp_path: Path, host: str = "m1") -> subprocess.CompletedProcess[str]:
+    """Of what is in tmp_path/sent."""
+    archive = tmp_path / f"{host}.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "sent", ".")
+    return subprocess.run(
+        ["sh", ROLE / "files/take-in", archive, tmp_path / "results", host],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for host in ("m1", "m2", "m1"):
+        write(tmp_path / "sent/stock/1/runs.csv", host)
+        write(tmp_path / "sent/rt/.failed/2/runs.csv", host)
+        done = take_in(tmp_path, host)
+        assert done.returncode == 0, done.stderr
+    found = {
+        str(path.relative_to(tmp_path / "results")): path.read_text()
+        for path in (tmp_path / "results").rglob("*.csv")
+    }
+    assert found == {
+        f"{session}-{host}/runs.csv": host
+        for session in ("stock/1", "rt/.failed/2")
+        for host in ("m1", "m2")
+    }
+    assert not list(tmp_path.glob("*.tar.gz*")) and not list(tmp_path.glob("*.unpacked"))
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "sent/stock/1/runs.csv", "")
+    (tmp_path / "sent/stock/1/plan.csv").symlink_to("/etc/passwd")
+    done = take_in(tmp_path)
+    assert done.returncode == 1 and "has a link or a special file" in done.stderr
+    assert not (tmp_path / "results").exists()
