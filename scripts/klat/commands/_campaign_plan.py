@@ -29,9 +29,9 @@ _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 _EPILOG = """\
 ENTRY is a release or a title in the list of klat campaign kernels, or the boot
 loader's identifier of an entry. In each round every kernel boots once. klat
-compare takes the boots of one round as a pair. klat run --help describes the
-profiles.
+compare takes the boots of one round as a pair.
 
+{profiles}
 examples:
   klat campaign plan --kernel stock=6.1.0-56-amd64 \\
       --kernel rt=6.1.0-56-rt-amd64 --boots 20
@@ -49,7 +49,7 @@ def add_parser(actions: Any) -> None:
         "plan",
         "choose what to measure, and show what will happen",
         "Writes the plan of a campaign, and prints what will happen. Boots nothing.\n",
-        _EPILOG,
+        _EPILOG.format(profiles=_session_options.profiles_text()),
     )
     add_options(parser)
     parser.set_defaults(func=_plan)
