@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("ansible")
-
-from ansible.errors import AnsibleConnectionFailure, AnsibleError  # noqa: E402
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "ansible/roles/klat_campaign"
@@ -62,8 +58,6 @@ class WatchedMachine(klat_watch.ActionModule):
 
 
 def test_the_syntax_is_ansibles() -> None:
-    if not shutil.which("ansible-playbook"):
-        pytest.skip("there is no ansible-playbook")
     words = ("ansible-playbook", "--syntax-check", "-i", "localhost,", "ansible/fleet.yml")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -129,8 +123,6 @@ READ = """\
 def test_only_a_campaign_of_the_same_run_goes_on(
     tmp_path: Path, status: int, answer: Any, text: str
 ) -> None:
-    if not shutil.which("ansible-playbook"):
-        pytest.skip("there is no ansible-playbook")
     (tmp_path / "answer").write_text(json.dumps(answer) if status == 0 else answer)
     write(
         tmp_path / "bin/klat",
