@@ -258,10 +258,10 @@ def test_holes_in_the_numbering_are_lost_packets(machines: Machines) -> None:
 
 
 def test_packets_without_a_preemption_are_not_measured(machines: Machines) -> None:
-    """Of ten that come at once, most find the reader still busy with the first."""
+    """Of ten that come at once, many find the reader still busy with the first."""
     result = machines.measure([[sys.executable, "-c", BURST_SENDER]])
     assert result["metrics"][0]["n"] == 500
-    assert evidence(result)["unspun"] > 500 and evidence(result)["preempted"] >= 495
+    assert evidence(result)["unspun"] > 100 and evidence(result)["preempted"] >= 495
 
 
 def test_without_forwarding_the_run_ends_and_says_why(machines: Machines) -> None:
