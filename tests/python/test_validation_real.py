@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -209,5 +210,6 @@ def test_the_quick_form_works() -> None:
         check=False,
     )
     assert "| 1 instruction | 400 instructions | 1 |" in done.stdout, done.stderr
-    assert "| pipes round_trip | 4 |" in done.stdout
+    # Its time can be over before the last of four comparisons.
+    assert re.search(r"\| pipes round_trip \| [1-4] \|", done.stdout)
     assert "said faster" not in done.stderr and "Traceback" not in done.stderr
