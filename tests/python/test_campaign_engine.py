@@ -336,6 +336,24 @@ def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(
     assert not rig.own and not rig.unit and rig.asked and rig.notified == 1
 
 
+@pytest.mark.parametrize("error", [KlatError("the tool failed"), OSError(30, "read-only")])
+def test_what_klat_could_not_remove_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> None:
+        raise error
+
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    monkeypatch.setattr(rig, "remove", fail)
+    work.give_up("aborted")
+    assert read_campaign(rig.path).why.startswith(
+        "aborted; klat could not remove all that it added"
+    )
+    assert not rig.unit and rig.asked
+
+
 def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig: Rig) -> None:
     work = begun(rig)
     measure = rig.measure

@@ -83,7 +83,7 @@ def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
     planned = [*PLAN, "--option", "pipes.policy={{ x }}"]
     assert variables["klat_words"] == [{"__ansible_unsafe": word} for word in planned]
     assert (variables["klat_seed"], variables["klat_patience"]) == (7, 5)
-    assert not fleet.records()  # the same command begins anew
+    assert not fleet.records()  # the same command starts a new run
 
 
 def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -> None:

@@ -239,11 +239,17 @@ class Engine:
         self._save(lambda campaign: replace(campaign, changed=_differences(campaign.files, now)))
 
     def _or_say(self, step: Callable[[], object]) -> None:
-        """Take a step of the end. A failure must not prevent the later steps, so it is only reported."""
+        """Take a step of the end. A failure must not prevent the later steps, so it is only reported: in
+        the journal, and in `why` for `status`."""
         try:
             step()
-        except KlatError as error:
-            self._say(str(error))
+        except (KlatError, OSError) as error:
+            why = f"klat could not remove all that it added: {error}"
+            self._say(why)
+            try:
+                self._save(lambda now: replace(now, why="; ".join(filter(None, (now.why, why)))))
+            except KlatError as full:
+                self._say(str(full))
 
     def _is_home(self, campaign: Campaign) -> bool:
         """Whether the default kernel runs. Also true if its entry is gone: a reboot would not find it."""

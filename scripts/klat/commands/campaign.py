@@ -121,7 +121,7 @@ def _begin(action: str, is_check: bool) -> int:
         change_campaign(_campaign_state.STATE, lambda _: begun)
         print("the machine reboots now; klat campaign status shows the progress", flush=True)
         start_unit()
-    except KlatError:
+    except (KlatError, OSError):
         loader.remove()
         ThisMachine().withdraw()
         change_campaign(_campaign_state.STATE, lambda _: campaign)

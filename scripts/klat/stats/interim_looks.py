@@ -49,8 +49,8 @@ class Look:
 
 
 def _information(units: int, alpha: float) -> float:
-    """Of so many units for Student's t. Each look estimates the variance anew, so t at two looks is less
-    correlated than W. By the delta method, with n < m units and the bound z, 1 - correlation^2 is
+    """Of so many units for Student's t. Each look makes its own estimate of the variance, so t at two looks
+    is less correlated than W. By the delta method, with n < m units and the bound z, 1 - correlation^2 is
     (n + z^2 / 2) (1 / n - 1 / m), where W has n (1 / n - 1 / m)."""
     from scipy.special import ndtri
 
