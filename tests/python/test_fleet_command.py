@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from written_sessions import SyntheticSession
 
 from klat import cli
 from klat.commands import _fleet_playbook
@@ -95,6 +96,19 @@ def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -
     assert "m2: left out: Ansible lost the connection" in fleet("--poll", "9", *PLAN, status=1)
     assert fleet.records() == [record]
     assert json.loads((fleet.tools / "before.json").read_text()) == ["m1"]
+
+
+def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
+    """Copies of one disk. The sessions of b-m1 are not those of m1, and a damaged one tells nothing."""
+    label = fleet.root / "results/stock"
+    for name, machine in (("m1", "a"), ("m2", "b"), ("b-m1", "b")):
+        SyntheticSession(label / f"20260101T000000Z-{name}", machine_id=machine)
+    (label / "20260101T000001Z-m1").mkdir()
+    assert "warning" not in fleet(*PLAN, status=1)
+    SyntheticSession(label / "20260101T000000Z-2-m1", machine_id="b")
+    text = fleet(*PLAN, status=1)
+    assert "warning: m1 and m2 have the same /etc/machine-id" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_another_plan_is_another_run(fleet: Fleet) -> None:

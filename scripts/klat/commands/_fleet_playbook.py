@@ -16,18 +16,21 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from klat.base import files, programs
-from klat.base.errors import KlatError, printable
+from klat.base.errors import KlatError, SessionError, printable
 from klat.record import session_directory
+from klat.record.json_files import read_session_json
 
 COMPLETE = "complete"
 _PREFIX = "/opt/klat-fleet"  # klat_prefix of the role
 _VARIABLES = "vars.json"
 _ARCHIVE = "klat.tar.gz"
 # The name of a machine is part of file names.
+_SESSION = re.compile(r"\d{8}T\d{6}Z(-\d+)?")  # before the role adds the machine's name
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -146,6 +149,21 @@ def machine_file(record: Path, host: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise KlatError(f"{record}/{host}.json is damaged: {error}") from None
     return found
+
+
+def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
+    """The groups of machines whose sessions have the same machine id. klat compare takes such machines for
+    one. Copies of a disk have the same /etc/machine-id."""
+    found: dict[str, set[str]] = {}
+    for host in hosts:
+        for session in results.glob(f"*/*-{host}"):
+            # Another machine's name can end like this one.
+            if not _SESSION.fullmatch(session.name.removesuffix(f"-{host}")):
+                continue
+            with suppress(SessionError):
+                if machine := read_session_json(session).get("machine_id"):
+                    found.setdefault(str(machine), set()).add(host)
+    return sorted(tuple(sorted(each)) for each in found.values() if len(each) > 1)
 
 
 def forget(record: Path) -> None:

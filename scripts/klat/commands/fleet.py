@@ -127,6 +127,12 @@ def _run(arguments: argparse.Namespace) -> int:
     outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
     for host, text in outcomes.items():
         print(f"{host}: {text}")
+    for alike in _fleet_playbook.with_one_id(results, hosts):
+        print(
+            f"warning: {' and '.join(alike)} have the same /etc/machine-id, so klat\n"
+            "  compare takes them for one machine: give each its own with\n"
+            "  systemd-machine-id-setup, and measure again"
+        )
     if set(outcomes.values()) != {_fleet_playbook.COMPLETE}:
         return 1
     _fleet_playbook.forget(record)
