@@ -161,8 +161,8 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
 
 
 def expected_seconds(campaign: Campaign) -> float | None:
-    """How long the campaign takes, from its check, whose boots have one run of each program. None without a
-    complete check."""
+    """How long the campaign takes, from its check. A boot of the check has one run of each program.
+    None without a complete check."""
     if not (campaign.is_check and campaign.is_complete):
         return None
     runs = {a.boot: a.seconds.get("runs", 0.0) for a in campaign.attempts if a.outcome == DONE}

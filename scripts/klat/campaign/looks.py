@@ -41,8 +41,8 @@ def _whole_blocks(rounds: float) -> int:
 
 
 def _first_look(rounds: int) -> int:
-    """The smallest number of rounds, in whole blocks, whose pairs can have a verdict at the level of a look
-    there. All rounds if there is none before the end."""
+    """The smallest number of rounds, in whole blocks, after which a look has enough pairs for a verdict at
+    its level. If there is none before the end, all rounds."""
     from klat.compare.verdicts import Rules
     from klat.stats.enough_units import by_arrangement
     from klat.stats.interim_looks import Look

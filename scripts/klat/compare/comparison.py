@@ -153,7 +153,7 @@ class Cell:
 
     @property
     def deciding_verdicts(self) -> list[Verdict]:
-        """Without those that a verdict over machines includes."""
+        """The verdicts, except those that a verdict over machines includes."""
         if self.refused or self.limit:
             return self.verdicts
         alone = [r for r in self.results if not r.decided_over_machines]
@@ -272,14 +272,15 @@ class Comparison:
 
     @property
     def verdicts(self) -> Counter[Verdict]:
-        """Those that decide the status: over machines where there is one, else of each machine."""
+        """The verdicts that decide the status: a verdict over machines, or where there is none, the
+        machine's own."""
         over = [o.judgement.verdict for o in self.over_machines if o.judgement]
         alone = [v for a in self.against for c in a.cells for v in c.deciding_verdicts]
         return Counter([*filter(None, over), *alone])
 
     @property
     def machine_verdicts(self) -> Counter[Verdict]:
-        """Those of all machines, decided over machines or not."""
+        """The verdicts of all single machines, also those that a verdict over machines includes."""
         return Counter(v for a in self.against for c in a.cells for v in c.verdicts)
 
     @property

@@ -174,7 +174,7 @@ def _next(effects: Sequence[float], rules: Rules) -> tuple[float, float]:
 
 
 def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]:
-    """The conditions that differ between the machines of a side, but must not, as sentences."""
+    """A sentence for each condition that differs between the machines of a side, but must be the same."""
     for name, sides in (("BASE", [p.base for p in pairs]), ("NEW", [p.new for p in pairs])):
         values = [
             {key: value for key, value in source.values.items() if key[0] in _ALIKE}

@@ -37,8 +37,8 @@ class Look:
         return self.planned.index(self.units) + 1 if self.units in self.planned else 0
 
     def level(self, tests: float = 1.0) -> float:
-        """The level of this look if all looks together have the level alpha / tests. The function
-        depends on no later look, so a look that was not planned has a level too. Never 0."""
+        """The level of this look, where all looks together have the level alpha / tests. It does not depend
+        on later looks, so an unplanned look has one too. Never 0."""
         looks = [*(units for units in self.planned if units < self.units), self.units]
         alpha, end = self.alpha / tests, max(self.planned)
         shares = tuple(units / end for units in looks)
@@ -69,8 +69,8 @@ def spent(alpha: float, share: float) -> float:
 def look_levels(
     alpha: float, shares: tuple[float, ...], information: tuple[float, ...] = ()
 ) -> tuple[float, ...]:
-    """The two-sided level of the test at each look. `shares` of the sample increase, up to 1 at most. So
-    do the shares of the `information`; by default they are the same.
+    """The two-sided level of the test at each look. `shares` are the shares of the sample at the looks, and
+    `information` those of the information, by default the same. Both increase, and are at most 1.
 
     If each look tests at its level, and the first rejection ends the measurement, the chance of a false
     rejection is `alpha`.
@@ -96,7 +96,8 @@ def look_levels(
 
 
 def _bound(grid: _Array, mass: _Array, step: float, share: float, budget: float) -> float:
-    """The bound for |W| / sqrt(share) that this look is the first to cross with the chance `budget`."""
+    """The bound for |W| / sqrt(share) that W crosses at this look, and at no earlier one, with the chance
+    `budget`."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
 

@@ -31,8 +31,8 @@ def left_out_machine(left: LeftOutMachine, names: Mapping[str, str]) -> str:
 def over_machines_explanations(
     over: OverMachines, names: Mapping[str, str], explained: Collection[str] = ()
 ) -> Iterator[str]:
-    """Sentences below a verdict over machines. `explained` are the machines whose own verdicts are in the
-    report: those say why the machine is left out."""
+    """Sentences below a verdict over machines. `explained` are the machines with a verdict of their own in
+    the report, which says why they are left out."""
     if over.reason:
         yield printable(over.reason)
     j = over.judgement
