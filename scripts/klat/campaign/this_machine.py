@@ -13,6 +13,7 @@ from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError, SessionError
+from klat.campaign.boot_loader import run_tool
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
@@ -44,6 +45,7 @@ WantedBy=multi-user.target
 # The longest waits, in seconds.
 _STARTING_S, _BUSY_S, _HOT_S, _COPYING_S, _NOTIFYING_S = 300, 120, 300, 3600, 60
 _POLL_S = 2.0
+_REBOOT_TRIES, _REBOOT_PAUSE_S = 4, 10.0
 _BUSY = 0.05  # of the time of all CPUs
 _WARMER_C = 5.0
 _PARTS = re.compile(r"([0-9a-z. ]+) \((\w+)\)")
@@ -107,8 +109,20 @@ class ThisMachine:
         return f"{shlex.join(words)} ended with status {status}" if status else ""
 
     def reboot(self) -> None:
+        """A request can fail because systemd is busy, for example with reading its units, so it is repeated.
+        No request is needed if the machine is already going down, for example because of `notify`.
+        """
         os.sync()
-        _must("systemctl", "--no-block", "reboot")
+        for tries_left in reversed(range(_REBOOT_TRIES)):
+            try:
+                run_tool("systemctl", "--no-block", "reboot")
+                return
+            except KlatError:
+                if _output("systemctl", "is-system-running").strip() == "stopping":
+                    return
+                if not tries_left:
+                    raise
+            time.sleep(_REBOOT_PAUSE_S)
 
     def withdraw(self) -> None:
         _quietly("systemctl", "disable", UNIT, seconds=60)
@@ -150,8 +164,8 @@ def install_unit(command: list[str]) -> None:
     _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
     text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
     files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
-    _must("systemctl", "daemon-reload")
-    _must("systemctl", "enable", UNIT)
+    run_tool("systemctl", "daemon-reload")
+    run_tool("systemctl", "enable", UNIT)
 
 
 def is_unit_installed() -> bool:
@@ -159,7 +173,7 @@ def is_unit_installed() -> bool:
 
 
 def start_unit() -> None:
-    _must("systemctl", "start", UNIT)
+    run_tool("systemctl", "start", UNIT)
 
 
 def stop_unit() -> None:
@@ -244,9 +258,3 @@ def _output(*words: str) -> str:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-
-
-def _must(*words: str) -> None:
-    status = _quietly(*words, seconds=60)
-    if status:
-        raise KlatError(f"{shlex.join(words)} ended with status {status}")

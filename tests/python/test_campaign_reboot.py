@@ -1,0 +1,51 @@
+"""How a campaign requests a reboot, with a systemctl of the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klat.base.errors import KlatError
+from klat.campaign import this_machine
+from klat.campaign.this_machine import ThisMachine
+
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >> {directory}/asked
+case $1 in
+is-system-running) echo {state} ;;
+*)
+	echo "Connection timed out" >&2
+	[ "$(grep -c reboot {directory}/asked)" -gt {failures} ] ;;
+esac
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(this_machine, "_REBOOT_PAUSE_S", 0.0)
+    return tmp_path
+
+
+def reboot(directory: Path, failures: int, state: str = "running") -> int:
+    """How often the reboot was requested."""
+    tool = directory / "systemctl"
+    tool.write_text(SYSTEMCTL.format(directory=directory, failures=failures, state=state))
+    tool.chmod(0o755)
+    ThisMachine().reboot()
+    return (directory / "asked").read_text().count("--no-block reboot")
+
+
+@pytest.mark.parametrize("failures", (0, 1, 3))
+def test_a_request_that_fails_is_repeated(directory: Path, failures: int) -> None:
+    assert reboot(directory, failures) == failures + 1
+
+
+def test_a_machine_that_goes_down_needs_no_reboot(directory: Path) -> None:
+    assert reboot(directory, 9, state="stopping") == 1
+
+
+def test_a_reboot_that_systemd_refuses_is_an_error(directory: Path) -> None:
+    with pytest.raises(KlatError, match="reboot: Connection timed out"):
+        reboot(directory, 9)
