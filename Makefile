@@ -209,13 +209,15 @@ units: $(UNITS)
 	$(give_back)
 
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
-# Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them.
+# Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them. And a test
+# that fails is run once more, because another guest of the host can disturb it too. The summary names it (RERUN).
 TESTS ?=
-pytest = $(PYTHON) -B -m pytest -q -ra -p no:cacheprovider
+pytest = $(PYTHON) -B -m pytest -q -raR -p no:cacheprovider
+lane_pytest = $(pytest) --reruns 1
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	OPENBLAS_NUM_THREADS=1 $(pytest) -m '$(1) and not alone' -n auto --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
-	$(pytest) -m '$(1) and alone' $(PYTEST) tests || status=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(lane_pytest) -m '$(1) and not alone' -n auto --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
+	$(lane_pytest) -m '$(1) and alone' $(PYTEST) tests || status=$$?; \
 	exit $$status)
 endef
 .PHONY: test test-slow test-long test-build test-slow-build
