@@ -115,6 +115,13 @@ def test_a_variable_of_the_boot_loader_stands_for_any_words() -> None:
     assert not entry.is_running("6.1", ("root=a", "vt.handoff=7"))
 
 
+def test_a_variable_does_not_stand_for_the_words_of_klat() -> None:
+    """Else klat's copy of the default entry would count as the default."""
+    default = BootEntry("a", "A", "6.1", ("root=a", "$vt_handoff"))
+    assert default.is_running("6.1", ("root=a", "vt.handoff=7"))
+    assert not default.is_running("6.1", ("root=a", "vt.handoff=7", "klat.campaign=1", "panic=10"))
+
+
 @pytest.mark.parametrize("choice", ["", "next_entry=\n"])
 def test_nothing_is_left(root: Path, choice: str) -> None:
     loader = Grub(root)
@@ -135,7 +142,6 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
     [
         ("next_entry", "nothing", "does not use next_entry"),
         ("custom.cfg", "nothing", "does not read custom.cfg"),
-        (CONFIG, "blscfg\n", "Boot Loader Specification"),
     ],
 )
 def test_a_grub_that_cannot_boot_an_entry_once_is_refused(

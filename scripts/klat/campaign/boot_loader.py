@@ -27,11 +27,14 @@ class BootEntry:
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
         """Whether the running kernel, of this release and with this command line, is that of this entry.
-        A word that holds a variable, for example Ubuntu's $vt_handoff, stands for any number of words.
+        A word that holds a variable, for example Ubuntu's $vt_handoff, stands for any number of words, but
+        not for klat's own.
         BOOT_IMAGE= and initrd= come from the boot loader, and are ignored."""
         if self.release and self.release != release:
             return False
-        wanted = (r"(\S+ )*" if "$" in word else f"{re.escape(word)} " for word in self.words)
+        wanted = (
+            r"((?!klat\.)\S+ )*" if "$" in word else f"{re.escape(word)} " for word in self.words
+        )
         own = (word for word in words if not word.startswith(("BOOT_IMAGE=", "initrd=")))
         return re.fullmatch("".join(wanted), "".join(f"{word} " for word in own)) is not None
 
