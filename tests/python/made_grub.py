@@ -69,16 +69,67 @@ esac"""
 STOCK = "gnulinux-advanced-5eed>gnulinux-6.1.0-56-amd64-advanced-5eed"
 
 
-def make(root: Path, patch: pytest.MonkeyPatch) -> None:
-    directory = root / "boot" / "grub"
+# The parts of a grub.cfg of Fedora that matter.
+FEDORA_CONFIG = """\
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="${saved_entry}"
+fi
+if [ -z "${kernelopts}" ]; then
+  set kernelopts="root=UUID=5eed ro fallback "
+fi
+insmod blscfg
+blscfg
+menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
+	fwsetup
+}
+if [ -f  ${config_directory}/custom.cfg ]; then
+  source ${config_directory}/custom.cfg
+fi
+"""
+BLS = """\
+title Fedora Linux ({release}) 39 (Server Edition)
+version {release}
+linux /vmlinuz-{release}
+initrd /initramfs-{release}.img
+options {options}
+grub_users $grub_users
+grub_arg --unrestricted
+grub_class fedora
+"""
+FEDORA = {  # the menu has the opposite order
+    "0-rescue": "root=UUID=5eed ro rhgb",
+    "6.9.5-200.fc39.x86_64": "$kernelopts rhgb $tuned_params",
+    "6.10.3-100.fc39.x86_64": "root=UUID=5eed ro rhgb quiet",
+}
+
+
+def make(root: Path, patch: pytest.MonkeyPatch, name: str = "grub", config: str = CONFIG) -> None:
+    directory = root / "boot" / name
     directory.mkdir(parents=True)
-    (directory / "grub.cfg").write_text(CONFIG)
+    (directory / "grub.cfg").write_text(config)
     tools = root / "tools"
     tools.mkdir()
     (directory / "grubenv").write_text("saved_entry=other\n")
     reboot = f'echo "$*" > {root}/reboot\necho next_entry=$2 >> {directory}/grubenv'
-    for name, script in (("reboot", reboot), ("editenv", EDITENV), ("probe", "echo ext2")):
-        tool = tools / f"grub-{name}"
+    for tool_name, script in (("reboot", reboot), ("editenv", EDITENV), ("probe", "echo ext2")):
+        tool = tools / f"{name}-{tool_name}"
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
     patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+
+
+def make_fedora(root: Path, patch: pytest.MonkeyPatch) -> None:
+    """Its entries are in files of the Boot Loader Specification."""
+    make(root, patch, "grub2", FEDORA_CONFIG)
+    entries = root / "boot/loader/entries"
+    entries.mkdir(parents=True)
+    for release, options in FEDORA.items():
+        (root / f"boot/vmlinuz-{release}").touch()
+        text = BLS.format(release=release, options=options)
+        (entries / f"5eed-{release}.conf").write_text(text)
+    (root / "boot/grub2/grubenv").write_text("saved_entry=5eed-6.9.5-200.fc39.x86_64\n")

@@ -1,6 +1,6 @@
-"""GRUB: the entries of grub.cfg, and its choice for one boot.
+"""GRUB: the entries of its menu, and its choice for one boot.
 
-klat adds its entries to custom.cfg, which the grub.cfg of Debian and Ubuntu reads, and chooses one by
+klat adds its entries to custom.cfg, which the grub.cfg of Debian, Ubuntu and Fedora reads, and chooses one by
 grub-reboot. GRUB then clears the choice before it starts the kernel. So if the kernel fails, the next boot is
 the default one. klat changes neither grub.cfg nor the default.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
+from klat.campaign.grub_bls import BlsEntry, bls_entries
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
@@ -30,11 +31,15 @@ _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
 _MENU = re.compile(r"(menuentry|submenu)\s+(.*)\{\s*$")
 _KERNEL = re.compile(r"linux(?:16|efi)?\s")
 _RELEASE = re.compile(r"vmlinu[xz]-(\S+)")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_SET = re.compile(r'^\s*set (\w+)="([^"$]*)"', re.MULTILINE)
+# What Fedora's GRUB itself writes to grubenv at each boot. The end of the file is padding.
+_CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class _MenuEntry:
-    """An entry of grub.cfg. `place` is its number in the menu, and `body` its lines between the braces."""
+    """An entry of the menu. `place` is its number in the menu, and `body` its lines between the braces."""
 
     identity: str
     place: str
@@ -69,7 +74,7 @@ class Grub:
                 return entry
         raise KlatError(
             f"the default of GRUB, {chosen!r}, is not an entry that boots Linux; choose one with"
-            " GRUB_DEFAULT in /etc/default/grub"
+            " GRUB_DEFAULT in /etc/default/grub, or if that is saved, with grub-set-default"
         )
 
     def check(self) -> None:
@@ -77,18 +82,12 @@ class Grub:
         for tool in self._tools.values():
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
-        if not self.entries() and "blscfg" in text:
-            raise KlatError(
-                f"the entries of {self._config} are in files of the Boot Loader Specification,"
-                " which klat campaign does not read; set GRUB_ENABLE_BLSCFG=false, so that the"
-                " entries are in grub.cfg"
-            )
         if "next_entry" not in text:
             raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
         if "custom.cfg" not in text:
             raise KlatError(
-                f"{self._config} does not read custom.cfg; restore /etc/grub.d/41_custom and run"
-                " update-grub"
+                f"{self._config} does not read custom.cfg; restore /etc/grub.d/41_custom, and make"
+                " grub.cfg again"
             )
         own = self._own
         if own.exists() and _MARK not in own.read_text(errors="replace"):
@@ -115,7 +114,7 @@ class Grub:
             lines = [_appended(line, each.append) for line in bodies[each.entry.identity]]
             name = shlex.quote(_identity(each.name))
             notes = [f"set {_STARTED}={name}", f"save_env {_STARTED}"]
-            text += f"menuentry {shlex.quote(f'klat: {each.name}')} --id {name} {{\n"
+            text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
             text += "".join(f"{line}\n" for line in [*notes, *lines]) + "}\n"
         files.write_whole(self._own, text.encode(), give=False)
         os.sync()
@@ -142,13 +141,21 @@ class Grub:
         names = (
             *(self._directory / name for name in ("grub.cfg", "grubenv", "custom.cfg")),
             self._root / "etc/default/grub",
+            *self._bls.glob("*.conf"),
         )
         found = {str(p): p.read_bytes() for p in names if p.is_file()}
-        return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
+        return {
+            name: hashlib.sha256(_CHANGES.sub(b"", data)).hexdigest()
+            for name, data in found.items()
+        }
 
     @property
     def _config(self) -> Path:
         return self._directory / "grub.cfg"
+
+    @property
+    def _bls(self) -> Path:
+        return self._root / "boot/loader/entries"
 
     @property
     def _own(self) -> Path:
@@ -164,16 +171,20 @@ class Grub:
 
     def _menu(self) -> list[tuple[BootEntry, _MenuEntry]]:
         found = []
-        for entry in _entries(self._text().splitlines()):
+        text = self._text()
+        for entry in _entries(text.splitlines(), bls_entries(self._bls)):
             kernel = next((line for line in entry.body if _KERNEL.match(line.strip())), None)
             words = _words(kernel) if kernel else []
             if len(words) < 2:
                 continue
             release = _RELEASE.search(words[1])
             shown = release[1] if release else ""
-            boots = BootEntry(
-                entry.identity, entry.title, shown, tuple(words[2:]), self._file(words[1])
-            )
+            rest = words[2:]
+            if "$" in "".join(rest):
+                variables = dict(_SET.findall(text)) | self._environment()
+                rest = list(_expanded(rest, variables))
+            kernel_file = self._file(words[1])
+            boots = BootEntry(entry.identity, entry.title, shown, tuple(rest), kernel_file)
             found.append((boots, entry))
         return found
 
@@ -204,9 +215,9 @@ class Grub:
         return run_tool(self._tools[tool], *words)
 
 
-def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
+def _entries(lines: Sequence[str], bls: Sequence[BlsEntry]) -> Iterator[_MenuEntry]:
     """The entries of all menus. GRUB names an entry of a submenu by the path to it, and numbers the entries
-    and submenus of a menu from 0."""
+    and submenus of a menu from 0. `bls` has the entries that the command blscfg adds."""
     menus: list[tuple[str, str, int]] = []  # identity, place and depth of each open submenu
     counts = [0]  # of entries and submenus so far, in each open menu
     depth = 0
@@ -228,6 +239,10 @@ def _entries(lines: Sequence[str]) -> Iterator[_MenuEntry]:
             body, at = _body(lines, at)
             yield _MenuEntry(path, place, title, body)
             continue
+        if line == "blscfg":
+            for number, each in enumerate(bls, start=counts[-1]):
+                yield _MenuEntry(each.identity, str(number), each.title, each.body)
+            counts[-1] += len(bls)
         depth += _braces(line)
         while menus and depth <= menus[-1][2]:
             menus.pop()
@@ -268,6 +283,16 @@ def _words(line: str) -> list[str]:
         return shlex.split(line, comments=False)
     except ValueError:
         return line.split()
+
+
+def _expanded(words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
+    """The words, with the values of known variables in their place."""
+    for word in words:
+        variable = _VARIABLE.fullmatch(word)
+        if variable and variable[1] in variables:
+            yield from _words(variables[variable[1]])
+        else:
+            yield word
 
 
 def _appended(line: str, words: Sequence[str]) -> str:

@@ -1,0 +1,132 @@
+"""The entries of Fedora's GRUB, which are in files of the Boot Loader Specification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import made_grub
+import pytest
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.grub import Grub
+from klat.campaign.grub_bls import bls_entries
+
+OLD, NEW, RESCUE = "5eed-6.9.5-200.fc39.x86_64", "5eed-6.10.3-100.fc39.x86_64", "5eed-0-rescue"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made_grub.make_fedora(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def environment(root: Path) -> Path:
+    return root / "boot/grub2/grubenv"
+
+
+def test_entries_are_in_the_order_of_the_menu(root: Path) -> None:
+    found = Grub(root).entries()
+    assert [each.identity for each in found] == [NEW, OLD, RESCUE]
+    assert found[0].title == "Fedora Linux (6.10.3-100.fc39.x86_64) 39 (Server Edition)"
+    assert found[0].release == "6.10.3-100.fc39.x86_64"
+    assert found[0].words == ("root=UUID=5eed", "ro", "rhgb", "quiet")
+    assert found[0].kernel == root / "boot/vmlinuz-6.10.3-100.fc39.x86_64"
+
+
+@pytest.mark.parametrize(
+    "newer, older",
+    [
+        ("a-6.10-1", "a-6.9-9"),
+        ("a-6.1.1-1", "a-6.1-5"),
+        ("a-6.1-1", "a-6.1~rc1-1"),
+        ("a-6.1-1.2", "a-6.1-1.fc39"),
+        ("a-6.1-1+rt", "a-6.1-1"),
+        ("b", "a-6.1-1"),
+    ],
+)
+def test_files_are_sorted_as_versions_of_rpm(tmp_path: Path, newer: str, older: str) -> None:
+    for name in (older, newer):
+        (tmp_path / f"{name}.conf").write_text("linux /vmlinuz\n")
+    assert [each.identity for each in bls_entries(tmp_path)] == [newer, older]
+
+
+def test_a_file_without_a_kernel_is_not_an_entry(root: Path) -> None:
+    (root / "boot/loader/entries/zzz.conf").write_text("title Shell\nefi /shell.efi\n")
+    assert len(Grub(root).entries()) == 3
+
+
+def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
+    words = Grub(root).entries()[1].words
+    assert words == ("root=UUID=5eed", "ro", "fallback", "rhgb", "$tuned_params")
+    with environment(root).open("a") as file:
+        file.write("kernelopts=root=/dev/sda2 ro\ntuned_params=skew_tick=1\n")
+    words = Grub(root).entries()[1].words
+    assert words == ("root=/dev/sda2", "ro", "rhgb", "skew_tick=1")
+
+
+@pytest.mark.parametrize(
+    "saved, default",
+    [
+        (f"saved_entry={OLD}\n", OLD),
+        ("saved_entry=1\n", OLD),
+        ("saved_entry=Fedora Linux (0-rescue) 39 (Server Edition)\n", RESCUE),
+        ("", NEW),
+    ],
+)
+def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, default: str) -> None:
+    environment(root).write_text(saved)
+    assert Grub(root).default().identity == default
+
+
+def test_a_saved_entry_that_does_not_boot_linux_is_refused(root: Path) -> None:
+    for saved in ("3", "5eed-gone"):  # 3 starts the firmware's settings
+        environment(root).write_text(f"saved_entry={saved}\n")
+        with pytest.raises(KlatError, match="is not an entry that boots Linux"):
+            Grub(root).default()
+
+
+def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
+    loader = Grub(root)
+    loader.check()
+    loader.install([OwnEntry("old", loader.default(), ("nohz_full=1", "klat.campaign=1"))])
+    lines = (root / "boot/grub2/custom.cfg").read_text().splitlines()
+    kernel = "linux /vmlinuz-6.9.5-200.fc39.x86_64 $kernelopts rhgb $tuned_params"
+    assert lines[1] == "menuentry 'klat: old' --unrestricted --id klat-old {"
+    assert lines[4:] == [
+        "load_video",
+        "set gfxpayload=keep",
+        "insmod gzio",
+        f"{kernel} nohz_full=1 klat.campaign=1",
+        "initrd /initramfs-6.9.5-200.fc39.x86_64.img",
+        "}",
+    ]
+
+
+def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
+    """After a boot by Fedora's GRUB, boot_success is 0 until somebody has logged in."""
+    text = environment(root).read_text()
+    environment(root).write_text(f"{text}boot_success=1\n{'#' * 40}")
+    loader = Grub(root)
+    before = loader.files()
+    loader.install([OwnEntry("old", loader.default(), ("klat.campaign=1",))])
+    loader.choose("old")
+    assert loader.files() != before
+    loader.remove()
+    environment(root).write_text(f"{text}boot_success=0\nboot_indeterminate=0\n{'#' * 19}")
+    assert loader.files() == before
+    environment(root).write_text(f"saved_entry={NEW}\n{'#' * 19}")
+    assert loader.files() != before
+
+
+def test_an_entry_that_changed_is_seen(root: Path) -> None:
+    before = Grub(root).files()
+    (root / f"boot/loader/entries/{NEW}.conf").write_text("linux /other\n")
+    assert Grub(root).files() != before
+
+
+@pytest.mark.parametrize("found", ["lvm", "btrfs"])
+def test_a_grubenv_that_cannot_be_written_is_refused(root: Path, found: str) -> None:
+    (root / "tools/grub2-probe").write_text(f"#!/bin/sh\necho {found}\n")
+    with pytest.raises(KlatError, match="GRUB cannot write"):
+        Grub(root).check()
