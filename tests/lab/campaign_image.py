@@ -166,7 +166,9 @@ def _variables(disk: Path) -> Path:
 
 
 class Guest:
-    clock: tuple[str, ...] = ("-icount", "shift=0,sleep=off", "-rtc", "clock=vm")
+    # Without sleep=on the clock jumps to the next timer while the guest waits for its disk, so time-outs expire on a busy
+    # host.
+    clock: tuple[str, ...] = ("-icount", "shift=0,sleep=on", "-rtc", "clock=vm")
 
     def __init__(self, disk: Path, *more: str) -> None:
         if _variables(disk).exists():
