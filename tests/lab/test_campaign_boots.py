@@ -39,6 +39,13 @@ if grep -q klat.campaign /proc/cmdline && uname -r | grep -q rt && [ ! -e hung ]
 	chrt -f 99 sh -c 'while :; do :; done'
 fi
 """
+CRASH = """
+if grep -q klat.campaign /proc/cmdline && [ ! -e crashed ]; then
+	touch crashed; sync
+	until systemctl is-active -q klat-campaign; do sleep 1; done
+	systemctl kill -s KILL klat-campaign
+fi
+"""
 # Fills the disk before klat writes its state.
 FILL = """
 if [ -e begun ] && grep -q klat.campaign /proc/cmdline && [ ! -e filled ]; then
@@ -87,7 +94,7 @@ def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
         (root / "srv/drive").write_text(DRIVE.format(commands=commands, on_boot=on_boot))
         (root / "srv/notify").write_text(AFTER + NOTIFY + "\n")
         (root / "srv/state").write_text(STATE_OF_BOOTS)
-        for name in ("srv/begun", "srv/ended", "srv/hung", "srv/filled", STATE):
+        for name in ("srv/begun", "srv/ended", "srv/hung", "srv/crashed", "srv/filled", STATE):
             (root / name).unlink(missing_ok=True)
         for name in ("srv/results", "srv/copy"):
             shutil.rmtree(root / name, ignore_errors=True)
@@ -148,6 +155,16 @@ def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Pat
         ["done"] * 2 * ROUNDS + ["fell back"],
         ["done"] * 2 * ROUNDS + ["interrupted"],
     )
+    assert files_are_as_before(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -> None:
+    prepare(image, f"{PLAN} && klat campaign start", on_boot=CRASH)
+    campaign = follow(image, 2 * ROUNDS + 4, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
+    assert outcomes == ["interrupted"] + ["done"] * 2 * ROUNDS
     assert files_are_as_before(tmp_path / "out")
 
 

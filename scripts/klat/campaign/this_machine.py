@@ -17,7 +17,7 @@ from klat.campaign.boot_loader import run_tool
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
-from klat.campaign.engine import Measured
+from klat.campaign.engine import OWN_WORD, Measured
 from klat.record import session_directory
 
 UNIT = "klat-campaign.service"
@@ -28,19 +28,29 @@ _WATCHDOG_S = 60
 _UNIT_TEXT = """\
 [Unit]
 Description=klat campaign: measures, and boots the next kernel
-StartLimitIntervalSec=1h
-StartLimitBurst=5
+OnFailure={home}
 
 [Service]
 Type=exec
 ExecStart={command}
 {environment}KillMode=mixed
 TimeoutStopSec=120
-Restart=on-abnormal
-RestartSec=10
 
 [Install]
 WantedBy=multi-user.target
+"""
+# If klat itself crashes under a kernel of the campaign, the default kernel must boot. There the condition does not
+# hold, so the machine does not reboot again and again.
+_HOME_UNIT = "klat-campaign-home.service"
+_HOME_UNIT_FILE = _UNIT_FILE.with_name(_HOME_UNIT)
+_HOME_UNIT_TEXT = f"""\
+[Unit]
+Description=klat campaign: boots the default kernel after a crash of klat
+ConditionKernelCommandLine={OWN_WORD}
+
+[Service]
+Type=oneshot
+ExecStart=systemctl --no-block reboot
 """
 # The longest waits, in seconds.
 _STARTING_S, _BUSY_S, _HOT_S, _COPYING_S, _NOTIFYING_S = 300, 120, 300, 3600, 60
@@ -126,7 +136,7 @@ class ThisMachine:
 
     def withdraw(self) -> None:
         _quietly("systemctl", "disable", UNIT, seconds=60)
-        for file in (_UNIT_FILE, _WATCHDOG_FILE):
+        for file in (_UNIT_FILE, _HOME_UNIT_FILE, _WATCHDOG_FILE):
             file.unlink(missing_ok=True)
         if _WATCHDOG_FILE.parent.is_dir() and not any(_WATCHDOG_FILE.parent.iterdir()):
             _WATCHDOG_FILE.parent.rmdir()
@@ -159,8 +169,9 @@ def install_unit(command: list[str]) -> None:
     names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
     environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
     words = " ".join(_systemd_quoted(word) for word in command)
-    text = _UNIT_TEXT.format(command=words, environment=environment)
+    text = _UNIT_TEXT.format(home=_HOME_UNIT, command=words, environment=environment)
     files.write_whole(_UNIT_FILE, text.encode(), give=False)
+    files.write_whole(_HOME_UNIT_FILE, _HOME_UNIT_TEXT.encode(), give=False)
     _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
     text = f"[Manager]\nRuntimeWatchdogSec={_WATCHDOG_S}\n"
     files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
