@@ -93,7 +93,7 @@ def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet: Fleet, klat: Kl
 def test_few_machines_have_only_their_own_verdicts(fleet: Fleet, klat: Klat) -> None:
     status, out, _ = klat("compare", *fleet([1.0, 1.1, 1.0]), *MEDIAN)
     assert status == 1 and "2 same, 1 slower: regression" in out
-    assert "machines are too few for a verdict over machines: 3 of 6" in words(out)
+    assert "too few machines for a verdict over machines: 3 of 6" in words(out)
     assert "over 3 machines" not in out
 
 

@@ -63,7 +63,7 @@ def test_a_number_of_rounds_without_a_look_is_said(side: SideWriter, klat: Klat)
     level = Look(14, (10, 20), 0.05).level()
     assert found["options"]["rules"]["alpha"] == pytest.approx(level)
     out = words(klat("compare", *sides)[1])
-    assert "looks were planned after 10 and 20 rounds, and 14 are complete on all sides" in out
+    assert "looks were planned after 10 and 20 rounds, but all sides have 14 rounds;" in out
     assert "This is an unplanned look, after 14 of 20 rounds" in out
 
 
@@ -72,7 +72,7 @@ def test_a_side_that_lacks_a_round_has_not_reached_the_look(side: SideWriter, kl
     longer = declare(side("longer", boots=11))
     assert compared(klat, longer, rt)["options"]["rules"]["look"]["units"] == 10
     shutil.rmtree(rt / "9")
-    assert "9 are complete on all sides" in words(klat("compare", stock, rt)[1])
+    assert "but all sides have 9 rounds" in words(klat("compare", stock, rt)[1])
 
 
 @pytest.mark.parametrize("looks, experiment", [(None, "e"), ([16, 20], "e"), (LOOKS, "f")])
@@ -83,7 +83,9 @@ def test_looks_of_several_campaigns_are_no_looks(
     declare(rt, looks, experiment)
     rules = compared(klat, stock, rt)["options"]["rules"]
     assert (rules["alpha"], rules["look"]) == (0.05, None)
-    assert "not all declare the same looks of one campaign" in words(klat("compare", stock, rt)[1])
+    assert "not all sessions declare the same looks of one campaign" in words(
+        klat("compare", stock, rt)[1]
+    )
 
 
 def test_a_limit_is_judged_at_the_level_of_the_look(side: SideWriter, klat: Klat) -> None:

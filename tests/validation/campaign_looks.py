@@ -23,7 +23,7 @@ from validation.kernels import Draw, Logs
 from validation.simulation import Rate
 
 _SETTLED = {Verdict.SAME, Verdict.FASTER, Verdict.SLOWER}
-# Rounds and looks: the earliest first looks that klat allows, and as many looks as it allows.
+# Rounds and looks. The first look is the earliest that klat allows. (20, 6) has as many looks as klat allows.
 DESIGNS = ((20, 2), (20, 6), (42, 3))
 
 
@@ -63,8 +63,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Campaigns:
-    """How often any verdict of a campaign is false at any of its looks, whether it ends there or not, and
-    the mean share of its boots that a campaign takes. In `settled` ones every metric is settled at a look.
+    """The outcome of simulated campaigns.
+
+    - `changed`, `same`: the campaigns with any such verdict at any look, also at a look after the end.
+    - `boots`: the mean share of the planned boots that a campaign takes.
+    - `settled`: the campaigns with a look that settles every metric.
     """
 
     changed: Rate
@@ -77,7 +80,7 @@ def campaigns(
     rounds: int, looks: int, kind: Boots, spread: float, change: float, metrics: int, rules: Rules,
     repetitions: int, seed: int,
 ) -> Campaigns:  # fmt: skip
-    """Boots vary by `spread`, and the kernels differ by `change`; both are logs."""
+    """`spread` is the standard deviation of boots, and `change` the change between kernels; both are logs."""
     draw = np.random.default_rng([seed, rounds, looks])
     planned = planned_looks(rounds, looks)
     levels = [rules_at(look, planned, rules) for look in planned]
@@ -96,7 +99,7 @@ def campaigns(
 
 
 def _verdicts(base: Logs, new: Logs, rounds: int, rules: Rules) -> set[Verdict]:
-    """Of all metrics, as one family."""
+    """The verdicts of all metrics, as one family."""
     pairs = [(_side(one), _side(two)) for one, two in zip(base[:, :rounds], new[:, :rounds])]
     return {judgement.verdict for judgement in judge(pairs, rules) if judgement.verdict}
 
@@ -107,9 +110,12 @@ def _side(logs: Logs) -> Observed:
 
 @dataclass(frozen=True)
 class Level:
-    """False verdicts of one kind of boots and one design. `none`: kernels that do not differ, by a test
-    without a margin; `suite`: the same of ten metrics. `changed`, `same`: kernels that differ by the
-    margin."""
+    """The campaigns with a false verdict, for one kind of boots and one design.
+
+    - `none`: one metric, kernels that do not differ, margin 0.
+    - `suite`: the same with ten metrics.
+    - `changed`, `same`: one metric, kernels that differ by the margin.
+    """
 
     kind: str
     rounds: int
@@ -130,7 +136,7 @@ class Level:
 def level(kind: Boots, design: tuple[int, int], repetitions: int, seed: int) -> Level:
     rules, strict = Rules(), Rules(margin=0.0)
     margin = rules.log_margin
-    # A margin of 4 standard errors at the end.
+    # The margin is 4 standard errors at the end.
     spread = margin / 4 * math.sqrt(design[0] / 2)
     suite = campaigns(*design, kind, spread, 0.0, 10, strict, repetitions, seed)
     # One metric takes less time, so there are more of them.

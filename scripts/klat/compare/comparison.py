@@ -188,11 +188,13 @@ class LeftOutMachine:
 class OverMachines:
     """One estimand of a metric over the machines that have it on both sides, BASE against one NEW.
 
-    `judgement` has the machines as its units. It is None if there is a reason for no verdict: then the
-    verdicts of the machines stand for themselves. `needed` is the smallest number of machines. `spread`
-    is the standard deviation between machines of the log of the ratio, without the part that the units
-    of a machine explain. `next_machine` is the prediction interval of the ratio of one more machine that
-    is measured like these.
+    - `judgement`: its units are the machines. None if there is no verdict over machines, for `reason`. Then
+      each machine has only its own verdict.
+    - `needed`: the smallest number of machines for a verdict.
+    - `spread`: the standard deviation between machines of the log of the ratio. The part that the variation
+      of the boots explains is subtracted.
+    - `next_machine`: the prediction interval for the ratio of one more machine, measured under the same
+      conditions.
     """
 
     new: str

@@ -10,14 +10,14 @@ from klat.compare.verdicts import Rules
 from klat.stats.interim_looks import Look
 
 _SEVERAL = (
-    "some sessions declare interim looks, but not all declare the same looks of one campaign; alpha is"
-    " that of a single look at the data; to use the looks, compare the sessions of one campaign"
+    "some sessions declare interim looks, but not all sessions declare the same looks of one campaign;"
+    " alpha is for a comparison without looks; to use the looks, compare only sessions of one campaign"
 )
 
 
 def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
-    """The rules at the look that the rounds on all sides have reached, and a caution. Unchanged without
-    declared looks."""
+    """The rules at the look after the rounds that all sides have, and a caution or an empty text. If no
+    session declares looks, the rules are unchanged."""
     pairings = [[source.pairing for source in side.sources] for side in sides]
     declared = {(p.experiment, p.looks) if p and p.looks else None for own in pairings for p in own}
     if declared <= {None}:
@@ -26,20 +26,20 @@ def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
         return rules, _SEVERAL
     ((_, planned),) = filter(None, declared)
     rounds = set.intersection(*({p.pairs for p in own if p} for own in pairings))
-    # With no round in common, nothing is tested that a look could allow.
+    # Without a common round there is no pair, so no test uses this level.
     found = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
     caution = ""
     if found.look and not found.look.number:
         caution = (
-            f"looks were planned after {_listed(planned)} rounds, and {len(rounds)} are complete on all"
-            " sides; alpha is that of a look at this number, and holds only if these results did not"
-            " decide when to compare"
+            f"looks were planned after {_listed(planned)} rounds, but all sides have {len(rounds)} rounds;"
+            f" alpha is the level of a look after {len(rounds)} rounds; it holds only if you did not use"
+            " the results to decide when to compare"
         )
     return found, caution
 
 
 def rules_at(rounds: int, planned: tuple[int, ...], rules: Rules) -> Rules:
-    """The rules after so many rounds, if looks are planned after these."""
+    """The rules of a look after `rounds` rounds. Looks are planned after the rounds `planned`."""
     look = Look(rounds, planned, rules.alpha)
     return replace(rules, alpha=look.level(), look=look)
 

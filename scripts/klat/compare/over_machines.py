@@ -44,7 +44,7 @@ class OpenOverMachines:
 
 @dataclass
 class _Members:
-    """What each machine has for one estimand of a cell, by machine id."""
+    """The machines that have one estimand of a cell. The keys are machine ids."""
 
     results: dict[str, OpenResult] = field(default_factory=dict)
     cells: dict[str, MatchedCell] = field(default_factory=dict)
@@ -63,9 +63,9 @@ def open_over_machines(
     if options.limit or not pairs[0].machine:
         return []
     usable = [pair for pair, one in zip(pairs, opened) if not one.against.refused]
-    unlike = "; ".join(_unlike(usable, options.allow))
+    differing = "; ".join(_differing_conditions(usable, options.allow))
     return [
-        _open(key, estimand, members, opened, unlike, options.rules)
+        _open(key, estimand, members, opened, differing, options.rules)
         for (key, estimand), members in _by_estimand(opened, options.rules).items()
     ]
 
@@ -92,7 +92,7 @@ def _open(
     estimand: str,
     members: _Members,
     opened: Sequence[OpenAgainst],
-    unlike: str,
+    differing: str,
     rules: Rules,
 ) -> OpenOverMachines:
     usable = {m: j for m, j in members.judgements.items() if _has_error(j)}
@@ -102,9 +102,9 @@ def _open(
         if machine not in usable:
             left_out.append(LeftOutMachine(machine, _why_left_out(one, key, members)))
     needed = enough_units.fewest(rules.alpha, pairs=True)
-    reason = unlike or _unlike_policy([members.cells[m] for m in usable])
+    reason = differing or _differing_policy([members.cells[m] for m in usable])
     if len(usable) < needed:
-        few = f"machines are too few for a verdict over machines: {len(usable)} of {needed}"
+        few = f"too few machines for a verdict over machines: {len(usable)} of {needed}"
         reason = "; ".join(filter(None, [few, reason]))
     effects = [math.log(j.ratio) for j in usable.values() if j.ratio is not None]
     errors = [j.error for j in usable.values() if j.error is not None]
@@ -152,8 +152,9 @@ def _why_left_out(one: OpenAgainst, key: _Key, members: _Members) -> str:
 
 
 def machines_as_pairs(usable: Mapping[str, Judgement]) -> tuple[Observed, Observed]:
-    """BASE and NEW with each machine as a pair, from the judgement of each machine. What the granularity
-    can hide of the mean ratio is the mean of what it can hide on the machines."""
+    """BASE and NEW with each machine as a pair, from the judgement of each machine. The granularity of the
+    figures can hide a change of the mean ratio. The bound of this change is the mean of the bounds on the
+    machines."""
     base, new = [], []
     for machine, judgement in usable.items():
         assert judgement.base.value and judgement.ratio
@@ -173,7 +174,7 @@ def _next(effects: Sequence[float], rules: Rules) -> tuple[float, float]:
     return math.exp(low), math.exp(high)
 
 
-def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]:
+def _differing_conditions(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]:
     """A sentence for each condition that differs between the machines of a side, but must be the same."""
     for name, sides in (("BASE", [p.base for p in pairs]), ("NEW", [p.new for p in pairs])):
         values = [
@@ -186,7 +187,7 @@ def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]
             if found.key not in allow:
                 yield (
                     f"the machines of {name} differ in {found.name}: {found.base}; measure all machines"
-                    f" alike, or --allow {found.key}"
+                    f" with one value, or --allow {found.key}"
                 )
     words = {
         words_under_test(*([s.values for s in side.sources] for side in (pair.base, pair.new)))
@@ -196,9 +197,12 @@ def _unlike(pairs: Sequence[MachinePair], allow: Sequence[str]) -> Iterator[str]
         yield "the parameters under test on the kernel's command line differ between machines"
 
 
-def _unlike_policy(cells: Sequence[MatchedCell]) -> str:
+def _differing_policy(cells: Sequence[MatchedCell]) -> str:
     for name, sides in (("BASE", [c.base for c in cells]), ("NEW", [c.new for c in cells])):
         held = {tuple(v) for s in sides for (key, _), v in s.values.items() if key == "policy"}
         if len(held) > 1:
-            return f"the machines of {name} differ in the policy obtained; measure all alike"
+            return (
+                f"the machines of {name} differ in the policy obtained; measure all machines with one"
+                " policy"
+            )
     return ""

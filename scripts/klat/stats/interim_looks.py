@@ -24,8 +24,8 @@ _BEYOND = 38.0  # standard deviations; the normal tail beyond is 0 in floating p
 
 @dataclass(frozen=True)
 class Look:
-    """A look at `units` of a sample whose looks were planned at so many units; the last plan is the end.
-    `alpha` is the level of all looks together."""
+    """A look after `units` units. Looks are planned after the numbers of units `planned`; the last number is
+    the whole sample. `alpha` is the level of all looks together."""
 
     units: int
     planned: tuple[int, ...]
@@ -33,7 +33,7 @@ class Look:
 
     @property
     def number(self) -> int:
-        """From 1; 0 if no look is planned at so many units."""
+        """From 1; 0 if this look is not planned."""
         return self.planned.index(self.units) + 1 if self.units in self.planned else 0
 
     def level(self, tests: float = 1.0) -> float:
@@ -49,17 +49,21 @@ class Look:
 
 
 def _information(units: int, alpha: float) -> float:
-    """Of so many units for Student's t. Each look makes its own estimate of the variance, so t at two looks
-    is less correlated than W. By the delta method, with n < m units and the bound z, 1 - correlation^2 is
-    (n + z^2 / 2) (1 / n - 1 / m), where W has n (1 / n - 1 / m)."""
+    """The information of Student's t after this number of units. The squared correlation of two looks is the
+    ratio of their information.
+
+    Each look estimates the variance again, so t at two looks is less correlated than W. Let the looks have
+    n < m units, and let z be the bound. Then 1 - correlation^2 is n (1 / n - 1 / m) for W. For t it is
+    (n + z^2 / 2) (1 / n - 1 / m), by the delta method. The function has this value for looks that are close.
+    """
     from scipy.special import ndtri
 
     return units * math.exp(-float(ndtri(alpha / 2)) ** 2 / 2 / units)
 
 
 def spent(alpha: float, share: float) -> float:
-    """How much of the two-sided level `alpha` may be spent up to this share of the sample, in (0, 1]:
-    on each side, the one-sided function of alpha / 2."""
+    """The part of the two-sided level `alpha` that the looks up to this share of the sample, in (0, 1], may
+    spend. On each side it is the one-sided function for alpha / 2."""
     from scipy.special import ndtr, ndtri
 
     return float(4 * ndtr(ndtri(alpha / 4) / math.sqrt(share)))

@@ -63,7 +63,7 @@ class Section:
 
 @dataclass(frozen=True)
 class AgainstPart:
-    """BASE against one NEW; of several machines, on one of them."""
+    """BASE against one NEW, on one machine if there are several."""
 
     anchor: str
     name: str

@@ -148,7 +148,7 @@ def forest(
         what = f"over {len(found.machines)} machines"
         rows.append(_RatioRow(what, over.ratio, over.interval, VERMILLION, 3.0))
         rows.append(_RatioRow("one more machine", None, found.next_machine, GREY, 1.5))
-        note += "; the last line is where one more machine is expected"
+        note += "; the last line is the interval expected for one more machine"
     return Captioned(_ratios(name, rows, rules, 140), "Machine by machine", note)
 
 

@@ -171,9 +171,9 @@ def terms(comparison: Comparison) -> Iterator[str]:
         yield FIXED_BEFOREHAND
     if any(over.judgement for over in comparison.over_machines):
         yield (
-            "Over machines: each machine has the same weight, and is one pair. The correction is over"
-            " the tests of all machines and those over machines together. The status is that of the"
-            " verdicts over machines. Machines that are left out count by themselves."
+            "Over machines: each machine is one pair, and all have the same weight. The correction is over"
+            " the tests of all machines and those over machines together. The exit status depends on the"
+            " verdicts over machines, and on the verdict of each machine that these leave out."
         )
     if rules.correction == "bh":
         yield (
