@@ -108,6 +108,7 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
     SyntheticSession(label / "20260101T000000Z-2-m1", machine_id="b")
     text = fleet(*PLAN, status=1)
     assert "warning: m1 and m2 have the same /etc/machine-id" in text
+    assert "remove this file and run\n  systemd-machine-id-setup" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -127,7 +128,7 @@ def test_bad_input_is_one_line(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) ->
     assert "'rt' must have the form LABEL=ENTRY" in refused(*PLAN, "--kernel", "rt")
     assert "there is no inventory none.ini" in refused("--inventory", "none.ini", *PLAN)
     fleet.tool("ansible", LIST.replace("m2", "m/2"))
-    assert "give 'm/2' a name of letters" in refused(*PLAN)
+    assert "the name 'm/2' must have only letters" in refused(*PLAN)
     fleet.tool("ansible", NO_HOST)
     assert "hosts.ini: ERROR! leaves us with no hosts" in refused("--limit", "m9", *PLAN)
     monkeypatch.setenv("PATH", str(fleet.root))
@@ -156,3 +157,9 @@ def test_doctor_lists_what_only_some_machines_have(fleet: Fleet) -> None:
     (fleet.tools / "m2.json").write_text(json.dumps(left))
     text = fleet(action="doctor", status=1)
     assert text.endswith("m2: left out: klat campaign needs systemd\n")
+
+
+def test_the_help_describes_the_profiles(fleet: Fleet) -> None:
+    text = fleet("--help")
+    assert "see below" in text and "profiles:\n  rt  for real-time users" in text
+    assert max(map(len, text.splitlines())) <= 80

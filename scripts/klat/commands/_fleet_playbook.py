@@ -1,8 +1,8 @@
 """The input of Ansible for `klat fleet`, and the outcome that the role klat_campaign records for each machine.
 
-A fleet run has a directory on the controller, RESULTS/.fleet/RUN, with its variables, klat for the machines and
-a file for each machine that is done. It is removed when all machines are complete. Until then the same command
-finds it, so that a machine that is complete is not measured again.
+Each fleet run has a directory on the controller, RESULTS/.fleet/RUN. It holds the variables of the run, klat for
+the machines, and a file with the outcome of each machine. klat removes it when all machines are complete. Until
+then, the same command continues this run, and does not measure a complete machine again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ COMPLETE = "complete"
 _PREFIX = "/opt/klat-fleet"  # klat_prefix of the role
 _VARIABLES = "vars.json"
 _ARCHIVE = "klat.tar.gz"
-# The name of a machine is part of file names.
 _SESSION = re.compile(r"\d{8}T\d{6}Z(-\d+)?")  # before the role adds the machine's name
+# The name of a machine is part of file names.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -48,12 +48,17 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     found = [line.strip() for line in done.stdout.splitlines()[1:]]
     if done.returncode or not found:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        why = said[-1] if said else f"has no machine{f' that matches {limit}' if limit else ''}"
+        why = (
+            said[-1]
+            if said
+            else f"there is no machine{f' that matches {limit}' if limit else ''} in it"
+        )
         raise KlatError(f"{inventory}: {why}")
     for name in found:
         if not _HOST.fullmatch(name):
             raise KlatError(
-                f"{inventory}: give {name!r} a name of letters, digits, and . _ -, and ansible_host"
+                f"{inventory}: the name {name!r} must have only letters, digits, and . _ -; if it is"
+                " an address, put it into ansible_host"
             )
     return found
 
@@ -79,7 +84,7 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
 
 
 def prepare(record: Path, limit: str | None) -> None:
-    """Build klat into the directory, and note the variables that every playbook needs."""
+    """Build klat into the directory, and write the variables that every playbook needs."""
     build(record / _ARCHIVE)
     variables = {
         "klat_hosts": limit or "all",
@@ -97,7 +102,7 @@ def write_variables(record: Path, more: Mapping[str, Any]) -> None:
 
 
 def build(archive: Path) -> None:
-    """Build klat for the machines. The programs are static, because the machines lack the libraries."""
+    """Build klat for the machines. The programs are static, because the machines can lack the libraries."""
     if not programs.in_tree():
         raise KlatError("klat fleet builds klat for the machines, so it needs klat's source tree")
     with tempfile.TemporaryDirectory() as stage:
@@ -118,7 +123,7 @@ def _must(*words: str) -> None:
 
 
 def play(playbook: str, inventory: Path, record: Path, machines: int) -> None:
-    """Let Ansible play. Each machine has a process of its own for the whole time."""
+    """Run the playbook. Each machine has a process of Ansible to the end."""
     words = [
         *("ansible-playbook", "--inventory", str(inventory), "--forks", str(machines)),
         *("--extra-vars", f"@{record / _VARIABLES}"),

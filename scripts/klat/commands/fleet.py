@@ -19,11 +19,11 @@ continue if this machine is off.
 """
 
 _EPILOG = """\
-The same command again watches the campaigns under way, and measures nothing
-twice. Sessions go to LABEL/TIME-MACHINE. With --seed, the seed of a machine
-depends on N and the machine's name. If a machine does not answer, klat runs the
-shell command in its inventory variable klat_power_cycle. docs/fleet.md has the
-details.
+If klat fleet run is interrupted, the same command watches the campaigns again.
+It measures no complete machine twice. Sessions go to LABEL/TIME-MACHINE. With
+--seed N, the seed of a machine depends on N and the machine's name. If a
+machine does not answer, klat runs the shell command in its inventory variable
+klat_power_cycle. docs/fleet.md has the details.
 
 Exit status: 0 all machines are complete; 1 some are not; 2 usage, input or
 output.
@@ -48,7 +48,11 @@ def add_parser(subparsers: Any) -> None:
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )
     run = add_command(
-        actions, "run", "run a campaign on each machine", _DESCRIPTION, f"{_RUN_EPILOG}\n{_EPILOG}"
+        actions,
+        "run",
+        "run a campaign on each machine",
+        _DESCRIPTION,
+        f"{_session_options.profiles_text()}\n{_RUN_EPILOG}\n{_EPILOG}",
     )
     _add_options(run)
     _campaign_plan.add_options(run)
@@ -80,7 +84,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=_session_options.number(1, 10**4, "number of minutes"),
         default=30,
         metavar="MINUTES",
-        help="leave out a machine that does not answer for so long (default: 30)",
+        help="leave out a machine after this time without an answer (default: 30)",
     )
     add(
         "--poll",
@@ -130,8 +134,8 @@ def _run(arguments: argparse.Namespace) -> int:
     for alike in _fleet_playbook.with_one_id(results, hosts):
         print(
             f"warning: {' and '.join(alike)} have the same /etc/machine-id, so klat\n"
-            "  compare takes them for one machine: give each its own with\n"
-            "  systemd-machine-id-setup, and measure again"
+            "  compare takes them for one machine: on all but one, remove this file and run\n"
+            "  systemd-machine-id-setup; then remove their sessions, and measure again"
         )
     if set(outcomes.values()) != {_fleet_playbook.COMPLETE}:
         return 1

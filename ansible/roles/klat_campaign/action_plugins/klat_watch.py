@@ -15,10 +15,10 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-# After a power cut, ssh gives up after 30 seconds. TCP alone takes 15 minutes.
+# After a power cut of the machine, ssh ends after 30 seconds. Without these options it takes 15 minutes.
 _KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=6"
 _POWER_CYCLE_S = 600
-_REFUSED = (2, 126, 127)  # by klat, or by a shell that finds no klat
+_REFUSED = (2, 126, 127)  # exit statuses: of klat, or of a shell that cannot run klat
 
 
 class ActionModule(ActionBase):
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
     def _status(self, command: str) -> Any:
         """The status from the machine. None without an answer; AnsibleError if klat refuses."""
         try:
-            # A connection from before a reboot hangs.
+            # A connection that was open before a reboot does not answer any more.
             if hasattr(self._connection, "reset"):
                 self._connection.reset()
             done = self._low_level_execute_command(command)
