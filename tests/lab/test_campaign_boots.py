@@ -52,7 +52,8 @@ if [ -e begun ] && grep -q klat.campaign /proc/cmdline && [ ! -e filled ]; then
 	cat /dev/zero > filled
 fi
 """
-# The kernel of a campaign's boot can be the default one, but then klat reboots after the notification.
+# If the campaign ends in one of its boots, klat reboots into the default kernel after the notification. If it ends
+# on the default kernel, klat does not reboot.
 NOTIFY = "touch /srv/ended; grep -q klat.campaign /proc/cmdline || systemctl --no-block poweroff"
 AFTER = """
 cd /srv; rm -f filled; sh state > after; klat campaign status > status

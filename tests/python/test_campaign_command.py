@@ -66,7 +66,7 @@ def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
     assert [setting.label for setting in planned.settings] == ["stock", "rt"]
     assert planned.sets == (("pipes", ()),) and planned.runs == 500
     order = " ".join(boot.setting.label for boot in planned.boots())
-    assert f"order: {order}" in " ".join(text.split())
+    assert f"order: {order} seed: 3 " in " ".join(text.split())
     assert "warning: it hangs" in text
     assert (
         "8 boots: 4 of each" in text
@@ -132,7 +132,12 @@ def test_all_but_kernels_and_status_need_root(
     for action in ("check", "start", "pause", "resume", "abort", "proceed"):
         assert f"klat campaign {action} needs root" in klat(action, status=2)
     klat("kernels")
-    assert "there is no campaign; plan one with klat campaign plan" in klat("status", status=2)
+
+
+@pytest.mark.parametrize("action", ["check", "start", "status", "pause", "resume", "abort"])
+def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> None:
+    why = "klat campaign: there is no campaign; plan one with klat campaign plan\n"
+    assert klat(action, status=2) == why
 
 
 def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:

@@ -289,7 +289,7 @@ def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
             rig.running = "6.1.0", ("rdinit=/klat-panics",)
 
     campaign = drive(rig, begun(rig, is_check=True))
-    assert campaign.phase == ENDED and "the kernel that must panic booted" in campaign.why
+    assert campaign.phase == ENDED and "the kernel must panic, but it booted" in campaign.why
 
 
 def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
@@ -349,7 +349,7 @@ def test_what_klat_could_not_remove_is_told(
     monkeypatch.setattr(rig, "remove", fail)
     work.give_up("aborted")
     assert read_campaign(rig.path).why.startswith(
-        "aborted; klat could not remove all that it added"
+        "aborted; klat could not remove everything that it added"
     )
     assert not rig.unit and rig.asked
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from klat.record.plan_csv import shuffle
 
-PANIC = "panic"  # the label of the boot that must fail
+PANIC = "panic"  # the label of the boot whose kernel must panic
 
 
 @dataclass(frozen=True)
 class BootSetting:
-    """What the label stands for: a boot entry, with words appended to the kernel's command line."""
+    """What a label stands for: a boot entry, with words appended to the kernel's command line."""
 
     label: str
     entry: str  # as the boot loader names it
@@ -51,7 +51,7 @@ def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[
     return boots
 
 
-# Without an initramfs and a root device, the kernel panics.
+# The kernel finds neither this program in the initramfs nor this root device, so it panics.
 _PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
 
 

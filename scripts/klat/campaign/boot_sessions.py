@@ -60,8 +60,9 @@ def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
 
 
 def check_space(campaign: Campaign) -> None:
-    """KlatError if the disk has too little space for the campaign. The estimate is from the sessions of the
-    complete check, `campaign`. They have one run of each program, so their samples count `runs` times.
+    """KlatError if the disk has too little space for the campaign. `campaign` is its complete check. The
+    sessions of the check have one run of each program. A session of the campaign has `runs` runs of each,
+    so its samples take `runs` times the space.
     """
     boots = [a for a in campaign.attempts if a.boot_id]
     each = [_bytes(s) for a in boots for s in sessions_of(campaign.of_boots(), a.boot_id)]

@@ -1,7 +1,7 @@
 """campaign.json: what a campaign measures, and its progress.
 
-klat replaces the whole file, and continues when the file is on disk. So after a power cut there is the old
-file or the new one.
+klat replaces the whole file, and continues when the new file is on disk. After a power cut, the old file or
+the new file is there, and it is complete.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ ASKED, MEASURING, DONE, FELL_BACK, WRONG_KERNEL, INTERRUPTED, FAILED = OUTCOMES 
     *("asked", "measuring", "done", "fell back", "wrong kernel", "interrupted", "failed"),
 )
 _UNDER_WAY = (ASKED, MEASURING)
-# These numbers of failures of one setting in succession end the campaign. The second includes interruptions:
-# each may be a power cut, so more are allowed.
+# So many failures of a setting since its last measured boot end the campaign. An interruption can be a power
+# cut, so only the second limit counts interruptions.
 MOST_FAILURES = 2
 MOST_INTERRUPTIONS = 5
 
 
 @dataclass(frozen=True)
 class BootAttempt:
-    """One attempt at a planned boot. `seconds` has the parts of its time, in order of time."""
+    """One attempt at a planned boot. `seconds` has the duration of each part of the boot, in their order."""
 
     boot: int  # number of the planned boot
     outcome: str
@@ -90,7 +90,7 @@ class Campaign:
     notify: str | None = None
     copy_to: str | None = None
     looks: tuple[int, ...] = ()  # the rounds after which to compare; the last is the end
-    looked_after: int = 0  # the rounds of the last look that was begun
+    looked_after: int = 0  # the last look that klat began was after these rounds
     is_settled: bool = False  # that look settled every metric, so the campaign ends
 
     def boots(self) -> list[CampaignBoot]:
@@ -113,8 +113,8 @@ class Campaign:
         return f"the {self.name} {'has' if self.phase == ENDED else 'is'} {self.phase}"
 
     def of_boots(self) -> Campaign:
-        """The campaign with the runs and the output of a boot. A check measures one run of each set, and
-        keeps it apart from the results."""
+        """The campaign as its boots measure it. A check measures one run of each set, and records it in
+        the directory .check of the results."""
         if not self.is_check:
             return self
         return replace(self, runs=1, output=str(Path(self.output) / ".check"))
@@ -233,6 +233,6 @@ def read_campaign(path: Path) -> Campaign:
     last = len(campaign.boots())
     if any(attempt.boot > last for attempt in campaign.attempts):
         raise KlatError(
-            f"{path} has an attempt at a boot after the last one, {last}; it was edited"
+            f"{path} is damaged or was edited: it has an attempt at a boot after the last one, {last}"
         )
     return campaign

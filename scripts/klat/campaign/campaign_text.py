@@ -20,7 +20,7 @@ from klat.campaign.campaign_file import (
 from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import duration, plural
 
-_LINES_OF_ORDER = 8
+_BOOTS_SHOWN = 32
 
 
 def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[str]:
@@ -46,7 +46,7 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
     programs = Counter(name for name, _ in campaign.sets)
     named = ", ".join(programs)
     runs = campaign.runs * len(campaign.sets)
-    loads = f" under each of {', '.join(campaign.loads)}" if len(campaign.loads) > 1 else ""
+    loads = f" under each load ({', '.join(campaign.loads)})" if len(campaign.loads) > 1 else ""
     yield from wrapped(
         f"{plural(len(boots), 'boot')}: {campaign.rounds} of each, in blocks whose second half"
         f" reverses the first; in each boot {plural(runs, 'run')} of {named}{loads}",
@@ -62,10 +62,9 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
             "  ",
         )
     order = [boot.setting.label for boot in boots]
-    shown = " ".join(order[: 4 * _LINES_OF_ORDER])
-    yield from wrapped(
-        f"order: {shown}{' ...' if len(order) > 4 * _LINES_OF_ORDER else ''}", "", "  "
-    )
+    shown = " ".join(order[:_BOOTS_SHOWN])
+    yield from wrapped(f"order: {shown}{' ...' if len(order) > _BOOTS_SHOWN else ''}", "", "  ")
+    yield f"seed: {campaign.seed}"
     yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
     yield from wrapped(f"default kernel: {names[campaign.default]}", "", "  ")
 
@@ -105,9 +104,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
         yield f"the campaign takes about {duration(whole)} for {plural(number, 'boot')}"
     if campaign.changed:
         files = ", ".join(campaign.changed)
-        yield from wrapped(
-            f"warning: these files differ from those before the start: {files}", "", "  "
-        )
+        yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")
     yield from _failures(campaign)
     yield from _parts(campaign)
 
@@ -141,7 +138,7 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
     """The expected seconds to the end, from the median time of each setting's boots so far. None until the
     first boot is complete, while paused, and after the end.
 
-    The median, because a jump of the clock during a boot can make its time wrong by any amount.
+    If the clock jumps during a boot, the time of this boot is wrong. The median is still right.
     """
     if campaign.phase in (ENDED, PAUSED):
         return None

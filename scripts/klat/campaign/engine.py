@@ -52,7 +52,7 @@ class Measured:
 
 
 class BootedMachine(Protocol):
-    """This machine, as a campaign sees it."""
+    """What a campaign needs of this machine."""
 
     def boot_id(self) -> str:
         ...
@@ -61,7 +61,7 @@ class BootedMachine(Protocol):
         ...
 
     def words(self) -> tuple[str, ...]:
-        """Of the kernel's command line."""
+        """The words of the kernel's command line."""
 
     def now(self) -> str:
         ...
@@ -165,12 +165,15 @@ class Engine:
             reason = f"{self._loader.name} did not start klat's entry"
             return (FELL_BACK if home else WRONG_KERNEL), reason
         if boot.panics:
-            return (DONE, "") if home else (WRONG_KERNEL, "the kernel that must panic booted")
+            return (DONE, "") if home else (WRONG_KERNEL, "the kernel must panic, but it booted")
         if own_entry(self._loader, boot.setting).booted.is_running(*booted):
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
-        return WRONG_KERNEL, f"booted {booted[0]}, not the release and command line of klat's entry"
+        reason = (
+            f"booted {booted[0]}, but the release or the command line is not that of klat's entry"
+        )
+        return WRONG_KERNEL, reason
 
     def _default(self, campaign: Campaign) -> BootEntry:
         return entry_of(self._loader, campaign.default)
@@ -222,7 +225,8 @@ class Engine:
         self._machine.reboot()
 
     def _go_home(self, campaign: Campaign) -> None:
-        """Return to the default kernel. After the end, first remove everything that klat added."""
+        """Return to the default kernel. After the end, first remove everything that klat added, copy the
+        results, and run the command `notify`."""
         if campaign.phase == ENDED:
             self._or_say(self._clean_up)
             self._or_say(self._machine.withdraw)
@@ -239,12 +243,12 @@ class Engine:
         self._save(lambda campaign: replace(campaign, changed=_differences(campaign.files, now)))
 
     def _or_say(self, step: Callable[[], object]) -> None:
-        """Take a step of the end. A failure must not prevent the later steps, so it is only reported: in
-        the journal, and in `why` for `status`."""
+        """Take a step of the end. If it fails, report this in the journal and in `why`, because the later
+        steps are still necessary."""
         try:
             step()
         except (KlatError, OSError) as error:
-            why = f"klat could not remove all that it added: {error}"
+            why = f"klat could not remove everything that it added: {error}"
             self._say(why)
             try:
                 self._save(lambda now: replace(now, why="; ".join(filter(None, (now.why, why)))))
@@ -277,6 +281,7 @@ def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:
 
 def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campaign:
     """Apply `change` to the campaign on disk. Returns the new campaign."""
+    read_campaign(path)  # KlatError if there is none, so the directory can be missing
     with files.directory(path.parent) as held:
         lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
         try:

@@ -1,4 +1,4 @@
-"""Secure Boot starts only signed kernels. An unsigned one stops the machine in a menu or in its firmware."""
+"""With Secure Boot, a machine boots only signed kernels. With another one, it stops in a menu or in its firmware."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from klat.campaign.boot_loader import BootEntry
 
 _VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _PE32_PLUS = 0x20B
-# Offsets in the PE format: of the field that has the offset of the PE header; in this header, of the optional
-# header; in the optional header, of the entry for the certificate table.
-_PLACE, _OPTIONAL, _CERTIFICATES = 0x3C, 24, 112 + 4 * 8
-_HEADERS = 4096  # bytes that hold them
+# Offsets in the PE format, in bytes. The field at _PE_FIELD has the offset of the PE header. The optional header
+# begins _OPTIONAL bytes after that. In it, the entry of the certificate table is at _CERTIFICATES.
+_PE_FIELD, _OPTIONAL, _CERTIFICATES = 0x3C, 24, 112 + 4 * 8
+_HEADERS = 4096  # the first bytes of the file, which have all headers
 
 
 def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
@@ -45,11 +45,11 @@ def is_on(root: Path = Path("/")) -> bool:
 
 
 def is_signed(kernel: Path) -> bool:
-    """Whether the kernel has a signature. Only the firmware knows whether it accepts it."""
+    """Whether the kernel has a signature. The firmware may still refuse the signature."""
     with kernel.open("rb") as file:
         head = file.read(_HEADERS)
     try:
-        (pe,) = struct.unpack_from("<I", head, _PLACE)
+        (pe,) = struct.unpack_from("<I", head, _PE_FIELD)
         optional = pe + _OPTIONAL
         (magic,) = struct.unpack_from("<H", head, optional)
         _, size = struct.unpack_from("<II", head, optional + _CERTIFICATES)

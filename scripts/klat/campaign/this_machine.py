@@ -119,8 +119,8 @@ class ThisMachine:
         return f"{shlex.join(words)} ended with status {status}" if status else ""
 
     def reboot(self) -> None:
-        """A request can fail because systemd is busy, for example with reading its units, so it is repeated.
-        No request is needed if the machine is already going down, for example because of `notify`.
+        """Request a reboot, and again if systemd refuses: it can be busy, for example while it reads its
+        units. Do nothing if the machine is already going down, for example because of `notify`.
         """
         os.sync()
         for tries_left in reversed(range(_REBOOT_TRIES)):
@@ -148,7 +148,7 @@ class ThisMachine:
 
 
 def check_machine() -> Iterator[str]:
-    """Yields what may stop a campaign on this machine. KlatError if it cannot run one."""
+    """Yields a warning for each thing that may stop a campaign. KlatError if this machine cannot run one."""
     if not Path("/run/systemd/system").is_dir():
         raise KlatError("systemd is not running on this machine, but a campaign needs it")
     root = _output("findmnt", "-nvo", "SOURCE", "/").strip()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootEntry
     from klat.campaign.boot_order import BootSetting
 
-# A label is part of the file name of a boot entry, where systemd-boot takes a + as the start of a counter.
-# GRUB parses the words.
+# A label is part of the file name of a boot entry. There, systemd-boot takes a + as the start of a counter.
+# GRUB parses the parameters of a setting like a shell, so they have no quotes, $, ; or the like.
 _LABEL = re.compile(r"[\w.-]+", re.ASCII)
 _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 
@@ -87,8 +87,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--looks",
         type=_session_options.number(1, MOST_LOOKS),
         metavar="K",
-        help="compare up to K times, the last time at the end; end early if every metric is settled;"
-        " the error of all looks together is at most alpha",
+        help="compare at most K times, the last time at the end; end early if every metric is settled;"
+        " the chance that any look errs is at most alpha",
     )
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_shared(parser, several_loads=True)
@@ -140,7 +140,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     with files.explained("make", output):
         files.make_directories(output)
     if not os.access(output, os.W_OK):
-        raise KlatError(f"{output} is for the results, but cannot be written")
+        raise KlatError(f"{output} cannot be written, but the sessions go there")
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -165,7 +165,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(line)
     for warning in warnings:
         print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
-    print("next: sudo klat campaign check; then klat campaign status has the expected time")
+    print("next: sudo klat campaign check")
+    print("after the check, klat campaign status says how long the campaign takes")
     return 0
 
 

@@ -34,7 +34,7 @@ them at the end. It never changes the default of the menu.
 After a power cut the campaign continues when the machine is on again. klat
 moves the sessions of the interrupted boot to LABEL/.failed, and repeats the
 boot. If a kernel fails twice in succession, the campaign ends on the default
-kernel. See docs/campaign.md.
+kernel. docs/campaign.md has the details.
 
 Exit status: 0 done; 2 usage, or the action was refused or failed.
 """
@@ -141,7 +141,10 @@ def _status(arguments: argparse.Namespace) -> int:
     for line in status_lines(campaign, session_directory.now()):
         print(line)
     if campaign.phase == RUNNING and not is_unit_installed():
-        print("klat's systemd unit is gone, so the campaign stands still: run klat campaign abort")
+        print(
+            "klat's systemd unit is gone, so the campaign does not continue:\n"
+            "  run sudo klat campaign abort"
+        )
     return 0
 
 
