@@ -40,9 +40,27 @@ endif
 CFLAGS ?= -O2 -g -gz
 # WERROR=1, for lint and CI: a warning is an error. A user's newer compiler may warn of more.
 WERROR ?=
+# CROSS_COMPILE=aarch64-linux-gnu- builds for another machine, with the libraries of SYSROOT; give OUT, too. The
+# environment's CROSS_COMPILE, which kernel builds set, has no effect.
+CROSS_COMPILE :=
+ifneq ($(CROSS_COMPILE),)
+CC := $(CROSS_COMPILE)gcc
+CXX := $(CROSS_COMPILE)g++
+AR := $(CROSS_COMPILE)ar
+endif
+TRIPLET := $(shell $(CC) -dumpmachine 2>/dev/null)
+MACHINE := $(firstword $(subst -, ,$(TRIPLET)))
+# make sysroot makes it. Without it, the compiler searches where it always does. Its headers and libraries come before
+# the cross compiler's own, which may be of another version of the C library.
+SYSROOT ?= $(if $(CROSS_COMPILE),$(wildcard build/sysroot/$(MACHINE)))
+ifneq ($(SYSROOT),)
+in_sysroot := --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -L$(SYSROOT)/usr/lib/$(TRIPLET) \
+	-isystem $(SYSROOT)/usr/include/$(TRIPLET) -isystem $(SYSROOT)/usr/include
+CC := $(CC) $(in_sysroot)
+CXX := $(CXX) $(in_sysroot)
+endif
 # The folder of the ISA in lib/arch. The default is the machine that the compiler builds for, or portable if lib/arch has
 # no folder for it. The environment's ARCH, which kernel builds set, has no effect; ARCH=... on the command line does.
-MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 ARCH := $(if $(wildcard lib/arch/$(MACHINE)/arch.h),$(MACHINE),portable)
 ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
 $(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h)))
@@ -76,6 +94,8 @@ help:
 	@echo 'make            builds the programs'
 	@echo 'make deps       installs what building, running and plotting need (root). The'
 	@echo '                event libraries of eventloop: scripts/deps eventloop'
+	@echo 'make sysroot    with CROSS_COMPILE=aarch64-linux-gnu- or riscv64-linux-gnu-:'
+	@echo '                fetches the libraries to build with for that machine'
 	@echo 'make bench      deps and all; then runs the five programs $${RUNS:-500} times'
 	@echo '                each under LABEL, prints the table, draws the plots (root)'
 	@echo 'make test       installs what the tests need, builds, runs them'
@@ -98,7 +118,7 @@ help:
 # Names missing packages before the compiler fails on every file.
 $(BUILD)/prerequisites: scripts/deps $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)CC='$(CC)' scripts/deps --check build
+	$(Q)CC='$(CC)' CROSS_COMPILE='$(CROSS_COMPILE)' scripts/deps --check build
 	@touch $@
 
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags | $(BUILD)/prerequisites
@@ -163,13 +183,18 @@ FORCE:
 
 .PHONY: deps test-deps test-slow-deps test-long-deps
 deps:
-	$(Q)CC='$(CC)' scripts/deps build run plot
+	$(Q)CC='$(CC)' CROSS_COMPILE='$(CROSS_COMPILE)' scripts/deps build $(if $(CROSS_COMPILE),,run plot)
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
+
+.PHONY: sysroot
+sysroot:
+	$(Q)$(PYTHON) -B scripts/sysroot.py $(MACHINE) build/sysroot/$(MACHINE)
+	$(give_back)
 
 RUNS ?= 500
 LABEL ?=
@@ -288,7 +313,7 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
-PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/templates tests
+PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)

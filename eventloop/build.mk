@@ -3,7 +3,7 @@
 # functions with libevent's names, so libevent comes before it on the linker's command line.
 EVENTLOOP_LIBRARIES := libevent:event_core libev:ev libuv:uv io_uring:uring
 EVENTLOOP_KIND := $(if $(filter 1,$(STATIC)),a,so)
-eventloop_there = $(filter /%,$(shell $(CC) -print-file-name=lib$(lastword $(subst :, ,$(1))).$(EVENTLOOP_KIND) 2>/dev/null))
+eventloop_there = $(findstring /,$(shell $(CC) -print-file-name=lib$(lastword $(subst :, ,$(1))).$(EVENTLOOP_KIND) 2>/dev/null))
 EVENTLOOP_WITH := $(foreach l,$(EVENTLOOP_LIBRARIES),$(if $(call eventloop_there,$(l)),$(l)))
 EVENTLOOP_WITHOUT := $(filter-out $(EVENTLOOP_WITH),$(EVENTLOOP_LIBRARIES))
 

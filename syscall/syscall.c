@@ -233,8 +233,14 @@ static int describe_call(struct klat_worker *worker)
 		[READ_ZERO] = { SYS_read, { state->zero, bytes, o->bytes }, o->bytes },
 		[FUTEX_WAKE_NONE] = { SYS_futex, { futex, FUTEX_WAKE_PRIVATE, 1 }, 0 },
 		[CLOCK_GETTIME] = { SYS_clock_gettime, { CLOCK_MONOTONIC, (long)&state->time }, 0 },
+#ifdef SYS_stat
 		[STAT] = { SYS_stat, { path, (long)&state->status }, 0 },
 		[OPEN_CLOSE] = { SYS_open, { path, O_RDONLY }, 0 },
+#else
+		/* Newer kernel ABIs have only the calls that take a directory. */
+		[STAT] = { SYS_newfstatat, { AT_FDCWD, path, (long)&state->status }, 0 },
+		[OPEN_CLOSE] = { SYS_openat, { AT_FDCWD, path, O_RDONLY }, 0 },
+#endif
 	};
 
 	call->requests[0] = described[o->call];

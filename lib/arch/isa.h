@@ -13,7 +13,7 @@
 
 /* The counter */
 
-/* What this CPU lacks for the stamps of arch.h, or NULL. */
+/* Why the stamps of arch.h do not work here, or NULL. */
 const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);

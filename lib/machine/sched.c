@@ -70,11 +70,12 @@ int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, 
 		       void *(*body)(void *), void *argument)
 {
 	const struct sched_param param = { .sched_priority = priority };
+	const long least = sysconf(_SC_THREAD_STACK_MIN);
 	pthread_attr_t attributes;
 	int err;
 
 	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, KLAT_STACK_SIZE);
+	pthread_attr_setstacksize(&attributes, least > KLAT_STACK_SIZE ? least : KLAT_STACK_SIZE);
 	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy);
 	pthread_attr_setschedparam(&attributes, &param);

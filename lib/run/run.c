@@ -141,7 +141,7 @@ int klat_run_perform(struct klat_run *run)
 	/* A skipped run is recorded with its time too. */
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (klat_arch_missing())
-		return klat_skip(run, "this CPU has no %s", klat_arch_missing());
+		return klat_skip(run, "%s", klat_arch_missing());
 	err = klat_slow_possible(run) ?: klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_soak_map(run) ?: klat_samples_map(run);
 	if (err)
 		return err;

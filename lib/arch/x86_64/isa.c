@@ -31,8 +31,9 @@ const char *klat_arch_missing(void)
 {
 	unsigned int a, b, c, d;
 
-	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27) ? NULL
-									 : "RDTSCP instruction";
+	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27)
+		       ? NULL
+		       : "this CPU has no RDTSCP instruction";
 }
 
 /* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */

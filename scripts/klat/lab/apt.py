@@ -28,6 +28,14 @@ _FETCH_SECONDS = 900
 _WAIT_SECONDS = 1200  # for another lab that updates or fetches
 _LITTLE_ROOM = 16 << 20
 
+# What sysroot.py unpacks. The names are those of Debian 13.
+SYSROOT = (
+    *("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1"),
+    *("libnuma1", "libnuma-dev", "libjansson4", "libjansson-dev", "libmd0", "libmd-dev"),
+    *("libev4t64", "libev-dev", "libevent-core-2.1-7t64", "libevent-dev"),
+    *("libuv1t64", "libuv1-dev", "liburing2", "liburing-dev", "libcmocka0", "libcmocka-dev"),
+)
+
 _CONFIGURATION = """\
 Dir::State "{base}/state";
 Dir::State::status "{base}/state/status";
@@ -36,7 +44,7 @@ Dir::Etc::sourcelist "{base}/sources.list";
 Dir::Etc::sourceparts "/dev/null";
 Dir::Etc::preferences "/dev/null";
 Dir::Etc::preferencesparts "/dev/null";
-APT::Architecture "amd64";
+APT::Architecture "{architecture}";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
 #clear APT::Architectures;
@@ -55,15 +63,17 @@ class Package:
 
 
 class Archive:
-    """Packages of Debian's archive. `say` prints what takes time."""
+    """Packages of Debian's archive, of one architecture by Debian's name. `say` prints what takes time."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], architecture: str = "amd64") -> None:
         self._say = say
-        self._base = cache.folder("apt")
+        self._architecture = architecture
+        self._suffix = "" if architecture == "amd64" else f":{architecture}"
+        self._base = cache.folder(f"apt{self._suffix.replace(':', '-')}")
         self._index: dict[str, Package] | None = None
 
     def packages(self, update: bool = False) -> dict[str, Package]:
-        """Kernels and busybox by name. If the archive can be reached, the lists are at most a week old
+        """Kernels, busybox and libraries by name. If the archive can be reached, the lists are at most a week old
         and from the archive that the system's sources name now. KlatError if there are no lists."""
         if self._index is not None and not update:
             return self._index
@@ -103,14 +113,14 @@ class Archive:
             return False
 
     def _source_lines(self) -> str:
-        return debian_sources.source_lines(self._ask_system, str(_KEYS))
+        return debian_sources.source_lines(self._ask_system, str(_KEYS), self._architecture)
 
     def _configure(self) -> Path:
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._base / name).mkdir(parents=True, exist_ok=True)
         (self._base / "state/status").touch()
         path = self._base / "apt.conf"
-        path.write_text(_CONFIGURATION.format(base=self._base))
+        path.write_text(_CONFIGURATION.format(base=self._base, architecture=self._architecture))
         return path
 
     def _update(self) -> None:
@@ -129,7 +139,8 @@ class Archive:
         kept = self._base / "index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
-            if package.name.startswith(("linux-image-", "busybox-static")):
+            wanted = package.name.startswith(("linux-image-", "busybox-static"))
+            if wanted or package.name in SYSROOT:
                 newest.setdefault(package.name, package)
         index = [[p.name, p.version, p.size] for p in newest.values()]
         files.write_whole(kept, json.dumps(index).encode())
@@ -140,19 +151,21 @@ class Archive:
         found = {}
         for place in cache.folder("packages").glob("[!.]*_*"):
             name, _, version = place.name.partition("_")
-            found[name] = Package(name, version.replace("%3a", ":"), 0)
+            bare, colon, architecture = name.partition(":")
+            if colon + architecture == self._suffix:
+                found[bare] = Package(bare, version.replace("%3a", ":"), 0)
         return found
 
     def unpacked(self, package: Package) -> Path:
         """The directory with the package's files. Fetches a missing package."""
         base = cache.folder("packages")
-        place = base / f"{package.name}_{package.version.replace(':', '%3a')}"
+        place = base / f"{package.name}{self._suffix}_{package.version.replace(':', '%3a')}"
         if place.is_dir():
             return place
         with cache.exclusive("packages", _WAIT_SECONDS, self._say):
             if place.is_dir():
                 return place
-            self._say(f"fetching {package.name} {package.version} ({package.size >> 20} MB)")
+            self._say(f"fetching {package.name} {package.version} ({package.size / 1e6:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
             try:
                 self._fetch(package, draft)

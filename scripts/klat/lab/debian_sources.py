@@ -11,20 +11,23 @@ from klat.base.errors import KlatError
 VARIABLE = "KLAT_DEBIAN_MIRROR"
 # Debian 12 has 6.1 and Debian 13 has 6.12. The security archive has the newest builds of both.
 _RELEASES = ("bookworm", "trixie")
+# Debian 12 was released without it.
+_RELEASES_OF = {"riscv64": ("trixie",)}
 _SECURITY = "-security"
 _FORMAT = "$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(ORIGIN)"
 
 
-def source_lines(ask_apt: Callable[..., str], keys: str) -> str:
+def source_lines(ask_apt: Callable[..., str], keys: str, architecture: str = "amd64") -> str:
     """A sources.list with Debian's kernels. `ask_apt` runs apt-get on the system's sources."""
     if mirror := os.environ.get(VARIABLE, "").rstrip("/"):
         archive, security = f"{mirror}/debian", f"{mirror}/debian-security"
     else:
         archive, security = _of_system(ask_apt)
-    suites = [(archive, release) for release in _RELEASES]
+    releases = _RELEASES_OF.get(architecture, _RELEASES)
+    suites = [(archive, release) for release in releases]
     if security:
-        suites += [(security, release + _SECURITY) for release in _RELEASES]
-    options = f"arch=amd64 target=Packages signed-by={keys}"
+        suites += [(security, release + _SECURITY) for release in releases]
+    options = f"arch={architecture} target=Packages signed-by={keys}"
     return "".join(f"deb [{options}] {uri} {suite} main\n" for uri, suite in suites)
 
 

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* arm64: the counter is the virtual count of the generic timer. */
+#ifndef KLAT_ARCH_H
+#define KLAT_ARCH_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/rseq.h>
+
+/* A user program does not see interrupts. */
+#define KLAT_ARCH_HAS_MARK 0
+
+/* Whether the CPU has FEAT_ECV, and so a view of the counter that is ordered by itself. */
+extern bool klat_arch_self_synchronised;
+
+/* The counter, unfenced: for spins and limits, not for stamps. */
+static inline uint64_t klat_ticks(void)
+{
+	uint64_t now;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+	return now;
+}
+
+/*
+ * After the Arm Architecture Reference Manual (DDI 0487), "The virtual counter": a read of
+ * CNTVCT_EL0 can be executed before earlier instructions, unless an ISB is between them.
+ * CNTVCTSS_EL0 needs no ISB before it. The ISB after either keeps the measured event from starting
+ * before the first stamp.
+ */
+static inline uint64_t klat_stamp_begin(void)
+{
+	uint64_t now;
+
+	if (klat_arch_self_synchronised)
+		__asm__ volatile("mrs %0, s3_3_c14_c0_6\n\tisb" : "=r"(now) : : "memory");
+	else
+		__asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(now) : : "memory");
+	return now;
+}
+
+/* The CPU is read after the counter: a thread that moves between the two shows as moved. The kernel
+ * keeps cpu_id of the C library's rseq area up to date. Without this area, klat measures only in an
+ * emulator: see klat_arch_missing(). */
+static inline uint64_t klat_arch_stamp_end(uint32_t *cpu_identity)
+{
+	const struct rseq *rseq =
+		(const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+	uint64_t now = klat_stamp_begin();
+
+	*cpu_identity = __atomic_load_n(&rseq->cpu_id, __ATOMIC_RELAXED);
+	if (__builtin_expect((int32_t)*cpu_identity < 0, 0))
+		*cpu_identity = sched_getcpu();
+	return now;
+}
+
+/* Without libc's errno: what the kernel returns. */
+static inline __attribute__((always_inline)) long
+klat_arch_syscall(long number, long first, long second, long third, long fourth)
+{
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = first;
+	register long x1 __asm__("x1") = second;
+	register long x2 __asm__("x2") = third;
+	register long x3 __asm__("x3") = fourth;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+	return x0;
+}
+
+static inline void klat_arch_mark(void)
+{
+}
+
+static inline bool klat_arch_mark_lost(void)
+{
+	return false;
+}
+
+#endif

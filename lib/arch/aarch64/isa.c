@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* arm64: registers that a user program may read, and what firmware tells the kernel. */
+#include "arch/isa.h"
+
+#include "arch/firmware.h"
+
+#include <stdio.h>
+#include <sys/auxv.h>
+
+#ifndef HWCAP_CPUID
+#define HWCAP_CPUID (1 << 11)
+#endif
+#ifndef HWCAP2_ECV
+#define HWCAP2_ECV (1 << 19)
+#endif
+
+bool klat_arch_self_synchronised;
+
+/* Before main(): the stamps depend on it. The kernel says what all CPUs have. */
+__attribute__((constructor)) static void find_stamp(void)
+{
+	klat_arch_self_synchronised = getauxval(AT_HWCAP2) & HWCAP2_ECV;
+}
+
+/* PR_SET_TSC of prctl(2) forbids the counter (Linux 6.12), and an emulator may not have it. A
+ * kernel that corrects the counter of a faulty CPU reads it for the program instead: the floor
+ * shows this. */
+const char *klat_arch_missing(void)
+{
+	static const char *missing;
+	static bool known;
+
+	if (!known && klat_arch_is_trapped(klat_ticks))
+		missing = "a user program may not read this CPU's counter, cntvct_el0";
+	else if (!known && !__rseq_size && klat_arch_machine() != KLAT_ARCH_EMULATED)
+		missing = "the C library has not registered rseq, which proves the CPU of a stamp: "
+			  "the kernel needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
+	known = true;
+	return missing;
+}
+
+/* By the architecture. */
+bool klat_arch_counter_invariant(void)
+{
+	return true;
+}
+
+bool klat_arch_counter_traced(void)
+{
+	return false;
+}
+
+int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
+{
+	uint64_t hz;
+
+	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
+	frequencies[0] = (struct klat_arch_frequency){ "cntfrq_el0", hz / 1e3 };
+	return 1;
+}
+
+/* By firmware, in cntfrq_el0 or the device tree. */
+bool klat_arch_frequency_given(void)
+{
+	return true;
+}
+
+bool klat_arch_pm_open(void)
+{
+	return false;
+}
+
+int64_t klat_arch_pm_read(void)
+{
+	return 0;
+}
+
+void klat_arch_pm_close(void)
+{
+}
+
+/*
+ * The implementer in MIDR_EL1 is 0, "reserved for software use", on QEMU's CPU `max`. The kernel
+ * reads the register for the program. Nothing that a user program can read tells another emulated
+ * CPU from that of a hypervisor.
+ */
+enum klat_arch_machine klat_arch_machine(void)
+{
+	if (getauxval(AT_HWCAP) & HWCAP_CPUID) {
+		uint64_t midr;
+
+		__asm__("mrs %0, midr_el1" : "=r"(midr));
+		if (!(midr >> 24 & 0xff))
+			return KLAT_ARCH_EMULATED;
+	}
+	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
+}
+
+/* Firmware in EL3 interrupts the kernel unseen. No counter tells. */
+int64_t klat_arch_smi_count(int cpu)
+{
+	(void)cpu;
+	return -1;
+}
+
+int klat_arch_interrupt_row(const char *line)
+{
+	return klat_arch_described_row(line, "arch_timer");
+}
