@@ -108,7 +108,7 @@ def test_a_dead_machine_is_named_and_the_other_ends_complete(
         inventory = tmp_path / "hosts.ini"
         write_inventory(inventory, machines, key)
 
-        # The controller goes away, and a machine dies meanwhile. The controller then watches on.
+        # The controller is interrupted, and a machine dies. Then the same command watches again.
         first = fleet(inventory, tmp_path / "first", *plan)
         for name in machines:
             wait_for_text(tmp_path / "first", f"{name}: campaign running: ", first)

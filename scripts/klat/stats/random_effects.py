@@ -5,7 +5,7 @@ weight. Then the error of the mean is that of Hartung and Knapp (Statistics in M
 weights. This equals the error of Student's t over the groups, so klat.stats.means computes it.
 
 Weights from the estimated errors would be more precise. But an error that is estimated from few units is
-often too small, and the level is not kept (docs/validation.md, Machines; Roever, Knapp and Friede, BMC
+often too small. The level is then not kept (docs/validation.md, Machines; Roever, Knapp and Friede, BMC
 Medical Research Methodology 15, 2015). Student's t keeps a two-sided level of 8 % or less for any errors of
 the groups (Bakirov and Szekely, J. Mathematical Sciences 139, 2006; Ibragimov and Mueller, J. Business &
 Economic Statistics 28, 2010).
