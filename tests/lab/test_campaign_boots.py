@@ -46,6 +46,13 @@ if grep -q klat.campaign /proc/cmdline && [ ! -e crashed ]; then
 	systemctl kill -s KILL klat-campaign
 fi
 """
+# Aborts during the runs. klat waits for the end of the start-up, so the start-up must not wait for klat.
+ABORT = """
+if grep -q klat.campaign /proc/cmdline; then
+	systemd-run --no-block --working-directory=/srv sh -c \\
+		'until ls results/*/*/runs.csv; do sleep 1; done; klat campaign abort'
+fi
+"""
 # Fills the disk before klat writes its state.
 FILL = """
 if [ -e begun ] && grep -q klat.campaign /proc/cmdline && [ ! -e filled ]; then
@@ -166,6 +173,16 @@ def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -
     assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
     assert outcomes == ["interrupted"] + ["done"] * 2 * ROUNDS
+    assert files_are_as_before(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_an_abort_during_the_runs_leaves_the_machine_as_it_was(image: Path, tmp_path: Path) -> None:
+    plan = PLAN.replace("--runs 3", "--runs 5000")
+    prepare(image, f"{plan} && klat campaign start", on_boot=ABORT)
+    campaign = follow(image, 4, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("ended", "aborted"), campaign
+    assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["measuring"]
     assert files_are_as_before(tmp_path / "out")
 
 

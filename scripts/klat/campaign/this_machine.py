@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -35,12 +36,13 @@ Type=exec
 ExecStart={command}
 {environment}KillMode=mixed
 TimeoutStopSec=120
+SuccessExitStatus={stopped}
 
 [Install]
 WantedBy=multi-user.target
 """
 # If klat itself crashes under a kernel of the campaign, the default kernel must boot. There the condition does not
-# hold, so the machine does not reboot again and again.
+# hold, so the machine does not reboot again and again. `abort` stops the unit, which is no crash.
 _HOME_UNIT = "klat-campaign-home.service"
 _HOME_UNIT_FILE = _UNIT_FILE.with_name(_HOME_UNIT)
 _HOME_UNIT_TEXT = f"""\
@@ -169,7 +171,10 @@ def install_unit(command: list[str]) -> None:
     names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
     environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
     words = " ".join(_systemd_quoted(word) for word in command)
-    text = _UNIT_TEXT.format(home=_HOME_UNIT, command=words, environment=environment)
+    stopped = KILLED + signal.SIGTERM
+    text = _UNIT_TEXT.format(
+        home=_HOME_UNIT, command=words, environment=environment, stopped=stopped
+    )
     files.write_whole(_UNIT_FILE, text.encode(), give=False)
     files.write_whole(_HOME_UNIT_FILE, _HOME_UNIT_TEXT.encode(), give=False)
     _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
