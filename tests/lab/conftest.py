@@ -27,10 +27,11 @@ def qemu() -> str:
 
 @pytest.fixture(scope="session")
 def busybox() -> Path:
+    from klat.lab.architectures import AMD64
     from klat.lab.elf import is_static
 
     path = Path("/bin/busybox")
-    if not path.exists() or not is_static(path):
+    if not path.exists() or not is_static(path, AMD64.elf_machine):
         harness.lacking("there is no static busybox")
     return path
 

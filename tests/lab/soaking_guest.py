@@ -15,6 +15,7 @@ from klat.lab import guest, kernels
 from klat.lab.apt import Archive
 from klat.lab.boots import Booting
 from klat.lab.guest_contents import Contents
+from klat.lab.architectures import AMD64
 from klat.lab.qemu import GuestSize, Machine, find
 
 BOOT_LIMIT_S = 90
@@ -30,7 +31,7 @@ def soak(directory: Path, script: str, cpus: int = 3) -> Path:
     assert timer.exists(), f"{timer} is not built: run the tests by 'make test-slow'"
     scene.write_text(HEAD + script)
     shape = GuestSize(cpus=cpus)
-    machine = Machine(find(), "emulated", shape)
+    machine = Machine(find(AMD64), "emulated", shape)
     planned = experiment(
         kernels=("debian:stock",),
         labels=("lab-stock",),
@@ -43,11 +44,11 @@ def soak(directory: Path, script: str, cpus: int = 3) -> Path:
     )
     archive = Archive(print)
     try:
-        kernel = kernels.obtain(kernels.parse("debian:stock"), print, archive)
+        kernel = kernels.obtain(kernels.parse("debian:stock"), archive, AMD64)
     except KlatError as error:
         harness.lacking(f"no kernel from Debian: {error}")
     static = {"timer": timer, "scene": scene}
-    contents = Contents(archive, print)
+    contents = Contents(archive, AMD64, print)
     (ready,) = contents.ready(planned, [kernel], contents.busybox(), static, machine)
     booting = Booting(
         planned, planned.schedule()[0], ready, machine, directory / "guest", BOOT_LIMIT_S

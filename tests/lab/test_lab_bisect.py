@@ -24,6 +24,7 @@ from klat.lab.execution import Request
 from klat.lab.bisect import BAD, GOOD, UNTESTABLE, Figures, verdict
 from klat.lab.experiment import Experiment
 from klat.lab.initramfs import recorded_machine_id
+from klat.lab.architectures import AMD64
 from klat.lab.qemu import Machine, GuestSize, find
 
 
@@ -91,7 +92,7 @@ def record(
     """All boots of the experiment, with the figures of their labels."""
     own = ""
     if not machines:
-        own = recorded_machine_id(Machine(find(), "counted", GuestSize()).describe(""))
+        own = recorded_machine_id(Machine(find(AMD64), "counted", GuestSize()).describe(""))
     sessions = []
     for boot in of.schedule():
         machine = machines.get(boot.label, machines.get("all", own))

@@ -251,9 +251,10 @@ def package(label: str) -> tuple[Path, str]:
     """Of a kernel in the cache: where it is unpacked, and its release."""
     from klat.lab import kernels
     from klat.lab.apt import Archive
+    from klat.lab.architectures import AMD64
 
     spec = kernels.parse(f"debian:{label}")
-    kernel = kernels.obtain(spec, lambda line: None, Archive(lambda line: None))
+    kernel = kernels.obtain(spec, Archive(lambda line: None), AMD64)
     return kernel.image.path.parents[1], kernel.image.release
 
 

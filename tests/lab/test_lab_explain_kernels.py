@@ -9,6 +9,7 @@ import pytest
 from labs import Lab, experiment
 from test_lab_boots import klat
 
+from klat.lab.architectures import AMD64
 from klat.lab import needed
 from klat.lab.execution import Request
 from klat.lab.kernels import parse
@@ -18,6 +19,7 @@ PLANNED = experiment(
     kernels=("debian:stock",), labels=("lab-stock",), releases=("a",), hashes=("a",)
 )
 REQUEST = Request(
+    architecture=AMD64,
     specs=[parse("debian:stock")],
     mode="counted",
     shape=GuestSize(),

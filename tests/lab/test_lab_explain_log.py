@@ -14,6 +14,7 @@ from test_lab_boots import CLOCK, LABELS, lab_run, session_of
 from klat.base.process import Signals
 from klat.explain import explanation
 from klat.explain.trace import Executed
+from klat.lab.architectures import AMD64
 from klat.lab import explaining, guest, qemu
 from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
@@ -66,7 +67,7 @@ def log_in_bursts(
     path = work / "monitor"
     words = ["-monitor", f"unix:{path},server=on,wait=off"]
     patch.setattr(qemu, "command", lambda *given: command(*given) + words)
-    emulator = qemu.find()
+    emulator = qemu.find(AMD64)
     machine = qemu.Machine(emulator, boot.planned.mode, boot.planned.shape)
     single = "one-insn-per-tb" if emulator.version >= (8, 1) else "singlestep"
     booting = Booting(boot.planned, boot.boot, boot.ready, machine, work / "boot", SECONDS)

@@ -14,6 +14,7 @@ from test_lab_failures import one_line
 from written_sessions import PIPES
 
 from klat import cli
+from klat.lab.architectures import AMD64
 from klat.lab import cpio, explaining, qemu
 from klat.lab.replay import Replayed
 
@@ -44,7 +45,7 @@ class Recording:
         self.session.run({"round_trip": [12, 12, 13]}, params=f"{PIPES};iterations=3;warmup=2")
         self.path = self.session.path
         self.machine: dict[str, object] = {
-            "qemu": qemu.find().text,
+            "qemu": qemu.find(AMD64).text,
             "kernel": {"initramfs_sha256": self.guest.name, "vmlinux_sha256": hash_of(self.kernel)},
         }
         (self.path / "lab").mkdir()
@@ -133,7 +134,7 @@ def test_another_version_of_the_emulator(lab: Lab, recording: Recording) -> None
     recording.write()
     told = refused(lab, recording.path, *METRIC)
     assert (
-        f"was recorded with QEMU 9.2.0 (Debian 1:9.2.0+ds-1), and this machine has {qemu.find().text};"
+        f"was recorded with QEMU 9.2.0 (Debian 1:9.2.0+ds-1), and this machine has {qemu.find(AMD64).text};"
         in told
     )
 

@@ -21,6 +21,7 @@ from labs import ROOT, Lab, experiment, hash_of, header, tar_of, write_session
 from klat.base.errors import KlatError, SessionError
 from klat.lab.experiment import of_session
 from klat.lab.initramfs import recorded_machine_id
+from klat.lab.architectures import AMD64
 from klat.lab.qemu import Machine, GuestSize, find
 
 pytestmark = pytest.mark.usefixtures("qemu")
@@ -124,7 +125,7 @@ def fake_qemu(directory: Path, text: str) -> str:
 def test_without_qemu_the_package_is_named(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = lab.boot(planted.kernel(tmp_path / "k"), PATH=str(tmp_path / "empty"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "apt install qemu-system-x86" in one_line(done)
 
 
@@ -241,7 +242,7 @@ def test_a_killed_check_of_a_bisection_leaves_nothing_that_the_next_lab_does_not
     lab: Lab, tmp_path: Path
 ) -> None:
     kernel = planted.kernel(tmp_path / "k")
-    machine = recorded_machine_id(Machine(find(), "counted", GuestSize()).describe(""))
+    machine = recorded_machine_id(Machine(find(AMD64), "counted", GuestSize()).describe(""))
     planned = experiment(
         labels=("good", "bad"),
         programs={"pipes": hash_of(tmp_path / "programs/pipes")},
@@ -269,7 +270,7 @@ sys.path.insert(0, {str(ROOT / 'scripts')!r})
 from klat import cli
 from klat.lab import elf
 usual = elf.is_static
-elf.is_static = lambda path: path != Path("/bin/busybox") and usual(path)
+elf.is_static = lambda path, machine: path != Path("/bin/busybox") and usual(path, machine)
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -52,7 +52,9 @@ def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
 
 def base(programs: Mapping[str, Path], machine: str = "m") -> bytes:
     first, last = (Module(name, name.encode(), (), "r") for name in ("tun", "virtio_blk"))
-    return initramfs.base(b"init", b"box", programs, [first], [last], ("6.1", b"C=y\n"), machine)
+    return initramfs.base(
+        b"init", b"box", programs, [first], [last], ("6.1", b"C=y\n"), machine, "ttyS1"
+    )
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -20,14 +20,16 @@ from labs import Lab
 from klat.base.errors import KlatError
 from klat.lab import apt, image, kernels, qemu
 from klat.lab.apt import Archive, Package
+from klat.lab.architectures import AMD64
 from klat.lab.boot_failures import ModuleMissing
+from klat.lab.kernel_formats import BzImage
 from klat.lab.modules import Tree
 
 RELEASE = "6.6.6-planted"
 
 
 def test_a_kernel_tells_its_release(tmp_path: Path) -> None:
-    found = image.inspect(planted.kernel(tmp_path / "k"))
+    found = image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)
     assert found.release == RELEASE
 
 
@@ -46,7 +48,7 @@ def cut_off(path: Path, size: int = -500) -> None:
         (lambda path: path.write_bytes(b""), "is no bootable kernel for x86-64"),
         (lambda path: path.write_text("hello" * 1000), "is no bootable kernel for x86-64"),
         (arm64, "but a kernel for arm64"),
-        (lambda path: path.write_bytes(b"\x7fELF" + bytes(4000)), "give the bzImage"),
+        (lambda path: path.write_bytes(b"\x7fELF" + bytes(4000)), "give arch/x86/boot/bzImage"),
         (lambda path: planted.kernel(path, flags=0), "is a 32-bit kernel"),
         (lambda path: planted.kernel(path, protocol=0x204), "boot protocol 2.04"),
         (cut_off, "cut off"),
@@ -63,7 +65,7 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
     path = tmp_path / "k"
     make(path)
     with pytest.raises(KlatError, match=str(path)) as refused:
-        image.inspect(path)
+        image.inspect(path, AMD64.format)
     assert what in str(refused.value)
 
 
@@ -255,7 +257,7 @@ def test_the_newest_build_of_a_name_is_taken() -> None:
         )
     )
     chosen = {
-        name: kernels.choose(name, held).release
+        name: kernels.choose(name, held, AMD64).release
         for name in ("stock", "rt", "6.12", "6.12-rt", "6.1.0-9-amd64")
     }
     assert chosen == {
@@ -275,7 +277,7 @@ def test_a_kernel_that_debian_has_not_is_refused_with_those_that_it_has(
     (apt / "index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
     done = lab("run", "--kernel", "debian:5.0", "pipes")
     assert done.returncode == 2
-    assert "Debian has no kernel debian:5.0; there are 6.1, " in done.stderr
+    assert "Debian has no kernel debian:5.0 for amd64; there are 6.1, " in done.stderr
 
 
 def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(
@@ -293,10 +295,10 @@ def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(
     modules.mkdir(parents=True)
     (modules / "tun.ko").write_bytes(planted.module("6.1.0-8-amd64"))
     archive = Archive(lambda line: None)
-    found = kernels.obtain(kernels.parse("debian:6.1.0-8-amd64"), lambda line: None, archive)
+    found = kernels.obtain(kernels.parse("debian:6.1.0-8-amd64"), archive, AMD64)
     assert found.image.release == "6.1.0-8-amd64"
     held = kernels.offered({**archive.kept(), **archive.packages()})
-    assert kernels.choose("stock", held).release == "6.1.0-9-amd64", "the newest of all"
+    assert kernels.choose("stock", held, AMD64).release == "6.1.0-9-amd64", "the newest of all"
 
 
 def with_commands(directory: Path, **scripts: str) -> str:
@@ -344,12 +346,12 @@ def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, q
     done = lab("kernels", KLAT_DEBIAN_MIRROR="http://127.0.0.1:1", PATH=path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("klat lab: apt-get update failed: "), done.stderr
-    assert "NAME=path/to/bzImage" in done.stderr
+    assert "NAME=path/to/KERNEL" in done.stderr
 
 
 def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
     # By default QEMU's `host` keeps that from a guest, for it might be moved, and every run is invalid.
-    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "kvm", qemu.GuestSize())
+    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2", AMD64), "kvm", qemu.GuestSize())
     there = Path("there")
     boot = qemu.BootFiles(there, there, there, there, there, 1, "2000-01-01T00:00:00")
     words = qemu.command(machine, boot)
@@ -359,7 +361,9 @@ def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
 
 def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
     """Compare refuses sessions of different machines, and bisect does not resume on one."""
-    machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2"), "counted", qemu.GuestSize(2))
+    machine = qemu.Machine(
+        qemu.Emulator("qemu", (7, 2), "7.2", AMD64), "counted", qemu.GuestSize(2)
+    )
     said = "qemu 7.2; counted; cpu max; Shape(cpus=2, nodes=1, memory_mib=512)"
     assert machine.describe("") == said
 
@@ -368,11 +372,11 @@ def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
 def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted_build: bytes
 ) -> None:
-    monkeypatch.setattr(image, "_kernel", lambda _: b"unpacked")
-    monkeypatch.setattr(image, "_has_pvh_entry", lambda _: True)
-    found = image.inspect(planted.kernel(tmp_path / "k"))
-    first = image.vmlinux(found, tmp_path)
+    monkeypatch.setattr(BzImage, "kernel", lambda *_: b"unpacked")
+    monkeypatch.setattr(BzImage, "bootable", lambda *_: True)
+    found = image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)
+    first = image.unpacked(found, tmp_path)
     assert first
     first.path.write_bytes(planted_build)
-    assert image.vmlinux(found, tmp_path) == first
+    assert image.unpacked(found, tmp_path) == first
     assert first.path.read_bytes() == b"unpacked"

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import planted
 import pytest
-from labs import Lab, static_program
+from labs import Lab
 
 from klat.base.errors import KlatError
+from klat.lab.architectures import AMD64
 from klat.lab import image, kernel_config, suite
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL = [*kernel_config.GUEST, "TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK"]
+MORE = ("TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK")
+ALL = [*kernel_config.GUEST, AMD64.console_option, *MORE]
 
 
 def config(*without: str) -> bytes:
@@ -27,25 +29,25 @@ def config(*without: str) -> bytes:
 
 
 def test_a_kernel_that_has_all_lacks_nothing() -> None:
-    assert kernel_config.lacking(config(), ["timer", "network"]) == []
-    assert kernel_config.lacking(config().replace(b"BLK=y", b"BLK=m"), []) == []
-    assert kernel_config.lacking(b"", []) == [], "nothing is known of it"
+    assert kernel_config.lacking(config(), ["timer", "network"], AMD64) == []
+    assert kernel_config.lacking(config().replace(b"BLK=y", b"BLK=m"), [], AMD64) == []
+    assert kernel_config.lacking(b"", [], AMD64) == [], "nothing is known of it"
 
 
-@pytest.mark.parametrize("option", kernel_config.GUEST)
+@pytest.mark.parametrize("option", [*kernel_config.GUEST, AMD64.console_option])
 def test_what_a_guest_needs_is_named(option: str) -> None:
-    (line,) = kernel_config.lacking(config(option), [])
+    (line,) = kernel_config.lacking(config(option), [], AMD64)
     assert f"CONFIG_{option}:" in line
 
 
 def test_what_one_program_needs_is_named_where_it_runs() -> None:
-    assert kernel_config.lacking(config("TUN"), ["pipes"]) == []
-    (line,) = kernel_config.lacking(config("TUN"), ["pipes", "network"])
+    assert kernel_config.lacking(config("TUN"), ["pipes"], AMD64) == []
+    (line,) = kernel_config.lacking(config("TUN"), ["pipes", "network"], AMD64)
     assert "CONFIG_TUN" in line
 
 
 def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:
-    (line,) = kernel_config.lacking(config("VIRTIO_BLK"), [])
+    (line,) = kernel_config.lacking(config("VIRTIO_BLK"), [], AMD64)
     assert "CONFIG_VIRTIO_BLK: results come by" in line
 
 
@@ -57,19 +59,21 @@ def test_a_kernel_may_hold_its_configuration(
     tmp_path: Path, pack: Callable[[bytes], bytes], size: bytes
 ) -> None:
     path = planted.kernel(tmp_path / "k")
-    assert image.configuration(image.inspect(path)) is None
+    assert image.configuration(image.inspect(path, AMD64.format)) is None
     held = b"IKCFG_ST" + gzip.compress(config("FUTEX")) + b"IKCFG_ED"
     payload = pack(b"code" + held + b"more") + size
     data = bytearray(path.read_bytes())
     data[(data[0x1F1] + 1) * 512 :] = payload
     struct.pack_into("<II", data, 0x248, 0, len(payload))
     path.write_bytes(data)
-    assert image.configuration(image.inspect(path)) == config("FUTEX")
+    assert image.configuration(image.inspect(path, AMD64.format)) == config("FUTEX")
 
 
 def test_it_is_said_before_the_boot(lab: Lab, tmp_path: Path, qemu: str) -> None:
     path = planted.kernel(tmp_path / "k", then=planted.RESET)
-    (tmp_path / f"config-{image.inspect(path).release}").write_bytes(config("BINFMT_SCRIPT"))
+    (tmp_path / f"config-{image.inspect(path, AMD64.format).release}").write_bytes(
+        config("BINFMT_SCRIPT")
+    )
     done = lab.boot(path)
     lines = done.stderr.splitlines()
     assert lines[0].startswith("planted: was built without CONFIG_BINFMT_SCRIPT: "), done.stderr
@@ -92,17 +96,19 @@ def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_
     assert line.startswith(f"klat lab: {why}"), line
 
 
-def test_the_answer_is_that_of_the_guest_and_not_of_this_machine() -> None:
-    static = {name: static_program(name) for name in ("pipes", "tlbflush")}
+def test_the_answer_is_that_of_the_guest_and_not_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KLAT_PROGRAMS", str(ROOT / "build/static"))
     many = [("pipes", ("--cpus=0,4000",))]
-    assert suite.check_options(many, static, "emulated", 4001) == []
+    assert suite.check_options(many, "emulated", 4001) == []
     with pytest.raises(KlatError, match="CPU 4000 does not exist"):
-        suite.check_options(many, static, "emulated", 4000)
+        suite.check_options(many, "emulated", 4000)
     with pytest.raises(KlatError, match="skipped: needs 2 CPUs and may use 1") as skipped:
-        suite.check_options([("tlbflush", ("--responders=1",))], static, "counted", 1)
+        suite.check_options([("tlbflush", ("--responders=1",))], "counted", 1)
     assert skipped.value.status == 4
     both = [("pipes", ()), ("tlbflush", ("--responders=1",))]
-    (line,) = suite.check_options(both, static, "counted", 1)
+    (line,) = suite.check_options(both, "counted", 1)
     assert line.startswith("tlbflush --responders=1: skipped: needs 2 CPUs")
 
 

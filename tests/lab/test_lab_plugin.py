@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError
+from klat.lab.architectures import AMD64
 from klat.lab import plugins, qemu, suite
 
 
@@ -22,7 +23,7 @@ def emulator(directory: Path, says: str) -> qemu.Emulator:
     path = directory / "qemu"
     path.write_text(f"#!/bin/sh\necho 'qemu: {says}' >&2\nexit 1\n")
     path.chmod(0o755)
-    return qemu.Emulator(str(path), (9, 9), "9.9")
+    return qemu.Emulator(str(path), (9, 9), "9.9", AMD64)
 
 
 def test_the_newest_version_that_qemu_supports_is_declared(tmp_path: Path, plugin: Path) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from labs import experiment, tar_of
 
+from klat.lab.architectures import AMD64
 from klat.lab import boots, plugins, qemu, replay
 from klat.lab.guest import Delivery
 
-EMULATOR = qemu.Emulator("qemu", (9, 9), "9.9")
+EMULATOR = qemu.Emulator("qemu", (9, 9), "9.9", AMD64)
 
 
 class Signals:
@@ -134,7 +135,7 @@ def test_a_file_of_a_repeated_boot_that_is_too_large(
         planned,
         planned.schedule()[0],
         replay.Ready("lab", tmp_path / "vmlinux", b"", {}),
-        qemu.Machine(qemu.Emulator(str(emulator), (7, 2), "7.2"), "counted", planned.shape),
+        qemu.Machine(qemu.Emulator(str(emulator), (7, 2), "7.2", AMD64), "counted", planned.shape),
         tmp_path / "work",
         60,
         qemu.PluginOption(f"plugin.so,out={tmp_path}/trace", {}),

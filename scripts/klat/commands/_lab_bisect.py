@@ -86,9 +86,8 @@ def add_parser(actions: Any) -> None:
     add(
         "--kernel",
         type=Path,
-        default=Path("arch/x86/boot/bzImage"),
         metavar="PATH",
-        help="default: arch/x86/boot/bzImage",
+        help="default: what the kernel's build makes, for example arch/x86/boot/bzImage",
     )
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=_session_options.number(1, 10_000), default=1, help="default: 1")

@@ -21,7 +21,7 @@ _SIDES = ("BASE", "NEW")
 _LARGEST = 10  # functions of each metric in a report on all metrics
 _OUTPUT = "results/explain"
 _WITH_KERNEL = (
-    *("time_limit", "output", "append", "clock", "load"),
+    *("arch", "time_limit", "output", "append", "clock", "load"),
     *("seed", "sweep", "option", "iterations", "policy"),
 )
 

@@ -11,6 +11,7 @@ from klat.record import plan_csv, renamed_metrics
 from klat.record.profiles import PROFILES
 
 if TYPE_CHECKING:
+    from klat.lab.architectures import Architecture
     from klat.lab.execution import Request
     from klat.lab.qemu import GuestSize
 
@@ -39,8 +40,29 @@ def _metric(text: str) -> str:
 metric = _session_options.checked(_metric)
 
 
+def add_architecture(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--arch",
+        metavar="NAME",
+        help="architecture of the guests: amd64, arm64 (default: this machine's)",
+    )
+
+
+def architecture(arguments: argparse.Namespace) -> Architecture:
+    """KlatError if the lab has no guests of this architecture."""
+    from klat.lab.architectures import ARCHITECTURES, HOST
+
+    name = arguments.arch
+    if name is not None and name not in ARCHITECTURES:
+        others = {each.machine: each.name for each in ARCHITECTURES.values()}
+        meant = f", did you mean {others[name]!r}?" if name in others else ""
+        raise KlatError(f"--arch {name}: there are {', '.join(ARCHITECTURES)}{meant}")
+    return ARCHITECTURES[name] if name else HOST
+
+
 def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
-    """--kernel, with this help, and --time-limit."""
+    """--arch, --kernel with this help, and --time-limit."""
+    add_architecture(parser)
     parser.add_argument(
         "--kernel",
         action="append",
@@ -111,12 +133,12 @@ def request(
     profile: str | None = None,
 ) -> Request:
     """KlatError if the options do not make an experiment."""
-    from klat.lab import experiment, suite
+    from klat.lab import experiment, kernels, suite
     from klat.lab.execution import Request
     from klat.running.loads import IDLE
 
     if not arguments.kernel:
-        raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/bzImage")
+        raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/KERNEL")
     if profile:
         loads, named = [*PROFILES[profile].loads], PROFILES[profile].benchmarks
     else:
@@ -125,10 +147,12 @@ def request(
     named = arguments.benchmarks or named
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != IDLE]
-    suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded))
+    chosen = architecture(arguments)
+    suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded), chosen)
     _check_loads(loaded)
     return Request(
-        specs=arguments.kernel,
+        architecture=chosen,
+        specs=kernels.labelled(arguments.kernel, chosen),
         mode=mode,
         shape=shape,
         sets=_sets(arguments, named, shape.cpus, profile),

@@ -28,7 +28,7 @@ kernels:
       from Debian's archive; klat lab kernels lists them. apt fetches them into
       a cache and installs nothing. The label is lab-stock, lab-rt, lab-6.12-rt
   NAME=path/to/bzImage[,modules=DIR]
-      your own; NAME is the label. DIR is what `make modules_install
+      your own (with --arch arm64: arch/arm64/boot/Image); NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
   NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
       WORDS go to the command line of this kernel alone, to compare two settings
@@ -82,6 +82,7 @@ def add_parser(subparsers: Any) -> None:
         "Lists the kernels that --kernel debian:NAME can have.",
     )
     listed.add_argument("--update", action="store_true", help="fetch the package lists again")
+    _lab_options.add_architecture(listed)
     listed.set_defaults(func=_kernels)
     cleared = add_command(
         actions,
@@ -143,8 +144,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.resume:
         _session_options.refuse_with_resume(arguments, "action", "jobs")
         begun = experiment.find(arguments.resume)
-        suite.use_static_programs(list(begun.experiment.programs))
-        return Attempt(sys.argv).resume(begun, arguments.jobs)
+        architecture = begun.experiment.architecture
+        suite.use_static_programs(list(begun.experiment.programs), architecture)
+        return Attempt(sys.argv, architecture).resume(begun, arguments.jobs)
     request = _lab_options.request(
         arguments,
         mode=arguments.mode or "auto",
@@ -153,7 +155,8 @@ def _run(arguments: argparse.Namespace) -> int:
         runs=arguments.runs or 25,
         profile=arguments.profile,
     )
-    return Attempt(sys.argv).begin(request, _session_options.output(arguments), arguments.jobs)
+    attempt = Attempt(sys.argv, request.architecture)
+    return attempt.begin(request, _session_options.output(arguments), arguments.jobs)
 
 
 _SHOOTDOWN_DESCRIPTION = """\
@@ -201,11 +204,13 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     from klat.lab.execution import Attempt, Request
     from klat.running import loads
 
-    suite.use_static_programs([shootdown.PROGRAM])
-    specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in ("stock", "rt")]
+    architecture = _lab_options.architecture(arguments)
+    suite.use_static_programs([shootdown.PROGRAM], architecture)
+    specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.aliases]
     cpus = arguments.cpus or 80
     request = Request(
-        specs=shootdown.labelled(specs, cpus),
+        architecture=architecture,
+        specs=shootdown.labelled(kernels.labelled(specs, architecture), cpus),
         mode="emulated",
         shape=_lab_options.shape(cpus, arguments.numa or 2, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations)],
@@ -217,7 +222,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         clock=experiment.now(),
         time_limit_s=arguments.time_limit or 3600,
     )
-    attempt = Attempt(sys.argv, resumable=False)
+    attempt = Attempt(sys.argv, architecture, resumable=False)
     status = attempt.begin(request, _session_options.output(arguments), None)
     reached = [shootdown.report(session) for session in attempt.recorded]
     if status == 2 or status > 128:
@@ -231,9 +236,10 @@ def _kernels(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    held = kernels.offered(apt.Archive(say).packages(arguments.update))
+    architecture = _lab_options.architecture(arguments)
+    held = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))
     newest = {kernel.name: kernel for kernel in held}
-    aliases = {name: alias for alias, name in kernels.NAMED.items()}
+    aliases = {name: alias for alias, name in architecture.aliases.items()}
     print(f"{'--kernel':<20} {'release':<28} {'package version':<18} MB to fetch")
     for name, kernel in newest.items():
         called = f"debian:{aliases.get(name, name)}"

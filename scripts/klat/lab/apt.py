@@ -88,7 +88,7 @@ class Archive:
                     self._update()
                 except KlatError as error:
                     if not kept.exists():
-                        raise KlatError(f"{error}; or give --kernel NAME=path/to/bzImage") from None
+                        raise KlatError(f"{error}; or give --kernel NAME=path/to/KERNEL") from None
                     self._say(f"{error}; using the lists of the last time")
             self._index = self._read_index(kept)
         return self._index
@@ -127,7 +127,7 @@ class Archive:
         if not _KEYS.exists():
             raise KlatError(
                 f"Debian's keys ({_KEYS}) are missing: apt install debian-archive-keyring, or give"
-                " --kernel NAME=path/to/bzImage"
+                " --kernel NAME=path/to/KERNEL"
             )
         # Renamed after success. After a failure, the old lists keep their own sources.
         draft = self._sources.with_suffix(".new")
@@ -216,7 +216,7 @@ class Archive:
             if not shutil.which(needed):
                 raise KlatError(
                     f"this machine has no {needed}, so it cannot fetch Debian's kernels: give"
-                    " --kernel NAME=path/to/bzImage"
+                    " --kernel NAME=path/to/KERNEL"
                 )
         try:
             done = subprocess.run(

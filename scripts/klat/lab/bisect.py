@@ -137,7 +137,7 @@ def programs_of(benchmark: str, load: str) -> list[str]:
 
 def check_alike(good: BisectionEnd, bad: BisectionEnd, benchmark: str) -> None:
     """KlatError if the two differ in more than their kernels."""
-    for name in ("mode", "shape", "runs"):
+    for name in ("arch", "mode", "shape", "runs"):
         if getattr(good.experiment, name) != getattr(bad.experiment, name):
             raise KlatError(f"good and bad were measured with different {name}")
     if good.append != bad.append:
@@ -168,9 +168,10 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     )
     verdict(good.figures, bad.figures, good.figures.middle)
     check_alike(good, bad, benchmark)
-    if not arguments.kernel.is_file():
-        raise KlatError(f"there is no {arguments.kernel}: build it, or give --kernel")
-    figure = _measure(arguments, good, benchmark, metric, command)
+    kernel = arguments.kernel or Path(good.experiment.architecture.format.target)
+    if not kernel.is_file():
+        raise KlatError(f"there is no {kernel}: build it, or give --kernel")
+    figure = _measure(arguments, kernel, good, benchmark, metric, command)
     if figure is None:
         return UNTESTABLE
     found = verdict(good.figures, bad.figures, figure)
@@ -185,6 +186,7 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _measure(
     arguments: argparse.Namespace,
+    kernel: Path,
     like: BisectionEnd,
     benchmark: str,
     metric: str,
@@ -193,11 +195,11 @@ def _measure(
     """The kernel's figure; None if the kernel cannot be tested."""
     begun = like.experiment
     needed = programs_of(benchmark, like.load)
-    suite.use_static_programs(needed)
-    for name, path in suite.static_programs(needed).items():
+    suite.use_static_programs(needed, begun.architecture)
+    for name, path in suite.static_programs(needed, begun.architecture).items():
         if suite.hash_of(path) != begun.programs.get(name):
             raise KlatError(f"{name} was rebuilt since; measure good and bad again")
-    machine = Machine(qemu.find(), begun.mode, begun.shape)
+    machine = Machine(qemu.find(begun.architecture), begun.mode, begun.shape)
     if initramfs.recorded_machine_id(machine.describe(host())) != like.machine:
         raise KlatError(
             f"this machine or its QEMU ({machine.emulator.text}) differs from the one that measured"
@@ -205,7 +207,8 @@ def _measure(
             " measure both again"
         )
     request = Request(
-        specs=[Spec(str(arguments.kernel), "bisected", "", arguments.kernel, arguments.modules)],
+        architecture=begun.architecture,
+        specs=[Spec(str(kernel), "bisected", "", kernel, arguments.modules)],
         mode=begun.mode,
         shape=begun.shape,
         sets=[(name, words) for name, words in begun.sets if name == benchmark],
@@ -218,7 +221,7 @@ def _measure(
         time_limit_s=arguments.time_limit or begun.time_limit_s,
     )
     with cache.work() as output:
-        attempt = Attempt(command, quiet=True)
+        attempt = Attempt(command, begun.architecture, quiet=True)
         try:
             status = attempt.begin(request, output, None)
         except EmulatorFailed:

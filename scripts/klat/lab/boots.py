@@ -199,7 +199,7 @@ class Booting:
             return NotBooted(f"the kernel did not boot: {death[1]}", last)
         if self.ready_s is None and status is None:
             return NotBooted(
-                f"the kernel did not boot within {self._limit_s:g} s{_silence(text)}", last
+                f"the kernel did not boot within {self._limit_s:g} s{self._silence(text)}", last
             )
         if status is None:
             limit = duration(self.experiment.time_limit_s)
@@ -207,8 +207,16 @@ class Booting:
         if said:
             return ResultsIncomplete(f"the guest says: {said[-1]}", last)
         if self.ready_s is None:
-            return NotBooted(f"the kernel ended before its first program{_silence(text)}", last)
+            return NotBooted(
+                f"the kernel ended before its first program{self._silence(text)}", last
+            )
         return ResultsIncomplete(f"the guest ended after {self.runs} of {total} runs", last)
+
+    def _silence(self, console: str) -> str:
+        if console.strip():
+            return ""
+        option = self._machine.architecture.console_option
+        return f", and wrote nothing to the serial console (CONFIG_{option})"
 
     def _too_large(self, last: tuple[str, ...]) -> BootFailure:
         most = f"more than {self._most >> 20} MB"
@@ -248,12 +256,6 @@ class Booting:
         if complaint.exists() and complaint.stat().st_size:
             files["qemu.log"] = complaint.read_bytes()
         return collect.Evidence(files, facts, command)
-
-
-def _silence(console: str) -> str:
-    if console.strip():
-        return ""
-    return ", and wrote nothing to the serial console (CONFIG_SERIAL_8250_CONSOLE)"
 
 
 def disk_size(schedule: Sequence[plan_csv.PlannedRun]) -> int:

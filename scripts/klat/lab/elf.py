@@ -1,5 +1,5 @@
-"""Reads ELF files for x86-64: unpacked kernels, kernel modules and programs (elf(5)). ValueError if
-a file is not an ELF file for x86-64."""
+"""Reads ELF files: unpacked kernels, kernel modules and programs (elf(5)). ValueError if a file is not a
+64-bit ELF file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ Data = bytes | mmap  # of a file
 NOTE = 4  # a type of segment
 _INTERPRETER = 3
 _LITTLE_ENDIAN_64 = b"\x7fELF\x02\x01"
-_X86_64 = 62
 _SEGMENT = struct.Struct("<IIQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
@@ -37,12 +36,15 @@ def section(data: Data, name: bytes) -> bytes:
     raise ValueError(f"has no {name.decode()} section")
 
 
-def is_static(program: Path) -> bool:
-    """Whether the program needs no interpreter and so no shared library."""
+def is_static(program: Path, machine: int) -> bool:
+    """Whether the program is for this machine (e_machine), and needs no interpreter and so no shared
+    library."""
+    data = program.read_bytes()
     try:
-        return all(kind != _INTERPRETER for kind, _ in segments(program.read_bytes()))
+        static = all(kind != _INTERPRETER for kind, _ in segments(data))
     except ValueError:
         return False
+    return static and struct.unpack_from("<H", data, 18)[0] == machine
 
 
 def _table(data: Data, entry: struct.Struct, offset_at: int, size_at: int) -> list[tuple[int, ...]]:
@@ -50,8 +52,6 @@ def _table(data: Data, entry: struct.Struct, offset_at: int, size_at: int) -> li
     number of the entries at `size_at`."""
     if data[:6] != _LITTLE_ENDIAN_64 or len(data) < 64:
         raise ValueError("is not a 64-bit ELF file")
-    if struct.unpack_from("<H", data, 18)[0] != _X86_64:
-        raise ValueError("is not for x86-64")
     (start,) = struct.unpack_from("<Q", data, offset_at)
     size, count = struct.unpack_from("<HH", data, size_at)
     try:

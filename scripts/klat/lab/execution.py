@@ -16,6 +16,7 @@ from klat.base import streams
 from klat.base.errors import KlatError
 from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, qemu, suite
 from klat.lab.apt import Archive
+from klat.lab.architectures import Architecture
 from klat.lab.boots import Boots, Ready
 from klat.lab.guest_contents import Contents
 from klat.lab.experiment import Begun, Experiment
@@ -41,6 +42,7 @@ _JOBS_MAX = 64
 class Request:
     """An experiment as typed."""
 
+    architecture: Architecture
     specs: Sequence[Spec]
     mode: str  # or auto
     shape: GuestSize
@@ -61,6 +63,7 @@ class Attempt:
     def __init__(
         self,
         command: Sequence[str],
+        architecture: Architecture,
         quiet: bool = False,
         resumable: bool = True,
     ) -> None:
@@ -69,9 +72,9 @@ class Attempt:
         self._command = command
         self._quiet = quiet
         self._resumable = resumable
-        self._archive = Archive(self.say)
-        self._contents = Contents(self._archive, self.say)
-        self._emulator = qemu.find()
+        self._archive = Archive(self.say, architecture.name)
+        self._contents = Contents(self._archive, architecture, self.say)
+        self._emulator = qemu.find(architecture)
         self.recorded: list[Path] = []  # sessions, in the order of their boots
 
     def say(self, line: str) -> None:
@@ -82,11 +85,16 @@ class Attempt:
         _check_output(output)
         static = self._programs(request.sets, request.loads)
         if request.mode != "auto":
-            self._check_options(request, static, request.mode)
-        found = [kernels.obtain(spec, self.say, self._archive) for spec in request.specs]
+            self._check_options(request, request.mode)
+        found = [
+            kernels.obtain(spec, self._archive, self._emulator.architecture)
+            for spec in request.specs
+        ]
         for kernel in found:
             for line in kernel_config.lacking(
-                kernel.config or b"", [name for name, _ in request.sets]
+                kernel.config or b"",
+                [name for name, _ in request.sets],
+                request.architecture,
             ):
                 self.say(f"{kernel.label}: {line}")
         busybox = self._contents.busybox()
@@ -97,7 +105,7 @@ class Attempt:
             return stopped.status
         self.say("\n".join(wrapped(f"mode {mode}: {why}", "", "  ")))
         if request.mode == "auto":
-            self._check_options(request, static, mode)
+            self._check_options(request, mode)
         machine = Machine(self._emulator, mode, request.shape)
         planned = Experiment(
             identity=secrets.token_hex(8),
@@ -119,6 +127,7 @@ class Attempt:
             time_limit_s=request.time_limit_s,
             appends=tuple(kernel.spec.append for kernel in found),
             profile=request.profile,
+            arch=request.architecture.name,
         )
         ready = self._contents.ready(planned, found, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
@@ -136,7 +145,7 @@ class Attempt:
                 raise KlatError(f"run.json was edited: {error}") from None
             if spec.debian:  # the same build, also if the archive has a newer one
                 spec = replace(spec, debian=release)
-            kernel = kernels.obtain(spec, self.say, self._archive)
+            kernel = kernels.obtain(spec, self._archive, self._emulator.architecture)
             if kernel.image.sha256 != digest:
                 raise KlatError(f"{text}: differs from the kernel of the experiment's first boots")
             found.append(kernel)
@@ -155,9 +164,9 @@ class Attempt:
         _check_guests(begun, ready)
         return self._follow(begun, ready, machine, jobs)
 
-    def _check_options(self, request: Request, static: dict[str, Path], mode: str) -> None:
+    def _check_options(self, request: Request, mode: str) -> None:
         qemu.check(Machine(self._emulator, mode, request.shape))
-        for line in suite.check_options(request.sets, static, mode, request.shape.cpus):
+        for line in suite.check_options(request.sets, mode, request.shape.cpus):
             self.say(line)
 
     def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
@@ -172,7 +181,7 @@ class Attempt:
         names = dict.fromkeys(name for name, _ in sets)
         if any(load != IDLE for load in loads):
             names[suite.LOAD_PROGRAM] = None
-        return suite.static_programs(list(names))
+        return suite.static_programs(list(names), self._emulator.architecture)
 
     def _follow(
         self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None

@@ -13,6 +13,7 @@ from typing import Any
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
+from klat.lab.architectures import AMD64, ARCHITECTURES, Architecture
 from klat.lab.qemu import MODES, GuestSize
 from klat.running.loads import IDLE
 from klat.record.plan_csv import PlannedRun
@@ -61,6 +62,11 @@ class Experiment:
     time_limit_s: int
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
     profile: str = ""
+    arch: str = AMD64.name  # of the guests; older records lack it
+
+    @property
+    def architecture(self) -> Architecture:
+        return ARCHITECTURES[self.arch]
 
     def append_alone(self, condition: KernelUnderLoad) -> str:
         """The words for the command line of this condition's kernel alone."""
@@ -157,7 +163,12 @@ _FIELDS: dict[str, Kind] = {
     "seed": Whole(0, LARGEST_INTEGER),
     "time_limit_s": Whole(1, MOST_SECONDS),
 }
-_FACTS = Object(_FIELDS | {"appends": ListOf(_TEXT, 4096), "profile": _TEXT}, frozenset(_FIELDS))
+_LATER: dict[str, Kind] = {
+    "appends": ListOf(_TEXT, 4096),
+    "profile": _TEXT,
+    "arch": OneOf(tuple(ARCHITECTURES)),
+}
+_FACTS = Object(_FIELDS | _LATER, frozenset(_FIELDS))
 
 
 def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:

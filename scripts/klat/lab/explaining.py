@@ -15,7 +15,7 @@ from klat.explain import explanation, restarts, source_lines, stamps, symbols, t
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, plugins, qemu, replay, vmlinux
+from klat.lab import cache, choosing, experiment, plugins, qemu, replay, vmlinux
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.running.loads import IDLE
 from klat.lab.replay import Replayed
@@ -46,7 +46,7 @@ def explain(
 
     `debug` has a kernel with debug information for each side. With it, the functions that
     functions_of(sides, least) returns get source lines."""
-    with _replays(say) as replays:
+    with _replays(paths[0], say) as replays:
         if not wanted.metric:
             wanted = replays.with_metric(paths[0], wanted)
         subjects = [replays.subject(path, wanted) for path in paths]
@@ -72,7 +72,7 @@ def explain_every(
 ) -> tuple[list[Explanation], dict[str, KlatError]]:
     """Explains the typical sample of each metric and parameter set. If `wanted` names no benchmark, klat
     explains all benchmarks. The second value has the errors, by metric."""
-    with _replays(say) as replays:
+    with _replays(path, say) as replays:
         held = replays.explainable(path, wanted)
         subjects = [replays.subject(path, each) for each in held]
         sides, failures = replays.sides_at_once(subjects)
@@ -94,8 +94,10 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 
 
 @contextmanager
-def _replays(say: Say) -> Iterator[_Replays]:
-    emulator = qemu.find()
+def _replays(path: Path, say: Say) -> Iterator[_Replays]:
+    """Repeats boots of guests that have the architecture of the sessions of `path`."""
+    planned, _ = experiment.of_session(find_sessions(path)[0])
+    emulator = qemu.find(planned.architecture)
     plugin = plugins.find(emulator)
     with Signals() as signals, cache.work() as work:
         yield _Replays(emulator, plugin, work, signals, say, {})

@@ -10,6 +10,7 @@ from klat.base import programs
 from klat.base.errors import KlatError
 from klat.lab import cache, elf, image, initramfs
 from klat.lab.apt import Archive
+from klat.lab.architectures import Architecture
 from klat.lab.boots import Ready
 from klat.lab.experiment import Experiment
 from klat.lab.kernels import Kernel
@@ -22,14 +23,17 @@ _KEPT_BYTES = 1 << 30  # file systems of guests, of 4 to 20 MB each
 
 
 class Contents:
-    """`say` prints notes on a kernel for the user."""
+    """`say` prints notes on a kernel for the user. `archive` has the architecture of the guests."""
 
-    def __init__(self, archive: Archive, say: Callable[[str], None]) -> None:
-        self._archive, self._say = archive, say
+    def __init__(
+        self, archive: Archive, architecture: Architecture, say: Callable[[str], None]
+    ) -> None:
+        self._archive, self._architecture, self._say = archive, architecture, say
 
     def busybox(self) -> bytes:
         installed = Path("/bin/busybox")
-        if not (installed.is_file() and elf.is_static(installed)):
+        machine = self._architecture.elf_machine
+        if not (installed.is_file() and elf.is_static(installed, machine)):
             package = self._archive.packages().get("busybox-static")
             if package is None:
                 raise KlatError(
@@ -50,14 +54,14 @@ class Contents:
     ) -> list[Ready]:
         ready = []
         for kernel in found:
-            unpacked = None
+            unpacked, form = None, kernel.image.format
             if planned.mode != "kvm":
                 # With KVM, unpacking takes no time, and a random address is part of a boot.
-                unpacked = image.vmlinux(kernel.image, cache.folder("images"))
+                unpacked = image.unpacked(kernel.image, cache.folder("images"))
             base = self._base(planned, kernel, busybox, static, machine)
             facts: dict[str, object] = {
                 **kernel.facts(),
-                "started_as": "vmlinux" if unpacked else "bzImage",
+                "started_as": form.unpacked if unpacked else form.packed,
                 "vmlinux_sha256": unpacked.sha256 if unpacked else None,
                 "initramfs_sha256": hashlib.sha256(base).hexdigest(),
             }
@@ -83,13 +87,14 @@ class Contents:
             last = kernel.tree.closure(self._virtio(kernel))
         config = (kernel.image.release, kernel.config) if kernel.config else None
         return initramfs.base(
-            _init().read_bytes(),
+            _init(machine.architecture.results_line),
             busybox,
             static,
             first,
             last,
             config,
             machine.describe(host()),
+            machine.architecture.results_line,
         )
 
     def _virtio(self, kernel: Kernel) -> list[str]:
@@ -114,7 +119,8 @@ def host() -> str:
         return "an unnamed machine"
 
 
-def _init() -> Path:
-    if programs.in_tree():
-        return programs.root() / "lab" / "init"
-    return Path(__file__).resolve().parents[2] / "lab" / "init"
+def _init(results_line: str) -> bytes:
+    """The guest's first process. lab/init has the second serial line of amd64."""
+    above = programs.root() if programs.in_tree() else Path(__file__).resolve().parents[2]
+    text = (above / "lab" / "init").read_bytes()
+    return text.replace(b"/dev/ttyS1", f"/dev/{results_line}".encode())

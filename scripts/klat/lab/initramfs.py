@@ -28,8 +28,9 @@ def base(
     last: Sequence[Module],
     config: tuple[str, bytes] | None,
     machine: str,
+    results_line: str,
 ) -> bytes:
-    """What all boots of a kernel share. `machine` describes what the figures depend on besides the
+    """What all boots of a kernel share. `results_line` is the second serial line. `machine` describes what the figures depend on besides the
     kernel; its hash becomes the guest's machine-id. `config` is the kernel's release and
     configuration. `first` are loaded before the runs, `last` after them."""
     entries = [
@@ -37,7 +38,7 @@ def base(
         # Hidden by a devtmpfs, where the kernel has one.
         cpio.character_device("dev/null", 1, 3),
         cpio.character_device("dev/zero", 1, 5),
-        cpio.character_device("dev/ttyS1", 4, 65),
+        cpio.character_device(f"dev/{results_line}", 4, 64 + int(results_line[-1])),
         *(cpio.directory(name) for name in ("proc", "sys", "dev", "tmp")),
         cpio.file("init", init, 0o755),
         cpio.file("bin/busybox", busybox, 0o755),

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klat.record import session_directory
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
 from klat.lab.apt import Archive, Package
+from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
 
 # linux-image-6.1.0-56-rt-amd64, linux-image-6.12.117+deb12-amd64
 _PACKAGE = re.compile(
-    r"linux-image-((\d+)\.(\d+)\.(\d+)(?:\+[a-z]*([\d.]+))?(?:-(\d+))?(-rt)?-amd64)"
+    r"linux-image-((\d+)\.(\d+)\.(\d+)(?:\+[a-z]*([\d.]+))?(?:-(\d+))?(-rt)?-(?:NAMES))".replace(
+        "NAMES", "|".join(ARCHITECTURES)
+    )
 )
-NAMED = {"stock": "6.1", "rt": "6.1-rt"}
+_ALIASES = ("stock", "rt")
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,17 @@ class Offered:
 
 def parse(text: str) -> Spec:
     """`debian:NAME`, or `NAME=KERNEL[,modules=DIR][,append=WORDS]`, where KERNEL is `debian:NAME` or
-    a path. WORDS go up to the end, commas included. ValueError says what is wrong."""
+    a path. WORDS go up to the end, commas included. `debian:NAME` alone has no label yet. ValueError says
+    what is wrong."""
     if text.startswith("debian:"):
         name, comma, _ = text.partition(",")
         if comma:
             raise ValueError(f"{text!r}: a kernel with options needs a name: NAME={text}")
-        return Spec(text, f"lab-{name.removeprefix('debian:')}", debian=_archive_name(name))
+        return Spec(text, "", debian=_archive_name(name))
     label, equals, rest = text.partition("=")
     if not equals or not rest:
-        meant = did_you_mean(f"debian:{text}", [f"debian:{name}" for name in NAMED])
-        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/bzImage{meant}")
+        meant = did_you_mean(f"debian:{text}", [f"debian:{name}" for name in _ALIASES])
+        raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/KERNEL{meant}")
     session_directory.check_label(label)
     kernel, options = _options(text, rest)
     append = options.get("append", "")
@@ -89,6 +93,14 @@ def parse(text: str) -> Spec:
             f"{text!r}: modules= is for a kernel of your own; Debian's has its modules"
         )
     return Spec(text, label, _archive_name(kernel), append=append)
+
+
+def labelled(specs: Iterable[Spec], architecture: Architecture) -> list[Spec]:
+    """The specs with a label each: kernels of Debian have one of the architecture."""
+    return [
+        spec if spec.label else replace(spec, label=f"{architecture.label}{spec.debian}")
+        for spec in specs
+    ]
 
 
 def _archive_name(text: str) -> str:
@@ -134,30 +146,30 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
     return sorted(found, key=lambda kernel: (kernel.order, kernel.name))
 
 
-def choose(name: str, kernels: Iterable[Offered]) -> Offered:
+def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) -> Offered:
     """The newest of that name, or the one of that release."""
-    wanted = NAMED.get(name, name)
+    wanted = architecture.aliases.get(name, name)
     held = list(kernels)
     matching = [kernel for kernel in held if wanted in (kernel.name, kernel.release)]
     if not matching:
-        names = sorted({kernel.name for kernel in held}) + sorted(NAMED)
+        names = sorted({kernel.name for kernel in held}) + sorted(architecture.aliases)
         known = [*names, *(kernel.release for kernel in held)]
         meant = did_you_mean(name, known, prefix="debian:")
         raise KlatError(
-            f"Debian has no kernel debian:{name}"
+            f"Debian has no kernel debian:{name} for {architecture.name}"
             + (meant or f"; there are {', '.join(names)} (klat lab kernels)")
         )
     return matching[-1]
 
 
-def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
-    """The kernel of the spec. Fetches it if it is missing."""
+def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
+    """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture."""
     if not spec.debian:
-        return _from_file(spec)
+        return _from_file(spec, architecture)
     # The archive has only the newest builds. The cache may hold older ones.
-    chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}))
+    chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}), architecture)
     place = archive.unpacked(chosen.package)
-    found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}")
+    found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}", architecture.format)
     config = place / "boot" / f"config-{chosen.release}"
     # Debian is moving /lib below /usr.
     modules = next(
@@ -171,8 +183,8 @@ def obtain(spec: Spec, say: Callable[[str], None], archive: Archive) -> Kernel:
     return Kernel(spec, found, tree, config.read_bytes(), chosen.package)
 
 
-def _from_file(spec: Spec) -> Kernel:
-    found = image.inspect(spec.path)
+def _from_file(spec: Spec, architecture: Architecture) -> Kernel:
+    found = image.inspect(spec.path, architecture.format)
     tree = Tree(spec.modules, found.release) if spec.modules else None
     config = _config_beside(spec.path, found.release) or image.configuration(found)
     return Kernel(spec, found, tree, config, None)

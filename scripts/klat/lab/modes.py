@@ -25,6 +25,8 @@ _INIT = b"#!/bin/sh\nmount -t devtmpfs none /dev 2>/dev/null\necho klat-lab: rea
 
 def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> tuple[str, str]:
     """`kvm` or `counted`, and the reason in one line."""
+    if not emulator.architecture.native:
+        return "counted", f"KVM cannot run a guest of {emulator.architecture.name} on this machine"
     if not _DEVICE.exists():
         return "counted", f"there is no {_DEVICE}"
     if not os.access(_DEVICE, os.R_OK | os.W_OK):

@@ -31,7 +31,7 @@ def normal(name: str) -> str:
 
 
 def information(data: bytes) -> list[tuple[str, str]]:
-    """The `name=value` pairs of .modinfo. ValueError if the file is not a module for x86-64."""
+    """The `name=value` pairs of .modinfo. ValueError if the file is not a module."""
     text = elf.section(data, b".modinfo").decode("utf-8", "replace")
     pairs = (item.partition("=") for item in text.split("\0") if item)
     return [(key, value) for key, _, value in pairs]

@@ -27,13 +27,13 @@ def sessions(
     """A session of one boot for each kernel. If `output` has no fitting session of a kernel, boots this
     kernel with the seed and the clock of the previous kernel. `fixed` has the names of the values (seed, clock)
     that must be as requested in a fitting session."""
-    archive = Archive(say)
-    emulator = qemu.find()
+    archive = Archive(say, request.architecture.name)
+    emulator = qemu.find(request.architecture)
     programs = hashes(request)
     found = []
     for spec in request.specs:
         one = replace(request, specs=[spec])
-        kernel = kernels.obtain(spec, say, archive)
+        kernel = kernels.obtain(spec, archive, request.architecture)
         held = _newest(one, fixed, kernel, programs, output, emulator)
         if held:
             session, planned = held
@@ -49,12 +49,15 @@ def hashes(request: Request) -> dict[str, str]:
     """SHA-256 of the programs that the request needs, by name."""
     names = dict.fromkeys(name for name, _ in request.sets)
     names |= dict.fromkeys([suite.LOAD_PROGRAM] if [*request.loads] != [IDLE] else [])
-    return {name: suite.hash_of(path) for name, path in suite.static_programs([*names]).items()}
+    return {
+        name: suite.hash_of(path)
+        for name, path in suite.static_programs([*names], request.architecture).items()
+    }
 
 
 def _boot(request: Request, output: Path, command: Sequence[str], say: Say) -> Path:
     say(f"{request.specs[0].label}: no fitting session in {output}; booting it once, into {output}")
-    attempt = Attempt(command, quiet=True)
+    attempt = Attempt(command, request.architecture, quiet=True)
     status = attempt.begin(request, output, None)
     if status not in (MEASURED, INVALID) or not attempt.recorded:
         raise KlatError(f"{request.specs[0].text}: the boot was not recorded", status=status or 1)
@@ -94,7 +97,8 @@ def fits(
     (spec,) = request.specs
     append = f"{request.append} {spec.append}".strip()
     return (
-        planned.mode == request.mode
+        planned.architecture == request.architecture
+        and planned.mode == request.mode
         and planned.hashes[boot.condition.kernel] == kernel
         and {name: planned.programs.get(name) for name in programs} == programs
         and planned.sets == tuple(request.sets)

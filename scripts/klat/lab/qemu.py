@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 import resource
 import shutil
@@ -15,16 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.lab.architectures import Architecture
 from klat.lab.boot_failures import EmulatorFailed
 
-PROGRAM = "qemu-system-x86_64"
 MODES = ("kvm", "counted", "emulated")
 _PR_SET_PDEATHSIG = 1
 _GUEST_MEMORY = "ram"
-# Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits
-# set means every CPU.
-_XAPIC_CPUS = 255
-_X2APIC_SINCE = (9, 0)
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ class Emulator:
     path: str
     version: tuple[int, ...]
     text: str  # "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)"
+    architecture: Architecture
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,16 @@ class Machine:
     shape: GuestSize
 
     @property
+    def architecture(self) -> Architecture:
+        return self.emulator.architecture
+
+    @property
+    def board(self) -> str:
+        return self.architecture.boards[self.mode == "kvm"]
+
+    @property
     def cpu_model(self) -> str:
-        # A guest that can migrate to another host gets no invariant counter.
-        return "host,migratable=off" if self.mode == "kvm" else "max"
+        return self.architecture.cpus[self.mode == "kvm"]
 
     def describe(self, host: str) -> str:
         """The values that must agree between two sessions. `host` names this machine; it matters if
@@ -65,13 +70,12 @@ class Machine:
         return "; ".join(words + ([host] if self.mode == "kvm" else []))
 
 
-def find() -> Emulator:
-    path = shutil.which(PROGRAM)
+def find(architecture: Architecture) -> Emulator:
+    path = shutil.which(architecture.emulator)
     if not path:
         raise KlatError(
-            f"the lab needs {PROGRAM}, which is not here: apt install qemu-system-x86 (Debian,"
-            " Ubuntu)",
-            status=1,
+            f"the lab needs {architecture.emulator}, which is not here: apt install"
+            f" {architecture.emulator_package} (Debian, Ubuntu)",
         )
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
@@ -81,23 +85,30 @@ def find() -> Emulator:
     if not match:
         last = (done.stderr.strip().splitlines() or ["no version"])[-1]
         raise EmulatorFailed(f"{path} --version failed: {last}")
-    return Emulator(path, (int(match[2]), int(match[3])), match[1])
+    return Emulator(path, (int(match[2]), int(match[3])), match[1], architecture)
 
 
 def check(machine: Machine) -> None:
     """KlatError if this QEMU cannot make the machine, or its figures would have no meaning."""
-    shape, emulator = machine.shape, machine.emulator
+    shape, emulator, architecture = machine.shape, machine.emulator, machine.architecture
+    if machine.mode == "kvm" and not architecture.native:
+        raise KlatError(
+            f"--mode kvm: KVM cannot run a guest of {architecture.name} on this machine"
+            f" ({platform.machine()}); --mode counted can"
+        )
     if machine.mode == "counted" and shape.cpus > 1:
         raise KlatError(
             f"--cpus {shape.cpus}: instructions are counted on one CPU; QEMU emulates several in"
             " turns, which is no measure of one waiting for another: --mode emulated has as many"
             " as you like, for counts of events"
         )
-    if shape.cpus > _XAPIC_CPUS and emulator.version < _X2APIC_SINCE and machine.mode != "kvm":
-        raise KlatError(
-            f"--cpus {shape.cpus}: QEMU {emulator.text} emulates at most {_XAPIC_CPUS} CPUs; from"
-            f" {'.'.join(map(str, _X2APIC_SINCE))} on it emulates more"
-        )
+    if architecture.cpus_before and machine.mode != "kvm":
+        most, since = architecture.cpus_before
+        if shape.cpus > most and emulator.version < since:
+            raise KlatError(
+                f"--cpus {shape.cpus}: QEMU {emulator.text} emulates at most {most} CPUs; from"
+                f" {'.'.join(map(str, since))} on it emulates more"
+            )
     if shape.nodes > shape.cpus:
         raise KlatError(f"--numa {shape.nodes}: there are only {shape.cpus} CPUs for the nodes")
 
@@ -124,16 +135,14 @@ class BootFiles:
 def command_line(machine: Machine, append: str) -> str:
     """Of the guest's kernel."""
     words = [
-        "console=ttyS0",
+        f"console={machine.architecture.console}",
         "rdinit=/init",
         "panic=-1",  # resets, which ends QEMU
         "oops=panic",
         "cryptomgr.notests",
     ]
     if machine.mode != "kvm":
-        # The TSC is the host's, or counts instructions, so it is reliable. Any other clock of an
-        # emulator takes the lock that all its devices share.
-        words += ["tsc=reliable", "no_timer_check"]
+        words += machine.architecture.emulated_words
     if machine.mode == "counted":
         words += ["klat.mode=counted"]
     elif machine.mode == "emulated":
@@ -149,7 +158,7 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
         machine.emulator.path,
         *("-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none", "-monitor", "none"),
-        *("-machine", "pc", "-cpu", machine.cpu_model),
+        *("-machine", machine.board, "-cpu", machine.cpu_model),
         *("-m", str(shape.memory_mib), "-smp", str(shape.cpus)),
         *_nodes(shape),
         *_accelerator(machine),
@@ -160,7 +169,7 @@ def command(machine: Machine, boot: BootFiles) -> list[str]:
         *("-chardev", f"file,id=console,path={quoted(boot.console)}"),
         *("-serial", "chardev:console"),
         *("-chardev", f"file,id=results,path={quoted(boot.serial)}"),
-        *("-serial", "chardev:results"),
+        *machine.architecture.second_line,
         *("-kernel", str(boot.kernel), "-initrd", str(boot.initrd)),
         *("-append", command_line(machine, boot.append)),
     ]
@@ -242,7 +251,7 @@ class Guest:
                 os._exit(1)
 
         self.begun = time.monotonic()
-        self._stderr = stderr
+        self._stderr, self._words = stderr, words
         try:
             with stderr.open("wb") as file:
                 self._process = subprocess.Popen(
@@ -278,4 +287,4 @@ class Guest:
         except OSError:
             return ""
         found = [line.strip() for line in lines if line.strip() and "warning:" not in line]
-        return found[-1].removeprefix(f"{PROGRAM}: ") if found else ""
+        return found[-1].removeprefix(f"{Path(self._words[0]).name}: ") if found else ""

@@ -64,9 +64,10 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
         )
     facts = machine.get("kernel") or {}
     digest, kernel_digest = str(facts.get("initramfs_sha256")), facts.get("vmlinux_sha256")
-    if facts.get("started_as") == "bzImage":
+    packed = planned.architecture.format.packed
+    if facts.get("started_as") == packed:
         raise KlatError(
-            f"{session}: its kernel was booted as a bzImage, because it has no PVH entry or klat could"
+            f"{session}: its kernel was booted as a {packed}, because it has no PVH entry or klat could"
             " not unpack it; klat can repeat only boots of unpacked kernels"
         )
     if not kernel_digest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from klat.base import programs
 from klat.base.errors import KlatError
 from klat.lab import elf
+from klat.lab.architectures import Architecture
 from klat.record.plan_csv import ProgramOption
 
 # On one CPU.
@@ -46,9 +48,9 @@ def one_cpu_settings(
     ]
 
 
-def use_static_programs(names: Sequence[str]) -> None:
+def use_static_programs(names: Sequence[str], architecture: Architecture) -> None:
     """Let klat.base.programs find the static programs from now on. In a source tree, build these first, or all
-    if `names` is empty. KLAT_PROGRAMS overrides this."""
+    if `names` is empty; also those of the guest's architecture. KLAT_PROGRAMS overrides this."""
     if os.environ.get("KLAT_PROGRAMS"):
         return
     static = programs.root() / "libexec/klat/static"
@@ -62,7 +64,9 @@ def use_static_programs(names: Sequence[str]) -> None:
         for name in names:
             if name not in known:
                 raise programs.unknown(name, [one for one in known if one != LOAD_PROGRAM])
-        _build([f"{_BUILD}/{name}/{name}" for name in names] or ["all"])
+        _build(names)
+        if not architecture.native:
+            _build_for(architecture, names)
     elif not static.is_dir():
         raise KlatError(
             "an installed klat has no programs for a guest: in its source tree, make OUT=DIR"
@@ -80,31 +84,40 @@ def trace_plugin() -> Path:
     return programs.root() / target
 
 
-def static_programs(names: Sequence[str]) -> dict[str, Path]:
-    """The path of each program. KlatError if one is missing or needs shared libraries."""
+def static_programs(names: Sequence[str], architecture: Architecture) -> dict[str, Path]:
+    """The path of each program for a guest. KlatError if one is missing, needs shared libraries or is for
+    another architecture."""
     found = {}
     for name in names:
-        path = programs.locate(name)
+        place = directory(architecture)
+        path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
-            raise KlatError(f"there is no {name} in {programs.directory()}")
-        if not elf.is_static(path):
+            raise KlatError(f"there is no {name} in {place}")
+        if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
-                f"{path} is not linked statically, as a guest needs it"
-                f" (make OUT={_BUILD} STATIC=1 all)"
+                f"{path} is not a statically linked program for {architecture.name}, as a guest needs"
+                f" it ({_make_words(architecture)} all)"
             )
         found[name] = path
     return found
 
 
-def check_options(
-    sets: Sequence[tuple[str, tuple[str, ...]]], static: dict[str, Path], mode: str, cpus: int
-) -> list[str]:
-    """Run each program with --check-for on this machine, to check its options for the guest. Returns a line for
+def directory(architecture: Architecture) -> Path:
+    """The programs of a guest. Those for another architecture lie beside this machine's, which check the
+    options."""
+    own = programs.directory()
+    return own if architecture.native else own.with_name(f"{own.name}-{architecture.name}")
+
+
+def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], mode: str, cpus: int) -> list[str]:
+    """Run this machine's programs with --check-for, to check the options of the guest's. Returns a line for
     each set of options whose runs will be skipped. KlatError if a program refuses its options, or if every run
     would be skipped."""
     skipped = []
     for name, words in sets:
-        status, said = programs.check_options(static[name], words, _GUEST_MODES[mode], cpus)
+        status, said = programs.check_options(
+            programs.require(name), words, _GUEST_MODES[mode], cpus
+        )
         if not status:
             continue
         line = f"{' '.join([name, *words])}: {said.removeprefix(f'{name}: ')}"
@@ -120,8 +133,33 @@ def hash_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _build(targets: Sequence[str]) -> None:
-    _make([f"OUT={_BUILD}", "STATIC=1", *targets])
+def _build(names: Sequence[str]) -> None:
+    _make([f"OUT={_BUILD}", "STATIC=1", *_targets(_BUILD, names)])
+
+
+def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
+    """Build the programs for another architecture than this machine's."""
+    compiler = f"{architecture.compiler}gcc"
+    if not shutil.which(compiler):
+        raise KlatError(
+            f"building the programs of a guest of {architecture.name} needs {compiler}: apt install"
+            f" {architecture.compiler_packages}"
+        )
+    _make([*_foreign(architecture), *_targets(f"{_BUILD}-{architecture.name}", names)])
+
+
+def _foreign(architecture: Architecture) -> list[str]:
+    out = f"OUT={_BUILD}-{architecture.name}"
+    return [out, "STATIC=1", f"CROSS_COMPILE={architecture.compiler}"]
+
+
+def _make_words(architecture: Architecture) -> str:
+    words = [f"OUT={_BUILD}", "STATIC=1"] if architecture.native else _foreign(architecture)
+    return " ".join(["make", *words])
+
+
+def _targets(out: str, names: Sequence[str]) -> list[str]:
+    return [f"{out}/{name}/{name}" for name in names] or ["all"]
 
 
 def _make(arguments: Sequence[str]) -> None:

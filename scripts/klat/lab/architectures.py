@@ -1,0 +1,95 @@
+"""The architectures that a guest can have, and everything in which they differ for the lab."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from klat.lab.kernel_formats import BzImage, FlatImage, KernelFormat
+
+
+@dataclass(frozen=True)
+class Architecture:
+    name: str  # of --arch, and in Debian
+    machine: str  # as uname -m
+    elf_machine: int  # e_machine of the ELF header
+    # Kernels and programs.
+    aliases: Mapping[str, str]  # names of kernels in debian:NAME
+    label: str  # how the labels of Debian's kernels begin
+    format: KernelFormat
+    compiler: str  # the prefix of the tools on a machine of another architecture
+    compiler_packages: str
+    # The machine that QEMU emulates. The values for KVM come second.
+    emulator: str
+    emulator_package: str
+    boards: tuple[str, str]
+    cpus: tuple[str, str]
+    second_line: tuple[str, str]  # the option of QEMU that makes the second serial line
+    # What the guest's kernel sees of this machine.
+    console: str
+    results_line: str  # the second serial line
+    console_option: str  # in the kernel's configuration
+    results_option: str
+    emulated_words: tuple[str, ...]  # of the command line, except with KVM
+    # The most CPUs that QEMU emulates before this version.
+    cpus_before: tuple[int, tuple[int, int]] | None = None
+
+    @property
+    def native(self) -> bool:
+        """Whether this machine has the architecture."""
+        return platform.machine() == self.machine
+
+
+AMD64 = Architecture(
+    name="amd64",
+    machine="x86_64",
+    elf_machine=62,
+    aliases={"stock": "6.1", "rt": "6.1-rt"},
+    label="lab-",
+    format=BzImage(),
+    compiler="x86_64-linux-gnu-",
+    compiler_packages="gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+    emulator="qemu-system-x86_64",
+    emulator_package="qemu-system-x86",
+    boards=("pc", "pc"),
+    # A guest that can migrate to another host gets no invariant counter.
+    cpus=("max", "host,migratable=off"),
+    second_line=("-serial", "chardev:results"),
+    console="ttyS0",
+    results_line="ttyS1",
+    console_option="SERIAL_8250_CONSOLE",
+    results_option="SERIAL_8250",
+    # The TSC is the host's, or counts instructions, so it is reliable. Any other clock of an emulator takes
+    # the lock that all its devices share.
+    emulated_words=("tsc=reliable", "no_timer_check"),
+    # Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits set
+    # means every CPU.
+    cpus_before=(255, (9, 0)),
+)
+
+ARM64 = Architecture(
+    name="arm64",
+    machine="aarch64",
+    elf_machine=183,
+    aliases=AMD64.aliases,
+    label="lab-arm64-",
+    format=FlatImage("arch/arm64/boot/Image", 0x38, b"ARM\x64"),
+    compiler="aarch64-linux-gnu-",
+    compiler_packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    emulator="qemu-system-aarch64",
+    emulator_package="qemu-system-arm",
+    boards=("virt,gic-version=3", "virt,gic-version=host"),
+    # At 1 GHz the counter counts each instruction. QEMU's default before 9.0 counts every sixteenth.
+    cpus=("max,cntfrq=1000000000", "host"),
+    second_line=("-device", "pci-serial,chardev=results"),
+    console="ttyAMA0",
+    results_line="ttyS0",
+    console_option="SERIAL_AMBA_PL011_CONSOLE",
+    results_option="SERIAL_8250_PCI",
+    emulated_words=("nokaslr",),
+)
+
+ARCHITECTURES = {each.name: each for each in (AMD64, ARM64)}
+# The default of --arch: this machine's.
+HOST = next((each for each in ARCHITECTURES.values() if each.native), AMD64)

@@ -1,0 +1,183 @@
+"""Guests of other architectures than this machine's: their kernels, their programs and their machine."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import planted
+import pytest
+from labs import Lab
+
+from klat.base.errors import KlatError
+from klat.lab import image, kernels, modes, qemu, suite
+from klat.lab.architectures import AMD64, ARCHITECTURES, ARM64, Architecture
+from klat.lab.apt import Package
+from klat.base.process import Signals
+
+RELEASE = "6.6.6-planted"
+FOREIGN = [each for each in ARCHITECTURES.values() if each != AMD64]
+MAGIC = {"arm64": (0x38, b"ARM\x64")}
+
+
+def flat(architecture: Architecture, banner: str = f"Linux version {RELEASE} (klat@test)") -> bytes:
+    """An Image whose code does nothing."""
+    at, magic = MAGIC[architecture.name]
+    return (bytes(at) + magic).ljust(64, b"\0") + b"code" + f"{banner} #1 SMP\n".encode() + b"\0"
+
+
+def efi_packed(kernel: bytes) -> bytes:
+    packed = gzip.compress(kernel)
+    head = b"MZ\0\0zimg" + struct.pack("<II", 64, len(packed)) + bytes(8) + b"gzip"
+    return head.ljust(64, b"\0") + packed + b"more"
+
+
+@pytest.mark.parametrize("architecture", FOREIGN, ids=lambda each: each.name)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, efi_packed])
+def test_an_image_tells_its_release_and_is_started_unpacked(
+    tmp_path: Path, architecture: Architecture, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "Image"
+    path.write_bytes(pack(flat(architecture)))
+    found = image.inspect(path, architecture.format)
+    assert (found.release, found.version) == (RELEASE, f"{RELEASE} (klat@test) #1 SMP")
+    started = image.unpacked(found, tmp_path)
+    assert started and started.path.read_bytes() == flat(architecture)
+
+
+@pytest.mark.parametrize("architecture", FOREIGN, ids=lambda each: each.name)
+def test_a_kernel_of_another_architecture_is_refused_with_the_option_that_boots_it(
+    tmp_path: Path, architecture: Architecture
+) -> None:
+    bz_image = planted.kernel(tmp_path / "bzImage")
+    with pytest.raises(KlatError, match=r"\(Image\) but a kernel for x86 \(--arch amd64\)$"):
+        image.inspect(bz_image, architecture.format)
+    path = tmp_path / "Image"
+    path.write_bytes(flat(architecture).ljust(1024, b"\0"))
+    own = rf"\(bzImage\) but a kernel for {architecture.name} \(--arch {architecture.name}\)$"
+    with pytest.raises(KlatError, match=own):
+        image.inspect(path, AMD64.format)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "is no bootable kernel for arm64 (Image)"),
+        (gzip.compress(b"text"), "is no bootable kernel for arm64 (Image)"),
+        (gzip.compress(flat(ARM64))[:-9], "but packed with gzip; give arch/arm64/boot/Image"),
+        (flat(ARM64, "no version"), "has no version line, so it is cut off or damaged"),
+    ],
+)
+def test_a_damaged_image_is_refused(tmp_path: Path, data: bytes, why: str) -> None:
+    path = tmp_path / "Image"
+    path.write_bytes(data)
+    with pytest.raises(KlatError) as refused:
+        image.inspect(path, ARM64.format)
+    assert str(refused.value).startswith(f"{path}: ") and why in str(refused.value)
+
+
+def test_each_architecture_has_its_own_kernels_of_debian() -> None:
+    names = ("linux-image-6.1.0-9-arm64", "linux-image-6.1.0-9-rt-arm64")
+    held = kernels.offered({name: Package(name, "1", 1) for name in names})
+    assert [kernels.choose(name, held, ARM64).release for name in ("stock", "rt")] == [
+        "6.1.0-9-arm64",
+        "6.1.0-9-rt-arm64",
+    ]
+
+
+def test_the_labels_of_debians_kernels_name_a_foreign_architecture() -> None:
+    specs = [kernels.parse(text) for text in ("debian:rt", "mine=debian:rt")]
+    labels = {
+        each.name: [s.label for s in kernels.labelled(specs, each)] for each in (AMD64, ARM64)
+    }
+    assert labels == {"amd64": ["lab-rt", "mine"], "arm64": ["lab-arm64-rt", "mine"]}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda each: each.name)
+def test_qemu_emulates_the_machine_of_the_architecture(architecture: Architecture) -> None:
+    emulator = qemu.Emulator("qemu", (7, 2), "7.2", architecture)
+    machine = qemu.Machine(emulator, "counted", qemu.GuestSize())
+    there = Path("there")
+    boot = qemu.BootFiles(there, there, there, there, there, 1, "2000-01-01T00:00:00")
+    words = qemu.command(machine, boot)
+    assert words[words.index("-machine") + 1] == architecture.boards[0]
+    assert words[words.index("-cpu") + 1] == architecture.cpus[0]
+    assert words[words.index("-icount") + 1] == f"shift=0,sleep=off,rr=record,rrfile={os.devnull}"
+    line = words[words.index("-append") + 1]
+    assert line.startswith(f"console={architecture.console} ")
+    assert line.endswith(" ".join((*architecture.emulated_words, "klat.mode=counted")))
+    assert f"cpu {architecture.cpus[0]}; " in machine.describe("")
+
+
+def foreign_emulator(monkeypatch: pytest.MonkeyPatch) -> qemu.Emulator:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    return qemu.Emulator("qemu", (7, 2), "7.2", ARM64)
+
+
+def test_kvm_is_not_for_another_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator = foreign_emulator(monkeypatch)
+    with pytest.raises(KlatError, match="KVM cannot run a guest of arm64 on this machine"):
+        qemu.check(qemu.Machine(emulator, "kvm", qemu.GuestSize()))
+    with Signals() as signals:
+        mode, why = modes.choose(emulator, tmp_path, b"", signals)
+    assert (mode, why) == ("counted", "KVM cannot run a guest of arm64 on this machine")
+
+
+def test_a_missing_emulator_is_named_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        KlatError, match="qemu-system-aarch64, .* apt install qemu-system-arm "
+    ) as no:
+        qemu.find(ARM64)
+    assert no.value.status == 2
+
+
+def test_a_missing_cross_compiler_is_named_with_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KlatError, match="needs aarch64-linux-gnu-gcc: apt install gcc-aarch64"):
+        suite._build_for(ARM64, ["pipes"])
+
+
+def test_the_programs_of_a_guest_lie_beside_this_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path / "programs"))
+    assert suite.directory(AMD64) == tmp_path / "programs"
+    assert suite.directory(ARM64) == tmp_path / "programs-arm64"
+    with pytest.raises(KlatError, match="there is no pipes in .*/programs-arm64$"):
+        suite.static_programs(["pipes"], ARM64)
+
+
+def test_a_program_of_another_architecture_is_refused(lab: Lab, qemu: str) -> None:
+    foreign = lab.directory / "programs-arm64"
+    shutil.copytree(lab.directory / "programs", foreign)
+    if not shutil.which(ARM64.emulator):
+        pytest.skip(f"there is no {ARM64.emulator}")
+    done = lab("run", "--arch", "arm64", "--kernel", "a=there-is-none", "pipes")
+    assert done.returncode == 2
+    said = (
+        f"klat lab: {foreign}/pipes is not a statically linked program for arm64, as a guest needs"
+    )
+    assert done.stderr.splitlines()[-1].startswith(said), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("aarch64", ", did you mean 'arm64'?"), ("sparc", ""), ("", "")]
+)
+def test_an_unknown_architecture_is_refused(lab: Lab, name: str, meant: str) -> None:
+    for words in (("run", "--kernel", "debian:stock", "pipes"), ("kernels",)):
+        done = lab(*words, "--arch", name)
+        assert done.returncode == 2
+        said = f"klat lab: --arch {name}: there are {', '.join(ARCHITECTURES)}{meant}"
+        assert done.stderr.splitlines() == [said]
