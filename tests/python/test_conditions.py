@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from written_sessions import SyntheticSession
 
-from klat.compare.conditions import Condition, Values, conditions, disagreements, words_under_test
+from klat.compare.conditions import (
+    Condition,
+    Values,
+    conditions,
+    disagreements,
+    is_allowable,
+    words_under_test,
+)
 from klat.record.session import read_session
 
 MACHINES = {
@@ -312,3 +319,12 @@ def test_words_are_under_test_only_between_labels_of_one_experiment(captured: Ca
         assert words_under_test(*sides) is None
     for facts in ({}, {"under_test": None}, {"under_test": {"append": "x"}}):
         assert words_under_test([captured("intel", "6.1", facts=facts)], [off]) is None
+
+
+def test_two_architectures_are_refused_with_the_reason_and_cannot_be_allowed() -> None:
+    condition = Condition("architecture", "architecture", "x86_64", "aarch64")
+    assert condition.refusal() == (
+        "architecture: architecture is x86_64 in BASE and aarch64 in NEW; programs and kernels have"
+        " other instructions there"
+    )
+    assert not is_allowable("architecture")

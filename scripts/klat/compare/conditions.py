@@ -60,7 +60,12 @@ WITHIN_SIDE = {
     "kernel-version": "kernel_version",
     "preemption": "preemption",
 }
-_NOT_ALLOWABLE = {"unit", *FAMILIES, *(key for key, rule in RULES.items() if rule is Rule.NEVER)}
+_NOT_ALLOWABLE = {
+    "unit",
+    "architecture",
+    *FAMILIES,
+    *(key for key, rule in RULES.items() if rule is Rule.NEVER),
+}
 ALLOWABLE = tuple(
     sorted(
         {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - _NOT_ALLOWABLE
@@ -101,6 +106,8 @@ class Condition:
         """The sentence with what to do."""
         if self.key == "unit":
             return f"{self.sentence()}; measure both in one mode"
+        if self.key == "architecture":
+            return f"{self.sentence()}; programs and kernels have other instructions there"
         return f"{self.sentence()}; measure both alike, or --allow {self.key}"
 
     @property
