@@ -204,8 +204,9 @@ def _recorded(arguments: argparse.Namespace) -> list[Path]:
 
 def _kernels(arguments: argparse.Namespace, wanted: Wanted) -> list[Path]:
     """The sessions of the kernels. Records those that are missing."""
-    from klat.lab import needed
+    from klat.lab import explaining, needed
 
+    explaining.check(_lab_options.architecture(arguments))
     if len(arguments.kernel) > 2:
         raise KlatError("--kernel: give one or two kernels")
     if len(arguments.load) > 1:

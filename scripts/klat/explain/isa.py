@@ -57,6 +57,11 @@ PAGE_FAULTS = tuple(name for isa in _BY_MACHINE.values() for name in isa.page_fa
 INTERRUPT_RETURNS = tuple(name for isa in _BY_MACHINE.values() for name in isa.interrupt_returns)
 
 
+def is_known(machine: int) -> bool:
+    """Whether the table has this e_machine."""
+    return machine in _BY_MACHINE
+
+
 def of_file(path: Path) -> Isa:
     """KlatError if the file is not an ELF file, or has an instruction set without an entry."""
     with path.open("rb") as file:

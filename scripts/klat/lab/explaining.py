@@ -11,11 +11,12 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.explain import explanation, restarts, source_lines, stamps, symbols, trace, windows
+from klat.explain import explanation, isa, restarts, source_lines, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
 from klat.lab import cache, choosing, experiment, plugins, qemu, replay, vmlinux
+from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.running.loads import IDLE
 from klat.lab.replay import Replayed
@@ -32,6 +33,15 @@ class Reading:
     recorded: trace.Trace
     names: symbols.Symbols
     sites: list[int]  # the addresses of the stamps, in the order of the trace's numbers
+
+
+def check(architecture: Architecture) -> None:
+    """KlatError if klat cannot explain samples of guests of this architecture."""
+    if not isa.is_known(architecture.elf_machine):
+        known = [each.name for each in ARCHITECTURES.values() if isa.is_known(each.elf_machine)]
+        raise KlatError(
+            f"klat cannot explain samples of {architecture.name}, only those of {', '.join(known)}"
+        )
 
 
 def explain(
@@ -97,6 +107,7 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 def _replays(path: Path, say: Say) -> Iterator[_Replays]:
     """Repeats boots of guests that have the architecture of the sessions of `path`."""
     planned, _ = experiment.of_session(find_sessions(path)[0])
+    check(planned.architecture)
     emulator = qemu.find(planned.architecture)
     plugin = plugins.find(emulator)
     with Signals() as signals, cache.work() as work:
