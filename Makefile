@@ -188,6 +188,7 @@ test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow
+	$(Q)$(MAKE) deps CROSS_COMPILE=aarch64-linux-gnu-
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
 
