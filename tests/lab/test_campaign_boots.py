@@ -35,6 +35,7 @@ fi
 HANG = """
 if grep -q klat.campaign /proc/cmdline && uname -r | grep -q rt && [ ! -e hung ]; then
 	touch hung; sync
+	until grep -q ^active /sys/class/watchdog/watchdog0/state; do sleep 1; done
 	echo -1 > /proc/sys/kernel/sched_rt_runtime_us
 	chrt -f 99 sh -c 'while :; do :; done'
 fi
