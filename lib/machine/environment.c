@@ -19,6 +19,7 @@ static const char *const patterns[] = {
 	"/proc/self/cgroup",
 	"/proc/stat",
 	"/proc/swaps",
+	"/proc/sys/kernel/bootloader_type",
 	"/proc/sys/kernel/hung_task_timeout_secs",
 	"/proc/sys/kernel/nmi_watchdog",
 	"/proc/sys/kernel/numa_balancing",

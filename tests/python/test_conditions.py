@@ -239,6 +239,22 @@ def test_real_time_throttling_was_set_on_any_kernel(captured: Captured) -> None:
         assert keys(disagreements([base], [off])) == ["rt-throttling"]
 
 
+def test_a_boot_by_kexec_is_another_kind_of_boot(captured: Captured) -> None:
+    """The numbers are those of GRUB, of the kernel's EFI stub, and of kexec."""
+    file = "proc/sys/kernel/bootloader_type"
+    grub, stub, kexec = (captured("intel", "6.1", {file: n}) for n in ("114", "33", "208"))
+    assert disagreements([grub], [stub]) == []
+    assert disagreements([captured("intel", "6.1")], [kexec]) == []  # recorded by an earlier klat
+    for one, two in (([grub], [kexec]), ([grub, kexec], [grub, kexec])):
+        (found,) = disagreements(one, two)
+        assert found.key == "boot"
+    (found,) = disagreements([grub], [captured("intel", "6.12", {file: "208"})])
+    assert (
+        found.sentence()
+        == "boot: what started the kernel is a boot loader in BASE and kexec in NEW"
+    )
+
+
 def test_a_word_in_quotes_is_the_word(captured: Captured) -> None:
     line = files_of("intel", "6.1")["proc/cmdline"]
     quoted = captured("intel", "6.1", {"proc/cmdline": f'{line} "mitigations=off"'})

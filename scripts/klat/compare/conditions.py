@@ -17,6 +17,7 @@ from klat.compare.environment_conditions import (
     FAMILIES,
     KERNEL,
     RULES,
+    STARTED,
     WORDS,
     Alike,
     Rule,
@@ -73,7 +74,7 @@ ALLOWABLE = tuple(
     )
 )
 # What a set-up command, a prefix or the command line can change in the environment.
-_SETTABLE = frozenset(RULES) - {"microcode", "cmdline"}
+_SETTABLE = frozenset(RULES) - {"microcode", "cmdline", STARTED[0]}
 # What may differ between turns or boots of one experiment: it is under test.
 UNDER_TEST = _SETTABLE | {"cpus-online"}
 SETTINGS = UNDER_TEST | set(RUN)

@@ -87,10 +87,14 @@ _FILES = [
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
     )
 ]
+# Whether kexec started the kernel. The devices are then in another state than after the firmware.
+STARTED = ("boot", "what started the kernel")
+_LOADER, _KEXEC_LOADER = "proc/sys/kernel/bootloader_type", "208"
 KERNEL = ("kernel", "release and version")
 # Words of the command line that this label's kernel alone was given, by experiment.
 WORDS = "words"
 RULES = {key: rule for key, _, rule in _FILES} | {
+    STARTED[0]: Rule.SHARED,
     KERNEL[0]: Rule.NEVER,
     WORDS: Rule.NEVER,
     "cmdline": Rule.GIVEN,
@@ -129,6 +133,8 @@ def of_files(files: Files) -> Values:
             for key, pattern, _ in _FILES:
                 if match := pattern.fullmatch(name):
                     found[".".join([key, *match.groups()]), name] = value
+    if loader := files.get(_LOADER, {}).get(""):
+        found[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
     for limit, bounds in _LIMITS.items():
         _unless_limited(found, files, limit, bounds)
     return found | dict(_idle_states(files))
