@@ -17,6 +17,7 @@ from klat.campaign import this_machine
 from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
+from klat.campaign.user_command import UserCommand
 from klat.commands import _campaign_state
 
 STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
@@ -48,7 +49,8 @@ def klat(
     made_grub.make(tmp_path, monkeypatch)
     found = Campaigns(tmp_path, capsys)
     monkeypatch.setattr(_campaign_state, "STATE", found.state)
-    monkeypatch.setattr(_campaign_state, "this_loader", lambda: Grub(tmp_path))
+    monkeypatch.setattr(_campaign_state, "this_loader", lambda _: Grub(tmp_path))
+    monkeypatch.setattr(_campaign_state, "loader_of", lambda _: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
     return found
@@ -88,6 +90,28 @@ def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
         ("stock", ""),
         ("stock-nohz", "nohz_full=1 rcu_nocbs=1"),
     ]
+
+
+def test_a_plan_without_a_menu_keeps_the_command_and_the_default(
+    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
+    release = os.uname().release
+    for each in (release, "6.6"):
+        (tmp_path / "lib/modules" / each).mkdir(parents=True)
+        (tmp_path / "lib/modules" / each / "modules.dep").touch()
+    monkeypatch.setattr(
+        _campaign_state, "this_loader", lambda a: UserCommand(a.boot_command, root=tmp_path)
+    )
+    kernels = ("--kernel", f"a={release}", "--kernel", "b=6.6")
+    klat("plan", "--boot-command", "true", *kernels, *BOOTS, "pipes")
+    plan = read_campaign(klat.state)
+    assert (plan.boot_command, plan.default) == ("true", release)
+    assert plan.default_words == ("root=/dev/sda1", "ro")
+    assert "boot command" in klat(
+        "plan", "--boot-command", "false", *kernels, *BOOTS, "pipes", status=2
+    )
 
 
 @pytest.mark.parametrize(

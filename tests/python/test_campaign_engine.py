@@ -10,7 +10,7 @@ import pytest
 
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
-from klat.campaign.boot_loader import BootEntry, OwnEntry
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
     ENDED,
@@ -39,6 +39,7 @@ class Rig:
 
     name = "faked"
     own_words = ()
+    reboot_verb = "reboot"
 
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path
@@ -55,6 +56,9 @@ class Rig:
         self.cut_at: int | None = None
         self.boots = 0
         self.asked = False
+        self.verbs: list[str] = []
+        self.panics = 0
+        self.has_menu = True
         self.running = STOCK.release, STOCK.words
 
     def step(self) -> None:
@@ -75,13 +79,16 @@ class Rig:
         self.own = list(own)
         self.content = "klat's"
 
-    def choose(self, name: str) -> None:
+    def choose(self, own: OwnEntry) -> None:
         self.step()
-        self.chosen, self.last_started = name, ""
+        self.chosen, self.last_started = own.name, ""
         self.step()
 
     def started(self) -> str:
-        return self.last_started
+        if self.has_menu:
+            return self.last_started
+        found = (word for word in self.running[1] if word.startswith(OWN_WORD))
+        return next(found, "").removeprefix(OWN_WORD)
 
     def remove(self) -> None:
         self.step()
@@ -118,9 +125,15 @@ class Rig:
     def copy(self, campaign: Campaign) -> str:
         return ""
 
-    def reboot(self) -> None:
+    def reboot(self, verb: str = "reboot") -> None:
         self.step()
+        self.verbs.append(verb)
         self.asked = True
+
+    def panic(self) -> None:
+        self.step()
+        self.panics += 1
+        raise PowerCut
 
     def withdraw(self) -> None:
         self.step()
@@ -140,7 +153,7 @@ class Rig:
             return
         self.last_started = own.name
         boot = self.boot_of(own)
-        failure = "panic" if boot.panics else self.fails(boot)
+        failure = "panic" if boot.panics and self.has_menu else self.fails(boot)
         if failure == "panic":
             self.running = STOCK.release, STOCK.words
         elif failure == "other":
@@ -174,7 +187,9 @@ def planned(path: Path) -> Campaign:
 
 
 def begun(rig: Rig, is_check: bool = False) -> Engine:
+    words = None if rig.has_menu else STOCK.words
     campaign = replace(planned(rig.path), is_check=is_check, files=dict(rig.files()))
+    campaign = replace(campaign, default_words=words)
     write_campaign(rig.path, campaign)
     rig.install(own_entries(rig, campaign))
     return Engine(rig.path, rig, rig, lambda line: None)
@@ -197,6 +212,13 @@ def drive(rig: Rig, work: Engine, most: int = 60) -> Campaign:
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path / "campaign.json")
+
+
+@pytest.fixture
+def bare(rig: Rig) -> Rig:
+    """A machine whose boots leave no record, for example by kexec."""
+    rig.has_menu, rig.reboot_verb = False, "kexec"
+    return rig
 
 
 def at_home(rig: Rig) -> bool:
@@ -281,6 +303,58 @@ def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:
     assert at_home(rig) and not rig.own and not rig.unit
 
 
+def test_without_a_record_klat_itself_makes_the_kernel_panic(bare: Rig) -> None:
+    """It runs in klat's entry, so this entry was started."""
+    campaign = drive(bare, begun(bare, is_check=True))
+    assert campaign.is_complete and bare.panics == 1
+    assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
+    assert {label for _, label in bare.measured} == {"stock", "rt"}
+    assert at_home(bare) and not bare.own and not bare.unit
+
+
+def test_without_a_record_a_check_fails_if_klats_entry_was_not_started(bare: Rig) -> None:
+    bare.fails = lambda boot: "not started" if boot.panics else ""
+    campaign = drive(bare, begun(bare, is_check=True))
+    assert not campaign.is_complete and bare.panics == 0
+    assert "the machine came back on its default kernel" in campaign.why
+
+
+def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare: Rig) -> None:
+    power_on = bare.power_on
+
+    def wrong() -> None:
+        power_on()
+        if bare.panics:
+            bare.running = "5.10", ("root=/dev/sdb1",)
+
+    bare.power_on = wrong  # type: ignore[method-assign]
+    campaign = drive(bare, begun(bare, is_check=True))
+    assert not campaign.is_complete and bare.panics == 1
+    assert campaign.why.startswith("panic failed") and not bare.own and not bare.unit
+
+
+@pytest.mark.parametrize("cut", range(1, 21))
+def test_without_a_record_a_power_cut_loses_and_doubles_nothing(bare: Rig, cut: int) -> None:
+    work = begun(bare)
+    bare.cut_at = cut
+    campaign = drive(bare, work)
+    assert [number for number, _ in bare.measured] == [1, 2, 3, 4], campaign.attempts
+    assert campaign.phase == ENDED and not campaign.why
+    assert at_home(bare) and not bare.own and not bare.unit
+
+
+def test_only_the_boots_of_the_campaign_are_by_kexec(bare: Rig) -> None:
+    drive(bare, begun(bare))
+    assert bare.verbs == ["kexec"] * 4 + ["reboot"]
+
+
+def test_without_a_record_a_panic_at_the_start_is_a_fall_back(bare: Rig) -> None:
+    bare.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
+    campaign = drive(bare, begun(bare))
+    assert campaign.why.startswith("rt failed 2 times in succession: the machine came back")
+    assert at_home(bare) and not bare.own and not bare.unit
+
+
 def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
     rig.power_on, power_on = lambda: (power_on(), survive()), rig.power_on  # type: ignore[method-assign]
 
@@ -304,11 +378,11 @@ def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
 def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
     """Both boot the same kernel with the words of the user. Only klat's own words differ."""
     own = engine.own_entry(rig, BootSetting("stock", STOCK.identity))
-    assert own.booted.words == (*STOCK.words, "klat.campaign=1", "panic=10")
+    assert own.booted.words == (*STOCK.words, "klat.campaign=stock", "panic=10")
     assert not STOCK.is_running(STOCK.release, own.booted.words)
     assert engine.own_entry(rig, BootSetting("s", STOCK.identity, "panic=5")).append == (
         "panic=5",
-        "klat.campaign=1",
+        "klat.campaign=s",
     )
 
 

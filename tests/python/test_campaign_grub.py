@@ -65,7 +65,7 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
 
 
 def test_a_choice_is_for_one_boot(root: Path) -> None:
-    Grub(root).choose("rt")
+    Grub(root).choose(OwnEntry("rt", entry(root, STOCK), ()))
     assert (root / "reboot").read_text() == f"--boot-directory={root}/boot klat-rt\n"
 
 
@@ -78,7 +78,7 @@ def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -
     with (root / "boot/grub/grubenv").open("a") as file:
         file.write("klat_entry=klat-rt\n")  # as GRUB's save_env does
     assert loader.started() == "rt"
-    loader.choose("rt")
+    loader.choose(OwnEntry("rt", entry(root, STOCK), ()))
     assert loader.started() == ""
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
         file.write(choice)
     before = loader.files()
     loader.install([OwnEntry("rt", entry(root, STOCK), ())])
-    loader.choose("rt")
+    loader.choose(OwnEntry("rt", entry(root, STOCK), ()))
     loader.install([OwnEntry("other", entry(root, STOCK), ())])
     assert loader.files() != before
     loader.remove()

@@ -109,8 +109,9 @@ def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
     environment(root).write_text(f"{text}boot_success=1\n{'#' * 40}")
     loader = Grub(root)
     before = loader.files()
-    loader.install([OwnEntry("old", loader.default(), ("klat.campaign=1",))])
-    loader.choose("old")
+    own = OwnEntry("old", loader.default(), ("klat.campaign=old",))
+    loader.install([own])
+    loader.choose(own)
     assert loader.files() != before
     loader.remove()
     environment(root).write_text(f"{text}boot_success=0\nboot_indeterminate=0\n{'#' * 19}")

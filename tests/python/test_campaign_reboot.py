@@ -49,3 +49,8 @@ def test_a_machine_that_goes_down_needs_no_reboot(directory: Path) -> None:
 def test_a_reboot_that_systemd_refuses_is_an_error(directory: Path) -> None:
     with pytest.raises(KlatError, match="reboot: Connection timed out"):
         reboot(directory, 9)
+
+
+def test_the_unit_that_reboots_after_a_crash_names_klats_word_with_any_label() -> None:
+    """With an equals sign, systemd would look for one value of the word."""
+    assert "\nConditionKernelCommandLine=klat.campaign\n" in this_machine._HOME_UNIT_TEXT

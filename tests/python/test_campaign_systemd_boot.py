@@ -118,13 +118,13 @@ def test_the_counter_of_tries_shows_which_entry_was_started(root: Path) -> None:
         "klat-1-rt+0-1.conf",
         "klat-1-rt.conf",
     ):  # the second: systemd has marked the boot as good
-        loader.choose("rt")
+        loader.choose(own(loader, "rt"))
         assert loader.started() == ""
         (entries / "klat-1-rt+1.conf").rename(entries / after)
         assert loader.started() == "rt"
     chosen = root / VARIABLES / f"LoaderEntryOneShot-{systemd_boot._VENDOR}"
     assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-1-*\0"
-    loader.choose("stock")
+    loader.choose(own(loader, "stock"))
     assert own_files(root) == ["klat-1-rt+1.conf", "klat-2-stock+1.conf"]
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_left(root: Path) -> None:
     mine.write_text("title the user's\nlinux /vmlinuz\n")
     before = loader.files()
     loader.install([own(loader, "rt")])
-    loader.choose("rt")
+    loader.choose(own(loader, "rt"))
     loader.install([own(loader, "other")])
     assert loader.files() != before
     loader.remove()
@@ -146,7 +146,7 @@ def test_an_entry_that_is_gone_is_named(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt")])
     with pytest.raises(KlatError, match="'stock' is gone"):
-        loader.choose("stock")
+        loader.choose(own(loader, "stock"))
 
 
 def test_a_default_that_would_change_is_refused(root: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None
         loader.check()
     variable(root, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
     loader.install([own(loader, "rt")])
-    loader.choose("rt")
+    loader.choose(own(loader, "rt"))
     with pytest.raises(KlatError, match="already chosen for the next boot"):
         loader.check()
 

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from klat.base.errors import KlatError, printable
 
+# The start of klat's own word on the command line. The label follows. It distinguishes klat's entry from the
+# user's, also without a setting.
+OWN_WORD = "klat.campaign="
 _SECONDS = 120  # a busy disk can take long to sync
 
 
@@ -33,10 +36,16 @@ class BootEntry:
         if self.release and self.release != release:
             return False
         wanted = (
-            r"((?!klat\.)\S+ )*" if "$" in word else f"{re.escape(word)} " for word in self.words
+            rf"((?!{OWN_WORD})\S+ )*" if "$" in word else f"{re.escape(word)} "
+            for word in self.words
         )
-        own = (word for word in words if not word.startswith(("BOOT_IMAGE=", "initrd=")))
+        own = (word for word in words if not is_of_loader(word))
         return re.fullmatch("".join(wanted), "".join(f"{word} " for word in own)) is not None
+
+
+def is_of_loader(word: str) -> bool:
+    """Whether the boot loader adds this word to a command line."""
+    return word.startswith(("BOOT_IMAGE=", "initrd="))
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class BootLoader(Protocol):
 
     name: str
     own_words: tuple[str, ...]  # added to the command line of each entry of klat
+    reboot_verb: str  # of systemctl, for the boot that was chosen
 
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
@@ -71,11 +81,12 @@ class BootLoader(Protocol):
     def install(self, own: Sequence[OwnEntry]) -> None:
         """Replace klat's entries by these. On return they are on disk."""
 
-    def choose(self, name: str) -> None:
-        """Choose klat's entry of this name for the next boot, and for no other."""
+    def choose(self, own: OwnEntry) -> None:
+        """Choose this entry of klat for the next boot, and for no other."""
 
     def started(self) -> str:
-        """The name of klat's entry that the boot loader has started since choose(); empty if none."""
+        """The name of klat's entry that was started since choose(); empty if none. Without a menu, only the
+        running kernel is known."""
 
     def remove(self) -> None:
         """Remove klat's entries and its choice. Does nothing if there are none."""

@@ -55,11 +55,13 @@ def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[
 _PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
 
 
-def check_order(settings: Sequence[BootSetting], default: str, seed: int) -> list[CampaignBoot]:
-    """The boots of a check: each setting once, then one in which the kernel of the default entry
-    panics."""
+def check_order(
+    settings: Sequence[BootSetting], default: str, seed: int, panics_at_start: bool
+) -> list[CampaignBoot]:
+    """The boots of a check: each setting once, then one in which the kernel of the default entry panics: at
+    its start, or when klat makes it panic."""
     boots = boot_order(settings, 1, seed)
-    drill = BootSetting(PANIC, default, _PANICS)
+    drill = BootSetting(PANIC, default, _PANICS if panics_at_start else "")
     return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
 
 

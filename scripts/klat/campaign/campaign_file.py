@@ -92,12 +92,19 @@ class Campaign:
     looks: tuple[int, ...] = ()  # the rounds after which to compare; the last is the end
     looked_after: int = 0  # the last look that klat began was after these rounds
     is_settled: bool = False  # that look settled every metric, so the campaign ends
+    default_words: tuple[str, ...] | None = None  # without a menu: of the default kernel
+    boot_command: str | None = None
 
     def boots(self) -> list[CampaignBoot]:
         if self.is_check:
-            return check_order(self.settings, self.default, self.seed)
+            return check_order(self.settings, self.default, self.seed, self.has_menu)
         rounds = self.looked_after if self.is_settled else self.rounds
         return boot_order(self.settings, rounds, self.seed)
+
+    @property
+    def has_menu(self) -> bool:
+        """Whether a boot menu has klat's entries. It also records which of them it started."""
+        return self.default_words is None
 
     @property
     def name(self) -> str:
@@ -187,13 +194,15 @@ _FIELDS: dict[str, Kind] = {
     "notify": Maybe(_TEXT),
     "copy_to": Maybe(_TEXT),
 }
-_LOOKS: dict[str, Kind] = {
+_LATER: dict[str, Kind] = {
     "looks": ListOf(Whole(1, MOST_BOOTS), MOST_LOOKS),
     "looked_after": Whole(0, MOST_BOOTS),
     "is_settled": Truth(),
+    "default_words": Maybe(ListOf(_TEXT, 4096)),
+    "boot_command": Maybe(_TEXT),
 }
-# Earlier versions wrote no looks.
-_FACTS = Object({**_FIELDS, **_LOOKS}, frozenset(_FIELDS))
+# Earlier versions did not write all fields.
+_FACTS = Object({**_FIELDS, **_LATER}, frozenset(_FIELDS))
 
 
 def write_campaign(path: Path, campaign: Campaign) -> None:
@@ -229,6 +238,8 @@ def read_campaign(path: Path) -> Campaign:
     facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
     facts |= {name: tuple(facts[name]) for name in ("loads", "changed")}
     facts["looks"] = tuple(facts.get("looks", ()))
+    if facts.get("default_words") is not None:
+        facts["default_words"] = tuple(facts["default_words"])
     campaign = Campaign(**facts)
     last = len(campaign.boots())
     if any(attempt.boot > last for attempt in campaign.attempts):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
-from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
     ASKED,
@@ -38,7 +38,6 @@ from klat.campaign.campaign_file import (
     write_campaign,
 )
 
-OWN_WORD = "klat.campaign=1"
 _PANIC = "panic=10"
 
 
@@ -75,8 +74,11 @@ class BootedMachine(Protocol):
     def copy(self, campaign: Campaign) -> str:
         """Copy the results to `copy_to`, if there is one. Returns why this failed, or an empty text."""
 
-    def reboot(self) -> None:
-        """Request a reboot. Returns before the machine goes down."""
+    def reboot(self, verb: str = "reboot") -> None:
+        """Request a reboot by this verb of systemctl. Returns before the machine goes down."""
+
+    def panic(self) -> None:
+        """Make the kernel panic. KlatError if it does not."""
 
     def withdraw(self) -> None:
         """Remove klat's systemd unit, so that the next boot does not start it."""
@@ -143,8 +145,12 @@ class Engine:
             if outcome != MEASURING:
                 return campaign
         elif here != attempt.boot_id:
+            if boot.panics and self._is_home(campaign):
+                return self._save(lambda now: now.with_last(outcome=DONE))
             reason = "the machine went down during the measurement"
             return self._discard(INTERRUPTED, reason)
+        if boot.panics:
+            self._machine.panic()
         measured = self._machine.measure(campaign.of_boots(), boot)
         found = {"seconds": dict(measured.seconds), "celsius": measured.celsius}
         if measured.reason:
@@ -161,10 +167,10 @@ class Engine:
         """The outcome so far of an attempt whose reboot has happened, and the reason if it failed."""
         booted = self._machine.release(), self._machine.words()
         home = self._default(campaign).is_running(*booted)
-        if self._loader.started() != boot.setting.label:
+        if self._loader.started() != boot.setting.label and (campaign.has_menu or not home):
             reason = f"{self._loader.name} did not start klat's entry"
             return (FELL_BACK if home else WRONG_KERNEL), reason
-        if boot.panics:
+        if boot.panics and campaign.has_menu:
             return (DONE, "") if home else (WRONG_KERNEL, "the kernel must panic, but it booted")
         if own_entry(self._loader, boot.setting).booted.is_running(*booted):
             return MEASURING, ""
@@ -221,8 +227,8 @@ class Engine:
         attempts = campaign.attempts[:-1] if again else campaign.attempts
         self._save(lambda now: replace(now, attempts=(*attempts, asked)))
         self._say(f"boot {boot.number}: {boot.setting.label}")
-        self._loader.choose(boot.setting.label)
-        self._machine.reboot()
+        self._loader.choose(own_entry(self._loader, boot.setting))
+        self._machine.reboot(self._loader.reboot_verb)
 
     def _go_home(self, campaign: Campaign) -> None:
         """Return to the default kernel. After the end, first remove everything that klat added, copy the
@@ -326,10 +332,9 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    """klat's own word distinguishes its entry from the user's, also without a setting. With panic= the
-    kernel reboots after a panic. klat adds it unless the entry or the setting has it."""
+    """With panic= the kernel reboots after a panic. klat adds it unless the entry or the setting has it."""
     entry = entry_of(loader, setting.entry)
-    append = (*setting.append.split(), *loader.own_words, OWN_WORD)
+    append = (*setting.append.split(), *loader.own_words, OWN_WORD + setting.label)
     if not any(word.startswith("panic=") for word in (*entry.words, *append)):
         append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)

@@ -50,6 +50,7 @@ class _MenuEntry:
 class Grub:
     name = "grub"
     own_words: tuple[str, ...] = ()
+    reboot_verb = "reboot"
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -119,9 +120,9 @@ class Grub:
         files.write_whole(self._own, text.encode(), give=False)
         os.sync()
 
-    def choose(self, name: str) -> None:
+    def choose(self, own: OwnEntry) -> None:
         self._edit("unset", _STARTED)
-        self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(name))
+        self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(own.name))
         os.sync()
 
     def started(self) -> str:

@@ -35,6 +35,7 @@ class SystemdBoot:
     name = "systemd-boot"
     # A real-time kernel has UEFI variables only with this word.
     own_words: tuple[str, ...] = ("efi=runtime",)
+    reboot_verb = "reboot"
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._variables = root / "sys/firmware/efi/efivars"
@@ -100,13 +101,13 @@ class SystemdBoot:
                 " choose the default with bootctl set-default"
             )
 
-    def choose(self, name: str) -> None:
+    def choose(self, own: OwnEntry) -> None:
         chosen = None
-        for file, number, own in self._own_files():
-            file.rename(file.with_name(f"{_OWN}{number}-{own}{_UNTRIED}.conf"))
-            chosen = number if own == name else chosen
+        for file, number, name in self._own_files():
+            file.rename(file.with_name(f"{_OWN}{number}-{name}{_UNTRIED}.conf"))
+            chosen = number if name == own.name else chosen
         if chosen is None:
-            raise KlatError(f"klat's entry {name!r} is gone from systemd-boot's menu")
+            raise KlatError(f"klat's entry {own.name!r} is gone from systemd-boot's menu")
         os.sync()
         run_tool("bootctl", "set-oneshot", f"{_OWN}{chosen}-*")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError, SessionError
-from klat.campaign.boot_loader import run_tool
+from klat.campaign.boot_loader import OWN_WORD, run_tool
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
-from klat.campaign.engine import OWN_WORD, Measured
+from klat.campaign.engine import Measured
 from klat.record import session_directory
 
 UNIT = "klat-campaign.service"
@@ -26,6 +26,8 @@ _UNIT_FILE = Path("/etc/systemd/system") / UNIT
 _WATCHDOG_FILE = Path("/etc/systemd/system.conf.d/klat-campaign.conf")
 _WATCHDOG = Path("/dev/watchdog")
 _WATCHDOG_S = 60
+_SYSRQ = Path("/proc/sysrq-trigger")
+_PANIC_S = 60
 _UNIT_TEXT = """\
 [Unit]
 Description=klat campaign: measures, and boots the next kernel
@@ -48,7 +50,7 @@ _HOME_UNIT_FILE = _UNIT_FILE.with_name(_HOME_UNIT)
 _HOME_UNIT_TEXT = f"""\
 [Unit]
 Description=klat campaign: boots the default kernel after a crash of klat
-ConditionKernelCommandLine={OWN_WORD}
+ConditionKernelCommandLine={OWN_WORD.removesuffix("=")}
 
 [Service]
 Type=oneshot
@@ -120,14 +122,14 @@ class ThisMachine:
         status = _quietly(*words, seconds=_COPYING_S)
         return f"{shlex.join(words)} ended with status {status}" if status else ""
 
-    def reboot(self) -> None:
+    def reboot(self, verb: str = "reboot") -> None:
         """Request a reboot, and again if systemd refuses: it can be busy, for example while it reads its
         units. Do nothing if the machine is already going down, for example because of `notify`.
         """
         os.sync()
         for tries_left in reversed(range(_REBOOT_TRIES)):
             try:
-                run_tool("systemctl", "--no-block", "reboot")
+                run_tool("systemctl", "--no-block", verb)
                 return
             except KlatError:
                 if _output("systemctl", "is-system-running").strip() == "stopping":
@@ -135,6 +137,17 @@ class ThisMachine:
                 if not tries_left:
                     raise
             time.sleep(_REBOOT_PAUSE_S)
+
+    def panic(self) -> None:
+        os.sync()
+        try:
+            _SYSRQ.write_text("c")
+        except OSError as error:
+            raise KlatError(
+                f"cannot make the kernel panic by {_SYSRQ}: {error.strerror}"
+            ) from error
+        time.sleep(_PANIC_S)
+        raise KlatError(f"the kernel did not panic within {_PANIC_S} s")
 
     def withdraw(self) -> None:
         _quietly("systemctl", "disable", UNIT, seconds=60)

@@ -92,6 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_shared(parser, several_loads=True)
+    _campaign_state.add_boot_options(parser)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
     add(
         "--copy-to",
@@ -115,13 +116,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.looks import planned_looks, refuse_other_sessions
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import check_machine
+    from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
     from klat.running.loads import IDLE
 
     _campaign_state.need_root("plan")
     if _campaign_state.STATE.exists():
         _refuse_under_way()
-    loader = _campaign_state.this_loader()
+    loader = _campaign_state.this_loader(arguments)
     loader.check()
     warnings = list(check_machine())
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
@@ -136,11 +138,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     check_kernels(entry for entry in entries if entry.identity in used)
     if arguments.copy_to and not shutil.which("rsync"):
         raise KlatError("--copy-to needs rsync, which is not installed")
-    output = _session_options.output(arguments).absolute()
-    with files.explained("make", output):
-        files.make_directories(output)
-    if not os.access(output, os.W_OK):
-        raise KlatError(f"{output} cannot be written, but the sessions go there")
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -150,12 +147,14 @@ def _plan(arguments: argparse.Namespace) -> int:
         runs=arguments.runs or (profile.runs if profile else 500),
         loads=tuple(loads),
         profile=arguments.profile,
-        output=str(output),
+        output=_writable_output(arguments),
         loader=loader.name,
         default=loader.default().identity,
         created=session_directory.iso(session_directory.now()),
         notify=arguments.notify,
         copy_to=arguments.copy_to,
+        default_words=loader.default_words if isinstance(loader, WithoutMenu) else None,
+        boot_command=arguments.boot_command,
         looks=planned_looks(arguments.boots, arguments.looks) if arguments.looks else (),
         **_session_options.common(arguments),
     )
@@ -168,6 +167,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     print("next: sudo klat campaign check")
     print("after the check, klat campaign status says how long the campaign takes")
     return 0
+
+
+def _writable_output(arguments: argparse.Namespace) -> str:
+    output = _session_options.output(arguments).absolute()
+    with files.explained("make", output):
+        files.make_directories(output)
+    if not os.access(output, os.W_OK):
+        raise KlatError(f"{output} cannot be written, but the sessions go there")
+    return str(output)
 
 
 def _settings(

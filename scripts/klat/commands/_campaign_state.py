@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,30 +11,59 @@ from klat.base.errors import KlatError
 
 if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootLoader
+    from klat.campaign.campaign_file import Campaign
 
 STATE = Path("/var/lib/klat/campaign.json")
 
 
-def this_loader() -> BootLoader:
-    """The boot loader of this machine."""
-    from klat.campaign.systemd_boot import SystemdBoot
+def add_boot_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--kexec",
+        action="store_true",
+        help="each kernel starts the next one by kexec, without firmware and boot loader",
+    )
+    group.add_argument(
+        "--boot-command",
+        metavar="COMMAND",
+        help="a shell command that makes a kernel boot next, once; it gets the release and the command"
+        " line; without arguments it takes back its choice",
+    )
 
+
+def this_loader(arguments: argparse.Namespace) -> BootLoader:
+    """What the options choose, or else the boot loader of this machine."""
+    from klat.campaign.grub import Grub
+    from klat.campaign.kexec import Kexec
+    from klat.campaign.systemd_boot import SystemdBoot
+    from klat.campaign.user_command import UserCommand
+
+    if arguments.kexec:
+        return Kexec()
+    if arguments.boot_command is not None:
+        return UserCommand(arguments.boot_command)
     if SystemdBoot().has_booted():
         return SystemdBoot()
     try:
-        return loader_named("grub")
+        return Grub()
     except KlatError as error:
         raise KlatError(
             f"{error}, and klat sees no systemd-boot; a real-time kernel needs efi=runtime on its"
-            " command line for klat to see it"
+            " command line for klat to see it; without both, give --kexec or --boot-command"
         ) from error
 
 
-def loader_named(name: str) -> BootLoader:
+def loader_of(campaign: Campaign) -> BootLoader:
     from klat.campaign.grub import Grub
+    from klat.campaign.kexec import Kexec
     from klat.campaign.systemd_boot import SystemdBoot
+    from klat.campaign.user_command import UserCommand
 
-    if name == SystemdBoot.name:
+    if campaign.boot_command is not None:
+        return UserCommand(campaign.boot_command, campaign.default, campaign.default_words)
+    if not campaign.has_menu:
+        return Kexec(campaign.default, campaign.default_words)
+    if campaign.loader == SystemdBoot.name:
         return SystemdBoot()
     return Grub()
 

@@ -29,7 +29,8 @@ _EPILOG = """\
 status needs no root. kernels needs root if only root may read the boot menu.
 The other actions need root. The state is in /var/lib/klat/campaign.json. klat
 adds a systemd unit, and entries to the menu of GRUB or systemd-boot. It removes
-them at the end. It never changes the default of the menu.
+them at the end. It never changes the default of the menu. --kexec and
+--boot-command need no menu.
 
 After a power cut the campaign continues when the machine is on again. klat
 moves the sessions of the interrupted boot to LABEL/.failed, and repeats the
@@ -47,7 +48,8 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )
-    _add(actions, "kernels", _kernels, "list the entries of the boot menu")
+    kernels = _add(actions, "kernels", _kernels, "list the entries of the boot menu")
+    _campaign_state.add_boot_options(kernels)
     _campaign_plan.add_parser(actions)
     for name, function, summary in (
         ("check", _check, "boot each kernel once, then one that panics"),
@@ -71,7 +73,7 @@ def _add(actions: Any, name: str, function: Any, summary: str) -> argparse.Argum
 def _kernels(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_text import entry_lines
 
-    loader = _campaign_state.this_loader()
+    loader = _campaign_state.this_loader(arguments)
     for line in entry_lines(loader.entries(), loader.default()):
         print(line)
     return 0
@@ -99,7 +101,7 @@ def _begin(action: str, is_check: bool) -> int:
         raise KlatError(f"{campaign.state}; see klat campaign status")
     if checked and not is_check and not campaign.is_complete:
         raise KlatError(f"the check ended early: {campaign.why}; run klat campaign check again")
-    loader = _campaign_state.this_loader()
+    loader = _campaign_state.loader_of(campaign)
     loader.check()
     check_kernels(entry_of(loader, setting.entry) for setting in campaign.settings)
     for name, _ in campaign.sets:
@@ -150,7 +152,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _status_facts(campaign: Campaign) -> dict[str, Any]:
     """`home`: the campaign did not start this boot. `unit`: klat's systemd unit is installed."""
-    from klat.campaign.engine import OWN_WORD
+    from klat.campaign.boot_loader import OWN_WORD
     from klat.campaign.this_machine import ThisMachine, is_unit_installed
 
     return {
@@ -162,7 +164,7 @@ def _status_facts(campaign: Campaign) -> dict[str, Any]:
         "done": len(campaign.done()),
         "boots": len(campaign.boots()),
         "output": campaign.output,
-        "home": OWN_WORD not in ThisMachine().words(),
+        "home": not any(word.startswith(OWN_WORD) for word in ThisMachine().words()),
         "unit": is_unit_installed(),
     }
 
@@ -219,7 +221,7 @@ def _engine() -> Engine:
     from klat.campaign.engine import Engine
     from klat.campaign.this_machine import ThisMachine
 
-    loader = _campaign_state.loader_named(read_campaign(_campaign_state.STATE).loader)
+    loader = _campaign_state.loader_of(read_campaign(_campaign_state.STATE))
     return Engine(
         _campaign_state.STATE, loader, ThisMachine(), lambda line: print(line, flush=True)
     )

@@ -1,0 +1,217 @@
+"""Boots by kexec and by a command of the user."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_campaign_engine import planned
+
+from klat.base.errors import KlatError
+from klat.campaign import without_menu
+from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.campaign_file import read_campaign, write_campaign
+from klat.campaign.kexec import Kexec
+from klat.campaign.user_command import UserCommand
+from klat.campaign.without_menu import WithoutMenu
+from klat.commands import _campaign_state
+
+STOCK, RT, REMOVED = "6.1.0-56-amd64", "6.1.0-56-rt-amd64", "5.10.0-1-amd64"
+WORDS = ("root=/dev/sda1", "ro")
+KEXEC = """\
+echo "$@" >> {root}/called
+case " $* " in
+*broken*) echo "cannot load" >&2; exit 1 ;;
+*--unload*) echo 0 > {root}/sys/kernel/kexec_loaded ;;
+*) echo 1 > {root}/sys/kernel/kexec_loaded ;;
+esac
+"""
+COMMAND = """\
+rm -f {root}/chosen
+[ $# = 0 ] || printf "%s\\n" "$@" > {root}/chosen
+"""
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def tool(root: Path, name: str, text: str) -> None:
+    write(root, f"tools/{name}", f"#!/bin/sh\n{text.replace('{root}', str(root))}")
+    (root / "tools" / name).chmod(0o755)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write(tmp_path, "proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
+    for release in (STOCK, RT):
+        write(tmp_path, f"lib/modules/{release}/modules.dep", "")
+        write(tmp_path, f"boot/initrd.img-{release}", "")
+        write(tmp_path, f"boot/vmlinuz-{release}", "")
+    (tmp_path / "lib/modules" / REMOVED).mkdir()
+    write(tmp_path, "sys/kernel/kexec_loaded", "0\n")
+    write(tmp_path, "proc/sys/kernel/bootloader_type", "114\n")
+    tool(tmp_path, "kexec", KEXEC)
+    tool(tmp_path, "systemctl", "echo inactive; exit 3")
+    tool(tmp_path, "boot_once", COMMAND)
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:/usr/bin:/bin")
+    monkeypatch.setattr(without_menu.os, "uname", lambda: SimpleNamespace(release=STOCK))
+    return tmp_path
+
+
+def command(root: Path, text: str = "boot_once") -> UserCommand:
+    return UserCommand(text, STOCK, WORDS, root)
+
+
+def kexec(root: Path) -> Kexec:
+    return Kexec(STOCK, WORDS, root)
+
+
+def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
+    entry = next(each for each in loader.entries() if each.release == release)
+    return OwnEntry(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
+
+
+@pytest.mark.parametrize("made", [command, kexec])
+def test_the_entries_are_the_installed_kernels_with_the_default_command_line(
+    root: Path, made: type[WithoutMenu]
+) -> None:
+    loader = made(root)
+    assert [each.identity for each in loader.entries()] == [STOCK, RT]
+    assert {each.words for each in loader.entries()} == {WORDS}
+    assert loader.default().release == STOCK
+    assert loader.entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
+
+
+def test_a_plan_takes_the_default_from_the_running_kernel(root: Path) -> None:
+    loader = Kexec(root=root)
+    assert loader.default_words == WORDS and loader.default().release == STOCK
+    loader.check()
+
+
+@pytest.mark.parametrize("boot_command", [None, "boot_once 'board 3'"])
+def test_the_next_boot_has_the_same_loader(tmp_path: Path, boot_command: str | None) -> None:
+    path = tmp_path / "campaign.json"
+    campaign = replace(planned(path), default=STOCK, default_words=WORDS, boot_command=boot_command)
+    write_campaign(path, campaign)
+    read = read_campaign(path)
+    assert read == campaign
+    loader = _campaign_state.loader_of(read)
+    assert isinstance(loader, UserCommand if boot_command else Kexec)
+    assert (loader.default_words, loader._release) == (WORDS, STOCK)
+    assert getattr(loader, "command", None) == boot_command
+
+
+def test_kexec_needs_the_file_of_a_kernel_but_a_command_does_not(root: Path) -> None:
+    (root / f"boot/vmlinuz-{RT}").unlink()
+    assert [each.release for each in kexec(root).entries()] == [STOCK]
+    assert [each.release for each in command(root).entries()] == [STOCK, RT]
+
+
+@pytest.mark.parametrize("made", [command, kexec])
+def test_only_the_running_kernel_shows_what_was_started(
+    root: Path, made: type[WithoutMenu]
+) -> None:
+    assert made(root).started() == ""
+    write(root, "proc/cmdline", "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt\n")
+    assert made(root).started() == "rt"
+    with pytest.raises(KlatError, match="a campaign started this boot"):
+        made(root).check()
+
+
+def test_another_kernel_than_the_default_of_the_plan_is_refused(root: Path) -> None:
+    command(root).check()
+    write(root, "proc/cmdline", "root=/dev/sda1 ro single\n")
+    with pytest.raises(KlatError, match="not the default of the plan; plan again"):
+        command(root).check()
+
+
+def test_a_default_that_is_not_installed_is_refused(root: Path) -> None:
+    with pytest.raises(KlatError, match="6.6, is not installed"):
+        UserCommand("true", "6.6", WORDS, root).default()
+
+
+def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root: Path) -> None:
+    loader = command(root)
+    loader.install([own(loader)])
+    loader.choose(own(loader))
+    line = "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt"
+    assert (root / "chosen").read_text() == f"{RT}\n{line}\n"
+    loader.remove()
+    assert not (root / "chosen").exists()
+
+
+def test_a_command_may_have_arguments(root: Path) -> None:
+    tool(root, "boot_once", 'echo "$#: $1" > {root}/chosen')
+    command(root, "boot_once 'board 3'").choose(own(command(root)))
+    assert (root / "chosen").read_text() == "3: board 3\n"
+
+
+def test_a_command_that_fails_is_refused_before_a_reboot(root: Path) -> None:
+    tool(root, "boot_once", "echo no answer from the board >&2; exit 1")
+    with pytest.raises(KlatError, match="boot command, run without arguments.*no answer"):
+        command(root).check()
+    with pytest.raises(KlatError, match="run to choose a kernel.*no answer"):
+        command(root).choose(own(command(root)))
+
+
+def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root: Path) -> None:
+    loader = kexec(root)
+    loader.choose(own(loader))
+    line = "--command-line=root=/dev/sda1 ro nohz_full=1 klat.campaign=rt"
+    assert (root / "called").read_text() == (
+        f"--kexec-syscall-auto --load {root}/boot/vmlinuz-{RT} --initrd={root}/boot/initrd.img-{RT}"
+        f" {line}\n"
+    )
+    assert loader.reboot_verb == "kexec"
+
+
+def test_kexec_leaves_nothing_loaded(root: Path) -> None:
+    loader = kexec(root)
+    loader.install([own(loader), own(loader, "stock", STOCK)])
+    loaded = root / "sys/kernel/kexec_loaded"
+    assert loaded.read_text() == "0\n" and (root / "called").read_text().count("--load") == 2
+    loader.choose(own(loader))
+    assert loaded.read_text() == "1\n"
+    loader.remove()
+    assert loaded.read_text() == "0\n"
+
+
+def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root: Path) -> None:
+    loader = kexec(root)
+    broken = OwnEntry("rt", own(loader).entry, ("broken",))
+    with pytest.raises(KlatError, match="cannot load"):
+        loader.install([own(loader, "stock", STOCK), broken])
+
+
+@pytest.mark.parametrize(
+    "name, text, why",
+    [
+        ("sys/kernel/kexec_loaded", "1\n", "already loaded for kexec"),
+        ("proc/sys/kernel/kexec_load_disabled", "1\n", "does not support kexec"),
+        ("proc/sys/kernel/bootloader_type", "208\n", "kexec started this boot; reboot"),
+        ("proc/sys/kernel/bootloader_type", "", "only on x86"),
+    ],
+)
+def test_a_machine_that_cannot_use_kexec_is_refused(
+    root: Path, name: str, text: str, why: str
+) -> None:
+    kexec(root).check()
+    write(root, name, text)
+    with pytest.raises(KlatError, match=why):
+        kexec(root).check()
+
+
+def test_scripts_that_call_kexec_themselves_are_refused(root: Path) -> None:
+    tool(root, "systemctl", "echo active")
+    with pytest.raises(KlatError, match="systemctl mask --now kexec.service kexec-load.service"):
+        kexec(root).check()
+
+
+def test_without_kexec_tools_kexec_is_refused(root: Path) -> None:
+    (root / "tools/kexec").unlink()
+    with pytest.raises(KlatError, match="install kexec-tools"):
+        kexec(root).check()
