@@ -111,6 +111,7 @@ help:
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
 	@echo 'make lint       checks format, types, layers and shell; make format formats'
+	@echo 'make static-tarball  packs static programs, for a machine without libraries'
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
@@ -311,7 +312,7 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
 # What `make lint` checks and `make format` formats.
-SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init scripts/bench scripts/deps scripts/new scripts/completion.bash
+SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
@@ -373,6 +374,35 @@ uninstall:
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done
+
+# static-tarball is for a machine of this architecture that has nothing else. klat fleet takes fleet-tarball, which has all
+# of klat, with static programs. The same commit and compiler make the same bytes.
+STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
+STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)
+STATIC_FILES = $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(p)) $(OUT:%=%/)load/load:load \
+	$(OUT:%=%/)network/client:network-client lab/static/measure:measure
+SOURCE_DATE_EPOCH ?= $(or $(shell git --git-dir=.git log -1 --format=%ct 2>/dev/null),0)
+STAGE = $(CURDIR)/$(STATIC_BUILD)/$@
+.PHONY: static-tarball fleet-tarball stage-static
+static-tarball: TARBALL ?= build/$(STATIC_NAME).tar.gz
+static-tarball: STAGED := stage-static
+static-tarball: PACKED := $(STATIC_NAME)
+fleet-tarball: TARBALL ?= build/klat-fleet-$(VERSION)-$(MACHINE).tar.gz
+fleet-tarball: STAGED := install
+fleet-tarball: PACKED := .
+static-tarball fleet-tarball:
+	$(Q)rm -rf '$(STAGE)'
+	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 DESTDIR='$(STAGE)' prefix= $(STAGED)
+	$(Q)tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+		--mtime=@$(SOURCE_DATE_EPOCH) -I 'gzip -9n' -cf '$(TARBALL)' -C '$(STAGE)' $(PACKED)
+	$(Q)rm -rf '$(STAGE)'
+	$(say) TAR '$(TARBALL)'
+	$(Q)[ "$$(id -u)" != 0 ] || chown --reference=Makefile '$(TARBALL)'
+stage-static: all
+	$(Q)for pair in $(STATIC_FILES); do \
+		install -D -m 755 "$${pair%%:*}" '$(DESTDIR)/$(STATIC_NAME)/'"$${pair#*:}" || exit 1; done
+	$(Q)install -m 644 LICENSE lab/static/README '$(DESTDIR)/$(STATIC_NAME)'
+	$(give_back)
 
 .PHONY: new
 new:

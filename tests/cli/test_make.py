@@ -11,39 +11,11 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import PROGRAMS, ROOT, Done, command
+from harness import PROGRAMS, ROOT, command
+from source_copies import ENVIRONMENT, copy_tree, files_below, make
 
 HELPERS = harness.makefile_list("HELPERS")
 STRANGER = 1234
-
-# Without the settings of a make above this one. Not optimised, which compiles in half of the time.
-ENVIRONMENT = {
-    name: value
-    for name, value in os.environ.items()
-    if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUNS", "LABEL", "SUDO_UID", "SUDO_GID")
-} | {"CFLAGS": "-O0"}
-
-
-def make(tree: Path, *words: str | Path, **options: object) -> Done:
-    environment = ENVIRONMENT | options.pop("environment", {})  # type: ignore[operator]
-    return command(["make", "-j2", *words], cwd=tree, env=environment, limit=180, **options)
-
-
-def copy_tree(target: Path) -> Path:
-    """A copy of the tree like a clone, including uncommitted changes."""
-    listed = command(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT
-    )
-    if listed.status:
-        # No clone but an unpacked archive.
-        ignored = shutil.ignore_patterns("build", "__pycache__", ".git")
-        shutil.copytree(ROOT, target, ignore=ignored, dirs_exist_ok=True, symlinks=True)
-        return target
-    for name in filter(None, listed.out.split("\0")):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +26,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.status == 0, str(done)
     assert done.err == "", "built without a warning"
     return copy
-
-
-def files_below(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.rglob("*") if not file.is_dir()}
 
 
 @pytest.mark.parametrize("words, status", [((), 0), (("WERROR=1",), 2)])

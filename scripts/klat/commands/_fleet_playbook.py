@@ -14,7 +14,6 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,6 @@ from klat.record import session_directory
 from klat.record.json_files import read_session_json
 
 COMPLETE = "complete"
-_PREFIX = "/opt/klat-fleet"  # klat_prefix of the role
 _VARIABLES = "vars.json"
 _ARCHIVE = "klat.tar.gz"
 _SESSION = re.compile(r"\d{8}T\d{6}Z(-\d+)?")  # before the role adds the machine's name
@@ -105,12 +103,8 @@ def build(archive: Path) -> None:
     """Build klat for the machines. The programs are static, because the machines can lack the libraries."""
     if not programs.in_tree():
         raise KlatError("klat fleet builds klat for the machines, so it needs klat's source tree")
-    with tempfile.TemporaryDirectory() as stage:
-        _must(
-            *("make", "-s", "-C", str(programs.root()), "OUT=build/static", "STATIC=1", "install"),
-            *(f"prefix={_PREFIX}", f"DESTDIR={stage}"),
-        )
-        _must("tar", "-czf", str(archive), "-C", stage + _PREFIX, "--owner=0", "--group=0", ".")
+    tree = programs.root()
+    _must("make", "-s", "-C", str(tree), "fleet-tarball", f"TARBALL={archive.absolute()}")
 
 
 def _must(*words: str) -> None:
