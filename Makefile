@@ -110,7 +110,7 @@ help:
 	@echo 'make validate-looks  simulates how often interim looks are right'
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
-	@echo 'make lint       checks format, types, layers and shell; make format formats'
+	@echo 'make lint       checks format, types, layers, shell, YAML; make format formats'
 	@echo 'make static-tarball  packs static programs, for a machine without libraries'
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make new NAME=x writes a small benchmark and its test'
@@ -312,16 +312,17 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
 # What `make lint` checks and `make format` formats.
-SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash
+SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init lab/lava/measure-for-lava lab/lava/take-record \
+	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
-.PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell
+.PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
 	$(Q)$(PYTHON) -m black --quiet $(PYTHON_SOURCES)
-lint: lint-c lint-build lint-python lint-shell
-lint-c lint-python lint-shell: lint-deps
+lint: lint-c lint-build lint-python lint-shell lint-yaml
+lint-c lint-python lint-shell lint-yaml: lint-deps
 lint-deps:
 	$(Q)CC='$(CC)' scripts/deps --check lint
 lint-c:
@@ -339,6 +340,9 @@ lint-python:
 	$(Q)$(PYTHON) -B tests/lint/package_rules.py scripts/klat
 lint-shell:
 	$(Q)shellcheck $(SHELL_SCRIPTS)
+lint-yaml:
+	$(Q)yamllint -s -d '{extends: default, rules: {line-length: disable, braces: disable, comments: {min-spaces-from-content: 1}}}' \
+		lab ansible
 
 MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
 .PHONY: man completion reference
@@ -380,7 +384,7 @@ uninstall:
 STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
 STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)
 STATIC_FILES = $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(p)) $(OUT:%=%/)load/load:load \
-	$(OUT:%=%/)network/client:network-client lab/static/measure:measure
+	$(OUT:%=%/)network/client:network-client lab/static/measure:measure lab/lava/measure-for-lava:measure-for-lava
 SOURCE_DATE_EPOCH ?= $(or $(shell git --git-dir=.git log -1 --format=%ct 2>/dev/null),0)
 STAGE = $(CURDIR)/$(STATIC_BUILD)/$@
 .PHONY: static-tarball fleet-tarball stage-static

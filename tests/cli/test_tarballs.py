@@ -72,7 +72,7 @@ def test_the_static_tarball_holds_the_programs_and_how_to_use_them(
     version = command([KLAT, "--version"]).out.split()[1]
     folder = f"klat-programs-{version}-{platform.machine()}"
     assert archive.name == f"{folder}.tar.gz"
-    executables = {*PROGRAMS, "load", "network-client", "measure"}
+    executables = {*PROGRAMS, "load", "network-client", "measure", "measure-for-lava"}
     with tarfile.open(archive) as tar:
         members = {member.name: member for member in tar.getmembers()}
     assert command(["tar", "-xzf", archive, "-C", tmp_path]).status == 0
@@ -83,7 +83,7 @@ def test_the_static_tarball_holds_the_programs_and_how_to_use_them(
         assert member.mode == (0o755 if name in executables else 0o644), name
     for member in members.values():
         assert (member.uid, member.gid, member.uname, member.mtime) == (0, 0, "", EPOCH)
-    scripts = {"measure"}
+    scripts = {"measure", "measure-for-lava"}
     assert all(is_static(tmp_path / folder / name) for name in executables - scripts)
 
 

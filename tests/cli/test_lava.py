@@ -1,0 +1,207 @@
+"""lab/static/measure and lab/lava, with the programs of the tree, or with a program that leaves a given record."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import harness
+import pytest
+import yaml
+from harness import ROOT, Done, command
+
+KLAT = ROOT / "klat"
+DEFINITION = ROOT / "lab/lava/klat.yaml"
+TAKE_RECORD = ROOT / "lab/lava/take-record"
+# Of runs.csv.
+COLUMNS = "benchmark metric unit status reason p50 p99 max cpus".split()
+LAVA_TEST_CASE = '#!/bin/sh\necho "<TESTCASE $*>"\n'
+# Leaves the record in the directory `left`, and ends with a status.
+LEAVES = """\
+#!/bin/sh
+while [ "$1" != --record ]; do shift; done
+cp -R {left}/. "$2"
+exit {status}
+"""
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    """The directory of the unpacked archive, with the programs of the tree."""
+    folder = tmp_path / "klat-programs-x"
+    folder.mkdir()
+    for script in ("lab/static/measure", "lab/lava/measure-for-lava"):
+        shutil.copy(ROOT / script, folder)
+    for name in ("pipes", "timer", "syscall", "load"):
+        (folder / name).symlink_to(harness.path_of(name))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "lava-test-case").write_text(LAVA_TEST_CASE)
+    (tools / "lava-test-case").chmod(0o755)
+    return folder
+
+
+def run(words: list[str | Path], folder: Path, **settings: str) -> Done:
+    path = f"{folder.parent / 'tools'}:{os.environ['PATH']}"
+    environment = {"PATH": path, "HOME": str(folder.parent)} | settings
+    return command(words, cwd=folder.parent, env=environment, limit=120)
+
+
+def cases(done: Done) -> dict[str, list[str]]:
+    """What lava-test-case was called with."""
+    lines = [line[10:-1].split() for line in done.out.splitlines() if line.startswith("<TESTCASE ")]
+    assert len({words[0] for words in lines}) == len(lines), "each name once"
+    return {words[0]: words[1:] for words in lines}
+
+
+def leave(unpacked: Path, rows: list[dict[str, object]], status: int = 0, **info: object) -> Done:
+    """measure-for-lava with a program pipes that leaves these rows."""
+    left = unpacked.parent / "left"
+    left.mkdir()
+    known: dict[str, object] = {"mode": "hardware", "tsc": {"khz": 2000000.5}}
+    (left / "session.json").write_text(json.dumps(known | info, indent=2))
+    filled = [",".join(str(row.get(name, "")) for name in COLUMNS) for row in rows]
+    (left / "runs.csv").write_text("\n".join([",".join(COLUMNS), *filled]) + "\n")
+    (unpacked / "pipes").unlink()
+    (unpacked / "pipes").write_text(LEAVES.format(left=left, status=status))
+    (unpacked / "pipes").chmod(0o755)
+    return run([unpacked / "measure-for-lava", "pipes"], unpacked, RUNS="1")
+
+
+def row(p50: int | str, **more: object) -> dict[str, object]:
+    return {
+        **{"benchmark": "pipes", "metric": "round_trip", "unit": "ticks", "status": "ok"},
+        **{"p50": p50, "p99": 3000, "max": 8000, "cpus": '"0,1"', "reason": '"a, and ""b"", c"'},
+    } | more
+
+
+def test_the_definition_measures_and_the_record_comes_home(unpacked: Path, tmp_path: Path) -> None:
+    """As LAVA runs it: parameters between single quotes, then each step, until one fails."""
+    definition = yaml.safe_load(DEFINITION.read_text())
+    assert definition["metadata"]["format"] == "Lava-Test Test Definition 1.0"
+    chosen = {
+        **{"DIRECTORY": str(tmp_path), "LABEL": "stock", "RUNS": "2"},
+        "PROGRAMS": 'pipes "timer --method nanosleep --iterations 50"',
+    }
+    assert set(chosen) <= set(definition["params"])
+    lines = [f"{name}='{value}'" for name, value in (definition["params"] | chosen).items()]
+    script = tmp_path / "run.sh"
+    script.write_text("\n".join([*lines, "set -e", *definition["run"]["steps"]]) + "\n")
+    done = run(["sh", script], unpacked)
+    assert done.status == 0, str(done)
+    found = cases(done)
+    assert found["measure"] == ["--result", "pass"]
+    assert {"pipes", "timer"} <= set(found)
+    log = tmp_path / "log"
+    # LAVA's log is YAML, and has other messages between the lines.
+    said = [f'- {{"lvl": "target", "msg": "{line}"}}\n- other' for line in done.out.splitlines()]
+    log.write_text("\n".join(said))
+    results = tmp_path / "my results"
+    taken = command([TAKE_RECORD, log, results, "board-7"])
+    assert (taken.status, taken.err) == (0, ""), str(taken)
+    (session,) = (results / "stock").iterdir()
+    assert session.name.endswith("-board-7")
+    orders = [(r["order"], r["run"], r["benchmark"]) for r in harness.Session(session).rows]
+    wanted = [("1", "1", "pipes"), ("2", "1", "timer"), ("3", "2", "pipes"), ("4", "2", "timer")]
+    assert sorted(set(orders)) == wanted
+    assert command([KLAT, "summary", "--verify", session]).status == 0
+    assert not (tmp_path / "results").exists(), "nothing stays on the board"
+
+
+@pytest.mark.parametrize(
+    "unit, mode, figures",
+    [
+        (
+            "ticks",
+            "hardware",
+            {"median": ("1000", "ns"), "p99": ("1500", "ns"), "max": ("4500", "ns")},
+        ),
+        (
+            "instructions",
+            "counted",
+            {
+                "median": ("2000", "instructions"),
+                "p99": ("3000", "instructions"),
+                "max": ("9000", "instructions"),
+            },
+        ),
+        ("ticks", "emulated", {}),
+    ],
+)
+def test_the_figures_are_medians_of_the_runs_that_count(
+    unit: str, mode: str, figures: dict[str, tuple[str, str]], unpacked: Path
+) -> None:
+    """A quoted reason holds commas, and a run that does not count is left out."""
+    rows = [row(2500), row(1000, status="disturbed", max=9000), row(1, status="invalid")]
+    rows += [row("", p99="", max="", status="ok"), row(1900), row(2100)]
+    found = cases(leave(unpacked, [each | {"unit": unit} for each in rows], mode=mode))
+    assert found.pop("pipes") == ["--result", "fail"], "a run was invalid"
+    assert found.pop("measure") == ["--result", "pass"]
+    assert found == {
+        f"pipes.round_trip.{name}": ["--result", "pass", "--measurement", value, "--units", unit]
+        for name, (value, unit) in figures.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "statuses, result",
+    [
+        (("ok", "skipped"), "pass"),
+        (("skipped", "skipped"), "skip"),
+        (("skipped", "error", "ok"), "fail"),
+    ],
+)
+def test_a_program_passes_if_its_runs_count(
+    statuses: tuple[str, ...], result: str, unpacked: Path
+) -> None:
+    done = leave(unpacked, [row(5, status=status) for status in statuses])
+    assert cases(done)["pipes"] == ["--result", result]
+
+
+def test_a_program_that_fails_fails_the_job_and_keeps_the_record(
+    unpacked: Path, tmp_path: Path
+) -> None:
+    """A log can have the records of several kernels."""
+    done = leave(unpacked, [row(5)], status=1)
+    assert cases(done)["measure"] == ["--result", "fail"]
+    other = run([unpacked / "measure-for-lava", "pipes"], unpacked, RUNS="1", LABEL="other")
+    (tmp_path / "log").write_text(done.out + other.out)
+    assert command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m"]).status == 0
+    taken = {path.parts[-3] for path in (tmp_path / "results").glob("*/*-m/runs.csv")}
+    assert taken == {os.uname().release, "other"}
+
+
+def test_measure_runs_under_a_load_that_the_record_names(unpacked: Path, tmp_path: Path) -> None:
+    done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="b", LOAD="zero")
+    session = tmp_path / done.out.strip()
+    assert done.status == 0 and session.parent == tmp_path / "results/b", str(done)
+    assert "load: zero" in command([KLAT, "summary", session]).out
+    done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="c", LOAD="nonsense")
+    assert done.status == 1 and "measure: the load ended: load: " in done.err, str(done)
+    assert not list((tmp_path / "results/c").glob("*/runs.csv"))
+
+
+def record_lines(archive: bytes) -> str:
+    coded = base64.encodebytes(archive).decode().splitlines()
+    return "\n".join(f"klat-record: {line}" for line in ["begin", *coded, "end"]) + "\n"
+
+
+def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
+    def refused(text: str) -> str:
+        (tmp_path / "log").write_text(text)
+        done = command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m"])
+        assert done.status == 1 and done.out == "", str(done)
+        assert not list((tmp_path / "results").iterdir())
+        return done.err
+
+    whole = record_lines(gzip.compress(os.urandom(2000)))
+    assert "has no record" in refused("klat-records: none\n")
+    lines = whole.splitlines()
+    assert "is damaged or cut off" in refused("\n".join(lines[:-5]))
+    lines[4] = lines[4][:40] + "[ 5.1] random: crng init done"
+    assert "is damaged or cut off" in refused("\n".join(lines))
+    assert command([TAKE_RECORD, tmp_path / "none", tmp_path / "results", "m"]).status == 2
