@@ -5,7 +5,7 @@ PROGRAMS := cv eventloop messages network pipes semaphore switch syscall timer t
 # Executables that are not benchmarks.
 HELPERS := load/load network/client
 
-VERSION := 0.1.0
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/klat/__init__.py)
 # With --git-dir, because under sudo git refuses to search a tree that belongs to the caller.
 COMMIT := $(shell git --git-dir=.git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 PYTHON := /usr/bin/python3
@@ -361,7 +361,7 @@ INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
 	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
-	lab/init:$(datadir)/klat/lab/init \
+	lab/init:$(datadir)/klat/lab/init $(BUILD)/commit:$(datadir)/klat/commit \
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
 .PHONY: install uninstall

@@ -52,7 +52,9 @@ def _parser(names: Sequence[str], with_programs: bool) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"klat {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"klat {__version__}, {programs.commit()}"
+    )
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, title="commands"
     )

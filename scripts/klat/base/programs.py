@@ -33,6 +33,15 @@ def in_tree() -> bool:
     return Path(__file__).resolve().parents[2].name == "scripts"
 
 
+def commit() -> str:
+    """The commit that the programs were built from."""
+    recorded = root() / ("build/commit" if in_tree() else "share/klat/commit")
+    try:
+        return recorded.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
 def directory() -> Path:
     """The directory of the programs."""
     chosen = os.environ.get("KLAT_PROGRAMS")
