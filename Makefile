@@ -54,7 +54,7 @@ MACHINE := $(firstword $(subst -, ,$(TRIPLET)))
 # the cross compiler's own, which may be of another version of the C library.
 SYSROOT ?= $(if $(CROSS_COMPILE),$(wildcard build/sysroot/$(MACHINE)))
 ifneq ($(SYSROOT),)
-in_sysroot := --sysroot=$(SYSROOT) -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -L$(SYSROOT)/usr/lib/$(TRIPLET) \
+in_sysroot := --sysroot=$(SYSROOT) -B$(SYSROOT)/linker/ -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -L$(SYSROOT)/usr/lib/$(TRIPLET) \
 	-isystem $(SYSROOT)/usr/include/$(TRIPLET) -isystem $(SYSROOT)/usr/include
 CC := $(CC) $(in_sysroot)
 CXX := $(CXX) $(in_sysroot)

@@ -71,6 +71,28 @@ def test_one_line_sources(system: Path) -> None:
     ]
 
 
+def test_riscv64_may_come_from_debian_13_or_from_testing(system: Path) -> None:
+    (system / "sources.list").write_text(ONE_LINE)
+    first, second = Archive(lambda line: None, "riscv64")._choices()
+    assert [line.split()[-3:-1] for line in first.splitlines()] == [
+        ["http://mirror.example/debian", "trixie"],
+        ["http://mirror.example/debian-security", "trixie-security"],
+    ]
+    assert [line.split()[-3:-1] for line in second.splitlines()] == [
+        ["http://mirror.example/debian", "forky"]
+    ]
+    assert first.count("arch=riscv64") == 2 and second.count("arch=riscv64") == 1
+
+
+def test_an_architecture_has_lists_and_packages_of_its_own(system: Path) -> None:
+    native, foreign = Archive(lambda line: None), Archive(lambda line: None, "arm64")
+    for name in ("x_1%3a2", "x:arm64_3"):
+        (system / "cache/klat/lab/packages" / name).mkdir(parents=True)
+    assert {p.name: p.version for p in native.kept().values()} == {"x": "1:2"}
+    assert {p.name: p.version for p in foreign.kept().values()} == {"x": "3"}
+    assert native._sources.parent != foreign._sources.parent
+
+
 def test_deb822_sources_without_a_security_archive(system: Path) -> None:
     (system / "parts/debian.sources").write_text(DEB822)
     assert lab_sources(system) == [

@@ -7,6 +7,7 @@ archive comes from the system's apt sources. apt checks the signatures of Debian
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -30,10 +31,15 @@ _LITTLE_ROOM = 16 << 20
 
 # What sysroot.py unpacks. The names are those of Debian 13.
 SYSROOT = (
-    *("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1"),
+    *("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libatomic1"),
     *("libnuma1", "libnuma-dev", "libjansson4", "libjansson-dev", "libmd0", "libmd-dev"),
     *("libev4t64", "libev-dev", "libevent-core-2.1-7t64", "libevent-dev"),
     *("libuv1t64", "libuv1-dev", "liburing2", "liburing-dev", "libcmocka0", "libcmocka-dev"),
+)
+
+LINKER = (
+    *("binutils-riscv64-linux-gnu", "libsframe1", "libjansson4"),
+    *("zlib1g", "libzstd1", "libc6"),
 )
 
 _CONFIGURATION = """\
@@ -108,12 +114,15 @@ class Archive:
     def _archive_changed(self) -> bool:
         """Whether the system's sources name another archive than the lists are from; False if unknown."""
         try:
-            return self._sources.read_text() != self._source_lines()
+            return self._sources.read_text() not in self._choices()
         except (OSError, KlatError):
             return False
 
-    def _source_lines(self) -> str:
-        return debian_sources.source_lines(self._ask_system, str(_KEYS), self._architecture)
+    def _choices(self) -> list[str]:
+        return [
+            debian_sources.source_lines(self._ask_system, str(_KEYS), self._architecture, releases)
+            for releases in debian_sources.choices(self._architecture)
+        ]
 
     def _configure(self) -> Path:
         for name in ("state/lists/partial", "cache/archives/partial"):
@@ -131,20 +140,29 @@ class Archive:
             )
         # Renamed after success. After a failure, the old lists keep their own sources.
         draft = self._sources.with_suffix(".new")
-        draft.write_text(self._source_lines())
         sources = ("-o", f"Dir::Etc::sourcelist={draft}")
-        self._say("fetching Debian's package lists")
-        self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
+        *first, last = self._choices()
+        for choice in first:
+            with contextlib.suppress(KlatError):
+                self._fetch_lists(draft, choice, sources)
+                break
+        else:
+            self._fetch_lists(draft, last, sources)
         text = self._apt("dumpavail", *sources, command="apt-cache")
         kept = self._base / "index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
             wanted = package.name.startswith(("linux-image-", "busybox-static"))
-            if wanted or package.name in SYSROOT:
+            if wanted or package.name in SYSROOT + LINKER:
                 newest.setdefault(package.name, package)
         index = [[p.name, p.version, p.size] for p in newest.values()]
         files.write_whole(kept, json.dumps(index).encode())
         draft.rename(self._sources)
+
+    def _fetch_lists(self, draft: Path, choice: str, sources: Sequence[str]) -> None:
+        draft.write_text(choice)
+        self._say("fetching Debian's package lists")
+        self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
 
     def kept(self) -> dict[str, Package]:
         """The packages that are unpacked here. The archive may not have them any more."""
@@ -168,27 +186,28 @@ class Archive:
             self._say(f"fetching {package.name} {package.version} ({package.size / 1e6:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
             try:
-                self._fetch(package, draft)
+                self.fetch([package], draft)
                 (draft / "tree").rename(place)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
         return place
 
-    def _fetch(self, package: Package, draft: Path) -> None:
+    def fetch(self, packages: Sequence[Package], draft: Path) -> None:
+        """Unpack packages beside each other into `draft`/tree."""
+        names = ", ".join(f"{package.name} {package.version}" for package in packages)
+        words = [f"{package.name}={package.version}" for package in packages]
         try:
-            self._apt(
-                "download", f"{package.name}={package.version}", cwd=draft, seconds=_FETCH_SECONDS
-            )
+            self._apt("download", *words, cwd=draft, seconds=_FETCH_SECONDS)
         except KlatError as error:
-            raise KlatError(f"cannot fetch {package.name} {package.version}: {error}") from None
-        (deb,) = draft.glob("*.deb")
-        done = subprocess.run(
-            ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            # The first line names the cause, for example a full disk; the last says that tar has failed.
-            first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
-            raise KlatError(f"cannot unpack {package.name}: {first}")
+            raise KlatError(f"cannot fetch {names}: {error}") from None
+        for deb in sorted(draft.glob("*.deb")):
+            done = subprocess.run(
+                ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                # The first line names the cause, for example a full disk; the last says that tar has failed.
+                first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
+                raise KlatError(f"cannot unpack {deb.name.partition('_')[0]}: {first}")
 
     def _ask_system(self, *words: str) -> str:
         """Run apt-get with the system's configuration."""

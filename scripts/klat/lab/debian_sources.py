@@ -11,22 +11,30 @@ from klat.base.errors import KlatError
 VARIABLE = "KLAT_DEBIAN_MIRROR"
 # Debian 12 has 6.1 and Debian 13 has 6.12. The security archive has the newest builds of both.
 _RELEASES = ("bookworm", "trixie")
-# Debian 12 was released without it.
-_RELEASES_OF = {"riscv64": ("trixie",)}
 _SECURITY = "-security"
 _FORMAT = "$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(ORIGIN)"
 
 
-def source_lines(ask_apt: Callable[..., str], keys: str, architecture: str = "amd64") -> str:
+def choices(architecture: str) -> tuple[tuple[str, ...], ...]:
+    """The releases to look in. If the archive does not have the first choice, there may be another. Debian
+    12 has no riscv64, and mirrors fetch Debian 13's riscv64 later than the other architectures."""
+    return (("trixie",), ("forky",)) if architecture == "riscv64" else (_RELEASES,)
+
+
+def source_lines(
+    ask_apt: Callable[..., str],
+    keys: str,
+    architecture: str = "amd64",
+    releases: tuple[str, ...] = _RELEASES,
+) -> str:
     """A sources.list with Debian's kernels. `ask_apt` runs apt-get on the system's sources."""
     if mirror := os.environ.get(VARIABLE, "").rstrip("/"):
         archive, security = f"{mirror}/debian", f"{mirror}/debian-security"
     else:
         archive, security = _of_system(ask_apt)
-    releases = _RELEASES_OF.get(architecture, _RELEASES)
     suites = [(archive, release) for release in releases]
     if security:
-        suites += [(security, release + _SECURITY) for release in releases]
+        suites += [(security, f"{name}{_SECURITY}") for name in releases if name in _RELEASES]
     options = f"arch={architecture} target=Packages signed-by={keys}"
     return "".join(f"deb [{options}] {uri} {suite} main\n" for uri, suite in suites)
 

@@ -1,21 +1,33 @@
-"""A sysroot: the C library and the other libraries of klat's programs for another architecture, from Debian 13.
+"""A sysroot: the C library and the other libraries of klat's programs for another architecture, from Debian's archive.
 
-The packages are unpacked beside each other into one directory, for the cross compiler's --sysroot.
+The packages are unpacked beside each other into one directory, for the cross compiler's --sysroot. The linker of
+binutils before 2.41 crashes on newer static libraries for riscv64, which have relocations that it does not know. Then
+linker/ld in the sysroot runs a newer linker with its own C library.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.lab.apt import SYSROOT, Archive
+from klat.lab.apt import LINKER, SYSROOT, Archive
 
 # Debian's name for the first part of what `cc -dumpmachine` prints.
 ARCHITECTURES = {"aarch64": "arm64", "riscv64": "riscv64", "x86_64": "amd64"}
+
+_LINKER = """\
+#!/bin/sh
+usr=$(dirname "$0")/usr
+exec "$usr/lib64/ld-linux-x86-64.so.2" --library-path "$usr/lib/x86_64-linux-gnu" \\
+	"$usr/bin/riscv64-linux-gnu-ld.bfd" "$@"
+"""
 
 
 def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
@@ -24,20 +36,49 @@ def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
         return
     if machine not in ARCHITECTURES:
         raise KlatError(f"no sysroot for {machine}; it must be one of: {', '.join(ARCHITECTURES)}")
-    archive = Archive(say, ARCHITECTURES[machine])
-    available = archive.packages()
-    if absent := [name for name in SYSROOT if name not in available]:
-        raise KlatError(f"Debian's archive has no {', '.join(absent)} for {machine}")
     files.make_directories(place.parent)
     draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        for name in SYSROOT:
-            shutil.copytree(
-                archive.unpacked(available[name]), draft, symlinks=True, dirs_exist_ok=True
-            )
-        # Debian 13's packages have everything below usr/. A program's interpreter is in /lib.
-        (draft / "lib").symlink_to("usr/lib")
-        draft.chmod(0o755)
-        draft.rename(place)
+        tree = _unpack(Archive(say, ARCHITECTURES[machine]), SYSROOT, draft, say)
+        # Since Debian 13 all files of packages are below usr/. A program's interpreter is in /lib.
+        (tree / "lib").symlink_to("usr/lib")
+        if machine == "riscv64" and _linker_is_old():
+            (draft / "linker").mkdir()
+            linker = _unpack(Archive(say), LINKER, draft / "linker", say).rename(tree / "linker")
+            (linker / "ld").write_text(_LINKER)
+            (linker / "ld").chmod(0o755)
+        with files.explained("make", place):
+            tree.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unpack(
+    archive: Archive, names: Sequence[str], draft: Path, say: Callable[[str], None]
+) -> Path:
+    available = archive.packages()
+    # The lists may be those of a klat that did not look for these packages.
+    if not available.keys() >= {*names}:
+        available = archive.packages(update=True)
+    if absent := [name for name in names if name not in available]:
+        raise KlatError(f"Debian's archive has no {', '.join(absent)}")
+    packages = [available[name] for name in names]
+    size = sum(package.size for package in packages) / 1e6
+    first = f"{packages[0].name} {packages[0].version}"
+    say(f"fetching {first} and {len(packages) - 1} other packages ({size:.1f} MB)")
+    archive.fetch(packages, draft)
+    return draft / "tree"
+
+
+def _linker_is_old() -> bool:
+    """Only x86-64 is known to run the newer one."""
+    try:
+        done = subprocess.run(
+            ["riscv64-linux-gnu-ld", "--version"], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return False
+    found = re.search(r" (\d+)\.(\d+)", done.stdout)
+    return bool(
+        found and (int(found[1]), int(found[2])) < (2, 41) and os.uname().machine == "x86_64"
+    )

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* riscv64: the counter is the `time` CSR. Since Linux 6.6 a user program may not read `cycle`. */
+#ifndef KLAT_ARCH_H
+#define KLAT_ARCH_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/rseq.h>
+
+/* A user program does not see interrupts. */
+#define KLAT_ARCH_HAS_MARK 0
+
+/* The counter, unfenced: for spins and limits, not for stamps. */
+static inline uint64_t klat_ticks(void)
+{
+	uint64_t now;
+
+	__asm__ volatile("rdtime %0" : "=r"(now));
+	return now;
+}
+
+/*
+ * In the unprivileged specification ("Zicsr", CSR access ordering), reading `time` is a device
+ * input. A FENCE orders it against the memory accesses and device accesses of the measured event.
+ */
+static inline uint64_t klat_stamp_begin(void)
+{
+	uint64_t now;
+
+	__asm__ volatile("fence iorw, i\n\trdtime %0\n\tfence i, iorw" : "=r"(now) : : "memory");
+	return now;
+}
+
+/* As on arm64. */
+static inline uint64_t klat_arch_stamp_end(uint32_t *cpu_identity)
+{
+	const struct rseq *rseq =
+		(const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+	uint64_t now = klat_stamp_begin();
+
+	*cpu_identity = __atomic_load_n(&rseq->cpu_id, __ATOMIC_RELAXED);
+	if (__builtin_expect((int32_t)*cpu_identity < 0, 0))
+		*cpu_identity = sched_getcpu();
+	return now;
+}
+
+/* Without libc's errno: what the kernel returns. */
+static inline __attribute__((always_inline)) long
+klat_arch_syscall(long number, long first, long second, long third, long fourth)
+{
+	register long a7 __asm__("a7") = number;
+	register long a0 __asm__("a0") = first;
+	register long a1 __asm__("a1") = second;
+	register long a2 __asm__("a2") = third;
+	register long a3 __asm__("a3") = fourth;
+
+	__asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3) : "memory");
+	return a0;
+}
+
+static inline void klat_arch_mark(void)
+{
+}
+
+static inline bool klat_arch_mark_lost(void)
+{
+	return false;
+}
+
+#endif
