@@ -6,8 +6,9 @@ PROGRAMS := cv eventloop messages network pipes semaphore switch syscall timer t
 HELPERS := load/load network/client
 
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/klat/__init__.py)
-# With --git-dir, because under sudo git refuses to search a tree that belongs to the caller.
-COMMIT := $(shell git --git-dir=.git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# With --git-dir, because under sudo git refuses to search a tree that belongs to the caller. Only a tree from
+# `make dist` has the file COMMIT.
+COMMIT := $(shell git --git-dir=.git rev-parse --short=12 HEAD 2>/dev/null || cat COMMIT 2>/dev/null || echo unknown)
 PYTHON := /usr/bin/python3
 
 prefix ?= /usr/local
@@ -113,6 +114,7 @@ help:
 	@echo 'make lint       checks format, types, layers, shell, YAML; make format formats'
 	@echo 'make static-tarball  packs static programs, for a machine without libraries'
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
+	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
 
@@ -406,6 +408,18 @@ stage-static: all
 	$(Q)for pair in $(STATIC_FILES); do \
 		install -D -m 755 "$${pair%%:*}" '$(DESTDIR)/$(STATIC_NAME)/'"$${pair#*:}" || exit 1; done
 	$(Q)install -m 644 LICENSE lab/static/README '$(DESTDIR)/$(STATIC_NAME)'
+
+# The tarball is reproducible: git gives each file the time of the commit.
+DIST := build/klat-$(VERSION)
+.PHONY: dist
+dist:
+	$(Q)[ -e .git ] || { echo 'klat: make dist needs a git clone' >&2; exit 1; }
+	$(Q)git --no-optional-locks --git-dir=.git diff --quiet HEAD || echo 'klat: changes that are not committed are left out' >&2
+	$(Q)mkdir -p build
+	$(Q)git --git-dir=.git -c tar.umask=022 archive --prefix=klat-$(VERSION)/ \
+		--add-virtual-file=klat-$(VERSION)/COMMIT:$(COMMIT) --output=$(DIST).tar HEAD
+	$(Q)gzip -9nf $(DIST).tar
+	$(say) DIST $(DIST).tar.gz
 	$(give_back)
 
 .PHONY: new
