@@ -114,6 +114,8 @@ help:
 	@echo 'make lint       checks format, types, layers, shell, YAML; make format formats'
 	@echo 'make static-tarball  packs static programs, for a machine without libraries'
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
+	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
+	@echo 'make deb        builds Debian packages of the last commit into build/deb'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
@@ -169,7 +171,7 @@ $(PLUGIN): $(wildcard lab/plugin/*.[ch]) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) -std=gnu11 -D_GNU_SOURCE -O2 -g -gz -Wall -Wextra $(if $(WERROR),-Werror) \
-		-ffile-prefix-map=$(CURDIR)=. -fPIC -shared -fvisibility=hidden -o $@ $(filter %.c,$^)
+		-ffile-prefix-map=$(CURDIR)=. -fPIC -shared -fvisibility=hidden $(filter-out -static,$(LDFLAGS)) -o $@ $(filter %.c,$^)
 
 # These files change only if the compiler and flags, or the commit, change.
 $(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)
@@ -190,7 +192,7 @@ deps:
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
-	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow
+	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb
 	$(Q)$(MAKE) deps CROSS_COMPILE=aarch64-linux-gnu-
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
@@ -315,15 +317,16 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 
 # What `make lint` checks and `make format` formats.
 SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init lab/lava/measure-for-lava lab/lava/take-record \
-	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash
+	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash \
+	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
 PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
-.PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml
+.PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml lint-version
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
 	$(Q)$(PYTHON) -m black --quiet $(PYTHON_SOURCES)
-lint: lint-c lint-build lint-python lint-shell lint-yaml
+lint: lint-c lint-build lint-python lint-shell lint-yaml lint-version
 lint-c lint-python lint-shell lint-yaml: lint-deps
 lint-deps:
 	$(Q)CC='$(CC)' scripts/deps --check lint
@@ -345,6 +348,10 @@ lint-shell:
 lint-yaml:
 	$(Q)yamllint -s -d '{extends: default, rules: {line-length: disable, braces: disable, comments: {min-spaces-from-content: 1}}}' \
 		lab ansible
+lint-version: packaged = $(shell sed -n '1s/^klat (\(.*\)) .*/\1/p' debian/changelog)
+lint-version:
+	$(Q)[ '$(packaged)' = '$(VERSION)' ] || { \
+		echo 'klat: debian/changelog has $(packaged), scripts/klat/__init__.py has $(VERSION)' >&2; exit 1; }
 
 MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
 .PHONY: man completion reference
@@ -359,14 +366,14 @@ DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
 	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
-	$(PLUGIN):$(libexecdir)/lab-trace.so
+	$(PLUGIN):$(libexecdir)/lab-trace.so lab/init:$(datadir)/klat/lab/init
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
 	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
-	lab/init:$(datadir)/klat/lab/init $(BUILD)/commit:$(datadir)/klat/commit \
+	$(BUILD)/commit:$(datadir)/klat/commit \
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
-.PHONY: install uninstall
+.PHONY: install install-static uninstall
 install: all reference $(PLUGIN)
 	$(say) INSTALL '$(DESTDIR)$(prefix)'
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
@@ -374,9 +381,16 @@ install: all reference $(PLUGIN)
 	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 
+# The programs that klat lab runs in a guest.
+install-static:
+	$(Q)$(MAKE) OUT=build/static STATIC=1 all
+	$(Q)cd build/static && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
+		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/static/'$$program || exit 1; done
+
 # Also removes klat's own directories, with the caches that Python left in them.
 uninstall:
 	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
+	$(Q)for program in $(BINARIES); do rm -f '$(DESTDIR)$(libexecdir)/static/'$$program; done
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done
@@ -411,7 +425,7 @@ stage-static: all
 
 # The tarball is reproducible: git gives each file the time of the commit.
 DIST := build/klat-$(VERSION)
-.PHONY: dist
+.PHONY: dist deb
 dist:
 	$(Q)[ -e .git ] || { echo 'klat: make dist needs a git clone' >&2; exit 1; }
 	$(Q)git --no-optional-locks --git-dir=.git diff --quiet HEAD || echo 'klat: changes that are not committed are left out' >&2
@@ -420,6 +434,23 @@ dist:
 		--add-virtual-file=klat-$(VERSION)/COMMIT:$(COMMIT) --output=$(DIST).tar HEAD
 	$(Q)gzip -9nf $(DIST).tar
 	$(say) DIST $(DIST).tar.gz
+	$(give_back)
+
+# In a copy, because dpkg-buildpackage leaves files in the tree and beside it. A tree from `make dist` has no git.
+unpacked = build/deb/klat-$(VERSION)
+deb:
+	$(Q)CC='$(CC)' scripts/deps build eventloop deb
+	$(Q)rm -rf build/deb && mkdir -p $(unpacked)
+ifneq ($(wildcard .git),)
+	$(Q)$(MAKE) dist
+	$(Q)tar -xzf $(DIST).tar.gz -C build/deb
+else
+	$(Q)tar -c --exclude=./build --exclude=./results . | tar -x -C $(unpacked)
+endif
+	$(Q)cd $(unpacked) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u CFLAGS -u CPPFLAGS -u LDFLAGS \
+		dpkg-buildpackage -us -uc -b
+	$(Q)rm -r $(unpacked)
+	$(say) DEB "$$(ls build/deb/*.deb | tr '\n' ' ')"
 	$(give_back)
 
 .PHONY: new

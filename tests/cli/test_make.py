@@ -244,7 +244,7 @@ def test_everything_is_installed_in_its_place(installed: Path) -> None:
     assert not [name for name in there if "__pycache__" in name or "/tests/" in name]
     for name in there:
         mode = (installed / "opt/klat" / name).stat().st_mode
-        executable = name.startswith(("bin/", "libexec/"))
+        executable = name.startswith(("bin/", "libexec/", "share/klat/lab/"))
         assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
 
 

@@ -69,8 +69,8 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
             _build_for(architecture, names)
     elif not static.is_dir():
         raise KlatError(
-            "an installed klat has no programs for a guest: in its source tree, make OUT=DIR"
-            " STATIC=1 all, and name DIR by KLAT_PROGRAMS"
+            f"there is no {static}; make install-static in klat's source tree, with the prefix of"
+            " make install, installs the programs for a guest"
         )
     os.environ["KLAT_PROGRAMS"] = str(static)
 

@@ -1,0 +1,146 @@
+"""`make deb`, on copies of the tree."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import harness
+import pytest
+from harness import PROGRAMS, command
+from source_copies import copy_tree, files_below, make
+
+# What debhelper adds. debian/copyright has the text of LICENSE.
+ADDED = re.compile(
+    r"usr/share/(doc/klat(-programs)?/(changelog|copyright)|lintian/overrides/klat|python3/.*)"
+)
+LICENSE = "usr/share/doc/klat/LICENSE"
+BUILD_SECONDS = 600
+
+
+def test_lint_finds_a_package_of_another_version(tmp_path: Path) -> None:
+    copy = copy_tree(tmp_path)
+    assert make(copy, "lint-version").status == 0
+    changelog = copy / "debian/changelog"
+    changelog.write_text(changelog.read_text().replace("klat (", "klat (9.", 1))
+    done = make(copy, "lint-version")
+    assert done.status == 2
+    assert "klat: debian/changelog has 9." in done.err, str(done)
+
+
+def packages_of(tree: Path) -> dict[str, Path]:
+    done = make(tree, "deb", limit=BUILD_SECONDS)
+    assert done.status == 0, str(done)
+    return {deb.name.split("_")[0]: deb for deb in tree.glob("build/deb/*.deb")}
+
+
+@pytest.fixture(scope="module")
+def built_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree without git."""
+    if not shutil.which("dh"):
+        harness.lacking("there is no debhelper")
+    return copy_tree(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture(scope="module")
+def packages(built_tree: Path) -> dict[str, Path]:
+    return packages_of(built_tree)
+
+
+def files_of(deb: Path) -> set[str]:
+    listed = command(["sh", "-c", 'dpkg-deb --fsys-tarfile "$0" | tar -t', deb])
+    assert listed.status == 0, str(listed)
+    names = (name for name in listed.out.splitlines() if not name.endswith("/"))
+    return {name.removeprefix("./").removesuffix(".gz") for name in names}
+
+
+@pytest.mark.slow
+def test_the_packages_contain_what_make_installs(
+    packages: dict[str, Path], built_tree: Path, tmp_path: Path
+) -> None:
+    done = make(
+        built_tree, "install", "install-static", f"DESTDIR={tmp_path}", "prefix=/usr", limit=300
+    )
+    assert done.status == 0, str(done)
+    front, programs = files_of(packages["klat"]), files_of(packages["klat-programs"])
+    assert not front & programs
+    packed = {name for name in front | programs if not ADDED.fullmatch(name)}
+    assert packed == files_below(tmp_path) - {LICENSE}
+    assert {f"usr/libexec/klat/{program}" for program in PROGRAMS} <= programs
+    assert not [name for name in programs if name.endswith((".py", ".so"))]
+    done = make(built_tree, "uninstall", f"DESTDIR={tmp_path}", "prefix=/usr")
+    assert (done.status, files_below(tmp_path)) == (0, set()), str(done)
+
+
+@pytest.mark.slow
+def test_lintian_finds_no_error_and_no_warning(packages: dict[str, Path]) -> None:
+    if not shutil.which("lintian"):
+        harness.lacking("there is no lintian")
+    (changes,) = packages["klat"].parent.glob("*.changes")
+    words = ["lintian", "--allow-root", "--fail-on", "error,warning", changes]
+    done = command(words, limit=200)
+    assert (done.status, done.out) == (0, ""), str(done)
+
+
+@pytest.mark.long
+def test_packages_built_elsewhere_and_later_are_equal(
+    packages: dict[str, Path], tmp_path: Path
+) -> None:
+    other = packages_of(copy_tree(tmp_path / "a" / "longer" / "path"))
+    hashes = [
+        {name: hashlib.sha256(deb.read_bytes()).hexdigest() for name, deb in built.items()}
+        for built in (packages, other)
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) >= 2
+
+
+# Installs the packages, runs their tests and removes them. Its mounts and processes end with its namespaces.
+IN_A_FRESH_SYSTEM = """
+set -eu
+root=$1 packages=$2 tests=$3
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/tmp"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+cp "$packages"/klat_*.deb "$root/tmp/klat.deb"
+cp "$packages"/klat-programs_*.deb "$root/tmp/klat-programs.deb"
+cp "$tests"/* "$root/tmp"
+listed() {
+	(cd "$root" && find . -xdev \\( -path ./var/lib/apt -o -path ./var/lib/dpkg -o -path ./var/log \\
+		-o -path ./var/cache \\) -prune -o -print | sort)
+}
+apt_get() { DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq "$@"; }
+
+listed >"$root/../before"
+apt_get install --no-install-recommends /tmp/klat.deb /tmp/klat-programs.deb gnuplot-nox
+for test in programs front; do
+	mkdir "$root/tmp/$test.d"
+	chroot "$root" env AUTOPKGTEST_TMP=/tmp/$test.d /tmp/$test
+done
+apt_get purge --autoremove klat klat-programs gnuplot-nox
+listed >"$root/../after"
+"""
+
+
+@pytest.mark.long
+def test_packages_leave_nothing_of_themselves_in_a_fresh_debian(
+    packages: dict[str, Path], built_tree: Path, tmp_path: Path, root: None
+) -> None:
+    system = tmp_path / "system"
+    words = ["mmdebstrap", "-q", "--variant=minbase", "--skip=cleanup/apt", "bookworm", system]
+    done = command(words, limit=600)
+    assert done.status == 0, str(done)
+    try:
+        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        script = ["sh", "-c", IN_A_FRESH_SYSTEM, "sh", system]
+        directories = [packages["klat"].parent, built_tree / "debian/tests"]
+        done = command([*unshare, *script, *directories], limit=900)
+        assert done.status == 0, str(done)
+        assert "measured" in done.out
+    finally:
+        command(["rm", "-rf", "--one-file-system", system], limit=100)
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
