@@ -34,7 +34,7 @@ void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2
 void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 /* proc.c */
-/* A whole file of /proc or /sys, malloc'ed; NULL if it cannot be read. */
+/* A whole file, for example of /proc or /sys, malloc'ed; NULL if it cannot be read. */
 char *klat_read_file(const char *path);
 /* The first line of a file, without newline. False, with an empty line, if it cannot be read. */
 bool klat_read_line(const char *path, char *line, size_t size);

@@ -58,6 +58,23 @@ static json_t *cpu_model(void)
 	return model ? model : json_null();
 }
 
+/* The model of a kernel that has one, and no PREEMPT in its version: its configuration names it. */
+static const char *built_preemption(const struct utsname *names)
+{
+	char path[128];
+	const char *model = "unknown";
+
+	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
+	char *text = klat_read_file(path);
+
+	if (text && strstr(text, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
+		model = "voluntary";
+	else if (text && strstr(text, "\nCONFIG_PREEMPT_NONE=y\n"))
+		model = "none";
+	free(text);
+	return model;
+}
+
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
  * voluntary (full)". Without debugfs, preempt= of the command line shows it.
@@ -81,7 +98,7 @@ static const char *preemption(const struct utsname *names)
 	}
 	if (strstr(names->version, "PREEMPT_DYNAMIC"))
 		return "unknown";
-	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
+	return strstr(names->version, "PREEMPT") ? "full" : built_preemption(names);
 }
 
 static json_t *tsc_object(const struct klat_counter *tsc)

@@ -43,6 +43,7 @@ def test_all_programs_count_instructions_and_the_same_boot_gives_the_same_bytes(
     record = read_session(first)
     assert (record.mode, record.unit) == ("counted", "instructions")
     assert record.info["architecture"] == "aarch64" and record.problems == []
+    assert record.info["preemption"] == ("rt" if label == LABELS[1] else "voluntary")
     assert {(row.benchmark, row.status) for row in record.rows} == {(p, "ok") for p in PROGRAMS}
     assert samples(first) == samples(second)
     assert (first / "runs.csv").read_bytes() == (second / "runs.csv").read_bytes()
