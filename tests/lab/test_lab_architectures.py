@@ -181,3 +181,10 @@ def test_an_unknown_architecture_is_refused(lab: Lab, name: str, meant: str) -> 
         assert done.returncode == 2
         said = f"klat lab: --arch {name}: there are {', '.join(ARCHITECTURES)}{meant}"
         assert done.stderr.splitlines() == [said]
+
+
+def test_a_shootdown_without_interrupts_is_refused(lab: Lab) -> None:
+    done = lab("shootdown", "--arch", "arm64", "--kernel", "a=there-is-none")
+    assert done.returncode == 2
+    said = "klat lab: on arm64 a TLB shootdown interrupts no CPU: an instruction reaches the other CPUs'"
+    assert done.stderr.splitlines() == [f"{said} TLBs"]

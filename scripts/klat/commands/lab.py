@@ -205,6 +205,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     from klat.running import loads
 
     architecture = _lab_options.architecture(arguments)
+    shootdown.check(architecture)
     suite.use_static_programs([shootdown.PROGRAM], architecture)
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.aliases]
     cpus = arguments.cpus or 80

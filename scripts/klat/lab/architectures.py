@@ -32,6 +32,8 @@ class Architecture:
     console_option: str  # in the kernel's configuration
     results_option: str
     emulated_words: tuple[str, ...]  # of the command line, except with KVM
+    # Whether a TLB shootdown interrupts the other CPUs. arm64 has an instruction that reaches their TLBs.
+    interrupts_for_tlb: bool
     # The most CPUs that QEMU emulates before this version.
     cpus_before: tuple[int, tuple[int, int]] | None = None
 
@@ -63,6 +65,7 @@ AMD64 = Architecture(
     # The TSC is the host's, or counts instructions, so it is reliable. Any other clock of an emulator takes
     # the lock that all its devices share.
     emulated_words=("tsc=reliable", "no_timer_check"),
+    interrupts_for_tlb=True,
     # Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits set
     # means every CPU.
     cpus_before=(255, (9, 0)),
@@ -88,6 +91,7 @@ ARM64 = Architecture(
     console_option="SERIAL_AMBA_PL011_CONSOLE",
     results_option="SERIAL_8250_PCI",
     emulated_words=("nokaslr",),
+    interrupts_for_tlb=False,
 )
 
 ARCHITECTURES = {each.name: each for each in (AMD64, ARM64)}

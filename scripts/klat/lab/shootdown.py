@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from klat.base.errors import KlatError
+from klat.lab.architectures import Architecture
 from klat.lab.guest import delivered
 from klat.lab.kernels import Spec
 from klat.record.session import parse_pairs, printable, read_session
 
 PROGRAM = "tlbflush"
 _WARMUP = 5
+
+
+def check(architecture: Architecture) -> None:
+    """KlatError if a shootdown interrupts no CPU there."""
+    if not architecture.interrupts_for_tlb:
+        raise KlatError(
+            f"on {architecture.name} a TLB shootdown interrupts no CPU: an instruction reaches the other"
+            " CPUs' TLBs"
+        )
 
 
 def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
