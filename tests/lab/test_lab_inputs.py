@@ -318,7 +318,10 @@ def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, q
     full = "tar: ./boot/vmlinuz: Cannot write: No space left on device"
     last = "dpkg-deb: error: tar subprocess returned error exit status 2"
     unpack = f"echo '{full}' >&2; echo '{last}' >&2; exit 2"
-    path = with_commands(tmp_path, **{"apt-get": "touch linux-image.deb", "dpkg-deb": unpack})
+    path = with_commands(
+        tmp_path,
+        **{"apt-get": "touch linux-image-6.1.0-9-amd64_6.1.9-1_amd64.deb", "dpkg-deb": unpack},
+    )
     done = lab("run", "--kernel", "debian:stock", "pipes", PATH=path)
     assert done.returncode == 2
     said = f"klat lab: cannot unpack linux-image-6.1.0-9-amd64: {full}"
