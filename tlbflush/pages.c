@@ -3,7 +3,10 @@
 #include "tlbflush.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static int map_pages(const struct options *o, char *place)
 {
@@ -52,6 +55,14 @@ void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 		worker->expected_faults += klat_thread_usage().ru_minflt - before;
 }
 
+int allow_operation(const struct options *o)
+{
+	if (o->operation != MEMBARRIER)
+		return 0;
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) ? -errno
+											: 0;
+}
+
 int operate(const struct options *o, char *pages)
 {
 	size_t size = o->pages * PAGE;
@@ -66,6 +77,10 @@ int operate(const struct options *o, char *pages)
 		break;
 	case MADVISE:
 		result = madvise(pages, size, MADV_DONTNEED);
+		break;
+	/* Last, so that the paths to the others are not longer. */
+	default:
+		result = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 		break;
 	}
 	return result ? -errno : 0;

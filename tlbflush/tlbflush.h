@@ -17,7 +17,8 @@ enum {
 enum {
 	MUNMAP,
 	MPROTECT,
-	MADVISE
+	MADVISE,
+	MEMBARRIER
 };
 
 struct options {
@@ -51,6 +52,8 @@ void touch_pages(const struct options *o, char *pages);
 /* The initiator's touches in iteration `i`. */
 void touch_first(struct klat_worker *worker, int64_t i, char *pages);
 int operate(const struct options *o, char *pages);
+/* For setup(): what the operation needs once in a process. 0 or -errno. */
+int allow_operation(const struct options *o);
 /* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
 int64_t flushes_of(const struct options *o);
 /* If `expected` are sent, more shootdowns than this come from other processes as well. */

@@ -58,7 +58,7 @@ EVERY_OTHER = [
     ],
     ("cv", "--primitive", "mutex", "--contention", "none"),
     ("cv", "--signal", "released"),
-    *[("tlbflush", "--operation", name) for name in ("mprotect", "madvise")],
+    *[("tlbflush", "--operation", name) for name in ("mprotect", "madvise", "membarrier")],
     ("tlbflush", "--page-table", "freed"),
     *[("timer", "--method", name) for name in TIMERS],
     *[("timer", "--method", name, "--mode", "periodic") for name in TIMERS],

@@ -45,6 +45,31 @@ def test_initiators_are_at_work_at_once(operation: str, two_cpus: None) -> None:
     until(attempt)
 
 
+def test_membarrier_interrupts_each_responder_once(two_cpus: None) -> None:
+    def attempt() -> str:
+        options = ("--responders", "1", "--operation", "membarrier")
+        counts = result_of(*options)["evidence"]["counts"]
+        right = counts["expected"] == 552 and 547 <= counts["least_delivered"] <= 579
+        return "" if right and counts["responders_reached"] == 1 else str(counts)
+
+    until(attempt)
+
+
+def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None:
+    options = ("--responders", "1", "--operation", "membarrier", "--responder-state", "sleeping")
+    done = run("tlbflush", *options)
+    assert done.status == UNTRUSTED
+    assert "not delivered: 0 of 1 responders" in done.err
+
+
+@pytest.mark.parametrize(
+    "options", [("--pages", "2"), ("--initiators", "2"), ("--page-table", "freed")]
+)
+def test_membarrier_has_no_pages(options: tuple[str, str]) -> None:
+    done = run("tlbflush", "--operation", "membarrier", *options)
+    assert_one_line(done, "tlbflush", USAGE)
+
+
 @pytest.mark.parametrize("operation, flushes", [("munmap", 1), ("mprotect", 2), ("madvise", 1)])
 def test_every_flush_of_an_iteration_is_asked_for(
     operation: str, flushes: int, two_cpus: None

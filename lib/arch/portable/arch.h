@@ -12,6 +12,8 @@
 
 /* A user program does not see interrupts. */
 #define KLAT_ARCH_HAS_MARK 0
+/* A TLB shootdown interrupts the other CPUs, as far as one knows. */
+#define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 1
 
 static inline uint64_t klat_ticks(void)
 {

@@ -10,6 +10,8 @@
 
 /* A user program does not see interrupts. */
 #define KLAT_ARCH_HAS_MARK 0
+/* A TLB shootdown is usually a call of firmware, whose interrupts the kernel does not count. */
+#define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
 
 /* The counter, unfenced: for spins and limits, not for stamps. */
 static inline uint64_t klat_ticks(void)

@@ -8,6 +8,8 @@
 
 /* A user program can see that an interrupt reached it: see klat_arch_mark(). */
 #define KLAT_ARCH_HAS_MARK 1
+/* A TLB shootdown interrupts the other CPUs. */
+#define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 1
 
 /* The counter, unfenced: for spins and limits, not for stamps. */
 static inline uint64_t klat_ticks(void)
