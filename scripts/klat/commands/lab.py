@@ -28,8 +28,9 @@ kernels:
       from Debian's archive; klat lab kernels lists them. apt fetches them into
       a cache and installs nothing. The label is lab-stock, lab-rt, lab-6.12-rt
   NAME=path/to/bzImage[,modules=DIR]
-      your own (with --arch arm64: arch/arm64/boot/Image); NAME is the label. DIR is what `make modules_install
-      INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none
+      your own; NAME is the label. DIR is what `make modules_install
+      INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none.
+      With --arch arm64, the file is arch/arm64/boot/Image
   NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
       WORDS go to the command line of this kernel alone, to compare two settings
       of one kernel. For compare, the words are under test
@@ -56,6 +57,8 @@ standard stream does not affect the status.
 examples:
   klat lab run --kernel debian:stock --kernel debian:rt
   klat compare results/lab-stock results/lab-rt
+  klat lab run --arch arm64 --kernel debian:stock --kernel debian:rt
+      kernels of another architecture, counted
   klat lab run --kernel debian:rt --load none --load populate --boots 5 timer
       idle and under a load (load/load --list names them)
   klat lab run --kernel debian:stock --kernel debian:rt --profile rt --boots 5

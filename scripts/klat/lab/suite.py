@@ -92,7 +92,10 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
         place = directory(architecture)
         path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
-            raise KlatError(f"there is no {name} in {place}")
+            raise KlatError(
+                f"there is no {name} in {place}; in klat's source tree,"
+                f" {_make_words(architecture)} all builds the programs for {architecture.name}"
+            )
         if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
                 f"{path} is not a statically linked program for {architecture.name}, as a guest needs"
