@@ -1,0 +1,83 @@
+"""`make CROSS_COMPILE=...`: what is built for another ISA compiles without a warning and runs in an emulator of one
+process. There the counter measures no time, and the kernel is this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import harness
+import pytest
+from harness import MEASURED, ROOT, command, json_of
+
+# The first test of each machine fetches its libraries and compiles.
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+PROGRAMS = ("pipes", "cv", "syscall")
+# The other unit tests need what the emulator lacks or distorts: real-time policies, seccomp, names of processes, time.
+UNITS = (
+    "test_cpu",
+    "test_firmware",
+    "test_histogram",
+    "test_modes",
+    "test_options",
+    "test_samples",
+    "test_summary",
+    "test_wakeups",
+)
+
+
+def make(machine: str, *words: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    line = ("make", "-s", "-j2", f"CROSS_COMPILE={machine}-linux-gnu-", *words)
+    done = command(line, cwd=ROOT, env=environment, limit=600)
+    if done.status and "sysroot" in words:
+        harness.lacking(done.err.strip().splitlines()[0])
+    assert done.status == 0, str(done)
+
+
+@pytest.fixture(scope="session", params=["aarch64", "riscv64"])
+def machine(request: pytest.FixtureRequest) -> str:
+    """All programs are built for it, static and not, and the unit tests."""
+    name = str(request.param)
+    for needed in (f"{name}-linux-gnu-gcc", f"qemu-{name}-static"):
+        if not shutil.which(needed):
+            harness.lacking(f"this machine has no {needed}")
+    make(name, "sysroot")
+    make(name, f"OUT=build/{name}-static", "STATIC=1", "WERROR=1", "all")
+    # Newer versions of cmocka deprecate what the tests call.
+    make(name, f"OUT=build/{name}", "WERROR=", "all", *(f"build/{name}/unit/{u}" for u in UNITS))
+    return name
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_static_program_says_that_an_emulator_measures_no_time(
+    program: str, machine: str
+) -> None:
+    path = ROOT / "build" / f"{machine}-static" / program / program
+    words = [f"qemu-{machine}-static", path, "--policy", "other", "--iterations", "50"]
+
+    def attempt() -> str:
+        done = command([*words, "--json"])
+        if done.status != MEASURED:
+            return str(done)
+        assert json_of(done)["mode"] == "emulated"
+        return ""
+
+    harness.until(attempt)
+    assert "emulated mode: the counter measures no time" in command(words).out
+
+
+def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
+    emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
+    for program in (path.parent.name for path in ROOT.glob(f"build/{machine}/*/*.o")):
+        done = command([*emulator, ROOT / "build" / machine / program / program, "--version"])
+        assert done.status == 0 and done.out.startswith(f"{program} "), str(done)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_library_passes_its_unit_tests(unit: str, machine: str) -> None:
+    emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
+    done = command([*emulator, ROOT / "build" / machine / "unit" / unit], cwd=ROOT)
+    assert done.status == 0, str(done)
