@@ -25,6 +25,7 @@ SMALL_INITRAMFS = (
     ' && echo MODULES=list > "$1/etc/initramfs-tools/conf.d/klat"'
     ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" > "$1/etc/initramfs-tools/modules"'
 )
+DISK = "disk.raw"
 SIZE_MIB = 4096  # of the file system
 UEFI_MIB = 256  # of the EFI system partition
 OFFSET = 1 << 20  # of the partition with the file system
@@ -96,7 +97,7 @@ def build(
 ) -> Path:
     """Make the disk. Needs root. `install` adds the files of the test to the root directory."""
     tree = directory / "tree"
-    disk = directory / "disk.raw"
+    disk = directory / DISK
     _run(
         *(
             "mmdebstrap",

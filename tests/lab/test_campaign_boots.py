@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import harness
 import pytest
-from campaign_image import GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
+from campaign_image import DISK, GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
 from test_lab_boots import klat
 
 BOOT_SECONDS = 240
@@ -85,16 +86,27 @@ LOADERS = (
 
 
 @pytest.fixture(scope="module", params=LOADERS)
-def image(
+def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         harness.lacking("this test needs root and mmdebstrap")
     if request.param.has_uefi and not UEFI.is_dir():
         harness.lacking("this test needs ovmf")
-    disk = build(tmp_path_factory.mktemp("campaign"), request.param)
+    directory = tmp_path_factory.mktemp("campaign")
+    build(directory, request.param)
+    yield directory
+    shutil.rmtree(directory)  # pytest keeps its directories
+
+
+@pytest.fixture
+def image(built: Path, tmp_path: Path) -> Iterator[Path]:
+    """A disk of the test's own: a campaign that fails leaves files."""
+    own = tmp_path / "guest"
+    subprocess.run(["cp", "-a", "--sparse=always", built, own], check=True, timeout=300)
+    disk = own / DISK
     yield disk
-    disk.unlink()  # pytest keeps its directories
+    disk.unlink()
 
 
 def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
@@ -103,10 +115,6 @@ def prepare(disk: Path, commands: str, on_boot: str = "") -> None:
         (root / "srv/drive").write_text(DRIVE.format(commands=commands, on_boot=on_boot))
         (root / "srv/notify").write_text(AFTER + NOTIFY + "\n")
         (root / "srv/state").write_text(STATE_OF_BOOTS)
-        for name in ("srv/begun", "srv/ended", "srv/hung", "srv/crashed", "srv/filled", STATE):
-            (root / name).unlink(missing_ok=True)
-        for name in ("srv/results", "srv/copy"):
-            shutil.rmtree(root / name, ignore_errors=True)
 
 
 def follow(disk: Path, boots: int, out: Path, *more: str) -> dict[str, Any]:
