@@ -56,6 +56,16 @@ SYSTEMD_BOOT = Loader(
     " && echo 'default *cloud*' > /efi/loader/loader.conf",
     has_uefi=True,
 )
+# Without a boot loader. A kernel's own command line chooses the initramfs.
+EFI_STUB = Loader(
+    ("efibootmgr", "dosfstools"),
+    SYSTEMD_BOOT.partitions,
+    "mkfs.vfat /dev/vda2 && mkdir -p /efi && echo /dev/vda2 /efi vfat defaults 0 2 >> /etc/fstab"
+    " && mount /efi && for k in /boot/vmlinuz-*-rt-* /boot/vmlinuz-*-cloud-*; do r=${k#*z-};"
+    " cp $k /boot/initrd.img-$r /efi && efibootmgr -q -c -d /dev/vda -p 2 -L Debian-$r -l"
+    " '\\vmlinuz-'$r -u \"$(cat /etc/kernel/cmdline) initrd=\\\\initrd.img-$r\"; done",
+    has_uefi=True,
+)
 UEFI = Path("/usr/share/OVMF")
 _DRIVE_UNIT = """\
 [Unit]
@@ -114,6 +124,8 @@ def build(
     subprocess.run(["sfdisk", "-q", disk], input=loader.partitions, check=True, timeout=60)
     offset = f"offset={OFFSET}"
     _run("mkfs.ext4", "-q", "-F", "-d", tree, "-E", offset, disk, f"{SIZE_MIB}M")
+    if loader.has_uefi:
+        shutil.copy(UEFI / "OVMF_VARS_4M.fd", _variables(disk))
     kernel = sorted((tree / "boot").glob("vmlinuz-*"))[0]
     initramfs = tree / "boot" / kernel.name.replace("vmlinuz", "initrd.img")
     Guest(
@@ -122,8 +134,6 @@ def build(
         *("-append", f"root=/dev/vda1 rw {command_line}"),
     ).wait(FIRST_SECONDS)
     _run("rm", "-rf", "--one-file-system", tree)
-    if loader.has_uefi:
-        shutil.copy(UEFI / "OVMF_VARS_4M.fd", _variables(disk))
     return disk
 
 

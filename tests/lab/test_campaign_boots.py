@@ -1,4 +1,4 @@
-"""Campaigns with real reboots in QEMU, by GRUB or systemd-boot."""
+"""Campaigns with real reboots in QEMU: by GRUB, by systemd-boot, and by the firmware alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import harness
 import pytest
-from campaign_image import DISK, GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
+from campaign_image import DISK, EFI_STUB, GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
 from test_lab_boots import klat
 
 BOOT_SECONDS = 240
@@ -82,6 +82,7 @@ PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 LOADERS = (
     pytest.param(GRUB, id="GRUB"),
     pytest.param(SYSTEMD_BOOT, id="systemd-boot", marks=pytest.mark.long),
+    pytest.param(EFI_STUB, id="EFI-stub", marks=pytest.mark.long),
 )
 
 

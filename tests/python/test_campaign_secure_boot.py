@@ -10,6 +10,7 @@ import pytest
 from klat.base.errors import KlatError
 from klat.campaign import secure_boot
 from klat.campaign.boot_loader import BootEntry
+from klat.campaign.efi_variables import GLOBAL, EfiVariables
 
 
 def kernel(path: Path, certificates: int) -> BootEntry:
@@ -25,9 +26,8 @@ def kernel(path: Path, certificates: int) -> BootEntry:
 
 
 def switch(root: Path, value: int) -> None:
-    variable = root / secure_boot._VARIABLE
-    variable.parent.mkdir(parents=True, exist_ok=True)
-    variable.write_bytes(bytes([6, 0, 0, 0, value]))
+    (root / "sys/firmware/efi/efivars").mkdir(parents=True, exist_ok=True)
+    EfiVariables(GLOBAL, root).write("SecureBoot", bytes([value]))
 
 
 def test_an_unsigned_kernel(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from klat.base.errors import KlatError
 from klat.campaign import without_menu
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.campaign_file import read_campaign, write_campaign
+from klat.campaign.efi_stub import EfiStub
 from klat.campaign.kexec import Kexec
 from klat.campaign.user_command import UserCommand
 from klat.campaign.without_menu import WithoutMenu
@@ -92,15 +93,25 @@ def test_a_plan_takes_the_default_from_the_running_kernel(root: Path) -> None:
     loader.check()
 
 
-@pytest.mark.parametrize("boot_command", [None, "boot_once 'board 3'"])
-def test_the_next_boot_has_the_same_loader(tmp_path: Path, boot_command: str | None) -> None:
+@pytest.mark.parametrize(
+    "made, boot_command", [(Kexec, None), (EfiStub, None), (UserCommand, "boot_once 'board 3'")]
+)
+def test_the_next_boot_has_the_same_loader(
+    tmp_path: Path, made: type[WithoutMenu], boot_command: str | None
+) -> None:
     path = tmp_path / "campaign.json"
-    campaign = replace(planned(path), default=STOCK, default_words=WORDS, boot_command=boot_command)
+    campaign = replace(
+        planned(path),
+        default=STOCK,
+        default_words=WORDS,
+        loader=made.name,
+        boot_command=boot_command,
+    )
     write_campaign(path, campaign)
     read = read_campaign(path)
     assert read == campaign
     loader = _campaign_state.loader_of(read)
-    assert isinstance(loader, UserCommand if boot_command else Kexec)
+    assert type(loader) is made
     assert (loader.default_words, loader._release) == (WORDS, STOCK)
     assert getattr(loader, "command", None) == boot_command
 

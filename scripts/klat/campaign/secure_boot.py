@@ -8,8 +8,8 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry
+from klat.campaign.efi_variables import GLOBAL, EfiVariables
 
-_VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _PE32_PLUS = 0x20B
 # Offsets in the PE format, in bytes. The field at _PE_FIELD has the offset of the PE header. The optional header
 # begins _OPTIONAL bytes after that. In it, the entry of the certificate table is at _CERTIFICATES.
@@ -37,10 +37,9 @@ def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
 
 
 def is_on(root: Path = Path("/")) -> bool:
-    """Whether Secure Boot is on. The variable has four bytes of attributes, then one byte of value."""
     try:
-        return (root / _VARIABLE).read_bytes()[4:] == b"\1"
-    except OSError:
+        return EfiVariables(GLOBAL, root).read("SecureBoot") == b"\1"
+    except KlatError:
         return False
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
+from klat.campaign.efi_variables import EfiVariables, utf16
 
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _OWN = "klat-"
@@ -27,7 +28,6 @@ _UNTRIED = "+1"
 # systemd-boot disagree on whether the counter is part of it.
 _OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
-_ATTRIBUTES = 4  # bytes before the value of a variable
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
 
 
@@ -38,12 +38,12 @@ class SystemdBoot:
     reboot_verb = "reboot"
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._variables = root / "sys/firmware/efi/efivars"
+        self._variables = EfiVariables(_VENDOR, root)
 
     def has_booted(self) -> bool:
         """Whether systemd-boot started this boot."""
-        info = self._variable("LoaderInfo") if self._variables.is_dir() else b""
-        return _text(info).startswith("systemd-boot")
+        there = self._variables.are_there()
+        return there and utf16(self._variables.read("LoaderInfo")).startswith("systemd-boot")
 
     def entries(self) -> list[BootEntry]:
         return [
@@ -69,12 +69,12 @@ class SystemdBoot:
         )
 
     def check(self) -> None:
-        features = int.from_bytes(self._variable("LoaderFeatures"), "little")
+        features = int.from_bytes(self._variables.read("LoaderFeatures"), "little")
         if not features & _CHOOSES_ONCE or not features & _COUNTS_TRIES:
             raise KlatError(
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
-        if self._variable("LoaderEntryOneShot"):
+        if self._variables.read("LoaderEntryOneShot"):
             raise KlatError(
                 "an entry is already chosen for the next boot; boot it, or run bootctl set-oneshot ''"
             )
@@ -118,7 +118,7 @@ class SystemdBoot:
     def remove(self) -> None:
         for file, _, _ in self._own_files():
             file.unlink()
-        if _text(self._variable("LoaderEntryOneShot")).startswith(_OWN):
+        if utf16(self._variables.read("LoaderEntryOneShot")).startswith(_OWN):
             run_tool("bootctl", "set-oneshot", "")
         os.sync()
 
@@ -126,27 +126,10 @@ class SystemdBoot:
         names = [
             *(file for directory in self._directories() for file in directory.glob("*.conf")),
             *(directory.parent / "loader.conf" for directory in self._directories()),
-            *(self._path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
+            *(self._variables.path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
         ]
         found = {str(path): path.read_bytes() for path in names if path.is_file()}
         return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
-
-    def _path(self, name: str) -> Path:
-        return self._variables / f"{name}-{_VENDOR}"
-
-    def _variable(self, name: str) -> bytes:
-        """The value of a variable; empty if there is none."""
-        try:
-            return self._path(name).read_bytes()[_ATTRIBUTES:]
-        except FileNotFoundError:
-            if self._variables.is_dir():
-                return b""
-        except OSError as error:
-            raise KlatError(f"cannot read {self._path(name)}: {error.strerror}") from error
-        raise KlatError(
-            "this kernel has no UEFI variables, which klat needs with systemd-boot; boot another kernel,"
-            " or this one with efi=runtime on its command line"
-        )
 
     def _listed(self) -> list[dict[str, Any]]:
         """The entries that boot Linux from a file in loader/entries, including klat's."""
@@ -190,10 +173,6 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         found, end = decoder.raw_decode(text)
         yield from found if isinstance(found, list) else [found]
         text = text[end:].lstrip()
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-16-le", "replace").rstrip("\0")
 
 
 def _release(found: Mapping[str, str]) -> str:

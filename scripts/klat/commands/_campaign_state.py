@@ -33,6 +33,7 @@ def add_boot_options(parser: argparse.ArgumentParser) -> None:
 
 def this_loader(arguments: argparse.Namespace) -> BootLoader:
     """What the options choose, or else the boot loader of this machine."""
+    from klat.campaign.efi_stub import EfiStub
     from klat.campaign.grub import Grub
     from klat.campaign.kexec import Kexec
     from klat.campaign.systemd_boot import SystemdBoot
@@ -44,25 +45,32 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
         return UserCommand(arguments.boot_command)
     if SystemdBoot().has_booted():
         return SystemdBoot()
+    if EfiStub().has_booted():
+        return EfiStub()
     try:
         return Grub()
     except KlatError as error:
         raise KlatError(
-            f"{error}, and klat sees no systemd-boot; a real-time kernel needs efi=runtime on its"
-            " command line for klat to see it; without both, give --kexec or --boot-command"
+            f"{error}, and klat sees no systemd-boot, and no kernel that the firmware started; a"
+            " real-time kernel needs efi=runtime on its command line for klat to see them; without all"
+            " of these, give --kexec or --boot-command"
         ) from error
 
 
 def loader_of(campaign: Campaign) -> BootLoader:
+    from klat.campaign.efi_stub import EfiStub
     from klat.campaign.grub import Grub
     from klat.campaign.kexec import Kexec
     from klat.campaign.systemd_boot import SystemdBoot
     from klat.campaign.user_command import UserCommand
 
+    default = campaign.default, campaign.default_words
     if campaign.boot_command is not None:
-        return UserCommand(campaign.boot_command, campaign.default, campaign.default_words)
-    if not campaign.has_menu:
-        return Kexec(campaign.default, campaign.default_words)
+        return UserCommand(campaign.boot_command, *default)
+    if campaign.loader == Kexec.name:
+        return Kexec(*default)
+    if campaign.loader == EfiStub.name:
+        return EfiStub(*default)
     if campaign.loader == SystemdBoot.name:
         return SystemdBoot()
     return Grub()

@@ -28,9 +28,9 @@ default kernel, and klat repeats the boot.
 _EPILOG = """\
 status needs no root. kernels needs root if only root may read the boot menu.
 The other actions need root. The state is in /var/lib/klat/campaign.json. klat
-adds a systemd unit, and entries to the menu of GRUB or systemd-boot. It removes
-them at the end. It never changes the default of the menu. --kexec and
---boot-command need no menu.
+adds a systemd unit, and entries to the menu of GRUB, systemd-boot or the UEFI
+firmware. It removes them at the end. It never changes the default of the menu.
+--kexec and --boot-command need no menu.
 
 After a power cut the campaign continues when the machine is on again. klat
 moves the sessions of the interrupted boot to LABEL/.failed, and repeats the

@@ -1,0 +1,189 @@
+"""Kernels that the firmware itself starts, without a boot loader, by their EFI stub.
+
+A boot option of the firmware (UEFI specification, "Boot Manager") names a kernel file and its command line.
+klat adds copies with its own words, outside the firmware's boot order. BootNext chooses one. The firmware
+removes BootNext before it starts the kernel, so if the kernel fails, the next boot is the default one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_loader, run_tool
+from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
+from klat.campaign.without_menu import WithoutMenu
+from klat.lab.architectures import HOST
+
+_ACTIVE = 1  # the attribute of an option that can be booted
+_HEADER = struct.Struct("<IH")  # attributes, and the length of the path of the kernel
+_NODE = struct.Struct("<BBH")  # of such a path: type, subtype, length
+_PARTITION, _FILE = (4, 1), (4, 4)
+_BY_GUID = 2  # how a node names a partition
+_NUMBER = struct.Struct("<H")
+
+
+@dataclass(frozen=True)
+class BootOption:
+    """A variable Boot####. `path` has the kernel's partition and file, in the firmware's format."""
+
+    title: str
+    path: bytes
+    line: str  # the command line
+    is_active: bool = True
+
+    @classmethod
+    def read(cls, data: bytes) -> BootOption:
+        """ValueError if the data are cut off. `line` is empty if no text follows the path."""
+        if len(data) < _HEADER.size:
+            raise ValueError("cut off")
+        attributes, length = _HEADER.unpack_from(data)
+        begin = end = _HEADER.size
+        while data[end : end + 2] not in (b"\0\0", b""):
+            end += 2
+        path, line = data[end + 2 : end + 2 + length], data[end + 2 + length :]
+        if len(path) < length:
+            raise ValueError("cut off")
+        is_text = len(line) % 2 == 0
+        return cls(utf16(data[begin:end]), path, utf16(line) * is_text, bool(attributes & _ACTIVE))
+
+    def data(self) -> bytes:
+        title, line = (f"{each}\0".encode("utf-16-le") for each in (self.title, self.line))
+        return _HEADER.pack(_ACTIVE, len(self.path)) + title + self.path + line
+
+    def file(self) -> tuple[uuid.UUID, str]:
+        """The GUID of the partition, and the file on it. ValueError if the path names no such file."""
+        partition, name, at = None, "", 0
+        while at + _NODE.size <= len(self.path):
+            kind, subkind, length = _NODE.unpack_from(self.path, at)
+            node = self.path[at : at + length]
+            if (kind, subkind) == _PARTITION and length == 42 and node[41] == _BY_GUID:
+                partition = uuid.UUID(bytes_le=node[24:40])
+            elif (kind, subkind) == _FILE:
+                name += utf16(node[_NODE.size :])
+            at += max(length, _NODE.size)
+        if partition is None or not name:
+            raise ValueError("names no file on a partition")
+        return partition, name.replace("\\", "/").lstrip("/")
+
+
+class EfiStub(WithoutMenu):
+    name = "the firmware"
+    # A real-time kernel has UEFI variables only with this word.
+    own_words: tuple[str, ...] = ("efi=runtime",)
+
+    def __init__(
+        self, release: str = "", words: Sequence[str] | None = None, root: Path = Path("/")
+    ) -> None:
+        super().__init__(release, words, root)
+        self._variables = EfiVariables(GLOBAL, root)
+
+    def has_booted(self) -> bool:
+        """Whether the firmware itself started the running kernel."""
+        if not self._variables.are_there():
+            return False
+        current = self._number("BootCurrent")
+        return any(each.identity == current for each in self.entries())
+
+    def entries(self) -> list[BootEntry]:
+        found = self._options().items()
+        entries = (self._entry_of(name, each) for name, each in found if OWN_WORD not in each.line)
+        return [entry for entry in entries if entry]
+
+    def default(self) -> BootEntry:
+        order = self._variables.read("BootOrder")
+        names = [_name(number) for (number,) in _NUMBER.iter_unpack(order[: len(order) & ~1])]
+        options = self._options()
+        first = next((name for name in names if name in options and options[name].is_active), "")
+        for entry in self.entries():
+            if entry.identity == first:
+                return entry
+        raise KlatError(
+            f"the first entry of the firmware's boot order, {first!r}, is not a kernel with a command"
+            " line on a mounted partition; choose one with efibootmgr --bootorder"
+        )
+
+    def check(self) -> None:
+        super().check()
+        if self._variables.read("BootNext"):
+            raise KlatError(
+                "an entry is already chosen for the next boot; boot it, or run efibootmgr"
+                " --delete-bootnext"
+            )
+
+    def install(self, own: Sequence[OwnEntry]) -> None:
+        self.remove()
+        options = self._options()
+        free = (n for n in map(_name, range(0x10000)) if not self._variables.read(n))
+        for each in own:
+            if each.entry.identity not in options:
+                raise KlatError(f"the firmware has no entry {each.entry.identity!r}; plan again")
+            source = options[each.entry.identity]
+            line = " ".join((source.line, *each.append))
+            option = BootOption(f"klat: {each.name}", source.path, line)
+            self._variables.write(next(free), option.data())
+
+    def choose(self, own: OwnEntry) -> None:
+        for name, option in self._own():
+            if f"{OWN_WORD}{own.name}" in option.line.split():
+                self._variables.write("BootNext", _NUMBER.pack(int(name[4:], 16)))
+                return
+        raise KlatError(f"klat's entry {own.name!r} is gone from the firmware's boot entries")
+
+    def remove(self) -> None:
+        chosen = self._number("BootNext")
+        for name, _ in self._own():
+            if name == chosen:
+                self._variables.remove("BootNext")
+            self._variables.remove(name)
+
+    def files(self) -> Mapping[str, str]:
+        names = [*self._numbered(), "BootOrder", "BootNext"]
+        found = {name: self._variables.read(name) for name in names}
+        return {
+            str(self._variables.path(name)): hashlib.sha256(value).hexdigest()
+            for name, value in found.items()
+            if value
+        }
+
+    def _numbered(self) -> list[str]:
+        return self._variables.names("Boot" + 4 * "[0-9A-F]")
+
+    def _options(self) -> dict[str, BootOption]:
+        found = {}
+        for name in self._numbered():
+            with suppress(ValueError):
+                found[name] = BootOption.read(self._variables.read(name))
+        return found
+
+    def _own(self) -> list[tuple[str, BootOption]]:
+        return [(name, each) for name, each in self._options().items() if OWN_WORD in each.line]
+
+    def _number(self, variable: str) -> str:
+        """The boot option that the variable names; empty if there is none."""
+        value = self._variables.read(variable)
+        return _name(*_NUMBER.unpack(value)) if len(value) == _NUMBER.size else ""
+
+    def _entry_of(self, name: str, option: BootOption) -> BootEntry | None:
+        """None if the option is inactive, its partition is not mounted, or its file is no kernel."""
+        if not option.is_active:
+            return None
+        try:
+            partition, file = option.file()
+            at = run_tool("findmnt", "-nro", "TARGET", "--source", f"PARTUUID={partition}")
+            kernel = self._root / at.splitlines()[0].lstrip("/") / file
+            release = HOST.format.version(kernel.read_bytes()).split()[0]
+        except (ValueError, KlatError, OSError, IndexError):
+            return None
+        words = tuple(word for word in option.line.split() if not is_of_loader(word))
+        return BootEntry(name, option.title, release, words, kernel)
+
+
+def _name(number: int) -> str:
+    return f"Boot{number:04X}"

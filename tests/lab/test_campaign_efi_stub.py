@@ -1,0 +1,140 @@
+"""Kernels that the firmware itself starts, with its variables in a directory of the test."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+
+import planted
+import pytest
+
+from klat.base.errors import KlatError
+from klat.campaign import efi_stub, without_menu
+from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.efi_stub import BootOption, EfiStub
+from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.lab.architectures import AMD64
+
+STOCK, RT = "6.1.0-56-amd64", "6.1.0-56-rt-amd64"
+LINE = "root=/dev/sda1 ro initrd=\\initrd-{}"
+PARTITION = uuid.UUID("0ad95b2c-07c3-4f9b-8f42-32cbd05c0b6c")
+FINDMNT = f'#!/bin/sh\n[ "$4" = PARTUUID={PARTITION} ] && echo /efi\n'
+# The path of a file on the partition, as the firmware writes it.
+NODE = struct.pack("<IQQ16sBB", 2, 2048, 524288, PARTITION.bytes_le, 2, 2)
+
+
+def path_of(file: str) -> bytes:
+    name = f"\\{file}\0".encode("utf-16-le")
+    nodes = ((4, 1, NODE), (4, 4, name), (0x7F, 0xFF, b""))
+    return b"".join(struct.pack("<BBH", k, s, 4 + len(data)) + data for k, s, data in nodes)
+
+
+def option(title: str, file: str, line: str) -> bytes:
+    return BootOption(title, path_of(file), line).data()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("sys/firmware/efi/efivars", "efi", "proc", "tools"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "proc/cmdline").write_text(f"{LINE.format('stock')}\n")
+    (tmp_path / "tools/findmnt").write_text(FINDMNT)
+    (tmp_path / "tools/findmnt").chmod(0o755)
+    for name, release in (("stock", STOCK), ("rt", RT)):
+        planted.kernel(tmp_path / f"efi/vmlinuz-{name}", release=release)
+    (tmp_path / "efi/shim").write_bytes(b"MZ")
+    variables = EfiVariables(GLOBAL, tmp_path)
+    variables.write("Boot0000", option("Shell", "shim", ""))
+    variables.write("Boot0001", option("stock", "vmlinuz-stock", LINE.format("stock")))
+    variables.write("Boot0003", option("rt", "vmlinuz-rt", LINE.format("rt")))
+    variables.write("Boot0005", option("shim", "shim", "root=/dev/sda1"))
+    variables.write("Boot0006", b"\1")
+    variables.write("BootOrder", struct.pack("<4H", 1, 3, 0, 5))
+    variables.write("BootCurrent", struct.pack("<H", 1))
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:/usr/bin:/bin")
+    monkeypatch.setattr(without_menu.os, "uname", lambda: SimpleNamespace(release=STOCK))
+    monkeypatch.setattr(efi_stub, "HOST", AMD64)
+    return tmp_path
+
+
+def firmware(root: Path) -> EfiVariables:
+    return EfiVariables(GLOBAL, root)
+
+
+def owned(loader: EfiStub, *labels: str) -> list[OwnEntry]:
+    """klat's entries with these labels, each of the kernel of this title."""
+    found = {entry.title: entry for entry in loader.entries()}
+    return [OwnEntry(label, found[label], (f"klat.campaign={label}",)) for label in labels]
+
+
+def test_the_entries_are_the_kernels_with_a_command_line(root: Path) -> None:
+    loader = EfiStub(root=root)
+    assert [(each.identity, each.release) for each in loader.entries()] == [
+        ("Boot0001", STOCK),
+        ("Boot0003", RT),
+    ]
+    assert loader.entries()[1].words == ("root=/dev/sda1", "ro")
+    assert loader.entries()[1].kernel == root / "efi/vmlinuz-rt"
+    assert loader.default().identity == "Boot0001"
+    assert loader.has_booted()
+    loader.check()
+
+
+def test_a_boot_by_another_program_is_not_taken_for_one_by_the_firmware(root: Path) -> None:
+    firmware(root).write("BootCurrent", struct.pack("<H", 5))
+    assert not EfiStub(root=root).has_booted()
+    (root / "sys/firmware/efi/efivars").rename(root / "hidden")
+    assert not EfiStub(root=root).has_booted()
+
+
+def test_klats_entries_are_copies_outside_the_boot_order(root: Path) -> None:
+    loader = EfiStub(root=root)
+    before, order = loader.files(), firmware(root).read("BootOrder")
+    loader.install(owned(loader, "stock", "rt"))
+    assert len(loader.entries()) == 2 and firmware(root).read("BootOrder") == order
+    copy = BootOption.read(firmware(root).read("Boot0004"))
+    assert copy.title == "klat: rt" and copy.path == path_of("vmlinuz-rt")
+    assert copy.line == f"{LINE.format('rt')} klat.campaign=rt"
+    loader.choose(owned(loader, "rt")[0])
+    assert firmware(root).read("BootNext") == struct.pack("<H", 4)
+    loader.remove()
+    assert loader.files() == before
+
+
+def test_the_choice_of_another_is_kept(root: Path) -> None:
+    firmware(root).write("BootNext", struct.pack("<H", 3))
+    with pytest.raises(KlatError, match="already chosen for the next boot"):
+        EfiStub(root=root).check()
+    EfiStub(root=root).remove()
+    assert firmware(root).read("BootNext") == struct.pack("<H", 3)
+
+
+def test_an_entry_that_the_firmware_dropped_is_said(root: Path) -> None:
+    loader = EfiStub(root=root)
+    loader.install(owned(loader, "rt"))
+    firmware(root).remove("Boot0002")
+    with pytest.raises(KlatError, match="'rt' is gone from the firmware"):
+        loader.choose(owned(loader, "rt")[0])
+
+
+def test_a_default_that_is_no_kernel_is_refused(root: Path) -> None:
+    firmware(root).write("BootOrder", struct.pack("<2H", 5, 1))
+    with pytest.raises(KlatError, match="'Boot0005', is not a kernel"):
+        EfiStub(root=root).default()
+
+
+def test_an_inactive_entry_is_not_the_default(root: Path) -> None:
+    data = firmware(root).read("Boot0001")
+    firmware(root).write("Boot0001", b"\0" + data[1:])
+    assert EfiStub(root=root).default().identity == "Boot0003"
+
+
+@pytest.mark.parametrize("cut", range(0, 158, 7))
+def test_an_option_that_is_cut_off_is_no_entry(root: Path, cut: int) -> None:
+    whole = firmware(root).read("Boot0003")
+    firmware(root).write("Boot0003", whole[:cut])
+    shown = [each.identity for each in EfiStub(root=root).entries()]
+    # The path ends before byte 86. What follows is the command line.
+    assert shown == (["Boot0001", "Boot0003"] if cut >= 86 else ["Boot0001"])
