@@ -193,9 +193,10 @@ def delayed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_a_loop_of_known_length_is_found_to_the_instruction(delayed: list[Path]) -> None:
-    found = json.loads(
-        explain(delayed[0], *delayed, "--metric", "pipes.round_trip", "--format", "json")
-    )
+    """In about half of the samples of each session, enqueue_top_rt_rq takes 24 instructions more. So the
+    medians can have different paths. At 10 %, both sessions have the shorter one."""
+    options = ("--metric", "pipes.round_trip", "--quantile", "10", "--format", "json")
+    found = json.loads(explain(delayed[0], *delayed, *options))
     differences = {row["function"]: row for row in found["differences"] if row["difference"]}
     assert list(differences) == ["__wrap_write"]
     planted = differences["__wrap_write"]
