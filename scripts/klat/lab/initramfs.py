@@ -30,9 +30,10 @@ def base(
     machine: str,
     results_line: str,
 ) -> bytes:
-    """What all boots of a kernel share. `results_line` is the second serial line. `machine` describes what the figures depend on besides the
+    """What all boots of a kernel share. `machine` describes what the figures depend on besides the
     kernel; its hash becomes the guest's machine-id. `config` is the kernel's release and
-    configuration. `first` are loaded before the runs, `last` after them."""
+    configuration. `first` are loaded before the runs, `last` after them. `results_line` is the
+    second serial line."""
     entries = [
         cpio.character_device("dev/console", 5, 1),
         # Hidden by a devtmpfs, where the kernel has one.
