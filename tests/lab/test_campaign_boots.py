@@ -71,6 +71,7 @@ cd /srv; rm -f filled; sh state > after; klat campaign status > status
 STATE_OF_BOOTS = """
 sha256sum /boot/grub/grub.cfg /boot/grub/grubenv /etc/default/grub /efi/loader/*.conf /efi/loader/*/*
 find /etc/systemd /boot /efi | sort
+! command -v efibootmgr > /dev/null || efibootmgr -v | grep -v BootCurrent
 """
 PLAN = f"""klat campaign kernels > kernels && klat campaign plan \\
 	--kernel stock=$(ls /boot | sed -n 's/^vmlinuz-\\(.*cloud.*\\)/\\1/p') \\
