@@ -188,7 +188,7 @@ class Guest:
             more = ("-drive", code, "-drive", f"{flash}=1,file={_variables(disk)}", *more)
         self.log = disk.with_suffix(".log")
         # Without a display adapter, GRUB hangs in gfxterm.
-        words = [
+        self._words = [
             *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
             *("-m", "1024", "-smp", "1"),
             *("-cpu", "max", *self.clock),
@@ -196,7 +196,10 @@ class Guest:
             *("-chardev", f"file,id=log,path={self.log},append=on", "-serial", "chardev:log"),
             *more,
         ]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self.switch_on()
+
+    def switch_on(self) -> None:
+        self.process = subprocess.Popen(self._words, stdin=subprocess.DEVNULL)
 
     def wait(self, seconds: float) -> None:
         """Wait until the guest powers off. AssertionError after `seconds`."""
