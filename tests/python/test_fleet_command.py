@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,14 @@ def test_the_help_describes_the_profiles(fleet: Fleet) -> None:
     text = fleet("--help")
     assert "see below" in text and "profiles:\n  rt  for real-time users" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_builds_at_the_same_time_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\nmkdir {tmp_path}/busy && sleep 0.1 && rmdir {tmp_path}/busy\n")
+    make.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_fleet_playbook.build, [tmp_path / str(number) for number in range(3)]))

@@ -7,6 +7,7 @@ then, the same command continues this run, and does not measure a complete machi
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -104,7 +105,9 @@ def build(archive: Path) -> None:
     if not programs.in_tree():
         raise KlatError("klat fleet builds klat for the machines, so it needs klat's source tree")
     tree = programs.root()
-    _must("make", "-s", "-C", str(tree), "fleet-tarball", f"TARBALL={archive.absolute()}")
+    with (tree / "Makefile").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # a build at the same time would write the same files
+        _must("make", "-s", "-C", str(tree), "fleet-tarball", f"TARBALL={archive.absolute()}")
 
 
 def _must(*words: str) -> None:
