@@ -41,15 +41,20 @@ endif
 CFLAGS ?= -O2 -g -gz
 # WERROR=1, for lint and CI: a warning is an error. A user's newer compiler may warn of more.
 WERROR ?=
-# CROSS_COMPILE=aarch64-linux-gnu- builds for another machine, with the libraries of SYSROOT; give OUT, too. The
-# environment's CROSS_COMPILE, which kernel builds set, has no effect.
+# ARCH=arm64 or ARCH=riscv64 builds for that machine, with the compiler CROSS_COMPILE and the libraries of SYSROOT; give
+# OUT, too. The environment's ARCH and CROSS_COMPILE, which kernel builds set, have no effect.
 CROSS_COMPILE :=
+ifeq ($(origin ARCH),command line)
+override ARCH := $(patsubst arm64,aarch64,$(ARCH:amd64=x86_64))
+CROSS_COMPILE := $(patsubst %,%-linux-gnu-,$(filter-out portable $(shell uname -m),$(ARCH)))
+endif
 ifneq ($(CROSS_COMPILE),)
 CC := $(CROSS_COMPILE)gcc
 CXX := $(CROSS_COMPILE)g++
 AR := $(CROSS_COMPILE)ar
 endif
-TRIPLET := $(shell $(CC) -dumpmachine 2>/dev/null)
+# A cross compiler that is not installed yet has the name of its machine.
+TRIPLET := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(CROSS_COMPILE:%-=%))
 MACHINE := $(firstword $(subst -, ,$(TRIPLET)))
 # make sysroot makes it. Without it, the compiler searches where it always does. Its headers and libraries come before
 # the cross compiler's own, which may be of another version of the C library.
@@ -57,18 +62,20 @@ SYSROOT ?= $(if $(CROSS_COMPILE),$(wildcard build/sysroot/$(MACHINE)))
 ifneq ($(SYSROOT),)
 in_sysroot := --sysroot=$(SYSROOT) -B$(SYSROOT)/linker/ -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -L$(SYSROOT)/usr/lib/$(TRIPLET) \
 	-isystem $(SYSROOT)/usr/include/$(TRIPLET) -isystem $(SYSROOT)/usr/include
-CC := $(CC) $(in_sysroot)
-CXX := $(CXX) $(in_sysroot)
+# debhelper gives CC and CXX on the command line.
+override CC := $(CC) $(in_sysroot)
+override CXX := $(CXX) $(in_sysroot)
 endif
 # The folder of the ISA in lib/arch. The default is the machine that the compiler builds for, or portable if lib/arch has
-# no folder for it. The environment's ARCH, which kernel builds set, has no effect; ARCH=... on the command line does.
+# no folder for it.
 ARCH := $(if $(wildcard lib/arch/$(MACHINE)/arch.h),$(MACHINE),portable)
 ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
 $(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h)))
 endif
-# Without the tree's path: `klat compare` compares builds by SHA-256.
+# `klat compare` compares builds by SHA-256.
+without_paths := -ffile-prefix-map=$(CURDIR)=. $(SYSROOT:%=-ffile-prefix-map=%=)
 override CFLAGS += -std=gnu11 -Wall -Wextra $(if $(WERROR),-Werror) -pthread -D_GNU_SOURCE -Ilib -Ilib/arch/$(ARCH) \
-	-ffile-prefix-map=$(CURDIR)=.
+	$(without_paths)
 LDLIBS := -lnuma -ljansson -lmd -lm
 ifneq ($(SANITIZE),)
 override CFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
@@ -95,8 +102,8 @@ help:
 	@echo 'make            builds the programs'
 	@echo 'make deps       installs what building, running and plotting need (root). The'
 	@echo '                event libraries of eventloop: scripts/deps eventloop'
-	@echo 'make sysroot    with CROSS_COMPILE=aarch64-linux-gnu- or riscv64-linux-gnu-:'
-	@echo '                fetches the libraries to build with for that machine'
+	@echo 'make sysroot    with ARCH=arm64 or ARCH=riscv64: fetches the libraries to build'
+	@echo '                with for that machine'
 	@echo 'make bench      deps and all; then runs the five programs $${RUNS:-500} times'
 	@echo '                each under LABEL, prints the table, draws the plots (root)'
 	@echo 'make test       installs what the tests need, builds, runs them'
@@ -116,6 +123,8 @@ help:
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
 	@echo 'make deb        builds Debian packages of the last commit into build/deb'
+	@echo 'ARCH=arm64 or ARCH=riscv64 builds for that machine: deps, sysroot, deb,'
+	@echo '                static-tarball; give all and install OUT=DIR, too'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
@@ -171,7 +180,7 @@ $(PLUGIN): $(wildcard lab/plugin/*.[ch]) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) -std=gnu11 -D_GNU_SOURCE -O2 -g -gz -Wall -Wextra $(if $(WERROR),-Werror) \
-		-ffile-prefix-map=$(CURDIR)=. -fPIC -shared -fvisibility=hidden $(filter-out -static,$(LDFLAGS)) -o $@ $(filter %.c,$^)
+		$(without_paths) -fPIC -shared -fvisibility=hidden $(filter-out -static,$(LDFLAGS)) -o $@ $(filter %.c,$^)
 
 # These files change only if the compiler and flags, or the commit, change.
 $(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)
@@ -353,11 +362,13 @@ lint-version:
 	$(Q)[ '$(packaged)' = '$(VERSION)' ] || { \
 		echo 'klat: debian/changelog has $(packaged), scripts/klat/__init__.py has $(VERSION)' >&2; exit 1; }
 
+# The programs describe themselves, so those of another machine run in an emulator.
+EMULATOR := $(if $(CROSS_COMPILE),qemu-$(MACHINE)-static $(SYSROOT:%=-L %))
 MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
 .PHONY: man completion reference
 man completion: reference
 reference: all
-	$(Q)$(PYTHON) -B scripts/reference.py $(BUILD) $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p))
+	$(Q)EMULATOR='$(EMULATOR)' $(PYTHON) -B scripts/reference.py $(BUILD) $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p))
 	$(give_back)
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
@@ -425,7 +436,7 @@ stage-static: all
 
 # The tarball is reproducible: git gives each file the time of the commit.
 DIST := build/klat-$(VERSION)
-.PHONY: dist deb
+.PHONY: dist deb build-deb
 dist:
 	$(Q)[ -e .git ] || { echo 'klat: make dist needs a git clone' >&2; exit 1; }
 	$(Q)git --no-optional-locks --git-dir=.git diff --quiet HEAD || echo 'klat: changes that are not committed are left out' >&2
@@ -439,7 +450,11 @@ dist:
 # In a copy, because dpkg-buildpackage leaves files in the tree and beside it. A tree from `make dist` has no git.
 unpacked = build/deb/klat-$(VERSION)
 deb:
-	$(Q)CC='$(CC)' scripts/deps build eventloop deb
+	$(Q)CC='$(CC)' CROSS_COMPILE='$(CROSS_COMPILE)' scripts/deps build eventloop deb
+	$(Q)$(MAKE) build-deb
+
+# Another machine's libraries come from SYSROOT and not from packages, so dpkg-buildpackage must not ask for these (-d).
+build-deb:
 	$(Q)rm -rf build/deb && mkdir -p $(unpacked)
 ifneq ($(wildcard .git),)
 	$(Q)$(MAKE) dist
@@ -448,7 +463,7 @@ else
 	$(Q)tar -c --exclude=./build --exclude=./results . | tar -x -C $(unpacked)
 endif
 	$(Q)cd $(unpacked) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u CFLAGS -u CPPFLAGS -u LDFLAGS \
-		dpkg-buildpackage -us -uc -b
+		SYSROOT='$(abspath $(SYSROOT))' dpkg-buildpackage -us -uc -b $(if $(CROSS_COMPILE),-d -t$(TRIPLET))
 	$(Q)rm -r $(unpacked)
 	$(say) DEB "$$(ls build/deb/*.deb | tr '\n' ' ')"
 	$(give_back)

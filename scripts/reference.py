@@ -4,7 +4,7 @@
 
 PROGRAM is the path of a built program. The pages go to DIRECTORY/man, the completion to
 DIRECTORY/completion/klat. The programs describe themselves with --print-benchmark, the commands
-with --help.
+with --help. The command EMULATOR, if there is one, runs the programs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -124,7 +125,11 @@ def completion(programs: Iterable[Mapping[str, Any]], command_help: Mapping[str,
 
 
 def main(directory: Path, *paths: Path) -> None:
-    programs = [json.loads(output_of(path.absolute(), "--print-benchmark")) for path in paths]
+    emulator = os.environ.get("EMULATOR", "").split()
+    if emulator and not shutil.which(emulator[0]):
+        sys.exit(f"klat: the man pages need {emulator[0]}: apt install qemu-user-static")
+    described = [output_of(*emulator, path.absolute(), "--print-benchmark") for path in paths]
+    programs = [json.loads(text) for text in described]
     command_help = {name: output_of("./klat", name, "--help") for name in commands.names()}
     texts = {f"man/klat-{program['name']}.1": program_page(program) for program in programs}
     texts["man/klat.1"] = klat_page(programs, command_help)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import PROGRAMS, command
+from harness import MEASURED, PROGRAMS, ROOT, command, json_of
 from source_copies import copy_tree, files_below, make
 
 # What debhelper adds. debian/copyright has the text of LICENSE.
@@ -30,8 +30,8 @@ def test_lint_finds_a_package_of_another_version(tmp_path: Path) -> None:
     assert "klat: debian/changelog has 9." in done.err, str(done)
 
 
-def packages_of(tree: Path) -> dict[str, Path]:
-    done = make(tree, "deb", limit=BUILD_SECONDS)
+def packages_of(tree: Path, *words: str) -> dict[str, Path]:
+    done = make(tree, "deb", *words, limit=BUILD_SECONDS)
     assert done.status == 0, str(done)
     return {deb.name.split("_")[0]: deb for deb in tree.glob("build/deb/*.deb")}
 
@@ -82,6 +82,51 @@ def test_lintian_finds_no_error_and_no_warning(packages: dict[str, Path]) -> Non
     words = ["lintian", "--allow-root", "--fail-on", "error,warning", changes]
     done = command(words, limit=200)
     assert (done.status, done.out) == (0, ""), str(done)
+
+
+@pytest.mark.parametrize(
+    "machine, name",
+    [
+        pytest.param("aarch64", "arm64", marks=pytest.mark.slow),
+        pytest.param("riscv64", "riscv64", marks=pytest.mark.long),
+    ],
+)
+def test_packages_for_another_architecture(
+    machine: str, name: str, packages: dict[str, Path], tmp_path: Path
+) -> None:
+    for needed in (f"{machine}-linux-gnu-gcc", f"qemu-{machine}-static", "lintian"):
+        if not shutil.which(needed):
+            harness.lacking(f"this machine has no {needed}")
+    sysroot = ROOT / "build/sysroot" / machine
+    done = make(ROOT, "-s", "sysroot", f"ARCH={name}", limit=300)
+    if done.status:
+        harness.lacking(done.err.strip().splitlines()[0])
+
+    built = packages_of(copy_tree(tmp_path / "tree"), f"ARCH={name}", f"SYSROOT={sysroot}")
+    (changes,) = built["klat"].parent.glob("*.changes")
+    words = ["lintian", "--allow-root", "--fail-on", "error,warning", changes]
+    done = command(words, limit=200)
+    assert (done.status, done.out) == (0, ""), str(done)
+    for package, deb in built.items():
+        assert deb.name.endswith(f"_{name}.deb")
+        if not package.endswith("-dbgsym"):  # these have the hashes of the programs as names
+            assert files_of(deb) == files_of(packages[package])
+    depends = command(["dpkg-deb", "--field", built["klat-programs"], "Depends"]).out
+    assert re.search(r"\blibc6 \(>= 2\.\d+\)", depends) and "libnuma1 (>= " in depends
+    static = command(["dpkg-deb", "--field", built["klat"], "Built-Using"]).out
+    assert re.search(r"\bglibc \(= \S+\), jansson \(= ", static)
+
+    assert command(["dpkg-deb", "-x", built["klat-programs"], tmp_path]).status == 0
+    emulator = [f"qemu-{machine}-static", "-L", sysroot]
+    pipes = tmp_path / "usr/libexec/klat/pipes"
+    assert command([*emulator, pipes, "--version"]).out.startswith("pipes (klat ")
+    words = [*emulator, pipes, "--policy", "other", "--iterations", "50", "--json"]
+
+    def attempt() -> str:
+        done = command(words)
+        return "" if done.status == MEASURED and json_of(done)["mode"] == "emulated" else str(done)
+
+    harness.until(attempt)
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """A sysroot: the C library and the other libraries of klat's programs for another architecture, from Debian's archive.
 
-The packages are unpacked beside each other into one directory, for the cross compiler's --sysroot. The linker of
+The packages are unpacked beside each other into one directory, for the cross compiler's --sysroot. For `make deb` the
+directory also has DEBIAN/symbols, where dpkg-shlibdeps -S looks, and dpkg's list of packages. The linker of
 binutils before 2.41 crashes on newer static libraries for riscv64, which have relocations that it does not know. Then
 linker/ld in the sysroot runs a newer linker with its own C library.
 """
@@ -22,6 +23,7 @@ from klat.lab.apt import LINKER, SYSROOT, Archive
 # Debian's name for the first part of what `cc -dumpmachine` prints.
 ARCHITECTURES = {"aarch64": "arm64", "riscv64": "riscv64", "x86_64": "amd64"}
 
+_STATUS = "var/lib/dpkg/status"  # the last file that _describe() writes
 _LINKER = """\
 #!/bin/sh
 usr=$(dirname "$0")/usr
@@ -31,8 +33,8 @@ exec "$usr/lib64/ld-linux-x86-64.so.2" --library-path "$usr/lib/x86_64-linux-gnu
 
 
 def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
-    """Make the directory `place`. Does nothing if there is one. KlatError if a package cannot be had."""
-    if place.is_dir():
+    """Make the directory `place`. Does nothing if it is complete. KlatError if a package cannot be had."""
+    if (place / _STATUS).is_file():
         return
     if machine not in ARCHITECTURES:
         raise KlatError(f"no sysroot for {machine}; it must be one of: {', '.join(ARCHITECTURES)}")
@@ -40,6 +42,7 @@ def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
     draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         tree = _unpack(Archive(say, ARCHITECTURES[machine]), SYSROOT, draft, say)
+        _describe(sorted(draft.glob("*.deb")), tree)
         # Since Debian 13 all files of packages are below usr/. A program's interpreter is in /lib.
         (tree / "lib").symlink_to("usr/lib")
         if machine == "riscv64" and _linker_is_old():
@@ -48,6 +51,8 @@ def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
             (linker / "ld").write_text(_LINKER)
             (linker / "ld").chmod(0o755)
         with files.explained("make", place):
+            if place.is_dir():
+                shutil.rmtree(place)
             tree.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -68,6 +73,19 @@ def _unpack(
     say(f"fetching {first} and {len(packages) - 1} other packages ({size:.1f} MB)")
     archive.fetch(packages, draft)
     return draft / "tree"
+
+
+def _describe(packages: Sequence[Path], tree: Path) -> None:
+    def asked(*words: str | Path) -> str:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+    fields = [asked("dpkg-deb", "--field", package) for package in packages]
+    # Not every package has this file.
+    symbols = [asked("dpkg-deb", "--info", package, "symbols") for package in packages]
+    installed = [f"{text}Status: install ok installed\n" for text in fields]
+    for name, texts in (("DEBIAN/symbols", symbols), (_STATUS, installed)):
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text("\n".join(texts))
 
 
 def _linker_is_old() -> bool:
