@@ -154,7 +154,7 @@ def test_all_but_kernels_and_status_need_root(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for action in ("check", "start", "pause", "resume", "abort", "proceed"):
-        assert f"klat campaign {action} needs root" in klat(action, status=2)
+        assert f"klat campaign: {action} needs root" in klat(action, status=2)
     klat("kernels")
 
 

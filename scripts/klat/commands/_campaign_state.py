@@ -51,9 +51,9 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
         return Grub()
     except KlatError as error:
         raise KlatError(
-            f"{error}, and klat sees no systemd-boot, and no kernel that the firmware started; a"
-            " real-time kernel needs efi=runtime on its command line for klat to see them; without all"
-            " of these, give --kexec or --boot-command"
+            f"no boot loader that klat can use: {error}; klat sees systemd-boot and UEFI firmware only in"
+            " a boot with EFI variables, and a real-time kernel has them only with efi=runtime; to boot"
+            " without a menu, give --kexec or --boot-command"
         ) from error
 
 
@@ -78,4 +78,4 @@ def loader_of(campaign: Campaign) -> BootLoader:
 
 def need_root(action: str) -> None:
     if os.geteuid() != 0:
-        raise KlatError(f"klat campaign {action} needs root: use sudo")
+        raise KlatError(f"{action} needs root; use sudo")

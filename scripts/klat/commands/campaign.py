@@ -40,6 +40,28 @@ kernel. docs/campaign.md has the details.
 Exit status: 0 done; 2 usage, or the action was refused or failed.
 """
 
+_CHECK = """
+The machine reboots at once. klat measures one run of each program in each
+kernel. Then it boots the default kernel with a command line that makes it
+panic, and the machine must come back by itself. After the check, klat campaign
+status says how long the campaign takes.
+"""
+
+_START = """
+After each boot klat waits until the machine is idle and cool, measures, and
+boots the next kernel. At the end the machine is on its default kernel.
+klat campaign status shows the progress.
+"""
+
+_PAUSE = """
+klat campaign resume continues.
+"""
+
+_ABORT = """
+The session under way keeps its complete runs. If this is not the default
+kernel, the machine reboots.
+"""
+
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
@@ -51,21 +73,23 @@ def add_parser(subparsers: Any) -> None:
     kernels = _add(actions, "kernels", _kernels, "list the entries of the boot menu")
     _campaign_state.add_boot_options(kernels)
     _campaign_plan.add_parser(actions)
-    for name, function, summary in (
-        ("check", _check, "boot each kernel once, then one that panics"),
-        ("start", _start, "start the campaign; the machine reboots at once"),
-        ("pause", _pause, "finish the boot under way, and return to the default kernel"),
-        ("resume", _resume, "continue after a pause"),
-        ("abort", _abort, "end the campaign at once, and remove what klat added"),
-        ("proceed", _proceed, "for klat's systemd unit, which calls it after each boot"),
+    for name, function, summary, more in (
+        ("check", _check, "boot each kernel once, then one that panics", _CHECK),
+        ("start", _start, "start the campaign; the machine reboots at once", _START),
+        ("pause", _pause, "finish the boot under way, and return to the default kernel", _PAUSE),
+        ("resume", _resume, "continue after a pause", ""),
+        ("abort", _abort, "end the campaign at once, and remove what klat added", _ABORT),
+        ("proceed", _proceed, "for klat's systemd unit, which calls it after each boot", ""),
     ):
-        _add(actions, name, function, summary)
+        _add(actions, name, function, summary, more)
     status = _add(actions, "status", _status, "show the progress of the campaign")
     status.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
 
 
-def _add(actions: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
-    parser = add_command(actions, name, summary, f"{summary[0].upper()}{summary[1:]}.\n")
+def _add(
+    actions: Any, name: str, function: Any, summary: str, more: str = ""
+) -> argparse.ArgumentParser:
+    parser = add_command(actions, name, summary, f"{summary[0].upper()}{summary[1:]}.\n{more}")
     parser.set_defaults(func=function)
     return parser
 
