@@ -19,6 +19,8 @@ from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
 from klat.campaign.user_command import UserCommand
 from klat.commands import _campaign_state
+from klat.compare.verdicts import Rules
+from klat.stats.enough_units import fewest
 
 STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
 BOOTS = ("--boots", "4")
@@ -75,6 +77,13 @@ def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
         and "default kernel: Debian GNU/Linux (6.1.0-56-rt-amd64)" in text
     )
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
+
+
+def test_a_plan_warns_if_its_boots_are_too_few_for_a_verdict(klat: Campaigns) -> None:
+    few = fewest(Rules().alpha, pairs=True)
+    for boots in (few - 1, few):
+        text = klat("plan", *STOCK, *RT, "--boots", str(boots), "pipes")
+        assert (f"klat compare needs {few} boots" in " ".join(text.split())) == (boots < few)
 
 
 def test_what_root_will_read_stays_roots(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klat.base import files
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # GRUB parses the parameters of a setting like a shell, so they have no quotes, $, ; or the like.
 _LABEL = re.compile(r"[\w.-]+", re.ASCII)
 _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
+
+# What compare needs of pairs at its default alpha: klat.stats.enough_units, which needs numpy. Planning does not.
+_FEWEST_BOOTS = 6
 
 _EPILOG = """\
 ENTRY is a release or a title in the list of klat campaign kernels, or the boot
@@ -125,7 +128,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _refuse_under_way()
     loader = _campaign_state.this_loader(arguments)
     loader.check()
-    warnings = list(check_machine())
+    warnings = [*check_machine(), *_too_few(arguments.boots)]
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
@@ -167,6 +170,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     print("next: sudo klat campaign check")
     print("after the check, klat campaign status says how long the campaign takes")
     return 0
+
+
+def _too_few(boots: int) -> Iterator[str]:
+    if boots < _FEWEST_BOOTS:
+        yield f"--boots {boots} is too few for a verdict: klat compare needs {_FEWEST_BOOTS} boots of each"
 
 
 def _writable_output(arguments: argparse.Namespace) -> str:
