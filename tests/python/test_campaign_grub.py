@@ -12,6 +12,8 @@ from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.grub import Grub
 
+SUBMENU = "Advanced options for Debian GNU/Linux"
+
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -82,11 +84,25 @@ def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -
     assert loader.started() == ""
 
 
-def test_a_default_by_number(root: Path) -> None:
+@pytest.mark.parametrize(
+    "path, identity",
+    [
+        ("1>1", STOCK),
+        ("3", "other"),
+        (f"{SUBMENU}>Debian GNU/Linux, with Linux 6.1.0-56-amd64", STOCK),
+        ("1>Debian GNU/Linux, with Linux 6.1.0-56-amd64", STOCK),
+        ("1>gnulinux-6.1.0-56-amd64-advanced-5eed", STOCK),
+    ],
+)
+def test_a_default_by_the_path_of_its_menus(root: Path, path: str, identity: str) -> None:
+    """GRUB takes an identity, a title or a number for each menu of the path."""
     config = root / "boot/grub/grub.cfg"
-    for number, identity in (("1>1", STOCK), ("3", "other")):
-        config.write_text(CONFIG.replace('set default="0"', f'set default="{number}"'))
-        assert Grub(root).default().identity == identity
+    config.write_text(CONFIG.replace('set default="0"', f'set default="{path}"'))
+    assert Grub(root).default().identity == identity
+
+
+def test_a_default_that_boots_no_linux_is_refused(root: Path) -> None:
+    config = root / "boot/grub/grub.cfg"
     config.write_text(CONFIG.replace('set default="0"', 'set default="2"'))
     with pytest.raises(KlatError, match="not an entry that boots Linux"):
         Grub(root).default()  # entry 2 starts the firmware's settings, not Linux

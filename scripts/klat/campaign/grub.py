@@ -8,6 +8,7 @@ the default one. klat changes neither grub.cfg nor the default.
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import re
 import shlex
@@ -39,12 +40,24 @@ _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILIN
 
 @dataclass(frozen=True)
 class _MenuEntry:
-    """An entry of the menu. `place` is its number in the menu, and `body` its lines between the braces."""
+    """An entry of the menu. `names` has the identity, title and number of each of its submenus, and then its
+    own. `body` has its lines between the braces."""
 
-    identity: str
-    place: str
-    title: str
+    names: tuple[tuple[str, str, str], ...]
     body: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        return ">".join(identity for identity, _, _ in self.names)
+
+    @property
+    def title(self) -> str:
+        return self.names[-1][1]
+
+    def is_at(self, path: str) -> bool:
+        """Whether GRUB finds this entry at `path`."""
+        words = path.split(">")
+        return len(words) == len(self.names) and all(map(operator.contains, self.names, words))
 
 
 class Grub:
@@ -71,7 +84,7 @@ class Grub:
         chosen = self._default_name()
         for entry, source in menu:
             last = entry.identity.rpartition(">")[2]
-            if chosen in (entry.identity, entry.title, last, source.place):
+            if source.is_at(chosen) or chosen in (entry.title, last):
                 return entry
         raise KlatError(
             f"the default of GRUB, {chosen!r}, is not an entry that boots Linux; choose one with"
@@ -219,7 +232,7 @@ class Grub:
 def _entries(lines: Sequence[str], bls: Sequence[BlsEntry]) -> Iterator[_MenuEntry]:
     """The entries of all menus. GRUB names an entry of a submenu by the path to it, and numbers the entries
     and submenus of a menu from 0. `bls` has the entries that the command blscfg adds."""
-    menus: list[tuple[str, str, int]] = []  # identity, place and depth of each open submenu
+    menus: list[tuple[tuple[str, str, str], int]] = []  # names and depth of each open submenu
     counts = [0]  # of entries and submenus so far, in each open menu
     depth = 0
     at = 0
@@ -229,23 +242,22 @@ def _entries(lines: Sequence[str], bls: Sequence[BlsEntry]) -> Iterator[_MenuEnt
         menu = _MENU.match(line)
         if menu:
             title, identity = _named(menu[2])
-            path = ">".join([*(name for name, _, _ in menus), identity])
-            place = ">".join([*(number for _, number, _ in menus), str(counts[-1])])
+            names = identity, title, str(counts[-1])
             counts[-1] += 1
             if menu[1] == "submenu":
-                menus.append((identity, place.rpartition(">")[2], depth))
+                menus.append((names, depth))
                 counts.append(0)
                 depth += 1
                 continue
             body, at = _body(lines, at)
-            yield _MenuEntry(path, place, title, body)
+            yield _MenuEntry((*(above for above, _ in menus), names), body)
             continue
         if line == "blscfg":
             for number, each in enumerate(bls, start=counts[-1]):
-                yield _MenuEntry(each.identity, str(number), each.title, each.body)
+                yield _MenuEntry(((each.identity, each.title, str(number)),), each.body)
             counts[-1] += len(bls)
         depth += _braces(line)
-        while menus and depth <= menus[-1][2]:
+        while menus and depth <= menus[-1][1]:
             menus.pop()
             counts.pop()
 
