@@ -228,7 +228,8 @@ def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
     )
     change_campaign(klat.state, lambda now: checked(now, attempts))
     # A boot of the check takes 60 s. A boot of the campaign has 499 more runs of 0.3 s.
-    assert "the campaign takes about 28 min for 8 boots" in klat("status")
+    text = klat("status")
+    assert "the campaign takes about 28 min for 8 boots\nnext: sudo klat campaign start\n" in text
 
 
 def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns) -> None:

@@ -102,6 +102,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     if whole is not None:
         number = campaign.rounds * len(campaign.settings)
         yield f"the campaign takes about {duration(whole)} for {plural(number, 'boot')}"
+        yield "next: sudo klat campaign start"
     if campaign.changed:
         files = ", ".join(campaign.changed)
         yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -11,19 +12,21 @@ WIDTH = 80
 
 Table = list[list[str]]
 
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ns|us|ms|s|min|h)\b)")
+
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of at most 80 columns, with no break before a "%". The later ones begin with `rest`, or are indented as the first."""
+    """Lines of at most 80 columns, with no break between a number and its unit. The later ones begin with `rest`, or are indented as the first."""
     lines = textwrap.wrap(
         # textwrap does not break a line at this space.
-        printable(text).replace(" %", "\u00a0%"),
+        _BEFORE_UNIT.sub("\u00a0", printable(text)),
         WIDTH,
         initial_indent=first,
         subsequent_indent=" " * len(first) if rest is None else rest,
         break_on_hyphens=False,
         break_long_words=False,
     )
-    return [line.replace("\u00a0%", " %") for line in lines]
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def params_text(params: dict[str, str]) -> str:
