@@ -372,7 +372,7 @@ reference: all
 	$(give_back)
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
-PACKAGE := $(shell find scripts/klat -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
+PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
 DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
@@ -406,26 +406,20 @@ uninstall:
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done
 
-# static-tarball is for a machine of this architecture that has nothing else. klat fleet takes fleet-tarball, which has all
-# of klat, with static programs. The same commit and compiler make the same bytes.
+# For a machine that has nothing else. The same commit and compiler make the same bytes.
 STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
 STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)
 STATIC_FILES = $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(p)) $(OUT:%=%/)load/load:load \
 	$(OUT:%=%/)network/client:network-client lab/static/measure:measure lab/lava/measure-for-lava:measure-for-lava
 SOURCE_DATE_EPOCH ?= $(or $(shell git --git-dir=.git log -1 --format=%ct 2>/dev/null),0)
 STAGE = $(CURDIR)/$(STATIC_BUILD)/$@
-.PHONY: static-tarball fleet-tarball stage-static
-static-tarball: TARBALL ?= build/$(STATIC_NAME).tar.gz
-static-tarball: STAGED := stage-static
-static-tarball: PACKED := $(STATIC_NAME)
-fleet-tarball: TARBALL ?= build/klat-fleet-$(VERSION)-$(MACHINE).tar.gz
-fleet-tarball: STAGED := install
-fleet-tarball: PACKED := .
-static-tarball fleet-tarball:
+TARBALL := build/$(STATIC_NAME).tar.gz
+.PHONY: static-tarball stage-static
+static-tarball:
 	$(Q)rm -rf '$(STAGE)'
-	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 DESTDIR='$(STAGE)' prefix= $(STAGED)
+	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 DESTDIR='$(STAGE)' stage-static
 	$(Q)tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-		--mtime=@$(SOURCE_DATE_EPOCH) -I 'gzip -9n' -cf '$(TARBALL)' -C '$(STAGE)' $(PACKED)
+		--mtime=@$(SOURCE_DATE_EPOCH) -I 'gzip -9n' -cf '$(TARBALL)' -C '$(STAGE)' $(STATIC_NAME)
 	$(Q)rm -rf '$(STAGE)'
 	$(say) TAR '$(TARBALL)'
 	$(Q)[ "$$(id -u)" != 0 ] || chown --reference=Makefile '$(TARBALL)'

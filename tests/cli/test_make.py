@@ -240,6 +240,7 @@ def test_everything_is_installed_in_its_place(installed: Path) -> None:
     assert {f"libexec/klat/{helper.replace('/', '-')}" for helper in HELPERS} <= there
     assert {f"share/man/man1/klat-{program}.1" for program in PROGRAMS} <= there
     assert {"libexec/klat/lab-trace.so", "share/klat/lab/init"} <= there
+    assert "share/klat/ansible/fleet.yml" in there
     assert {"share/man/man1/klat.1", "share/bash-completion/completions/klat"} <= there
     assert not [name for name in there if "__pycache__" in name or "/tests/" in name]
     for name in there:

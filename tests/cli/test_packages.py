@@ -12,12 +12,15 @@ import pytest
 from harness import MEASURED, PROGRAMS, ROOT, command, json_of
 from source_copies import copy_tree, files_below, make
 
+from klat.lab import elf
+
 # What debhelper adds. debian/copyright has the text of LICENSE.
 ADDED = re.compile(
     r"usr/share/(doc/klat(-programs)?/(changelog|copyright)|lintian/overrides/klat|python3/.*)"
 )
 LICENSE = "usr/share/doc/klat/LICENSE"
 BUILD_SECONDS = 600
+PT_INTERP = 3  # elf(5): the program needs shared libraries
 
 
 def test_lint_finds_a_package_of_another_version(tmp_path: Path) -> None:
@@ -82,6 +85,47 @@ def test_lintian_finds_no_error_and_no_warning(packages: dict[str, Path]) -> Non
     words = ["lintian", "--allow-root", "--fail-on", "error,warning", changes]
     done = command(words, limit=200)
     assert (done.status, done.out) == (0, ""), str(done)
+
+
+# Stands for Ansible: keeps klat for the machines, and says which playbook it was called with.
+PLAYBOOK = """\
+#!/bin/sh
+for last; do :; done
+head -1 "$last"
+record=$(dirname "$6")
+cp "${record#@}/klat.tar.gz" .
+echo '{"outcome": "complete"}' >"${record#@}/m1.json"
+"""
+
+
+@pytest.mark.slow
+def test_a_fleet_gets_static_programs_from_the_packages(
+    packages: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in ("klat", "klat-programs"):
+        assert command(["dpkg-deb", "-x", packages[name], tmp_path]).status == 0
+    tools = {
+        "ansible": "#!/bin/sh\necho '  hosts (1):'; echo '    m1'\n",
+        "ansible-playbook": PLAYBOOK,
+    }
+    for name, text in tools.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hosts.ini").write_text("m1\n")
+    words = ["fleet", "run", "--inventory", "hosts.ini", "--boots", "4", "pipes"]
+    kernels = ["--kernel", "stock=6.1", "--kernel", "rt=6.1-rt"]
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = command([tmp_path / "usr/bin/klat", *words, *kernels], cwd=tmp_path, env=path)
+    assert (done.status, done.out.splitlines()[1:]) == (0, ["m1: complete"]), str(done)
+    assert done.out.startswith("---"), "the playbook is not in the package"
+
+    (tmp_path / "there").mkdir()
+    assert command(["tar", "-xzf", "klat.tar.gz", "-C", "there"], cwd=tmp_path).status == 0
+    there = tmp_path / "there"
+    assert command([there / "bin/klat", "--version"]).status == 0
+    for program in (*PROGRAMS, "load-load"):
+        kinds = {kind for kind, _ in elf.segments((there / "libexec/klat" / program).read_bytes())}
+        assert PT_INTERP not in kinds, program
 
 
 @pytest.mark.parametrize(

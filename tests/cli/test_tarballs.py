@@ -1,4 +1,4 @@
-"""make static-tarball and make fleet-tarball."""
+"""make static-tarball."""
 
 from __future__ import annotations
 
@@ -105,16 +105,3 @@ def test_the_five_programs_record_where_nothing_else_is(
     assert done.status == 0 and "each agrees with its samples" in done.err, str(done)
     done = command([KLAT, "compare", a, b])
     assert done.out.startswith("BASE  a: ") and " median of " in done.out, str(done)
-
-
-def test_the_fleet_tarball_has_klat_with_static_programs(
-    trees: tuple[Path, Path], tmp_path: Path
-) -> None:
-    archive = tmp_path / "for the fleet.tar.gz"
-    done = make(trees[0], "-s", "fleet-tarball", f"TARBALL={archive}", limit=600)
-    assert done.status == 0, str(done)
-    unpacked = tmp_path / "unpacked"
-    unpacked.mkdir()
-    assert command(["tar", "-xzf", archive, "-C", unpacked]).status == 0
-    assert "pipes" in command([unpacked / "bin/klat", "pipes", "--version"], cwd="/").out
-    assert is_static(unpacked / "libexec/klat/pipes")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from written_sessions import SyntheticSession
 
 from klat import cli
-from klat.commands import _fleet_playbook
+from klat.commands import _fleet_archive
 
 PLAN = ("--kernel", "stock=6.1", "--kernel", "rt=6.1-rt", "--boots", "4", "pipes")
 # Says that m1 is complete, and m2 as the file says; keeps what it was called with.
@@ -43,7 +42,7 @@ class Fleet:
         (root / "hosts.ini").write_text("m1\nm2\n")
         patch.chdir(root)
         patch.setenv("PATH", f"{self.tools}:/usr/bin:/bin")
-        patch.setattr(_fleet_playbook, "build", lambda archive: None)
+        patch.setattr(_fleet_archive, "build", lambda archive: None)
 
     def tool(self, name: str, text: str) -> None:
         (self.tools / name).write_text(text)
@@ -164,14 +163,3 @@ def test_the_help_describes_the_profiles(fleet: Fleet) -> None:
     text = fleet("--help")
     assert "see below" in text and "profiles:\n  rt  for real-time users" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_builds_at_the_same_time_wait_for_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = tmp_path / "make"
-    make.write_text(f"#!/bin/sh\nmkdir {tmp_path}/busy && sleep 0.1 && rmdir {tmp_path}/busy\n")
-    make.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(_fleet_playbook.build, [tmp_path / str(number) for number in range(3)]))

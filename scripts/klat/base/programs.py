@@ -33,9 +33,14 @@ def in_tree() -> bool:
     return Path(__file__).resolve().parents[2].name == "scripts"
 
 
+def data() -> Path:
+    """The directory of what belongs to klat and is neither Python nor a program."""
+    return root() if in_tree() else root() / "share" / "klat"
+
+
 def commit() -> str:
     """The commit that the programs were built from."""
-    recorded = root() / ("build/commit" if in_tree() else "share/klat/commit")
+    recorded = data() / ("build/commit" if in_tree() else "commit")
     try:
         return recorded.read_text().strip()
     except OSError:

@@ -7,7 +7,6 @@ then, the same command continues this run, and does not measure a complete machi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 from klat.base import files, programs
 from klat.base.errors import KlatError, SessionError, printable
+from klat.commands import _fleet_archive
 from klat.record import session_directory
 from klat.record.json_files import read_session_json
 
@@ -38,7 +38,7 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     if not inventory.exists():
         raise KlatError(f"there is no inventory {inventory}")
     if not shutil.which("ansible-playbook"):
-        raise KlatError("ansible-playbook is not installed; sudo scripts/deps fleet installs it")
+        raise KlatError("ansible-playbook is not installed: apt install ansible-core")
     limited = ("--limit", limit) if limit else ()
     words = ("ansible", "all", "-i", str(inventory), "--list-hosts", *limited)
     done = subprocess.run(
@@ -83,8 +83,8 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
 
 
 def prepare(record: Path, limit: str | None) -> None:
-    """Build klat into the directory, and write the variables that every playbook needs."""
-    build(record / _ARCHIVE)
+    """Pack klat into the directory, and write the variables that every playbook needs."""
+    _fleet_archive.build(record / _ARCHIVE)
     variables = {
         "klat_hosts": limit or "all",
         "klat_record": str(record),
@@ -100,31 +100,12 @@ def write_variables(record: Path, more: Mapping[str, Any]) -> None:
     files.write_whole(path, (json.dumps(known | dict(more), indent=1) + "\n").encode())
 
 
-def build(archive: Path) -> None:
-    """Build klat for the machines. The programs are static, because the machines can lack the libraries."""
-    if not programs.in_tree():
-        raise KlatError("klat fleet builds klat for the machines, so it needs klat's source tree")
-    tree = programs.root()
-    with (tree / "Makefile").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # a build at the same time would write the same files
-        _must("make", "-s", "-C", str(tree), "fleet-tarball", f"TARBALL={archive.absolute()}")
-
-
-def _must(*words: str) -> None:
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise KlatError(f"{words[0]} ended with status {done.returncode}: {said[-1]}")
-
-
 def play(playbook: str, inventory: Path, record: Path, machines: int) -> None:
     """Run the playbook. Each machine has a process of Ansible to the end."""
     words = [
         *("ansible-playbook", "--inventory", str(inventory), "--forks", str(machines)),
         *("--extra-vars", f"@{record / _VARIABLES}"),
-        str(programs.root() / "ansible" / playbook),
+        str(programs.data() / "ansible" / playbook),
     ]
     quiet = dict.fromkeys(("ANSIBLE_DISPLAY_SKIPPED_HOSTS", "ANSIBLE_DISPLAY_OK_HOSTS"), "false")
     environment = quiet | os.environ

@@ -121,6 +121,5 @@ def host() -> str:
 
 def _init(results_line: str) -> bytes:
     """The guest's first process. lab/init has the second serial line of amd64."""
-    above = programs.root() if programs.in_tree() else Path(__file__).resolve().parents[2]
-    text = (above / "lab" / "init").read_bytes()
+    text = (programs.data() / "lab" / "init").read_bytes()
     return text.replace(b"/dev/ttyS1", f"/dev/{results_line}".encode())
