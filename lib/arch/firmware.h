@@ -5,11 +5,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-
-/* Whether read() ends with SIGILL or SIGSEGV, as a read of a counter does that the kernel keeps
- * from user programs. For the only thread of a process. */
-bool klat_arch_is_trapped(uint64_t (*read)(void));
 
 /* Whether one of the strings of this property of the device tree is `wanted`. */
 bool klat_arch_tree_has(const char *property, const char *wanted);

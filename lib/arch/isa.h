@@ -13,6 +13,10 @@
 
 /* The counter */
 
+/* Whether read() ends with SIGILL or SIGSEGV, as a read of a counter does that the kernel, by
+ * PR_SET_TSC of prctl(2), or firmware, by scounteren.TM on riscv64, keeps from user programs. For
+ * the only thread of a process. */
+bool klat_arch_is_trapped(uint64_t (*read)(void));
 /* Why the stamps of arch.h do not work here, or NULL. */
 const char *klat_arch_missing(void);
 /* Whether the counter runs at one rate through frequency changes and idle states. */

@@ -2,6 +2,8 @@
 /* The program: from the command line to the exit status. */
 #include "cli/cli.h"
 
+#include "arch/isa.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,6 +171,12 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	check_for = run->library->common.check_for;
 	if (inform(run))
 		return is_written(stdout) ? EXIT_MEASURED : EXIT_FAILED;
+	/* The C library's clocks read the same counter, so nothing can be recorded. */
+	if (klat_arch_is_trapped(klat_ticks)) {
+		klat_skip(run, "a program may not read this CPU's counter here");
+		warn_of_status(run);
+		return EXIT_SKIPPED;
+	}
 	if (check_for && klat_check_for(run, check_for))
 		return EXIT_USAGE;
 	if (prepare(run))

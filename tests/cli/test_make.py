@@ -88,6 +88,24 @@ def test_static_programs_run_by_themselves() -> None:
     assert command([program, "--cpus", "0,0"]).status in (harness.MEASURED, harness.UNTRUSTED)
 
 
+# PR_SET_TSC of prctl(2). A dynamic linker would read the counter before the program does.
+FORBID_THE_COUNTER = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(26, 2, 0, 0, 0):
+    sys.exit(77)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_program_that_may_not_read_the_counter_says_so() -> None:
+    program = harness.path_of("pipes", "static")
+    done = command(["/usr/bin/python3", "-B", "-c", FORBID_THE_COUNTER, program])
+    if done.status == 77:
+        harness.lacking("this kernel cannot forbid the counter")
+    harness.assert_one_line(done, "pipes", harness.SKIPPED)
+    assert "may not read this CPU's counter" in done.err
+
+
 def test_a_variant_does_not_touch_the_programs(tree: Path) -> None:
     out = make(tree, "--dry-run", "OUT=build/plain", "CFLAGS=-O1").out
     written = re.findall(r" -o (\S+)", out)

@@ -22,21 +22,14 @@ __attribute__((constructor)) static void find_stamp(void)
 	klat_arch_self_synchronised = getauxval(AT_HWCAP2) & HWCAP2_ECV;
 }
 
-/* PR_SET_TSC of prctl(2) forbids the counter (Linux 6.12), and an emulator may not have it. A
- * kernel that corrects the counter of a faulty CPU reads it for the program instead: the floor
- * shows this. */
+/* A kernel that corrects the counter of a faulty CPU reads it for the program. The floor shows
+ * this. */
 const char *klat_arch_missing(void)
 {
-	static const char *missing;
-	static bool known;
-
-	if (!known && klat_arch_is_trapped(klat_ticks))
-		missing = "a user program may not read this CPU's counter, cntvct_el0";
-	else if (!known && !__rseq_size && klat_arch_machine() != KLAT_ARCH_EMULATED)
-		missing = "the C library has not registered rseq, which proves the CPU of a stamp: "
-			  "the kernel needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
-	known = true;
-	return missing;
+	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)
+		return NULL;
+	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "
+	       "needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
 }
 
 /* By the architecture. */

@@ -7,19 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Firmware may keep the counter from user programs (scounteren.TM). */
 const char *klat_arch_missing(void)
 {
-	static const char *missing;
-	static bool known;
-
-	if (!known && klat_arch_is_trapped(klat_ticks))
-		missing = "a user program may not read this CPU's counter, time";
-	else if (!known && !__rseq_size && klat_arch_machine() != KLAT_ARCH_EMULATED)
-		missing = "the C library has not registered rseq, which proves the CPU of a stamp: "
-			  "the kernel needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
-	known = true;
-	return missing;
+	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)
+		return NULL;
+	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "
+	       "needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
 }
 
 /* By the architecture. */
