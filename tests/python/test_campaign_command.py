@@ -20,6 +20,7 @@ from klat.campaign.grub import Grub
 from klat.campaign.user_command import UserCommand
 from klat.commands import _campaign_state
 from klat.compare.verdicts import Rules
+from klat.machine import machine_state
 from klat.stats.enough_units import fewest
 
 STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
@@ -84,6 +85,21 @@ def test_a_plan_warns_if_its_boots_are_too_few_for_a_verdict(klat: Campaigns) ->
     for boots in (few - 1, few):
         text = klat("plan", *STOCK, *RT, "--boots", str(boots), "pipes")
         assert (f"klat compare needs {few} boots" in " ".join(text.split())) == (boots < few)
+
+
+def test_a_plan_warns_if_the_machine_is_emulated(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = replace(machine_state.gather(seconds=0.1), hypervisor="")
+    for model, words, warned in (
+        ("QEMU TCG CPU version 2.5+", (), True),
+        ("QEMU TCG CPU version 2.5+", ("klat.mode=counted",), False),
+        ("Some CPU", (), False),
+    ):
+        found = replace(machine, model=model)
+        monkeypatch.setattr(machine_state, "gather", lambda found=found, **_: found)
+        monkeypatch.setattr(this_machine.ThisMachine, "words", lambda _, words=words: words)
+        assert ("warning: this machine is emulated" in klat.planned()) == warned
 
 
 def test_what_root_will_read_stays_roots(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _refuse_under_way()
     loader = _campaign_state.this_loader(arguments)
     loader.check()
-    warnings = [*check_machine(), *_too_few(arguments.boots)]
+    warnings = [*check_machine(), *_emulated(), *_too_few(arguments.boots)]
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
@@ -170,6 +170,19 @@ def _plan(arguments: argparse.Namespace) -> int:
     print("next: sudo klat campaign check")
     print("after the check, klat campaign status says how long the campaign takes")
     return 0
+
+
+def _emulated() -> Iterator[str]:
+    from klat.campaign.this_machine import ThisMachine
+    from klat.machine import hardware_checks, machine_state
+
+    if any(word.startswith("klat.mode=") for word in ThisMachine().words()):
+        return
+    if hardware_checks.is_emulated(machine_state.gather(seconds=0.1)):
+        yield (
+            "this machine is emulated in software: its times mean nothing, and klat compare gives no"
+            " verdict on them; measure on hardware or under KVM"
+        )
 
 
 def _too_few(boots: int) -> Iterator[str]:

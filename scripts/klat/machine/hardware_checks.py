@@ -17,9 +17,14 @@ _DEEP_IDLE_US = 10
 _STEAL_SPOILS = 0.02  # of all CPU time
 
 
+def is_emulated(machine: MachineState) -> bool:
+    """Whether an emulator in software runs this kernel."""
+    return "TCG" in machine.model or machine.hypervisor.startswith("TCG")
+
+
 def hypervisor(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """What this kernel runs on."""
-    if "TCG" in machine.model or machine.hypervisor.startswith("TCG"):
+    if is_emulated(machine):
         yield Finding(
             "emulated",
             Severity.SPOILS,
