@@ -29,7 +29,7 @@ DISK = "disk.raw"
 SIZE_MIB = 4096  # of the file system
 UEFI_MIB = 256  # of the EFI system partition
 OFFSET = 1 << 20  # of the partition with the file system
-FIRST_SECONDS = 300
+FIRST_SECONDS = 600
 # panic=-1 reboots at once. A kernel that waits after a panic polls the counter, which takes minutes in QEMU.
 COMMAND_LINE = "console=ttyS0 klat.mode=counted tsc=reliable net.ifnames=0 panic=-1"
 

@@ -161,13 +161,19 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
 
 @pytest.mark.long
 def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
-    prepare(image, f"{PLAN} && klat campaign check")
-    campaign = follow(image, 6, tmp_path / "out")
+    plan = PLAN.replace("--boots", "--setting periodic=nohz=off --boots")
+    prepare(image, f"{plan} && klat campaign check")
+    campaign = follow(image, 8, tmp_path / "out")
     assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
-    assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 3
+    assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 5
     assert files_are_as_before(tmp_path / "out")
-    kept = {path.parent.name for path in (tmp_path / "out/results/.check").glob("*/*")}
-    assert kept == {"stock", "rt"}
+    sessions = list((tmp_path / "out/results/.check").glob("*/*"))
+    words = {
+        session.parent.name: (session / "environment/proc/cmdline").read_text().split()
+        for session in sessions
+    }
+    assert set(words) == {"stock", "rt", "stock-periodic", "rt-periodic"}
+    assert all(("nohz=off" in found) == ("periodic" in label) for label, found in words.items())
 
 
 @pytest.mark.long
