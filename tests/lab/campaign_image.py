@@ -192,7 +192,8 @@ class Guest:
             *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
             *("-m", "1024", "-smp", "1"),
             *("-cpu", "max", *self.clock),
-            *("-drive", f"file={disk},format=raw,if=virtio,cache=writethrough"),
+            # Without a flush. The host has the data in its page cache, also after QEMU is killed.
+            *("-drive", f"file={disk},format=raw,if=virtio,cache=unsafe"),
             *("-chardev", f"file,id=log,path={self.log},append=on", "-serial", "chardev:log"),
             *more,
         ]
