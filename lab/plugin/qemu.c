@@ -57,6 +57,7 @@ static const struct {
 	{ "qemu_plugin_tb_get_insn", &qemu.instruction, 1, 7 },
 	{ "qemu_plugin_insn_vaddr", &qemu.address, 1, 7 },
 	{ "qemu_plugin_insn_size", &qemu.size, 1, 7 },
+	{ "qemu_plugin_insn_haddr", &qemu.host, 1, 7 },
 	{ "qemu_plugin_register_vcpu_tb_trans_cb", &changed.at_translation, 1, 7 },
 	{ "qemu_plugin_register_atexit_cb", &changed.at_exit, 1, 7 },
 	{ "qemu_plugin_insn_data", &changed.bytes, 1, 7 },

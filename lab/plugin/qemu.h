@@ -35,6 +35,8 @@ struct qemu_functions {
 	void *(*instruction)(const void *block, size_t index);
 	uint64_t (*address)(const void *instruction);
 	size_t (*size)(const void *instruction);
+	/* QEMU's copy of the instruction, in the guest's memory. NULL in a device. */
+	const char *(*host)(const void *instruction);
 };
 extern struct qemu_functions qemu;
 

@@ -3,11 +3,14 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* x86-64: Documentation/arch/x86/x86_64/mm.rst of the kernel. */
-#define KERNEL_IMAGE 0xffffffff80000000
+/* Documentation/arch/x86/x86_64/mm.rst and Documentation/arch/arm64/memory.rst of the kernel: the
+ * direct map begins at a multiple of DIRECT_MAP_ALIGN, and the kernel's image is smaller than
+ * IMAGE_BYTES. */
 #define DIRECT_MAP_ALIGN (UINT64_C(1) << 39)
+#define IMAGE_BYTES (INT64_C(1) << 30)
 /* Below this limit, a physical address is an offset in the file. QEMU's machine "pc" has a hole in
  * memory that begins at 3 GiB or later and ends at 4 GiB. */
 #define BELOW_HOLE (UINT64_C(3) << 30)
@@ -18,14 +21,29 @@ static struct {
 	char text[64];  /* a part of its file's name */
 	const char *at; /* its mapping in QEMU */
 	uint64_t size;
+	bool sought;
 } ram;
 
-/* The distance from a task's comm to its saved stack pointer; 0: unknown. */
+/* The code that changes stacks. */
+static struct {
+	unsigned char code[MAX_SWITCH_BYTES];
+	size_t size;
+	uint64_t address; /* of its last instruction; 0: unknown */
+	uint64_t offset;  /* of that instruction in the file */
+} change;
+
+/* The distance from a task's comm to its saved registers; 0: unknown. */
 static uint64_t behind_comm;
 
 void tasks_in_file(const char *text)
 {
 	snprintf(ram.text, sizeof(ram.text), "%s", text);
+}
+
+void tasks_switch_in(const unsigned char *code, size_t size)
+{
+	memcpy(change.code, code, size);
+	change.size = size;
 }
 
 /* QEMU maps the memory after it has loaded the plugin. */
@@ -35,6 +53,7 @@ static void find_ram(void)
 	char line[512];
 	unsigned long start, end;
 
+	ram.sought = true;
 	while (maps && fgets(line, sizeof(line), maps))
 		if (strstr(line, ram.text) && sscanf(line, "%lx-%lx", &start, &end) == 2 &&
 		    end - start > ram.size) {
@@ -45,19 +64,40 @@ static void find_ram(void)
 		fclose(maps);
 }
 
-/* The guest's memory at a kernel address, or NULL. The kernel maps its image and the direct map
- * each in one piece. The base of the direct map is a multiple of 2^39. */
-static const char *memory_at(uint64_t address, size_t size)
+bool task_switches(const char *host, uint64_t address, size_t size)
 {
-	uint64_t physical =
-		address >= KERNEL_IMAGE ? address - KERNEL_IMAGE : address & (DIRECT_MAP_ALIGN - 1);
+	size_t end;
 
-	if (physical >= BELOW_HOLE || physical >= ram.size || ram.size - physical < size)
-		return NULL;
-	return ram.at + physical;
+	if (!change.size || change.address)
+		return change.size && address == change.address;
+	if (!ram.sought)
+		find_ram();
+	if (!ram.at || host < ram.at || host >= ram.at + ram.size)
+		return false;
+	end = (size_t)(host - ram.at) + size;
+	if (end < change.size || end > ram.size ||
+	    memcmp(ram.at + end - change.size, change.code, change.size))
+		return false;
+	change.address = address;
+	change.offset = end - size;
+	return true;
 }
 
-/* In task_struct, comm lies at most a few kilobytes before the saved stack pointer. Every kernel
+/* The guest's memory at a kernel address, or NULL. The kernel maps its image and the direct map
+ * each in one piece. */
+static const char *memory_at(uint64_t address, size_t size)
+{
+	int64_t distance = (int64_t)(address - change.address);
+	uint64_t offset = address & (DIRECT_MAP_ALIGN - 1);
+
+	if (llabs(distance) < IMAGE_BYTES)
+		offset = change.offset + (uint64_t)distance;
+	if (offset >= BELOW_HOLE || offset >= ram.size || ram.size - offset < size)
+		return NULL;
+	return ram.at + offset;
+}
+
+/* In task_struct, comm lies at most a few kilobytes before the saved registers. Every kernel
  * has tasks with these two names, so their comm shows the distance. */
 static void find_comm(uint64_t address)
 {
@@ -75,8 +115,6 @@ static void find_comm(uint64_t address)
 
 void task_switched_to(uint64_t address)
 {
-	if (*ram.text && !ram.at)
-		find_ram();
 	if (!behind_comm)
 		find_comm(address);
 }

@@ -10,7 +10,7 @@
  *     close=ADDRESS   the instruction at this address is a stamp that closes a window
  *     from=N, to=N    write only the paths to the stamps with these numbers, counted from 0
  *     halt=BYTES      the instruction that waits for an interrupt, in hexadecimal digits
- *     switch=ADDRESS  the scheduler's instruction that reads the next task's stack pointer
+ *     switch=BYTES    the code in which the scheduler changes stacks, in hexadecimal digits
  *     ram=TEXT        where the guest's memory is: see tasks.h
  *
  * Recording pauses while no window is open. A path has the instructions between two stamps: the
@@ -45,7 +45,6 @@ static struct {
 	unsigned stamp_count;
 	unsigned kind;     /* the kind of window for the next open= and close= */
 	uint64_t from, to; /* numbers of stamps */
-	uint64_t switch_address;
 	unsigned char halt[8];
 	size_t halt_size;
 	bool has_output;
@@ -171,7 +170,7 @@ static void instrument(void *instruction)
 			qemu.at_instruction(instruction, at_stamp, NO_REGISTERS, (void *)s);
 	if (halts(instruction))
 		qemu.at_instruction(instruction, at_halt, NO_REGISTERS, NULL);
-	if (address == wanted.switch_address)
+	if (task_switches(qemu.host(instruction), address, qemu.size(instruction)))
 		qemu.at_access(instruction, at_switch, NO_REGISTERS, ANY_ACCESS, NULL);
 }
 
@@ -192,13 +191,14 @@ static void at_translation(void *translated)
 	}
 }
 
-static void take_halt(const char *digits)
+/* Returns the number of bytes. */
+static size_t take_bytes(const char *digits, unsigned char *bytes, size_t most)
 {
-	size_t *size = &wanted.halt_size;
+	size_t size = 0;
 
-	while (*size < sizeof(wanted.halt) &&
-	       sscanf(digits + 2 * *size, "%2hhx", &wanted.halt[*size]) == 1)
-		++*size;
+	while (size < most && sscanf(digits + 2 * size, "%2hhx", &bytes[size]) == 1)
+		size++;
+	return size;
 }
 
 static int add_stamp(uint64_t address, bool opens)
@@ -220,6 +220,8 @@ static int add_stamp(uint64_t address, bool opens)
 
 static int take_argument(const char *name, const char *value)
 {
+	unsigned char code[MAX_SWITCH_BYTES];
+
 	if (!strcmp(name, "out")) {
 		wanted.has_output = true;
 		return stream_open(value);
@@ -229,11 +231,11 @@ static int take_argument(const char *name, const char *value)
 	else if (!strcmp(name, "to"))
 		wanted.to = strtoull(value, NULL, 0);
 	else if (!strcmp(name, "halt"))
-		take_halt(value);
+		wanted.halt_size = take_bytes(value, wanted.halt, sizeof(wanted.halt));
 	else if (!strcmp(name, "ram"))
 		tasks_in_file(value);
 	else if (!strcmp(name, "switch"))
-		wanted.switch_address = strtoull(value, NULL, 0);
+		tasks_switch_in(code, take_bytes(value, code, sizeof(code)));
 	else if (!strcmp(name, "window"))
 		wanted.kind = strtoul(value, NULL, 0) % 64;
 	else if (!strcmp(name, "open") || !strcmp(name, "close"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -10,14 +12,24 @@ from pathlib import Path
 import harness
 import pytest
 from test_lab_boots import CLOCK, KERNELS, PROGRAMS, SHORT, klat, lab_run, samples, session_of
+from test_lab_explain import median
 
+from klat.lab import explaining
 from klat.lab.architectures import ARM64
+from klat.lab.choosing import Wanted
 from klat.record.session import read_session
 
 pytestmark = pytest.mark.slow
 
-UNEXPLAINED = "klat cannot explain samples of arm64, only those of amd64"
 LABELS = ("lab-arm64-stock", "lab-arm64-rt")
+METRICS = {
+    "pipes.round_trip",
+    "cv.handoff",
+    "cv.round_trip",
+    "timer.lateness",
+    "tlbflush.initiator",
+    "network.send_to_read",
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +85,44 @@ def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path:
     assert [row.status for row in read_session(session).rows] == ["ok"]
 
 
-def test_samples_of_arm64_cannot_be_explained(twice: list[Path], tmp_path: Path) -> None:
-    done = klat("lab", "explain", twice[0] / LABELS[0], cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"klat lab: {UNEXPLAINED}\n")
+@pytest.mark.parametrize("label", LABELS)
+def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path], label: str) -> None:
+    session = session_of(twice[0], label)
+    found, failures = explaining.explain_every(session, Wanted("", ""), print)
+    assert not failures
+    assert {each.metric for each in found} >= METRICS
+    for each in found:
+        (side,) = each.sides
+        assert not side.sample.residual and not side.sample.doubt, each.metric
+        benchmark, metric = each.metric.split(".")
+        assert side.sample.ticks // side.sample.windows == median(session, benchmark, metric)
+        assert sum(side.sample.functions.own.values()) + side.sample.idle == side.sample.ticks
+        # The entry of the kernel, and the tasks, are known.
+        assert side.sample.functions.calls["el0t_64_sync"] or each.metric == "timer.lateness"
+
+
+def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(
+    twice: list[Path], tmp_path: Path
+) -> None:
+    sessions = [session_of(twice[0], label) for label in LABELS]
+    words = ("--metric", "pipes.round_trip", "--format", "json")
+    done = klat("lab", "explain", *sessions, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    base, new = (side["sample"] for side in found["sides"])
+    assert (base, new) == tuple(median(session, "pipes", "round_trip") for session in sessions)
+    differences = {row["function"]: row["difference"] for row in found["differences"]}
+    assert sum(differences.values()) == new - base > 0
+    assert differences["migrate_enable"] > 0 and differences["rt_spin_lock"] > 0
+
+
+def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
+    """Page faults of the load, an interrupt, and the names of the tasks."""
+    words = ("--arch", "arm64", "--kernel", "debian:stock", "--load", "populate", *SHORT, *CLOCK)
+    lab_run(*words, "--option", "timer.method=nanosleep", "timer", cwd=tmp_path)
+    session = session_of(tmp_path / "results", f"{LABELS[0]}-populate")
+    done = klat("lab", "explain", session, "--worst", "timer.lateness", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.partition("what ran, in order:")[2]
+    assert re.search(r"\bel[01][ht]_64_irq in load: wakes 1 task", shown), done.stdout
+    assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), done.stdout

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import explained
 import pytest
-from labs import experiment, write_session
+from labs import Lab, experiment, write_session
 from written_sessions import PIPES, SyntheticSession
 
 from klat.commands import _lab_explain
 from klat.base.errors import KlatError
 from klat.explain import stamps
 from klat.lab import choosing, explaining
+from klat.lab.architectures import ARM64, HOST
 from klat.lab.choosing import Wanted
 from klat.record.session import find_sessions
 
@@ -153,6 +154,20 @@ def test_every_metric_is_of_all_sessions(tmp_path: Path, monkeypatch: pytest.Mon
         for session, name in zip(find_sessions(tmp_path / "label"), ("pipes", "cv"))
     }
     monkeypatch.setattr(stamps, "bounds_of_all", lambda program: {"m": None})
-    replays = explaining._Replays(*[None] * 5, guests)  # type: ignore[arg-type]
+    emulator = SimpleNamespace(architecture=HOST)
+    replays = explaining._Replays(emulator, *[None] * 4, guests)  # type: ignore[arg-type]
     found = replays.explainable(tmp_path / "label", Wanted("", ""))
     assert [each.benchmark for each in found] == ["cv", "pipes"]
+
+
+def test_the_metrics_of_another_architectures_program_are_those_of_this_machines(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine cannot run the guest's program."""
+    monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
+    emulator = SimpleNamespace(architecture=ARM64)
+    replays = explaining._Replays(emulator, *[None] * 5)  # type: ignore[arg-type]
+    guests = lab.directory / "pipes"
+    assert replays._runnable(guests) == lab.directory / "programs/pipes"
+    with pytest.raises(KlatError, match="no benchmark|no pipe|unknown|there is no"):
+        replays._runnable(lab.directory / "pipe")

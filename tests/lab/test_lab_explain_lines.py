@@ -98,6 +98,26 @@ def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
         vmlinux.check(one, stripped(other))
 
 
+@pytest.mark.parametrize("section", [".notes", ".text"])
+def test_the_build_of_a_flat_image_is_known_by_its_contents(tmp_path: Path, section: str) -> None:
+    paths = []
+    for name, sign in (("a", "add"), ("b", "sub")):
+        path = kernel(tmp_path / name, SOURCE.replace("add", sign), "-Wl,--build-id")
+        if section == ".notes":
+            rename = ("--rename-section", f".note.gnu.build-id={section}")
+            subprocess.run(["objcopy", *rename, path], check=True)
+        image = tmp_path / f"{name}.image"
+        subprocess.run(
+            ["objcopy", "-O", "binary", f"--only-section={section}", path, image], check=True
+        )
+        image.write_bytes(bytes(64) + image.read_bytes() + bytes(64))
+        paths.append((path, image))
+    (one, image), (_, other) = paths
+    vmlinux.check(one, image)
+    with pytest.raises(KlatError, match="is not of the booted kernel's build"):
+        vmlinux.check(one, other)
+
+
 def test_a_kernel_without_debug_information_is_refused(tmp_path: Path) -> None:
     path = kernel(tmp_path, SOURCE)
     with pytest.raises(KlatError, match=r"has no \.debug_line section"):

@@ -9,12 +9,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from test_lab_boots import CLOCK, LABELS, lab_run, session_of
+from test_lab_boots import CLOCK, lab_run, session_of
 
 from klat.base.process import Signals
 from klat.explain import explanation
 from klat.explain.trace import Executed
-from klat.lab.architectures import AMD64
+from klat.lab.architectures import AMD64, ARM64, Architecture
 from klat.lab import explaining, guest, qemu
 from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
@@ -67,7 +67,7 @@ def log_in_bursts(
     path = work / "monitor"
     words = ["-monitor", f"unix:{path},server=on,wait=off"]
     patch.setattr(qemu, "command", lambda *given: command(*given) + words)
-    emulator = qemu.find(AMD64)
+    emulator = qemu.find(boot.planned.architecture)
     machine = qemu.Machine(emulator, boot.planned.mode, boot.planned.shape)
     single = "one-insn-per-tb" if emulator.version >= (8, 1) else "singlestep"
     booting = Booting(boot.planned, boot.boot, boot.ready, machine, work / "boot", SECONDS)
@@ -106,10 +106,13 @@ def log_in_bursts(
         booting.clean()
 
 
+@pytest.mark.parametrize("architecture", [AMD64, ARM64], ids=lambda each: each.name)
 def test_the_emulators_log_of_a_sample_has_the_same_instructions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: Architecture
 ) -> None:
     words = (
+        "--arch",
+        architecture.name,
         "--kernel",
         "debian:stock",
         *RECORDED,
@@ -121,7 +124,7 @@ def test_the_emulators_log_of_a_sample_has_the_same_instructions(
         tmp_path,
     )
     lab_run(*words, "pipes", cwd=tmp_path)
-    session = session_of(tmp_path, LABELS[0])
+    session = session_of(tmp_path, f"{architecture.label}stock")
     with explaining._replays(session, print) as replays:
         subject = replays.subject(session, Wanted("pipes", "round_trip"))
         (reading,) = replays._read([[subject]])

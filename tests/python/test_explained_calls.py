@@ -17,10 +17,16 @@ INTERRUPT, RETURN = "asm_sysvec_apic_timer_interrupt", "native_irq_return_iret"
 THUNK = "__x86_indirect_its_thunk_rax"
 NAMES = (
     "entry", "entry_label", "far", "middle", "leaf", "interrupt", "scheduler",
-    INTERRUPT, "other", RETURN, THUNK,
+    INTERRUPT, "other", RETURN, THUNK, "el1h_64_irq", "el1h_64_irq_handler", "ret_to_kernel",
 )  # fmt: skip
 PLACES = {name: 0x1000 * number for number, name in enumerate(NAMES, start=1)}
-SYMBOLS = Symbols(Function(name, "kernel", start) for name, start in PLACES.items())
+PLACES["vector"] = 0x100000
+SYMBOLS = Symbols(
+    [
+        *(Function(name, "kernel", start) for name, start in PLACES.items()),
+        Function("el1h_64_irq", "kernel", PLACES["vector"]),
+    ]
+)
 SIZES = bytes([4, 4, 4, 4])
 LENGTH = len(SIZES)
 
@@ -114,6 +120,29 @@ def test_an_interrupt_right_after_a_return_instruction_returns_to_the_caller() -
 def test_a_fault_in_the_first_instruction_of_a_function_is_no_call_of_it() -> None:
     tree = tree_of(*CALL[:2], at(INTERRUPT), at(RETURN), *CALL[1:])
     assert chains(tree.root)["far;middle"] == (8, 1)
+
+
+# As on arm64: the entry of the vector table jumps to the function to which it belongs. The return has several
+# blocks, and it belongs to another function.
+VECTORED = [
+    at("vector"), at("vector", 0x10), at("el1h_64_irq"), at("el1h_64_irq_handler"),
+    at("el1h_64_irq", 0x10), at("ret_to_kernel"), at("ret_to_kernel", 0x20),
+]  # fmt: skip
+
+
+def test_an_interrupt_through_a_vector_table_returns_to_where_it_came() -> None:
+    tree = tree_of(*CALL[:2], *VECTORED, at("middle", 0x10))
+    assert tree.stack == ("far", "middle")
+    found = chains(tree.root)
+    assert found["far;middle;el1h_64_irq"] == (16, 1)
+    assert found["far;middle;el1h_64_irq;el1h_64_irq_handler"] == (4, 1)
+    assert found["far;middle;el1h_64_irq;ret_to_kernel"] == (8, 1)
+
+
+def test_an_interrupt_through_a_vector_table_before_a_functions_first_instruction() -> None:
+    tree = tree_of(at("far", 0x40), *VECTORED, at("middle"), at("far", 0x50))
+    found = chains(tree.root)
+    assert (found["far"], found["far;middle"], tree.stack) == ((8, 0), (4, 1), ("far",))
 
 
 def test_a_function_called_through_a_thunk_is_called_by_the_caller() -> None:

@@ -18,6 +18,11 @@ PLACES = {
     "asm_sysvec_apic_timer_interrupt": KERNEL + 0x1000,
     "handler": KERNEL + 0x2000,
     "native_irq_return_iret": KERNEL + 0x3000,
+    "el0t_64_sync": KERNEL + 0x4000,
+    "el1h_64_irq": KERNEL + 0x5000,
+    "do_mem_abort": KERNEL + 0x6000,
+    "ret_to_user": KERNEL + 0x7000,
+    "ret_to_kernel": KERNEL + 0x8000,
 }
 SYMBOLS = Symbols(Function(name, "kernel", start) for name, start in PLACES.items())
 
@@ -35,6 +40,12 @@ class Blocks:
         self.interrupt = made.block(PLACES["asm_sysvec_apic_timer_interrupt"], 2)
         self.handler = made.block(PLACES["handler"], 2)
         self.iret = made.block(PLACES["native_irq_return_iret"], 1)
+        # As on arm64.
+        self.sync = made.block(PLACES["el0t_64_sync"], 2)
+        self.irq = made.block(PLACES["el1h_64_irq"], 2)
+        self.abort = made.block(PLACES["do_mem_abort"], 2)
+        self.to_user = [made.block(PLACES["ret_to_user"] + offset, 2) for offset in (0, 8)]
+        self.to_kernel = made.block(PLACES["ret_to_kernel"], 2)
 
 
 def words_of(*blocks: int) -> list[int]:
@@ -145,3 +156,35 @@ def test_stamps_count_the_instructions_of_their_paths(
     made.stamp(END, NOT_KEPT_HALTED, 60)
     stamps = restarts.counted_once(made.read(tmp_path), SYMBOLS).stamps
     assert stamps[:, 2].tolist() == [50, 9, 4, 60]
+
+
+def aborted(b: Blocks, *within: int) -> list[int]:
+    """A page fault on arm64 until its handler returns. It has the entry of a system call."""
+    return words_of(b.sync, b.handler, *within, b.abort, *b.to_user)
+
+
+def test_a_page_fault_with_the_entry_of_a_system_call(
+    made: MadeTrace, b: Blocks, tmp_path: Path
+) -> None:
+    after = [*aborted(b), *whole(b.user_second)]
+    assert counted(made, tmp_path, *part(b.user, 0, 2), *after) == [*part(b.user, 0, 1), *after]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_such_a_page_fault_at_the_end_of_a_block(
+    made: MadeTrace, b: Blocks, tmp_path: Path, interrupted: bool
+) -> None:
+    """An interrupt can come after the entry."""
+    after = [*aborted(b, *([b.irq, b.to_kernel] if interrupted else ())), *whole(b.user_last)]
+    assert counted(made, tmp_path, *whole(b.user), *after) == [*part(b.user, 0, 3), *after]
+
+
+@pytest.mark.parametrize("again", ["user_last", "user_next"])
+def test_a_system_call_is_no_page_fault(
+    made: MadeTrace, b: Blocks, tmp_path: Path, again: str
+) -> None:
+    """The kernel can restart a system call. Its instruction then counts twice."""
+    called = words_of(b.user, b.sync, b.handler, *b.to_user, getattr(b, again))
+    later = [*part(b.user, 0, 2), *aborted(b), *whole(b.user_second)]
+    removed = [*part(b.user, 0, 1), *aborted(b), *whole(b.user_second)]
+    assert counted(made, tmp_path, *called, *later) == [*called, *removed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from klat.explain import story
 from klat.explain.story import Holdup
 from klat.explain.symbols import Function, Symbols
-from klat.explain.trace import Block, Executed, Item, Switched
+from klat.explain.trace import Block, Executed, Idle, Item, Switched
 from klat.explain.windows import Content
 
 NAMES = (
@@ -102,3 +102,10 @@ def test_nested_interrupts_and_their_softirqs_are_told_apart() -> None:
     assert sum(each.instructions for each in found) == sum(
         item.total for item in items if isinstance(item, Executed)
     )
+
+
+def test_the_idle_task_that_runs_on_until_the_interrupt_holds_nothing_up() -> None:
+    """A kernel that halts with interrupts masked."""
+    items = [Idle(), at("free_pages", 0x40), *interrupt(TIMER), *END]
+    assert holdups(items, from_deadline=True) == []
+    assert holdups(items[1:], from_deadline=True) != []

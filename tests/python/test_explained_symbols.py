@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from klat.base.errors import KlatError
-from klat.explain import symbols
+from klat.explain import isa, symbols
 from klat.explain.symbols import Function, Symbols
+from klat.lab.architectures import ARM64
 
 KALLSYMS = """\
 0000000000000000 A fixed_percpu_data
@@ -21,7 +22,7 @@ ffffffffc0001100 t tun_get_user.isra.0.cold [tun]
 
 
 def test_functions_of_the_kernel_and_of_its_modules() -> None:
-    assert symbols.of_kernel(KALLSYMS) == [
+    assert symbols.of_kernel(KALLSYMS, {}) == [
         Function("_stext", "kernel", 0xFFFFFFFF81000000),
         Function("startup_64", "kernel", 0xFFFFFFFF81000000),
         Function("try_to_wake_up", "kernel", 0xFFFFFFFF81000100),
@@ -34,12 +35,33 @@ def test_functions_of_the_kernel_and_of_its_modules() -> None:
 @pytest.mark.parametrize("text", ["", "0000000000000000 T _stext\n0000000000000000 t schedule\n"])
 def test_hidden_addresses_are_refused(text: str) -> None:
     with pytest.raises(KlatError, match=r"no addresses .*kptr_restrict"):
-        symbols.of_kernel(text)
+        symbols.of_kernel(text, {})
 
 
 def test_a_line_that_is_no_symbol_is_refused() -> None:
     with pytest.raises(KlatError, match="kallsyms is damaged"):
-        symbols.of_kernel("ffffffff81000000 T _stext\nffffffff8100\n")
+        symbols.of_kernel("ffffffff81000000 T _stext\nffffffff8100\n", {})
+
+
+def test_each_entry_of_a_vector_table_belongs_to_its_function() -> None:
+    """And mapping symbols are no functions."""
+    text = """\
+ffff800008010800 T vectors
+ffff800008010880 t $x
+ffff80000801121c t el1h_64_sync
+ffff800008011284 t el1h_64_irq
+ffff800000c7f000 t $x\t[virtio_blk]
+ffff800000c7f004 t $d.3\t[virtio_blk]
+"""
+    names = Symbols(symbols.of_kernel(text, isa.of_machine(ARM64.elf_machine).vectors))
+    vectors = 0xFFFF800008010800
+    found = [names.at(vectors + offset).name for offset in (0, 0x200, 0x280, 0x2FC, 0x400, 0x780)]
+    assert found == [
+        *("el1t_64_sync", "el1h_64_sync", "el1h_64_irq", "el1h_64_irq"),
+        *("el0t_64_sync", "el0t_32_error"),
+    ]
+    assert names.at(0xFFFF800008011284).name == "el1h_64_irq"
+    assert names.at(0xFFFF800000C7F010).name == "?"
 
 
 @pytest.mark.parametrize(

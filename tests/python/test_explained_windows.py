@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_traces import BEGIN, END, NOT_KEPT_HALTED, MadeTrace, idle, whole
+from made_traces import BEGIN, END, NOT_KEPT_HALTED, MadeTrace, idle, switch, whole
 
 from klat.explain import explanation, windows
 from klat.explain.symbols import Function, Symbols
@@ -318,6 +318,20 @@ def test_an_interrupt_must_follow_a_deadline(
     found = windows.from_deadline(stamps, [run(sample)])
     assert found
     assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, True)) == doubted
+
+
+@pytest.mark.parametrize("switches", [False, True])
+def test_a_kernel_that_halts_with_interrupts_masked_runs_on_before_the_interrupt(
+    made: MadeTrace, tmp_path: Path, switches: bool
+) -> None:
+    pages, timer = (whole(made.block(address, 7)) for address in (PAGES, TIMER))
+    switched = switch(2, "other") if switches else []
+    made.window(21, made.path(*pages, *idle(), *pages, *switched, *timer))
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.from_deadline(stamps, [run(60)])
+    assert found
+    doubt = explanation.doubt(stamps, found[0][0], SYMBOLS, True, halts_masked=True)
+    assert bool(doubt) == switches
 
 
 def test_deadlines_are_not_found_among_windows_of_other_series(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from klat.explain.isa import ENTRIES, INTERRUPT_RETURNS
+from klat.explain.isa import is_entry, is_return
 from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Block, Executed, Item, Switched
 
@@ -139,7 +139,7 @@ class CallTree:
     def _end_interrupt(self) -> None:
         frames = self._frames
         for depth in range(len(frames) - 1, 0, -1):
-            if frames[depth].node.function.name.startswith(ENTRIES):
+            if is_entry(frames[depth].node.function.name):
                 self._end = frames[depth].returns_to
                 del frames[depth:]
                 return
@@ -147,7 +147,7 @@ class CallTree:
     def _go_to(self, address: int) -> None:
         function = self._at(address)
         frames = self._frames
-        if frames and frames[-1].node.function.name in INTERRUPT_RETURNS:
+        if frames and is_return(frames[-1].node.function.name) and not is_return(function.name):
             self._end_interrupt()
         if frames and frames[-1].node.function.name == function.name:
             # The same function continues, or returns from a call of itself.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from klat.explain import calls, windows
 from klat.explain.calls import CallTree, FunctionTotals, Node
-from klat.explain.isa import INTERRUPTS
+from klat.explain.isa import is_interrupt
 from klat.explain.symbols import Symbols
-from klat.explain.trace import Executed
+from klat.explain.trace import Executed, Switched
 from klat.explain.windows import Content, Sample, Stamps
 
 
@@ -116,31 +116,41 @@ def _is_certain(stamps: Stamps, sample: Sample) -> bool:
     return all(_key(stamps, rival) == key for rival in windows.rivals(stamps, sample))
 
 
-def doubt(stamps: Stamps, sample: Sample, symbols: Symbols, deadline: bool) -> str:
-    """Why the windows may belong to another sample. Empty if they are certain."""
+def doubt(
+    stamps: Stamps,
+    sample: Sample,
+    symbols: Symbols,
+    deadline: bool,
+    halts_masked: bool = False,
+) -> str:
+    """Why the windows may belong to another sample. Empty if they are certain. `halts_masked` is that of
+    isa.Isa."""
     if not _is_certain(stamps, sample):
         return (
             "another window fits this sample and took another path; klat cannot say which of the two"
             " is the sample"
         )
-    if deadline and not _is_followed_by_an_interrupt(stamps, sample, symbols):
+    if deadline and not _is_followed_by_an_interrupt(stamps, sample, symbols, halts_masked):
         return "no interrupt follows the deadline, so the deadline lies elsewhere in the trace"
     return ""
 
 
-def _is_followed_by_an_interrupt(stamps: Stamps, sample: Sample, symbols: Symbols) -> bool:
+def _is_followed_by_an_interrupt(
+    stamps: Stamps, sample: Sample, symbols: Symbols, halts_masked: bool
+) -> bool:
     """Whether an interrupt follows the deadline.
 
-    If the CPU was idle, the first code after the idle time must be an interrupt. If the CPU was not idle,
-    an interrupt must be active at the deadline or begin after it."""
+    If the CPU was idle, the first code after the idle time must be an interrupt. With `halts_masked`, the
+    interrupt must come before a task switch. If the CPU was not idle, an interrupt must be active at the
+    deadline or begin after it."""
     (content,) = windows.contents(stamps, sample, deadline=True)
     tree = calls.CallTree(symbols)
     tree.add(content.before)
     for item in content.items:
         tree.add([item])
-        if any(name.startswith(INTERRUPTS) for name in tree.stack):
+        if any(map(is_interrupt, tree.stack)):
             return True
-        if content.idle and isinstance(item, Executed):
+        if content.idle and isinstance(item, Switched if halts_masked else Executed):
             return False
     return not sample.ticks
 

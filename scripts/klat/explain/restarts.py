@@ -7,12 +7,12 @@ not start again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from klat.explain.isa import INTERRUPT_RETURNS, PAGE_FAULTS
+from klat.explain import isa
 from klat.explain.symbols import Symbols
 from klat.explain.trace import IDLE, REPEAT, SWITCH, Executed, Trace, Words, spans
 
@@ -24,12 +24,15 @@ Span = tuple[int, int]  # where an item begins and ends in the words of its path
 def counted_once(trace: Trace, names: Symbols) -> Trace:
     """The trace without the first start of each such instruction. Paths that the plugin did not write stay
     as they are."""
-    faults = _words_of(trace, names, PAGE_FAULTS)
-    returns = _words_of(trace, names, INTERRUPT_RETURNS)
+    words = _FaultWords(
+        entries=_words_of(trace, names, isa.is_fault_entry),
+        faults=_words_of(trace, names, isa.PAGE_FAULTS.__contains__),
+        returns=_words_of(trace, names, isa.is_return, anywhere=True),
+    )
     paths, removed = list(trace.paths), np.zeros(len(trace.paths) + 2, dtype=np.int64)
     for number, path in enumerate(trace.paths, 1):
-        if np.isin(path, list(faults)).any():
-            restarted = _restarted(trace, path.tolist(), faults, returns)
+        if np.isin(path, list(words.faults)).any():
+            restarted = _restarted(trace, path.tolist(), words)
             paths[number - 1] = _without(trace, path, restarted)
             removed[number] = len(restarted)
     stamps = trace.stamps.copy()
@@ -37,24 +40,34 @@ def counted_once(trace: Trace, names: Symbols) -> Trace:
     return replace(trace, paths=paths, stamps=stamps)
 
 
-def _words_of(trace: Trace, names: Symbols, functions: Collection[str]) -> set[int]:
-    """The words of the whole or partial blocks at the start of these functions."""
+@dataclass(frozen=True)
+class _FaultWords:
+    """The words of whole and partial blocks, by what these blocks do."""
+
+    entries: Collection[int]  # enter the kernel, for example because of a page fault
+    faults: Collection[int]  # handle a page fault
+    returns: Collection[int]  # belong to a function whose last instruction returns from the kernel
+
+
+def _words_of(
+    trace: Trace, names: Symbols, wanted: Callable[[str], bool], anywhere: bool = False
+) -> set[int]:
+    """The words of the blocks at the start of these functions, or `anywhere` in them."""
     found = set()
     for number, block in enumerate(trace.blocks, 1):
         function = names.at(block.address)
-        if function.start == block.address and function.name in functions:
+        if (anywhere or function.start == block.address) and wanted(function.name):
             found |= {2 * number, 2 * number + 1}
     return found
 
 
-def _restarted(
-    trace: Trace, words: Sequence[int], faults: Collection[int], returns: Collection[int]
-) -> list[Span]:
+def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[Span]:
     """The items whose last instruction starts again after a page fault.
 
     Only a fault ends a block early before the handler. If the block is whole, the address to which the
     handler returns decides."""
     found: list[Span] = []
+    entered: dict[int, Span] = {}  # the item before the last entry, by task
     undecided: dict[int, list[Span]] = {}  # by task
     task = 0
     before: Span | None = None  # the previous item, if it is executed instructions
@@ -65,19 +78,23 @@ def _restarted(
         if word in (IDLE, SWITCH):
             before = None
             continue
-        if before and task in undecided and words[before[0]] in returns:
+        returned = before and words[before[0]] in kinds.returns and word not in kinds.returns
+        if returned and task in undecided:
             address = _executed(trace, words, span).address
             held = undecided.pop(task)
             restarted = [each for each in held if _executed(trace, words, each).last == address]
             found += restarted
             if address >= _KERNEL:
                 undecided[task] = [each for each in held if each not in restarted]
-        if before and word in faults:
-            item = _executed(trace, words, before)
+        if before and word in kinds.entries:
+            entered[task] = before
+        if task in entered and word in kinds.faults:
+            faulted = entered.pop(task)
+            item = _executed(trace, words, faulted)
             if item.first + item.instructions < item.block.length:
-                found.append(before)
+                found.append(faulted)
             else:
-                undecided.setdefault(task, []).append(before)
+                undecided.setdefault(task, []).append(faulted)
         before = span
     return sorted(found)
 

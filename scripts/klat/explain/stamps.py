@@ -27,7 +27,8 @@ def of_program(path: Path) -> list[Stamp]:
     """All stamps in the program's own code, by address."""
     found = []
     for address, names in symbols.inlined(path, _counter_reads(path)).items():
-        for kind in (_BEGIN, _END):
+        # An end stamp can call klat_stamp_begin().
+        for kind in (_END, _BEGIN):
             if kind in names:
                 found.append(Stamp(address, names, kind == _BEGIN))
                 break
@@ -36,11 +37,12 @@ def of_program(path: Path) -> list[Stamp]:
 
 def _counter_reads(path: Path) -> list[int]:
     data = path.read_bytes()
-    counter_read = isa.of_file(path).counter_read
+    own = isa.of_file(path)
     return [
         section.address + match.start()
         for section in symbols.code_of(path)
-        for match in counter_read.finditer(data[section.offset : section.offset + section.size])
+        for match in own.counter_read.finditer(data[section.offset : section.offset + section.size])
+        if not match.start() % own.alignment
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from klat.explain.calls import CallTree
-from klat.explain.isa import INTERRUPTS
+from klat.explain.isa import is_interrupt
 from klat.explain.symbols import Symbols
 from klat.explain.trace import Idle, Item, Executed, Switched
 from klat.explain.windows import Content
@@ -31,7 +31,7 @@ class Stretch:
     last: tuple[str, ...] = ()  # the functions active at its end
     window: int = 0  # the number of the sample's window, from 0
     instructions: int = 0
-    idle: bool = False  # the CPU halted in this stretch
+    idle: bool = False  # the CPU halted in this stretch, or before it in the window
     wakes: int = 0
     functions: Counter[str] = field(default_factory=Counter)  # own instructions
 
@@ -45,19 +45,22 @@ def tell(symbols: Symbols, contents: Iterable[Content]) -> list[Stretch]:
     for window, content in enumerate(contents):
         _note(names, content.before)
         tree.add(content.before)
-        last = None
+        last, halted = None, False
         for item in content.items:
             _note(names, [item])
             tree.add([item])
-            if isinstance(item, Idle) and last:
-                last.idle = True
+            if isinstance(item, Idle):
+                halted = True
+                if last:
+                    last.idle = True
             if not isinstance(item, Executed):
                 continue
             stack = tree.stack
-            interrupt = next((name for name in reversed(stack) if name.startswith(INTERRUPTS)), "")
+            interrupt = next(filter(is_interrupt, reversed(stack)), "")
             if last is None or (last.task, last.interrupt) != (tree.task, interrupt):
                 name = names.get(tree.task, "")
-                last = Stretch(tree.task, name, interrupt, stack, window=window)
+                idle = halted and last is None
+                last = Stretch(tree.task, name, interrupt, stack, window=window, idle=idle)
                 found.append(last)
             last.within = tuple(os.path.commonprefix([last.within, stack]))
             last.last = stack

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.explain.isa import VECTOR_BYTES
 
 # Suffixes that compilers give to parts and copies of a function, for example to cold code.
 _PARTS = re.compile(r"\.(?:isra|part|cold|constprop|llvm|lto_priv)(?:\.\d+)*(?=\.|$)")
+# Symbols that mark code and data, and not functions (ELF for the Arm Architecture, "Mapping symbols").
+_MAPPING = re.compile(r"\$[adtx]")
 # Names that mark the ends of a section. A function may begin at the same address.
 _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
@@ -60,9 +63,10 @@ def folded(name: str) -> str:
     return _PARTS.sub("", name)
 
 
-def of_kernel(kallsyms: str) -> list[Function]:
-    """The functions in the text of /proc/kallsyms. KlatError if the kernel hides the addresses
-    (kernel.kptr_restrict), or if a line is damaged."""
+def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Function]:
+    """The functions in the text of /proc/kallsyms. Each entry of a table of `vectors` (isa.Isa) belongs to
+    its function. KlatError if the kernel hides the addresses (kernel.kptr_restrict), or if a line is damaged.
+    """
     found = []
     for line in kallsyms.splitlines():
         try:
@@ -72,9 +76,11 @@ def of_kernel(kallsyms: str) -> list[Function]:
             raise KlatError(
                 f"the guest's /proc/kallsyms is damaged: {line[:80]!r}", status=1
             ) from None
-        if kind in "tTwW":
+        if kind in "tTwW" and not _MAPPING.match(name):
             owner = module[0].strip("[]") if module else "kernel"
             found.append(Function(folded(name), owner, start))
+            for number, entered in enumerate(vectors.get(name, ())):
+                found.append(Function(entered, owner, start + number * VECTOR_BYTES))
     if not any(function.start for function in found):
         raise KlatError(
             "the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)", status=1
@@ -86,7 +92,7 @@ def of_program(path: Path) -> list[Function]:
     found = []
     for line in binutils("nm", "--defined-only", str(path)).splitlines():
         address, kind, name = line.split()[:3]
-        if kind in "tTwWiu":
+        if kind in "tTwWiu" and not _MAPPING.match(name):
             found.append(Function(folded(name), path.name, int(address, 16)))
     return found
 

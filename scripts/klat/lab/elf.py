@@ -11,7 +11,8 @@ Data = bytes | mmap  # of a file
 
 NOTE = 4  # a type of segment
 _INTERPRETER = 3
-_LITTLE_ENDIAN_64 = b"\x7fELF\x02\x01"
+MAGIC = b"\x7fELF"
+_LITTLE_ENDIAN_64 = MAGIC + b"\x02\x01"
 _SEGMENT = struct.Struct("<IIQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 

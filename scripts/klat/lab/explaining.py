@@ -9,14 +9,15 @@ from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
+from klat.base import programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.explain import explanation, isa, restarts, source_lines, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, experiment, plugins, qemu, replay, vmlinux
-from klat.lab.architectures import ARCHITECTURES, Architecture
+from klat.lab import cache, choosing, experiment, plugins, qemu, replay, suite, vmlinux
+from klat.lab.architectures import ARCHITECTURES, HOST, Architecture
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.running.loads import IDLE
 from klat.lab.replay import Replayed
@@ -32,6 +33,7 @@ class Reading:
 
     recorded: trace.Trace
     names: symbols.Symbols
+    instruction_set: isa.Isa
     sites: list[int]  # the addresses of the stamps, in the order of the trace's numbers
 
 
@@ -140,8 +142,8 @@ class _Replays:
         none."""
         every = choosing.every(path, wanted.where)
         held = [each for each in every if wanted.benchmark in ("", each.benchmark)]
-        programs = self._programs(path, dict.fromkeys(each.benchmark for each in held))
-        bounds = {name: stamps.bounds_of_all(program) for name, program in programs.items()}
+        ran = self._programs(path, dict.fromkeys(each.benchmark for each in held))
+        bounds = {name: stamps.bounds_of_all(self._runnable(p)) for name, p in ran.items()}
         found = [
             each
             for name, metrics in bounds.items()
@@ -165,6 +167,14 @@ class _Replays:
                     found.setdefault(name, guest.programs / name)
         return {name: found[name] for name in names if name in found}
 
+    def _runnable(self, program: Path) -> Path:
+        """A program of a guest, or this machine's program of that name if the guest has another architecture."""
+        architecture = self.emulator.architecture
+        if architecture.native:
+            return program
+        suite.use_static_programs([program.name], HOST)
+        return programs.require(program.name)
+
     def with_metric(self, path: Path, wanted: Wanted) -> Wanted:
         held = self.explainable(path, wanted)
         if len({each.benchmark for each in held}) > 1:
@@ -180,7 +190,7 @@ class _Replays:
         if wanted.benchmark not in guest.boot.programs:
             raise KlatError(f"{chosen.session.path}: ran no {wanted.benchmark}")
         program = guest.programs / wanted.benchmark
-        bounds = stamps.bounds(program, wanted.metric)
+        bounds = stamps.bounds(self._runnable(program), wanted.metric)
         held = [
             stamp
             for stamp in stamps.of_program(program)
@@ -266,8 +276,9 @@ class _Replays:
 
 
 def _reading(boot: Replayed, guest: GuestFiles, sites: list[int]) -> Reading:
-    names = symbols.Symbols([*symbols.of_kernel(boot.kallsyms), *guest.names])
-    return Reading(restarts.counted_once(trace.read(boot.trace), names), names, sites)
+    own = isa.of_machine(guest.boot.planned.architecture.elf_machine)
+    names = symbols.Symbols([*symbols.of_kernel(boot.kallsyms, own.vectors), *guest.names])
+    return Reading(restarts.counted_once(trace.read(boot.trace), names), names, own, sites)
 
 
 def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
@@ -287,7 +298,8 @@ def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
         first, last = min(begin for begin, _ in ordinals), max(end for _, end in ordinals)
         return None, (max(0, 2 * first - last), last)
     contents = windows.contents(held, sample, deadline)
-    doubt = explanation.doubt(held, sample, reading.names, deadline)
+    masked = reading.instruction_set.halts_masked
+    doubt = explanation.doubt(held, sample, reading.names, deadline, masked)
     boot = subject.guest.boot
     side = Side(
         chosen.session.label,

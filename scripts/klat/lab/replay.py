@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.lab import cache, cpio, experiment, guest, kernel_symbols, qemu
-from klat.explain import isa
 from klat.lab.boots import Booting, Ready
 from klat.lab.plugins import Plugin
 from klat.lab.qemu import Machine
@@ -21,7 +19,6 @@ from klat.record.json_files import read_machine_json
 
 _POLL_SECONDS = 0.1
 _SAMPLES = "samples"
-_PT_LOAD = 1
 # If a repeated boot differs from the record, a second one shows which of the two is wrong.
 _BOOTS = 2
 
@@ -194,22 +191,3 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
             status=1,
         )
     return Replayed(trace, symbols)
-
-
-def switch_address(kernel: Path) -> int | None:
-    """The address of the instruction that reads the next task's stack pointer in a task switch. None if
-    the kernel has no such code."""
-    data = kernel.read_bytes()
-    found = isa.of_file(kernel).task_switch.search(data)
-    if found is None:
-        return None
-    offset = found.start("load")
-    (headers,) = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
-    for index in range(count):
-        kind, _, start, address, _, length = struct.unpack_from(
-            "<IIQQQQ", data, headers + index * size
-        )
-        if kind == _PT_LOAD and start <= offset < start + length:
-            return int(address + offset - start)
-    return None

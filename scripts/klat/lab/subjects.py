@@ -9,7 +9,6 @@ from pathlib import Path
 
 from klat.explain import isa, symbols, windows
 from klat.explain.stamps import Bounds, Stamp
-from klat.lab import replay
 from klat.lab.choosing import Chosen, Wanted
 from klat.lab.replay import Recorded
 
@@ -94,11 +93,12 @@ def plugin_arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, lis
     for kind, held in enumerate(kinds):
         words.append(f"window={kind}")
         words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in held]
-    kernel = subjects[0].guest.boot.ready.kernel
-    words += [f"halt={isa.of_file(kernel).halt}", "ram=memory-backend-memfd"]
-    switch = replay.switch_address(kernel)
+    boot = subjects[0].guest.boot
+    own = isa.of_machine(boot.planned.architecture.elf_machine)
+    words += [f"halt={own.halt}", "ram=memory-backend-memfd"]
+    switch = own.task_switch.search(boot.ready.kernel.read_bytes())
     if switch:
-        words.append(f"switch={switch:#x}")
+        words.append(f"switch={switch[0].hex()}")
     if kept:
         words += [f"from={kept[0]}", f"to={kept[1]}"]
     return ",".join(words), sites(subjects)

@@ -27,6 +27,11 @@ def check(vmlinux: Path, booted: Path) -> None:
 
 def _check(data: elf.Data, booted: elf.Data) -> None:
     elf.section(data, b".debug_line")
+    if booted[:4] != elf.MAGIC:
+        # A flat Image has the sections of its vmlinux, and no headers.
+        if booted.find(elf.section(data, b".notes" if build_id(data) else b".text")) < 0:
+            raise ValueError("is not of the booted kernel's build: give the vmlinux of that build")
+        return
     ids = build_id(data), build_id(booted)
     if all(ids):
         if ids[0] != ids[1]:
