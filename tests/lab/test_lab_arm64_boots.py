@@ -126,3 +126,14 @@ def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
     shown = done.stdout.partition("what ran, in order:")[2]
     assert re.search(r"\bel[01][ht]_64_irq in load: wakes 1 task", shown), done.stdout
     assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), done.stdout
+
+
+def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:
+    words = ("--kernel", "debian:stock", "--cpus", "4", "--iterations", "20")
+    arm64 = ("--arch", "arm64", "--operation", "membarrier")
+    done = klat("lab", "shootdown", *arm64, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = "4 CPUs on 2 nodes: 3 of 3 responders got each of "
+    assert reached in done.stdout and "by the row of function calls)" in done.stdout
+    (row,) = read_session(session_of(tmp_path / "results", f"{LABELS[0]}-4cpus")).rows[:1]
+    assert row.options()["operation"] == "membarrier"

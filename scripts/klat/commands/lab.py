@@ -166,6 +166,10 @@ _SHOOTDOWN_DESCRIPTION = """\
 Boots each kernel once with many emulated CPUs, and shows that a munmap of pages
 that all of them have in their TLBs interrupts every one: by the TLB row of
 /proc/interrupts, and by what each responder sees. It measures no time.
+
+On arm64 a munmap interrupts no CPU: an instruction reaches the TLBs of all
+CPUs. There --operation membarrier shows that membarrier() interrupts every CPU
+that runs a thread of the process, by the row of function calls.
 """
 
 _SHOOTDOWN_EPILOG = """\
@@ -187,11 +191,17 @@ def _add_shootdown(actions: Any) -> None:
     number = _session_options.number
     _lab_options.add_guest(parser, "as for run (default: debian:stock and debian:rt)", 80, 2)
     add(
+        "--operation",
+        choices=("munmap", "membarrier"),
+        default="munmap",
+        help="what interrupts the CPUs (default: munmap)",
+    )
+    add(
         "--iterations",
         type=number(10, 10**6),
         default=50,
         metavar="N",
-        help="shootdowns (default: 50)",
+        help="operations (default: 50)",
     )
     add(
         "--seed",
@@ -208,7 +218,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     from klat.running import loads
 
     architecture = _lab_options.architecture(arguments)
-    shootdown.check(architecture)
+    shootdown.check(architecture, arguments.operation)
     suite.use_static_programs([shootdown.PROGRAM], architecture)
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.aliases]
     cpus = arguments.cpus or 80
@@ -217,7 +227,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
         specs=shootdown.labelled(kernels.labelled(specs, architecture), cpus),
         mode="emulated",
         shape=_lab_options.shape(cpus, arguments.numa or 2, arguments.memory),
-        sets=[shootdown.parameter_set(cpus, arguments.iterations)],
+        sets=[shootdown.parameter_set(cpus, arguments.iterations, arguments.operation)],
         loads=[loads.IDLE],
         append=shootdown.command_line(cpus),
         boots=1,
