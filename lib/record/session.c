@@ -58,16 +58,18 @@ static json_t *cpu_model(void)
 	return model ? model : json_null();
 }
 
-/* The model of a kernel that has one, and no PREEMPT in its version: its configuration names it. */
+/* The model of a kernel that has one. Its configuration names it, if its version does not. */
 static const char *built_preemption(const struct utsname *names)
 {
 	char path[128];
-	const char *model = "unknown";
+	const char *model = strstr(names->version, "PREEMPT") ? "full" : "unknown";
 
 	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
 	char *text = klat_read_file(path);
 
-	if (text && strstr(text, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
+	if (text && strstr(text, "\nCONFIG_PREEMPT_LAZY=y\n"))
+		model = "lazy";
+	else if (text && strstr(text, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
 		model = "voluntary";
 	else if (text && strstr(text, "\nCONFIG_PREEMPT_NONE=y\n"))
 		model = "none";
@@ -98,7 +100,7 @@ static const char *preemption(const struct utsname *names)
 	}
 	if (strstr(names->version, "PREEMPT_DYNAMIC"))
 		return "unknown";
-	return strstr(names->version, "PREEMPT") ? "full" : built_preemption(names);
+	return built_preemption(names);
 }
 
 static json_t *tsc_object(const struct klat_counter *tsc)
