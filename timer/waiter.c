@@ -242,11 +242,17 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 static uint64_t lateness(struct clockwork *work, uint64_t at)
 {
 	const struct klat_run *run = work->worker->run;
-	uint64_t before = klat_stamp_begin();
-	int64_t ns = klat_now_ns(), late;
-	uint64_t after = klat_stamp_begin(), since = before + (after - before) / 2 - at;
+	int64_t ns, late;
+	uint64_t now;
 
-	late = klat_ns_to_ticks(run, ns - work->next) - since;
+	if (!klat_clock_step(&ns, &now)) {
+		uint64_t before = klat_stamp_begin(), after;
+
+		ns = klat_now_ns();
+		after = klat_stamp_begin();
+		now = before + (after - before) / 2;
+	}
+	late = klat_ns_to_ticks(run, ns - work->next) - (now - at);
 	if (late < 0 && work->method == ITIMER && work->options->mode == PERIODIC) {
 		work->next -= work->period;
 		late += klat_ns_to_ticks(run, work->period);

@@ -17,8 +17,17 @@
  * PR_SET_TSC of prctl(2), or firmware, by scounteren.TM on riscv64, keeps from user programs. For
  * the only thread of a process. */
 bool klat_arch_is_trapped(uint64_t (*read)(void));
+/* Make the stamps count instructions from now on, in an emulator that counts them. */
+void klat_arch_count_instructions(void);
 /* Why the stamps of arch.h do not work here, or NULL. */
 const char *klat_arch_missing(void);
+/* The name of the register that the stamps read. */
+const char *klat_arch_counter(void);
+/*
+ * Read a clock of the kernel, and the counter at the moment for which the clock's time is right.
+ * False if the clock advances with the counter: then read the clock between two stamps.
+ */
+bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks);
 /* Whether the counter runs at one rate through frequency changes and idle states. */
 bool klat_arch_counter_invariant(void);
 /* Whether a trace clock of the kernel reads the counter of arch.h. klat.tracing.instance has the

@@ -3,6 +3,8 @@
 #ifndef KLAT_BASE_CLOCK_H
 #define KLAT_BASE_CLOCK_H
 
+#include "arch/isa.h"
+
 #include <stdint.h>
 #include <time.h>
 
@@ -29,6 +31,15 @@ static inline int64_t klat_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return klat_to_ns(now);
+}
+
+/*
+ * The time of klat_now_ns(), and the counter at the moment for which this time is right. False if
+ * the clock advances with the counter: then read the clock between two stamps.
+ */
+static inline bool klat_clock_step(int64_t *ns, uint64_t *ticks)
+{
+	return klat_arch_clock_step(klat_now_ns, ns, ticks);
 }
 
 /* Any other clock. 0 if it does not exist: the clock of a process ends with the process. */

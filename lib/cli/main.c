@@ -187,6 +187,8 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 		warn_of_status(run);
 		return exit_status(run->outcome->status);
 	}
+	if (klat_counted())
+		klat_arch_count_instructions();
 	klat_signals_hold(run);
 	if (run->library->common.record) {
 		session = klat_session_join(run);

@@ -39,10 +39,14 @@ static struct reading read_narrowest(int64_t (*read_clock)(void))
 	struct reading best = { .width = UINT64_MAX };
 
 	for (int i = 0; i < 64; i++) {
-		uint64_t before = klat_stamp_begin();
-		int64_t clock = read_clock();
-		uint64_t width = klat_stamp_begin() - before;
+		uint64_t before, width;
+		int64_t clock;
 
+		if (klat_arch_clock_step(read_clock, &clock, &before))
+			return (struct reading){ clock, before, 0 };
+		before = klat_stamp_begin();
+		clock = read_clock();
+		width = klat_stamp_begin() - before;
 		if (width < best.width)
 			best = (struct reading){ clock, before + width / 2, width };
 	}

@@ -107,13 +107,14 @@ static json_t *tsc_object(const struct klat_counter *tsc)
 {
 	const bool second = tsc->second_khz;
 
-	return json_pack("{s:f, s:s, s:f, s:o, s:o, s:o, s:o, s:b, s:I}", "khz", tsc->khz, "method",
-			 "clock_monotonic_raw", "uncertainty_ppm", tsc->uncertainty_ppm,
-			 "second_khz", second ? json_real(tsc->second_khz) : json_null(),
-			 "second_method", second ? json_string(tsc->second_method) : json_null(),
-			 "difference_ppm", second ? json_real(tsc->difference_ppm) : json_null(),
-			 "independent", second ? json_boolean(tsc->independent) : json_null(),
-			 "invariant", tsc->invariant, "quantum", (json_int_t)tsc->quantum);
+	return json_pack("{s:s, s:f, s:s, s:f, s:o, s:o, s:o, s:o, s:b, s:I}", "counter",
+			 klat_arch_counter(), "khz", tsc->khz, "method", "clock_monotonic_raw",
+			 "uncertainty_ppm", tsc->uncertainty_ppm, "second_khz",
+			 second ? json_real(tsc->second_khz) : json_null(), "second_method",
+			 second ? json_string(tsc->second_method) : json_null(), "difference_ppm",
+			 second ? json_real(tsc->difference_ppm) : json_null(), "independent",
+			 second ? json_boolean(tsc->independent) : json_null(), "invariant",
+			 tsc->invariant, "quantum", (json_int_t)tsc->quantum);
 }
 
 static json_t *describe(struct klat_run *run)

@@ -22,6 +22,11 @@ __attribute__((constructor)) static void find_stamp(void)
 	klat_arch_self_synchronised = getauxval(AT_HWCAP2) & HWCAP2_ECV;
 }
 
+/* At 1 GHz, the emulated counter counts instructions by itself. */
+void klat_arch_count_instructions(void)
+{
+}
+
 /* A kernel that corrects the counter of a faulty CPU reads it for the program. The floor shows
  * this. */
 const char *klat_arch_missing(void)
@@ -30,6 +35,19 @@ const char *klat_arch_missing(void)
 		return NULL;
 	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "
 	       "needs CONFIG_RSEQ, and GLIBC_TUNABLES must not disable it";
+}
+
+const char *klat_arch_counter(void)
+{
+	return "cntvct_el0";
+}
+
+bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
+{
+	(void)read_clock;
+	(void)ns;
+	(void)ticks;
+	return false;
 }
 
 /* By the architecture. */

@@ -5,9 +5,26 @@
 #include <stdio.h>
 #include <string.h>
 
+void klat_arch_count_instructions(void)
+{
+}
+
 const char *klat_arch_missing(void)
 {
 	return NULL;
+}
+
+const char *klat_arch_counter(void)
+{
+	return "clock_monotonic_raw";
+}
+
+bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
+{
+	(void)read_clock;
+	(void)ns;
+	(void)ticks;
+	return false;
 }
 
 /* The kernel corrects its clock for frequency changes and idle states of the hardware. */

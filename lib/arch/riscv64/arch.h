@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* riscv64: the counter is the `time` CSR. Since Linux 6.6 a user program may not read `cycle`. */
+/* riscv64: the counter is the `time` CSR, or `cycle` where it counts instructions: isa.c. */
 #ifndef KLAT_ARCH_H
 #define KLAT_ARCH_H
 
@@ -13,24 +13,37 @@
 /* A TLB shootdown is usually a call of firmware, whose interrupts the kernel does not count. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
 
+/* Whether the counter is `cycle`: in counted mode. */
+extern bool klat_arch_cycle;
+
 /* The counter, unfenced: for spins and limits, not for stamps. */
 static inline uint64_t klat_ticks(void)
 {
 	uint64_t now;
 
-	__asm__ volatile("rdtime %0" : "=r"(now));
+	if (klat_arch_cycle)
+		__asm__ volatile("rdcycle %0" : "=r"(now));
+	else
+		__asm__ volatile("rdtime %0" : "=r"(now));
 	return now;
 }
 
 /*
  * In the unprivileged specification ("Zicsr", CSR access ordering), reading `time` is a device
  * input. A FENCE orders it against the memory accesses and device accesses of the measured event.
+ * `cycle` is read only in an emulator, which executes the instructions in their order.
  */
 static inline uint64_t klat_stamp_begin(void)
 {
 	uint64_t now;
 
-	__asm__ volatile("fence iorw, i\n\trdtime %0\n\tfence i, iorw" : "=r"(now) : : "memory");
+	if (klat_arch_cycle)
+		__asm__ volatile("rdcycle %0" : "=r"(now) : : "memory");
+	else
+		__asm__ volatile("fence iorw, i\n\trdtime %0\n\tfence i, iorw"
+				 : "=r"(now)
+				 :
+				 : "memory");
 	return now;
 }
 

@@ -27,6 +27,11 @@ static bool hypervisor_present(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 31);
 }
 
+/* The emulated counter counts instructions by itself. */
+void klat_arch_count_instructions(void)
+{
+}
+
 const char *klat_arch_missing(void)
 {
 	unsigned int a, b, c, d;
@@ -34,6 +39,19 @@ const char *klat_arch_missing(void)
 	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27)
 		       ? NULL
 		       : "this CPU has no RDTSCP instruction";
+}
+
+const char *klat_arch_counter(void)
+{
+	return "tsc";
+}
+
+bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
+{
+	(void)read_clock;
+	(void)ns;
+	(void)ticks;
+	return false;
 }
 
 /* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */

@@ -58,6 +58,7 @@ _ORDER = Whole(0, LARGEST_INTEGER)
 
 _TSC = Object(
     {
+        "counter": _OPTIONAL,
         "khz": _KHZ,
         "method": _OPTIONAL,
         "uncertainty_ppm": _PPM,
