@@ -30,7 +30,8 @@ kernels:
   NAME=path/to/bzImage[,modules=DIR]
       your own; NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none.
-      With --arch arm64, the file is arch/arm64/boot/Image
+      With --arch arm64 or riscv64, the file is arch/arm64/boot/Image or
+      arch/riscv/boot/Image
   NAME=debian:KERNEL,append=WORDS, NAME=path[,modules=DIR],append=WORDS
       WORDS go to the command line of this kernel alone, to compare two settings
       of one kernel. For compare, the words are under test
@@ -253,11 +254,11 @@ def _kernels(arguments: argparse.Namespace) -> int:
     architecture = _lab_options.architecture(arguments)
     held = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))
     newest = {kernel.name: kernel for kernel in held}
-    aliases = {name: alias for alias, name in architecture.aliases.items()}
+    aliases = kernels.aliases(held, architecture)
     print(f"{'--kernel':<20} {'release':<28} {'package version':<18} MB to fetch")
     for name, kernel in newest.items():
-        called = f"debian:{aliases.get(name, name)}"
-        size = kernel.package.size >> 20
+        called = f"debian:{aliases.get(kernel, name)}"
+        size = kernel.size >> 20
         print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<18} {size}")
     older = len(held) - len(newest)
     if older:

@@ -29,6 +29,9 @@ _FETCH_SECONDS = 900
 _WAIT_SECONDS = 1200  # for another lab that updates or fetches
 _LITTLE_ROOM = 16 << 20
 
+# The packages of a kernel that is split, with the kernel's release after the name.
+KERNEL_PARTS = ("linux-base-", "linux-binary-", "linux-modules-")
+
 # What sysroot.py unpacks. The names are those of Debian 13.
 SYSROOT = (
     *("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libatomic1"),
@@ -152,7 +155,7 @@ class Archive:
         kept = self._base / "index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
-            wanted = package.name.startswith(("linux-image-", "busybox-static"))
+            wanted = package.name.startswith(("linux-image-", *KERNEL_PARTS, "busybox-static"))
             if wanted or package.name in SYSROOT + LINKER:
                 newest.setdefault(package.name, package)
         index = [[p.name, p.version, p.size] for p in newest.values()]
@@ -174,8 +177,8 @@ class Archive:
                 found[bare] = Package(bare, version.replace("%3a", ":"), 0)
         return found
 
-    def unpacked(self, package: Package) -> Path:
-        """The directory with the package's files. Fetches a missing package."""
+    def unpacked(self, package: Package, parts: Sequence[Package] = ()) -> Path:
+        """The directory with the files of the package and its parts. Fetches missing packages."""
         base = cache.folder("packages")
         place = base / f"{package.name}{self._suffix}_{package.version.replace(':', '%3a')}"
         if place.is_dir():
@@ -183,10 +186,11 @@ class Archive:
         with cache.exclusive("packages", _WAIT_SECONDS, self._say):
             if place.is_dir():
                 return place
-            self._say(f"fetching {package.name} {package.version} ({package.size / 1e6:.1f} MB)")
+            size = sum(each.size for each in (package, *parts)) / 1e6
+            self._say(f"fetching {package.name} {package.version} ({size:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
             try:
-                self.fetch([package], draft)
+                self.fetch([package, *parts], draft)
                 (draft / "tree").rename(place)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from klat.record import session_directory
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
-from klat.lab.apt import Archive, Package
+from klat.lab.apt import KERNEL_PARTS, Archive, Package
 from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
@@ -61,12 +62,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Offered:
-    """A kernel in Debian's archive: its name and its version."""
+    """A kernel in Debian's archive: its name and its version. A package that holds no files needs `parts`."""
 
     name: str  # 6.1, 6.1-rt
     release: str
     order: tuple[int, ...]
     package: Package
+    parts: tuple[Package, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in (self.package, *self.parts))
 
 
 def parse(text: str) -> Spec:
@@ -142,17 +148,19 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
             release, major, minor, patch, build, abi, rt = match.groups()
             builds = [int(part) for part in (build or "0").split(".") if part]
             order = (int(major), int(minor), int(patch), int(abi or 0), *builds)
-            found.append(Offered(f"{major}.{minor}{rt or ''}", release, order, package))
+            parts = (packages.get(f"{part}{release}") for part in KERNEL_PARTS)
+            held = tuple(part for part in parts if part)
+            found.append(Offered(f"{major}.{minor}{rt or ''}", release, order, package, held))
     return sorted(found, key=lambda kernel: (kernel.order, kernel.name))
 
 
 def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) -> Offered:
     """The newest of that name, or the one of that release."""
-    wanted = architecture.aliases.get(name, name)
     held = list(kernels)
-    matching = [kernel for kernel in held if wanted in (kernel.name, kernel.release)]
+    matching = _matching(name, held, architecture)
     if not matching:
-        names = sorted({kernel.name for kernel in held}) + sorted(architecture.aliases)
+        names = sorted({kernel.name for kernel in held})
+        names += sorted(aliases(held, architecture).values())
         known = [*names, *(kernel.release for kernel in held)]
         meant = did_you_mean(name, known, prefix="debian:")
         raise KlatError(
@@ -162,15 +170,26 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
     return matching[-1]
 
 
+def aliases(kernels: Sequence[Offered], architecture: Architecture) -> dict[Offered, str]:
+    """The alias of each kernel that has one."""
+    found = {name: _matching(name, kernels, architecture) for name in architecture.aliases}
+    return {matching[-1]: name for name, matching in found.items() if matching}
+
+
+def _matching(name: str, kernels: Iterable[Offered], architecture: Architecture) -> list[Offered]:
+    wanted = architecture.aliases.get(name, name)
+    return [
+        kernel for kernel in kernels if fnmatchcase(kernel.name, wanted) or kernel.release == wanted
+    ]
+
+
 def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture."""
     if not spec.debian:
         return _from_file(spec, architecture)
     # The archive has only the newest builds. The cache may hold older ones.
     chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}), architecture)
-    place = archive.unpacked(chosen.package)
-    found = image.inspect(place / "boot" / f"vmlinuz-{chosen.release}", architecture.format)
-    config = place / "boot" / f"config-{chosen.release}"
+    place = archive.unpacked(chosen.package, chosen.parts)
     # Debian is moving /lib below /usr.
     modules = next(
         (m for m in (place / "usr/lib/modules", place / "lib/modules") if m.is_dir()), None
@@ -179,8 +198,16 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
         raise KlatError(
             f"{chosen.package.name}: holds no modules; run klat lab clear, and it is fetched again"
         )
-    tree = Tree(modules / chosen.release, found.release)
-    return Kernel(spec, found, tree, config.read_bytes(), chosen.package)
+    own = modules / chosen.release
+    # Debian is moving the files of /boot there, too.
+    if (own / "vmlinuz").is_file():
+        kernel, config = own / "vmlinuz", own / "config"
+    else:
+        kernel, config = (
+            place / "boot" / f"{name}-{chosen.release}" for name in ("vmlinuz", "config")
+        )
+    found = image.inspect(kernel, architecture.format)
+    return Kernel(spec, found, Tree(own, found.release), config.read_bytes(), chosen.package)
 
 
 def _from_file(spec: Spec, architecture: Architecture) -> Kernel:
