@@ -15,13 +15,13 @@ from labs import Lab
 
 from klat.base.errors import KlatError
 from klat.lab import image, kernels, modes, qemu, suite
-from klat.lab.architectures import AMD64, ARCHITECTURES, ARM64, Architecture
-from klat.lab.apt import Package
+from klat.lab.architectures import AMD64, ARCHITECTURES, ARM64, RISCV64, Architecture
+from klat.lab.apt import Archive, Package
 from klat.base.process import Signals
 
 RELEASE = "6.6.6-planted"
 FOREIGN = [each for each in ARCHITECTURES.values() if each != AMD64]
-MAGIC = {"arm64": (0x38, b"ARM\x64")}
+MAGIC = {"arm64": (0x38, b"ARM\x64"), "riscv64": (0x30, b"RISCV\0\0\0RSC\x05")}
 
 
 def flat(architecture: Architecture, banner: str = f"Linux version {RELEASE} (klat@test)") -> bytes:
@@ -89,12 +89,52 @@ def test_each_architecture_has_its_own_kernels_of_debian() -> None:
     ]
 
 
+def test_stock_is_the_newest_kernel_that_the_archive_has_for_riscv64() -> None:
+    names = [f"linux-image-{release}-riscv64" for release in ("6.12.9+deb13", "7.2.12+deb14")]
+    parts = [f"linux-{part}-7.2.12+deb14-riscv64" for part in ("binary", "modules")]
+    held = kernels.offered({name: Package(name, "1", 2) for name in names + parts})
+    chosen = kernels.choose("stock", held, RISCV64)
+    assert chosen.release == "7.2.12+deb14-riscv64"
+    assert [part.name for part in chosen.parts] == parts and chosen.size == 6
+    with pytest.raises(
+        KlatError, match="no kernel debian:rt for riscv64; there are 6.12, 7.2, stock"
+    ):
+        kernels.choose("rt", held, RISCV64)
+
+
+@pytest.mark.parametrize("place", ["boot", "usr/lib/modules"])
+def test_a_package_has_its_kernel_in_boot_or_beside_the_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    modules = tmp_path / "usr/lib/modules" / RELEASE
+    modules.mkdir(parents=True)
+    (modules / "tun.ko").touch()
+    (tmp_path / "boot").mkdir()
+    for name, data in (("vmlinuz", flat(RISCV64)), ("config", b"CONFIG_TUN=m\n")):
+        path = modules / name if place != "boot" else tmp_path / "boot" / f"{name}-{RELEASE}"
+        path.write_bytes(data)
+    held = kernels.Offered("6.6", RELEASE, (6, 6), Package("linux-image", "1", 1))
+    archive = Archive(lambda line: None, "riscv64")
+    monkeypatch.setattr(kernels, "choose", lambda *_: held)
+    monkeypatch.setattr(archive, "kept", dict)
+    monkeypatch.setattr(archive, "packages", dict)
+    monkeypatch.setattr(archive, "unpacked", lambda package, parts: tmp_path)
+    kernel = kernels.obtain(kernels.parse("debian:stock"), archive, RISCV64)
+    assert (kernel.image.release, kernel.config) == (RELEASE, b"CONFIG_TUN=m\n")
+    assert kernel.tree and kernel.tree.has("tun")
+
+
 def test_the_labels_of_debians_kernels_name_a_foreign_architecture() -> None:
     specs = [kernels.parse(text) for text in ("debian:rt", "mine=debian:rt")]
     labels = {
-        each.name: [s.label for s in kernels.labelled(specs, each)] for each in (AMD64, ARM64)
+        each.name: [s.label for s in kernels.labelled(specs, each)]
+        for each in ARCHITECTURES.values()
     }
-    assert labels == {"amd64": ["lab-rt", "mine"], "arm64": ["lab-arm64-rt", "mine"]}
+    assert labels == {
+        "amd64": ["lab-rt", "mine"],
+        "arm64": ["lab-arm64-rt", "mine"],
+        "riscv64": ["lab-riscv64-rt", "mine"],
+    }
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda each: each.name)
@@ -138,6 +178,30 @@ def test_a_missing_emulator_is_named_with_its_package(
     ) as no:
         qemu.find(ARM64)
     assert no.value.status == 2
+
+
+def planted_emulator(directory: Path) -> None:
+    emulator = directory / RISCV64.emulator
+    emulator.write_text(
+        f"#!/bin/sh\n[ $1 = -L ] && echo {directory} || echo QEMU emulator version 7.2.1\n"
+    )
+    emulator.chmod(0o755)
+
+
+def test_the_firmware_is_a_part_of_the_emulated_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    planted_emulator(tmp_path)
+    with pytest.raises(KlatError, match="needs opensbi-riscv64.* apt install opensbi "):
+        qemu.find(RISCV64)
+    assert RISCV64.firmware
+    described = set()
+    for content in (b"1.1", b"1.6"):
+        (tmp_path / RISCV64.firmware).write_bytes(content)
+        machine = qemu.Machine(qemu.find(RISCV64), "counted", qemu.GuestSize())
+        described.add(machine.describe(""))
+    assert len(described) == 2
 
 
 def test_a_missing_cross_compiler_is_named_with_its_packages(
@@ -185,8 +249,10 @@ def test_an_unknown_architecture_is_refused(lab: Lab, name: str, meant: str) -> 
         assert done.stderr.splitlines() == [said]
 
 
-def test_a_shootdown_without_interrupts_is_refused(lab: Lab) -> None:
-    done = lab("shootdown", "--arch", "arm64", "--kernel", "a=there-is-none")
+@pytest.mark.parametrize(("name", "how"), [("arm64", "an instruction"), ("riscv64", "firmware")])
+def test_a_shootdown_without_interrupts_is_refused(lab: Lab, name: str, how: str) -> None:
+    done = lab("shootdown", "--arch", name, "--kernel", "a=there-is-none")
     assert done.returncode == 2
-    said = "klat lab: on arm64 a TLB shootdown interrupts no CPU: an instruction reaches the other CPUs'"
-    assert done.stderr.splitlines() == [f"{said} TLBs; --operation membarrier interrupts them"]
+    said = f"klat lab: on {name} the kernel counts no interrupts for a TLB shootdown: {how} reaches"
+    more = "the other CPUs' TLBs; --operation membarrier interrupts them"
+    assert done.stderr.splitlines() == [f"{said} {more}"]

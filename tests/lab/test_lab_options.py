@@ -15,7 +15,7 @@ import pytest
 from labs import Lab
 
 from klat.base.errors import KlatError
-from klat.lab.architectures import AMD64
+from klat.lab.architectures import AMD64, RISCV64
 from klat.lab import image, kernel_config, suite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +44,13 @@ def test_what_one_program_needs_is_named_where_it_runs() -> None:
     assert kernel_config.lacking(config("TUN"), ["pipes"], AMD64) == []
     (line,) = kernel_config.lacking(config("TUN"), ["pipes", "network"], AMD64)
     assert "CONFIG_TUN" in line
+
+
+def test_what_one_architecture_needs_is_named_there() -> None:
+    own = f"CONFIG_{RISCV64.console_option}=y\n".encode()
+    assert kernel_config.lacking(config(), [], AMD64) == []
+    (line,) = kernel_config.lacking(config() + own, [], RISCV64)
+    assert "CONFIG_RISCV_PMU_SBI" in line
 
 
 def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:

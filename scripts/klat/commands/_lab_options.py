@@ -44,7 +44,7 @@ def add_architecture(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--arch",
         metavar="NAME",
-        help="architecture of the guests: amd64, arm64 (default: this machine's)",
+        help="architecture of the guests: amd64, arm64, riscv64 (default: this machine's)",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klat.lab.kernel_formats import BzImage, FlatImage, KernelFormat
 
@@ -15,7 +15,7 @@ class Architecture:
     machine: str  # as uname -m
     elf_machine: int  # e_machine of the ELF header
     # Kernels and programs.
-    aliases: Mapping[str, str]  # names of kernels in debian:NAME
+    aliases: Mapping[str, str]  # of kernels in debian:NAME: a kernel's name, or a pattern for names
     label: str  # how the labels of Debian's kernels begin
     format: KernelFormat
     compiler: str  # the prefix of the tools on a machine of another architecture
@@ -32,8 +32,13 @@ class Architecture:
     console_option: str  # in the kernel's configuration
     results_option: str
     emulated_words: tuple[str, ...]  # of the command line, except with KVM
-    # Whether a TLB shootdown interrupts the other CPUs. arm64 has an instruction that reaches their TLBs.
-    interrupts_for_tlb: bool
+    # How a TLB shootdown reaches the other CPUs, if not by an interrupt that the kernel counts.
+    shootdown_without_interrupt: str | None = None
+    # Options that the kernel needs besides, and why.
+    more_options: Mapping[str, str] = field(default_factory=dict)
+    # The firmware that QEMU starts first, a file of QEMU's. Its instructions are counted too.
+    firmware: str | None = None
+    firmware_package: str = ""
     # The most CPUs that QEMU emulates before this version.
     cpus_before: tuple[int, tuple[int, int]] | None = None
 
@@ -65,7 +70,6 @@ AMD64 = Architecture(
     # The TSC is the host's, or counts instructions, so it is reliable. Any other clock of an emulator takes
     # the lock that all its devices share.
     emulated_words=("tsc=reliable", "no_timer_check"),
-    interrupts_for_tlb=True,
     # Without x2APIC, which the emulator has since 9.0, an APIC ID has eight bits. The ID with all bits set
     # means every CPU.
     cpus_before=(255, (9, 0)),
@@ -91,9 +95,36 @@ ARM64 = Architecture(
     console_option="SERIAL_AMBA_PL011_CONSOLE",
     results_option="SERIAL_8250_PCI",
     emulated_words=("nokaslr",),
-    interrupts_for_tlb=False,
+    shootdown_without_interrupt="an instruction reaches the other CPUs' TLBs",
 )
 
-ARCHITECTURES = {each.name: each for each in (AMD64, ARM64)}
+RISCV64 = Architecture(
+    name="riscv64",
+    machine="riscv64",
+    elf_machine=243,
+    # Debian 13 and testing have other versions, and sometimes only one of the two can be fetched.
+    aliases={"stock": "*[0-9]", "rt": "*-rt"},
+    label="lab-riscv64-",
+    format=FlatImage("arch/riscv/boot/Image", 0x30, b"RISCV\0\0\0RSC\x05"),
+    compiler="riscv64-linux-gnu-",
+    compiler_packages="gcc-riscv64-linux-gnu libc6-dev-riscv64-cross",
+    emulator="qemu-system-riscv64",
+    emulator_package="qemu-system-riscv or, before Debian 13, qemu-system-misc",
+    firmware="opensbi-riscv64-generic-fw_dynamic.bin",
+    firmware_package="opensbi",
+    boards=("virt", "virt"),
+    cpus=("rv64", "host"),
+    second_line=("-device", "pci-serial,chardev=results"),
+    console="ttyS0",
+    results_line="ttyS1",
+    console_option="SERIAL_OF_PLATFORM",
+    results_option="SERIAL_8250_PCI",
+    emulated_words=("nokaslr",),
+    shootdown_without_interrupt="firmware reaches the other CPUs' TLBs",
+    # lib/arch/riscv64/isa.c
+    more_options={"RISCV_PMU_SBI": "the programs count instructions by a perf event"},
+)
+
+ARCHITECTURES = {each.name: each for each in (AMD64, ARM64, RISCV64)}
 # The default of --arch: this machine's.
 HOST = next((each for each in ARCHITECTURES.values() if each.native), AMD64)

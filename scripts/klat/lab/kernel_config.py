@@ -37,7 +37,7 @@ def lacking(config: bytes, programs: Collection[str], architecture: Architecture
     built = set(re.findall(r"^CONFIG_(\w+)=[ym]$", config.decode("utf-8", "replace"), re.MULTILINE))
     if not built:
         return []
-    needed = GUEST | {architecture.console_option: _CONSOLE}
+    needed = GUEST | {architecture.console_option: _CONSOLE, **architecture.more_options}
     for name in programs:
         needed.update(PROGRAMS.get(name, {}))
     found = [

@@ -13,7 +13,7 @@ from klat.lab import compression, elf
 _SIGNS = (
     (0x38, b"ARM\x64", "a kernel for arm64 (--arch arm64)"),
     (0x24, b"\x18\x28\x6f\x01", "a kernel for arm"),
-    (0x30, b"RISCV", "a kernel for riscv64"),
+    (0x30, b"RISCV", "a kernel for riscv64 (--arch riscv64)"),
     (0x202, b"HdrS", "a kernel for x86 (--arch amd64)"),
     (0, b"\x7fELF", "an ELF file"),
     (0, b"\x1f\x8b", "packed with gzip"),

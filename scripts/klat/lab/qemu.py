@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
 import os
 import platform
 import re
@@ -77,15 +79,34 @@ def find(architecture: Architecture) -> Emulator:
             f"the lab needs {architecture.emulator}, which is not here: apt install"
             f" {architecture.emulator_package} (Debian, Ubuntu)",
         )
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EmulatorFailed(f"{path} --version: {error}") from None
+    done = _ask(path, "--version")
     match = re.search(r"version ((\d+)\.(\d+)[^\n]*)", done.stdout)
     if not match:
         last = (done.stderr.strip().splitlines() or ["no version"])[-1]
         raise EmulatorFailed(f"{path} --version failed: {last}")
-    return Emulator(path, (int(match[2]), int(match[3])), match[1], architecture)
+    text = match[1] + _firmware(path, architecture)
+    return Emulator(path, (int(match[2]), int(match[3])), text, architecture)
+
+
+def _ask(path: str, *words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run([path, *words], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EmulatorFailed(f"{path} {' '.join(words)}: {error}") from None
+
+
+def _firmware(path: str, architecture: Architecture) -> str:
+    """The firmware's hash. The firmware can change without QEMU."""
+    if not architecture.firmware:
+        return ""
+    for directory in _ask(path, "-L", "help").stdout.splitlines():
+        with contextlib.suppress(OSError):
+            data = Path(directory, architecture.firmware).read_bytes()
+            return f", firmware {hashlib.sha256(data).hexdigest()[:12]}"
+    raise KlatError(
+        f"{architecture.emulator} needs {architecture.firmware}, which is not here: apt install"
+        f" {architecture.firmware_package} (Debian, Ubuntu)"
+    )
 
 
 def check(machine: Machine) -> None:

@@ -23,11 +23,12 @@ _WARMUP = 5
 
 
 def check(architecture: Architecture, operation: str) -> None:
-    """KlatError if the operation interrupts no CPU there."""
-    if operation == MUNMAP and not architecture.interrupts_for_tlb:
+    """KlatError if the kernel counts no interrupts for the operation there."""
+    how = architecture.shootdown_without_interrupt
+    if operation == MUNMAP and how:
         raise KlatError(
-            f"on {architecture.name} a TLB shootdown interrupts no CPU: an instruction reaches the other"
-            f" CPUs' TLBs; --operation {MEMBARRIER} interrupts them"
+            f"on {architecture.name} the kernel counts no interrupts for a TLB shootdown: {how};"
+            f" --operation {MEMBARRIER} interrupts them"
         )
 
 
