@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import uuid
 from pathlib import Path
 
 import campaign_image
@@ -54,10 +55,13 @@ class Machine(Guest):
 
     def __init__(self, disk: Path, directory: Path) -> None:
         directory.mkdir()
-        subprocess.run(["cp", "--sparse=always", disk, directory / "disk.raw"], check=True)
+        own = directory / campaign_image.DISK
+        subprocess.run(["cp", "--sparse=always", disk, own], check=True)
+        with campaign_image.opened(own) as root:
+            (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
         self.port = _free_port()
         super().__init__(
-            directory / "disk.raw",
+            own,
             *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"),
             *("-device", "virtio-net-pci,netdev=net"),
         )
