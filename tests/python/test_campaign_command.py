@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from klat import cli
 from klat.base import owners, programs
 from klat.base.errors import KlatError
-from klat.campaign import this_machine
+from klat.campaign import this_machine, trusted_code
 from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
@@ -56,6 +57,8 @@ def klat(
     monkeypatch.setattr(_campaign_state, "loader_of", lambda _: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
+    # Without root, the test's own user is not trusted.
+    monkeypatch.setattr(trusted_code, "check_code", lambda names: None)
     return found
 
 
@@ -208,6 +211,22 @@ def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat: Campaign
     change_campaign(klat.state, lambda now: checked(now, (failed,), "stock failed twice"))
     assert "check ended: 0 of 3 boots\n  stock failed twice" in klat("status")
     assert "the check ended early: stock failed twice" in klat("start", status=2)
+
+
+def test_code_that_another_user_can_write_is_refused_before_a_reboot(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klat.planned()
+    before = klat.state.read_bytes()
+
+    def refuse(names: Iterable[str]) -> None:
+        raise KlatError(f"/srv/{'+'.join(names)} can be written")
+
+    monkeypatch.setattr(trusted_code, "check_code", refuse)
+    for words in (("plan", *STOCK, *RT, *BOOTS, "pipes", "timer"), ("check",), ("start",)):
+        named = "pipes+timer" if words[0] == "plan" else "pipes"
+        assert klat(*words, status=2) == f"klat campaign: /srv/{named} can be written\n"
+    assert klat.state.read_bytes() == before
 
 
 def test_a_start_that_fails_leaves_nothing(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import re
 import stat
+from collections import deque
+from pathlib import Path
 
 from klat.base.errors import KlatError
 
 _ID = re.compile("[0-9]{1,10}", re.ASCII)
 _ID_MAX = 2**32 - 2
+_MOST_LINKS = 40  # as the kernel
 
 
 def caller() -> tuple[int, int] | None:
@@ -48,6 +52,35 @@ def doubt(status: os.stat_result) -> str:
         return "can be written by every user"
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, status.st_uid):
         return f"can be written by group {status.st_gid}"
+    return ""
+
+
+def doubt_of_path(path: Path) -> str:
+    """Why an untrusted user may have written or replaced the file at this path: the first doubtful directory,
+    symbolic link or file on the way from the root directory, with its doubt. Empty if there is none.
+    Raises OSError."""
+    parts = deque(path.absolute().parts)
+    here = Path("/")
+    links = 0
+    while parts:
+        here = here.parent if parts[0] == os.pardir else here / parts[0]
+        parts.popleft()
+        status = here.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            # Nobody can write a symbolic link, so only its owner matters.
+            why = "" if trusted(status.st_uid) else f"belongs to {user_name(status.st_uid)}"
+            parts.extendleft(reversed(Path(os.readlink(here)).parts))
+        elif parts and status.st_mode & stat.S_ISVTX and trusted(status.st_uid):
+            why = ""  # as /tmp: other users cannot replace an entry of a trusted user
+        else:
+            why = doubt(status)
+        if why:
+            return f"{here} {why}"
+        if stat.S_ISLNK(status.st_mode):
+            here = here.parent
     return ""
 
 

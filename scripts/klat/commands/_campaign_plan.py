@@ -119,6 +119,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.looks import planned_looks, refuse_other_sessions
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import check_machine
+    from klat.campaign.trusted_code import check_code
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
     from klat.running.loads import IDLE
@@ -130,6 +131,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     loader.check()
     warnings = [*check_machine(), *_emulated(), *_too_few(arguments.boots)]
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
+    check_code(benchmarks)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = arguments.load or (profile.loads if profile else [IDLE])

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import programs
@@ -117,6 +116,7 @@ def _begin(action: str, is_check: bool) -> int:
     from klat.campaign.engine import change_campaign, entry_of, own_entries
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import ThisMachine, install_unit, start_unit
+    from klat.campaign.trusted_code import check_code, launcher
 
     _campaign_state.need_root(action)
     campaign = read_campaign(_campaign_state.STATE)
@@ -128,6 +128,7 @@ def _begin(action: str, is_check: bool) -> int:
     loader = _campaign_state.loader_of(campaign)
     loader.check()
     check_kernels(entry_of(loader, setting.entry) for setting in campaign.settings)
+    check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)
     if checked and not is_check:
@@ -143,7 +144,7 @@ def _begin(action: str, is_check: bool) -> int:
     )
     try:
         loader.install(own_entries(loader, begun))
-        install_unit([sys.executable, str(Path(sys.argv[0]).resolve()), "campaign", "proceed"])
+        install_unit([sys.executable, str(launcher()), "campaign", "proceed"])
         change_campaign(_campaign_state.STATE, lambda _: begun)
         print("the machine reboots now; klat campaign status shows the progress", flush=True)
         start_unit()

@@ -18,7 +18,8 @@ _LIST_SECONDS = 5
 _WORD = re.compile(r"[a-z][a-z0-9_-]*")
 
 
-def _program() -> Path | None:
+def program() -> Path | None:
+    """The program that makes klat's own loads. None if it is not built."""
     directory = programs.directory()
     for path in (directory / "load" / "load", directory / "load-load"):
         if path.is_file() and os.access(path, os.X_OK):
@@ -28,12 +29,12 @@ def _program() -> Path | None:
 
 def names() -> list[str]:
     """The names of klat's loads; none if load/load is not built."""
-    program = _program()
-    if program is None:
+    own = program()
+    if own is None:
         return []
     try:
         output = subprocess.run(
-            [program, "--list"],
+            [own, "--list"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -58,7 +59,7 @@ def check(load: str) -> None:
 
 def words(load: str) -> list[str]:
     """The words that start the load: klat's own by its name, a command by the shell."""
-    program = _program()
-    if program is not None and load in names():
-        return [str(program), load]
+    own = program()
+    if own is not None and load in names():
+        return [str(own), load]
     return [_SHELL, "-c", load]

@@ -1,0 +1,96 @@
+"""A campaign runs code as root after each boot: who can write this code, or replace it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from klat.base import owners, programs
+from klat.base.errors import KlatError
+from klat.campaign import trusted_code
+
+STRANGER = 4242
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A klat with one program, which only this user can write. The launcher is a symbolic link."""
+    found = tmp_path / "tree"
+    for name in ("klat", "scripts/klat/cli.py", "scripts/deps", "pipes/pipes"):
+        path = found / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/klat").symlink_to(found / "klat")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin/klat")])
+    monkeypatch.setattr(trusted_code, "_PACKAGES", found / "scripts")
+    monkeypatch.setattr(programs, "directory", lambda: found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes"),
+)
+def test_code_that_every_user_can_write_is_refused(tree: Path, name: str) -> None:
+    trusted_code.check_code(["pipes"])
+    (tree / name).chmod(0o777)
+    with pytest.raises(KlatError) as refused:
+        trusted_code.check_code(["pipes"])
+    assert str(refused.value).startswith(f"{tree / name} can be written by every user, but after")
+
+
+def test_a_program_that_the_campaign_does_not_run_may_be_anything(tree: Path) -> None:
+    (tree / "pipes/pipes").chmod(0o777)
+    trusted_code.check_code(["timer"])
+
+
+@as_root
+def test_code_of_another_user_is_refused_unless_that_user_called_sudo(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (tree, *tree.rglob("*")):
+        os.chown(path, STRANGER, STRANGER)
+    with pytest.raises(KlatError, match=f"{tree} belongs to user {STRANGER}"):
+        trusted_code.check_code(["pipes"])
+    monkeypatch.setattr(owners, "caller", lambda: (STRANGER, STRANGER))
+    trusted_code.check_code(["pipes"])
+
+
+def test_a_directory_that_holds_a_link_on_the_way_is_checked(tree: Path, tmp_path: Path) -> None:
+    """Who can write it can make the link lead elsewhere."""
+    way = tmp_path / "way"
+    way.mkdir()
+    (way / "tree").symlink_to("../tree")
+    (tmp_path / "other").symlink_to(way / "tree")
+    file = tmp_path / "other/pipes/pipes"
+    assert owners.doubt_of_path(file) == ""
+    way.chmod(0o777)
+    assert owners.doubt_of_path(file) == f"{way} can be written by every user"
+
+
+def test_a_directory_like_tmp_may_hold_trusted_files(tree: Path) -> None:
+    tree.chmod(0o1777)
+    assert owners.doubt_of_path(tree / "klat") == ""
+    assert owners.doubt_of_path(tree) == f"{tree} can be written by every user"
+
+
+@as_root
+def test_a_link_of_another_user_in_a_directory_like_tmp_is_refused(tree: Path) -> None:
+    tree.chmod(0o1777)
+    link = tree / "link"
+    link.symlink_to("klat")
+    assert owners.doubt_of_path(link) == ""
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    assert owners.doubt_of_path(link) == f"{link} belongs to user {STRANGER}"
+
+
+def test_a_circle_of_links_is_an_error(tree: Path) -> None:
+    (tree / "scripts/a").symlink_to("b")
+    (tree / "scripts/b").symlink_to("a")
+    with pytest.raises(KlatError, match="cannot check the owner of .*: Too many levels"):
+        trusted_code.check_code([])
