@@ -57,6 +57,7 @@ def klat(
     monkeypatch.setattr(_campaign_state, "loader_of", lambda _: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
+    monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     # Without root, the test's own user is not trusted.
     monkeypatch.setattr(trusted_code, "check_code", lambda names: None)
     return found
@@ -227,6 +228,17 @@ def test_code_that_another_user_can_write_is_refused_before_a_reboot(
         named = "pipes+timer" if words[0] == "plan" else "pipes"
         assert klat(*words, status=2) == f"klat campaign: /srv/{named} can be written\n"
     assert klat.state.read_bytes() == before
+
+
+@pytest.mark.parametrize("action", ["plan", "check", "start"])
+def test_programs_that_a_reboot_forgets_are_refused(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    klat.planned()
+    monkeypatch.setenv("KLAT_PROGRAMS", str(programs.directory()))
+    words = (*STOCK, *RT, *BOOTS, "pipes") if action == "plan" else ()
+    why = "klat campaign: klat does not have KLAT_PROGRAMS after a reboot; unset it\n"
+    assert klat(action, *words, status=2) == why
 
 
 def test_a_start_that_fails_leaves_nothing(

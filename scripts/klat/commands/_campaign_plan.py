@@ -125,6 +125,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.running.loads import IDLE
 
     _campaign_state.need_root("plan")
+    _campaign_state.refuse_other_programs()
     if _campaign_state.STATE.exists():
         _refuse_under_way()
     loader = _campaign_state.this_loader(arguments)

@@ -79,3 +79,9 @@ def loader_of(campaign: Campaign) -> BootLoader:
 def need_root(action: str) -> None:
     if os.geteuid() != 0:
         raise KlatError(f"{action} needs root; use sudo")
+
+
+def refuse_other_programs() -> None:
+    """KlatError if this process uses programs that klat does not find after a reboot."""
+    if os.environ.get("KLAT_PROGRAMS"):
+        raise KlatError("klat does not have KLAT_PROGRAMS after a reboot; unset it")

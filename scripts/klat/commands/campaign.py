@@ -119,6 +119,7 @@ def _begin(action: str, is_check: bool) -> int:
     from klat.campaign.trusted_code import check_code, launcher
 
     _campaign_state.need_root(action)
+    _campaign_state.refuse_other_programs()
     campaign = read_campaign(_campaign_state.STATE)
     checked = campaign.is_check and campaign.phase == ENDED
     if campaign.phase != PLANNED and not checked:
