@@ -144,8 +144,31 @@ def test_a_plan_without_a_menu_keeps_the_command_and_the_default(
 
 
 @pytest.mark.parametrize(
+    "typed, kept",
+    [
+        ("copy", "{here}/copy"),
+        ("./a:b", "{here}/a:b"),
+        ("/srv/copy", "/srv/copy"),
+        ("host:copy", "host:copy"),
+        ("user@host::module", "user@host::module"),
+        ("rsync://host/module", "rsync://host/module"),
+    ],
+)
+def test_a_local_copy_target_is_that_of_the_users_directory(
+    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, kept: str
+) -> None:
+    """systemd starts klat in another directory."""
+    rsync = tmp_path / "tools/rsync"
+    rsync.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    klat("plan", *STOCK, *RT, *BOOTS, "--copy-to", typed, "pipes")
+    assert read_campaign(klat.state).copy_to == kept.format(here=tmp_path)
+
+
+@pytest.mark.parametrize(
     "words, why",
     [
+        ((*STOCK, *RT, "--copy-to", ""), "--copy-to must name a directory"),
         (STOCK, "one kernel cannot take turns"),
         ((*STOCK, *STOCK), "would have the same label, 'stock'"),
         ((*STOCK, "--kernel", "rt=6.1.0-65-rt-amd64"), "did you mean '6.1.0-56-rt-amd64'?"),

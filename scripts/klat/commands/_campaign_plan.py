@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import files
@@ -142,8 +143,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, entries, loads)
     used = {setting.entry for setting in settings}
     check_kernels(entry for entry in entries if entry.identity in used)
-    if arguments.copy_to and not shutil.which("rsync"):
-        raise KlatError("--copy-to needs rsync, which is not installed")
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -158,7 +157,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         default=loader.default().identity,
         created=session_directory.iso(session_directory.now()),
         notify=arguments.notify,
-        copy_to=arguments.copy_to,
+        copy_to=_copy_target(arguments.copy_to),
         default_words=loader.default_words if isinstance(loader, WithoutMenu) else None,
         boot_command=arguments.boot_command,
         looks=planned_looks(arguments.boots, arguments.looks) if arguments.looks else (),
@@ -200,6 +199,18 @@ def _writable_output(arguments: argparse.Namespace) -> str:
     if not os.access(output, os.W_OK):
         raise KlatError(f"{output} cannot be written, but the sessions go there")
     return str(output)
+
+
+def _copy_target(text: str | None) -> str | None:
+    """A destination for rsync that does not depend on the current directory."""
+    if text is None:
+        return None
+    if not text.strip():
+        raise KlatError("--copy-to must name a directory, HOST:DIRECTORY or rsync://HOST/MODULE")
+    if not shutil.which("rsync"):
+        raise KlatError("--copy-to needs rsync, which is not installed")
+    # As rsync does: a colon before the first slash makes it remote.
+    return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
 
 
 def _settings(
