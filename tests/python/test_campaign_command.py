@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -270,7 +270,7 @@ def test_a_start_that_fails_leaves_nothing(
     klat.planned()
     before = klat.state.read_bytes()
 
-    def fail(command: list[str]) -> None:
+    def fail(command: Sequence[str], paths: Sequence[str]) -> None:
         raise KlatError("systemctl enable ended with status 1")
 
     monkeypatch.setattr(programs, "require", lambda name: None)

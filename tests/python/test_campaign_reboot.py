@@ -1,4 +1,4 @@
-"""How a campaign requests a reboot, with a systemctl of the test."""
+"""How a campaign requests a reboot, with a systemctl of the test, and its units of systemd."""
 
 from __future__ import annotations
 
@@ -54,3 +54,11 @@ def test_a_reboot_that_systemd_refuses_is_an_error(directory: Path) -> None:
 def test_the_unit_that_reboots_after_a_crash_names_klats_word_with_any_label() -> None:
     """With an equals sign, systemd would look for one value of the word."""
     assert "\nConditionKernelCommandLine=klat.campaign\n" in this_machine._HOME_UNIT_TEXT
+
+
+def test_the_unit_waits_for_its_file_systems_and_quotes_every_word() -> None:
+    """systemd expands $ in a command line only, and % everywhere."""
+    odd = 'a b$c%d"e\\f'
+    lines = this_machine.unit_text(["/klat", odd], ["/klat", f"/{odd}"]).splitlines()
+    assert r'RequiresMountsFor="/klat" "/a b$c%%d\"e\\f"' in lines
+    assert r'ExecStart="/klat" "a b$$c%%d\"e\\f"' in lines

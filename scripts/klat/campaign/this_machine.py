@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from klat.base import files
@@ -32,6 +32,7 @@ _UNIT_TEXT = """\
 [Unit]
 Description=klat campaign: measures, and boots the next kernel
 OnFailure={home}
+RequiresMountsFor={paths}
 
 [Service]
 Type=exec
@@ -178,16 +179,11 @@ def check_machine() -> Iterator[str]:
         )
 
 
-def install_unit(command: list[str]) -> None:
-    """Make systemd run `command` after each boot, and use a watchdog. Do this also if the running kernel has
-    no watchdog driver: another kernel of the campaign may have one."""
-    names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
-    environment = "".join(f"Environment={name}={os.environ[name]}\n" for name in names)
-    words = " ".join(_systemd_quoted(word) for word in command)
-    stopped = KILLED + signal.SIGTERM
-    text = _UNIT_TEXT.format(
-        home=_HOME_UNIT, command=words, environment=environment, stopped=stopped
-    )
+def install_unit(command: Sequence[str], paths: Sequence[str]) -> None:
+    """Make systemd run `command` after each boot, when the file systems of `paths` are mounted, and use a
+    watchdog. Do this also if the running kernel has no watchdog driver: another kernel of the campaign may
+    have one."""
+    text = unit_text(command, paths)
     files.write_whole(_UNIT_FILE, text.encode(), give=False)
     files.write_whole(_HOME_UNIT_FILE, _HOME_UNIT_TEXT.encode(), give=False)
     _WATCHDOG_FILE.parent.mkdir(mode=0o755, exist_ok=True)
@@ -195,6 +191,18 @@ def install_unit(command: list[str]) -> None:
     files.write_whole(_WATCHDOG_FILE, text.encode(), give=False)
     run_tool("systemctl", "daemon-reload")
     run_tool("systemctl", "enable", UNIT)
+
+
+def unit_text(command: Sequence[str], paths: Sequence[str]) -> str:
+    """The unit that install_unit() writes."""
+    names = [name for name in ("SUDO_UID", "SUDO_GID") if os.environ.get(name)]
+    return _UNIT_TEXT.format(
+        home=_HOME_UNIT,
+        paths=" ".join(map(_systemd_quoted, paths)),
+        command=" ".join(_systemd_quoted(word).replace("$", "$$") for word in command),
+        environment="".join(f"Environment={name}={os.environ[name]}\n" for name in names),
+        stopped=KILLED + signal.SIGTERM,
+    )
 
 
 def is_unit_installed() -> bool:
@@ -257,8 +265,8 @@ def celsius() -> float | None:
 
 
 def _systemd_quoted(word: str) -> str:
-    """For a command line of a unit: in double quotation marks, with % and $ doubled."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    """For a unit: in double quotation marks, with % doubled. In a command line, $ must be doubled, too."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
 

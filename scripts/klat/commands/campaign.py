@@ -145,7 +145,8 @@ def _begin(action: str, is_check: bool) -> int:
     )
     try:
         loader.install(own_entries(loader, begun))
-        install_unit([sys.executable, str(launcher()), "campaign", "proceed"])
+        command = [sys.executable, str(launcher()), "campaign", "proceed"]
+        install_unit(command, (str(launcher()), str(programs.directory()), campaign.output))
         change_campaign(_campaign_state.STATE, lambda _: begun)
         print("the machine reboots now; klat campaign status shows the progress", flush=True)
         start_unit()
