@@ -16,6 +16,7 @@ from klat.campaign.campaign_file import (
     ENDED,
     MOST_INTERRUPTIONS,
     PAUSED,
+    PLANNED,
     RUNNING,
     BootAttempt,
     Campaign,
@@ -111,10 +112,10 @@ class Rig:
         return f"2026-01-01T{self.boots // 60:02}:{self.boots % 60:02}:00Z"
 
     def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
+        self.measured.append((boot.number, boot.setting.label))
         self.step()
         if self.fails(boot) == "session":
             return Measured("klat run ended with status 1", {})
-        self.measured.append((boot.number, boot.setting.label))
         return Measured("", {"runs": 1.0})
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
@@ -242,6 +243,22 @@ def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig: Rig, cut: int) -
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4], campaign.attempts
     assert campaign.phase == ENDED and not campaign.why
     assert at_home(rig) and not rig.own and not rig.unit
+
+
+@pytest.mark.parametrize("cut", range(1, 26))
+def test_a_power_cut_counts_no_failed_session(rig: Rig, cut: int) -> None:
+    def fails(boot: CampaignBoot) -> str:
+        outcomes = [attempt.outcome for attempt in read_campaign(rig.path).attempts]
+        return "session" if boot.number == 2 and "failed" not in outcomes else ""
+
+    rig.fails = fails
+    work = begun(rig)
+    rig.cut_at = cut
+    campaign = drive(rig, work)
+    numbers = [number for number, _ in rig.measured]
+    assert numbers == [1, 2, 3, 4][: len(numbers)], campaign.attempts
+    # A cut before the boot was chosen looks like a second failure.
+    assert campaign.is_complete or " failed 2 times in succession: " in campaign.why
 
 
 def test_the_cuts_reach_every_step(rig: Rig) -> None:
@@ -456,6 +473,63 @@ def test_an_abort_leaves_the_machine_as_it_was(rig: Rig) -> None:
     rig.power_on()
     assert at_home(rig) and not rig.own and not rig.unit
     assert read_campaign(rig.path).why == "aborted"
+
+
+def test_a_boot_that_klat_did_not_start_is_not_left(rig: Rig) -> None:
+    """A default kernel whose command line differs from its entry is no reason to reboot again and again."""
+    work = begun(rig)
+    change_phase(rig.path, (RUNNING,), PAUSED)
+    rig.running = STOCK.release, (*STOCK.words, "quirk")
+    assert drive(rig, work).phase == PAUSED and not rig.verbs
+
+
+def test_an_abort_leaves_klats_kernel_also_without_an_entry_of_the_default(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    monkeypatch.setattr(rig, "entries", lambda: [])
+    work.give_up("aborted")
+    assert rig.verbs == ["reboot", "reboot"]
+
+
+def test_sessions_of_an_aborted_boot_do_not_count(rig: Rig) -> None:
+    def measure(campaign: Campaign, boot: CampaignBoot) -> Measured:
+        rig.measured.append((boot.number, boot.setting.label))
+        raise KeyboardInterrupt
+
+    rig.measure = measure  # type: ignore[method-assign]
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    with pytest.raises(KeyboardInterrupt):
+        work.proceed()
+    work.give_up("aborted")
+    assert rig.aside == [1] and not rig.measured
+
+
+def test_nothing_is_measured_after_the_end(rig: Rig) -> None:
+    """The machine went down after an abort, before klat had removed its unit."""
+    work = begun(rig)
+    work.proceed()
+    change_phase(rig.path, (RUNNING,), ENDED)
+    rig.power_on()
+    work.proceed()
+    assert not rig.measured and not rig.unit and rig.verbs == ["reboot", "reboot"]
+
+
+def test_what_an_interrupted_start_left_is_removed(rig: Rig) -> None:
+    work = begun(rig)
+    change_phase(rig.path, (RUNNING,), PLANNED)
+    work.proceed()
+    assert not rig.own and not rig.unit and not rig.verbs
+
+
+def test_other_users_cannot_open_the_lock(rig: Rig) -> None:
+    begun(rig)
+    change_phase(rig.path, (RUNNING,), PAUSED)
+    assert rig.path.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

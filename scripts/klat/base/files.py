@@ -206,11 +206,11 @@ def create(path: Path, data: bytes) -> None:
             file.write(data)
 
 
-def append(path: Path) -> int:
-    """A descriptor that appends to the file. Creates a missing file. Raises KlatError."""
+def append(path: Path, mode: int = 0o644) -> int:
+    """A descriptor that appends to the file. Creates a missing file with this mode. Raises KlatError."""
     with explained("write", path), directory(path.parent) as parent:
         try:
-            return _create(parent, path.name, 0o644, os.O_APPEND)
+            return _create(parent, path.name, mode, os.O_APPEND)
         except FileExistsError:
             return open_regular(parent, path.name, os.O_WRONLY | os.O_APPEND)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from klat.campaign.campaign_file import (
     MEASURING,
     MOST_FAILURES,
     MOST_INTERRUPTIONS,
+    PLANNED,
     RUNNING,
     WRONG_KERNEL,
     BootAttempt,
@@ -105,7 +106,13 @@ class Engine:
     def proceed(self) -> None:
         """Work until a reboot is requested, or the campaign is paused or ended."""
         with _alone(self._path):
-            campaign = self._resolve(read_campaign(self._path))
+            campaign = read_campaign(self._path)
+            if campaign.phase == PLANNED:  # a power cut interrupted klat campaign start
+                self._loader.remove()
+                self._machine.withdraw()
+                return
+            if campaign.phase != ENDED:
+                campaign = self._resolve(campaign)
             if campaign.phase == RUNNING:
                 campaign = self._end_if_due(campaign)
             if campaign.phase == RUNNING:
@@ -145,7 +152,7 @@ class Engine:
             if outcome != MEASURING:
                 return campaign
         elif here != attempt.boot_id:
-            if boot.panics and self._is_home(campaign):
+            if boot.panics and self._runs_default(campaign):
                 return self._save(lambda now: now.with_last(outcome=DONE))
             reason = "the machine went down during the measurement"
             return self._discard(INTERRUPTED, reason)
@@ -158,10 +165,12 @@ class Engine:
         return self._save(lambda now: now.with_last(outcome=DONE, **found))
 
     def _discard(self, outcome: str, reason: str, **found: Any) -> Campaign:
-        campaign = self._save(lambda now: now.with_last(outcome=outcome, reason=reason, **found))
+        """The attempt does not count. First move its sessions: after a power cut between the two steps, this
+        happens again."""
+        campaign = read_campaign(self._path)
         assert campaign.last
         self._machine.set_aside(campaign.of_boots(), campaign.last)
-        return campaign
+        return self._save(lambda now: now.with_last(outcome=outcome, reason=reason, **found))
 
     def _arrived(self, campaign: Campaign, boot: CampaignBoot) -> tuple[str, str]:
         """The outcome so far of an attempt whose reboot has happened, and the reason if it failed."""
@@ -231,9 +240,13 @@ class Engine:
         self._machine.reboot(self._loader.reboot_verb)
 
     def _go_home(self, campaign: Campaign) -> None:
-        """Return to the default kernel. After the end, first remove everything that klat added, copy the
-        results, and run the command `notify`."""
+        """Return to the default kernel. After the end, first move the sessions of an attempt under way,
+        remove everything that klat added, copy the results, and run the command `notify`."""
+        attempt = campaign.last
         if campaign.phase == ENDED:
+            if attempt and attempt.outcome == MEASURING:
+                aborted = attempt
+                self._or_say(lambda: self._machine.set_aside(campaign.of_boots(), aborted))
             self._or_say(self._clean_up)
             self._or_say(self._machine.withdraw)
             failed = self._machine.copy(campaign)
@@ -262,12 +275,25 @@ class Engine:
                 self._say(str(full))
 
     def _is_home(self, campaign: Campaign) -> bool:
-        """Whether the default kernel runs. Also true if its entry is gone: a reboot would not find it."""
+        """Whether no reboot is necessary: klat did not start this boot, and it is not a wrong kernel. klat does
+        not look for the default's own command line, because a reboot could not change that."""
+        last = campaign.last
+        if last and last.outcome == WRONG_KERNEL and last.boot_id == self._machine.boot_id():
+            return self._runs_default(campaign)
+        return not is_own_boot(self._machine.words())
+
+    def _runs_default(self, campaign: Campaign) -> bool:
+        """Also true if the default's entry is gone: a reboot would not find it."""
         try:
             default = self._default(campaign)
         except KlatError:
-            return True
+            return not is_own_boot(self._machine.words())
         return default.is_running(self._machine.release(), self._machine.words())
+
+
+def is_own_boot(words: Iterable[str]) -> bool:
+    """Whether the campaign started the kernel with this command line."""
+    return any(word.startswith(OWN_WORD) for word in words)
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
@@ -288,21 +314,20 @@ def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:
 def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campaign:
     """Apply `change` to the campaign on disk. Returns the new campaign."""
     read_campaign(path)  # KlatError if there is none, so the directory can be missing
-    with files.directory(path.parent) as held:
-        lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            campaign = change(read_campaign(path))
-            write_campaign(path, campaign)
-        finally:
-            os.close(lock)
+    lock = _open_lock(path)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # independent of the flock of _alone()
+        campaign = change(read_campaign(path))
+        write_campaign(path, campaign)
+    finally:
+        os.close(lock)
     return campaign
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """KlatError if another klat process runs the same campaign."""
-    descriptor = files.append(path.with_suffix(".lock"))
+    descriptor = _open_lock(path)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -313,6 +338,11 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """Only its owner can open the file: any process that opens a file can lock it."""
+    return files.append(path.with_suffix(".lock"), mode=0o600)
 
 
 def entry_of(loader: BootLoader, identity: str) -> BootEntry:

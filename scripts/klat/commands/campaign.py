@@ -57,8 +57,8 @@ klat campaign resume continues.
 """
 
 _ABORT = """
-The session under way keeps its complete runs. If this is not the default
-kernel, the machine reboots.
+The session under way does not count: klat moves it to LABEL/.failed. If this
+is not the default kernel, the machine reboots.
 """
 
 
@@ -134,6 +134,7 @@ def _begin(action: str, is_check: bool) -> int:
         programs.require(name)
     if checked and not is_check:
         check_space(campaign)
+    loader.remove()  # what is left of a start that a power cut interrupted
     begun = replace(
         campaign,
         is_check=is_check,
@@ -150,7 +151,7 @@ def _begin(action: str, is_check: bool) -> int:
         change_campaign(_campaign_state.STATE, lambda _: begun)
         print("the machine reboots now; klat campaign status shows the progress", flush=True)
         start_unit()
-    except (KlatError, OSError):
+    except BaseException:  # also Ctrl-C
         loader.remove()
         ThisMachine().withdraw()
         change_campaign(_campaign_state.STATE, lambda _: campaign)
@@ -179,7 +180,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _status_facts(campaign: Campaign) -> dict[str, Any]:
     """`home`: the campaign did not start this boot. `unit`: klat's systemd unit is installed."""
-    from klat.campaign.boot_loader import OWN_WORD
+    from klat.campaign.engine import is_own_boot
     from klat.campaign.this_machine import ThisMachine, is_unit_installed
 
     return {
@@ -191,7 +192,7 @@ def _status_facts(campaign: Campaign) -> dict[str, Any]:
         "done": len(campaign.done()),
         "boots": len(campaign.boots()),
         "output": campaign.output,
-        "home": not any(word.startswith(OWN_WORD) for word in ThisMachine().words()),
+        "home": not is_own_boot(ThisMachine().words()),
         "unit": is_unit_installed(),
     }
 
