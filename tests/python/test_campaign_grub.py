@@ -188,3 +188,14 @@ def test_a_custom_file_of_the_user_is_kept(root: Path) -> None:
 def test_no_grub(tmp_path: Path) -> None:
     with pytest.raises(KlatError, match="there is no grub.cfg"):
         Grub(tmp_path)
+
+
+def test_a_choice_of_the_user_for_the_next_boot_is_kept(root: Path) -> None:
+    environment = root / "boot/grub/grubenv"
+    environment.write_text("next_entry=klat-stock\n")
+    Grub(root).check()
+    environment.write_text("next_entry=windows\n")
+    with pytest.raises(
+        KlatError, match="GRUB's entry 'windows' is already chosen for the next boot"
+    ):
+        Grub(root).check()

@@ -106,6 +106,12 @@ class Grub:
         own = self._own
         if own.exists() and _MARK not in own.read_text(errors="replace"):
             raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
+        chosen = self._environment().get("next_entry", "")
+        if chosen and not chosen.startswith(_identity("")):
+            raise KlatError(
+                f"GRUB's entry {chosen!r} is already chosen for the next boot; boot it, or run"
+                f" {self._tools['editenv']} {self._directory / 'grubenv'} unset next_entry"
+            )
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
             for found in self._probe(kind):
                 if found in refused:
