@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from klat.base.errors import KlatError, SessionError
 from klat.campaign.boot_order import CampaignBoot
-from klat.campaign.campaign_file import Campaign
+from klat.campaign.campaign_file import DONE, Campaign
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import read_run_json
+from klat.record.rows import USABLE
+from klat.record.session import read_session
 from klat.running import recording
 from klat.running.loads import IDLE
 from klat.running.recording import Settings
@@ -47,16 +49,37 @@ def measure_boot(campaign: Campaign, boot: CampaignBoot) -> int:
 def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:
     """The sessions that the campaign recorded in the boot `boot_id`. None: in the current boot."""
     wanted = boot_id or session_directory.boot_id()
-    found = []
+    return [session for session, its_boot in _sessions(campaign) if its_boot == wanted]
+
+
+def _sessions(campaign: Campaign) -> Iterator[tuple[Path, str | None]]:
+    """The sessions of the campaign that are not set aside, each with the id of its boot."""
     for session in sorted(Path(campaign.output).glob("*/*")):
         try:
             facts = read_run_json(session) if session.is_dir() else {}
         except SessionError:
             continue  # damaged, so its boot is not known
         pairing = facts.get("pairing") or {}
-        if facts.get("boot_id") == wanted and pairing.get("experiment") == campaign.identity:
-            found.append(session)
-    return found
+        if pairing.get("experiment") == campaign.identity:
+            yield session, facts.get("boot_id")
+
+
+def unusable_runs(campaign: Campaign) -> dict[Path, tuple[int, int]]:
+    """For each label whose measured boots have runs that do not count: its directory, the number of these
+    runs, and the number of all runs."""
+    boots = {attempt.boot_id for attempt in campaign.attempts if attempt.outcome == DONE}
+    found: dict[Path, tuple[int, int]] = {}
+    for path, boot_id in _sessions(campaign.of_boots()):
+        if boot_id not in boots:
+            continue
+        try:
+            runs = read_session(path).runs()
+        except SessionError:
+            continue  # klat summary says what is wrong with it
+        unusable = sum(any(row.status not in USABLE for row in rows) for rows in runs)
+        before, of = found.get(path.parent, (0, 0))
+        found[path.parent] = before + unusable, of + len(runs)
+    return {label: counts for label, counts in found.items() if counts[0]}
 
 
 def check_space(campaign: Campaign) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from klat.campaign.boot_loader import BootEntry
 from klat.campaign.campaign_file import (
@@ -108,6 +109,13 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
         yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")
     yield from _failures(campaign)
     yield from _parts(campaign)
+
+
+def unusable_lines(counts: Mapping[Path, tuple[int, int]]) -> Iterator[str]:
+    """What klat.campaign.boot_sessions.unusable_runs() found."""
+    for label, (unusable, runs) in counts.items():
+        count = f"{unusable:,} of {plural(runs, 'run')} of {label.name} do not count"
+        yield from wrapped(f"warning: {count}; klat summary {label} says why", "", "  ")
 
 
 def _failures(campaign: Campaign) -> Iterator[str]:

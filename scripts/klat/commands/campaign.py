@@ -160,8 +160,9 @@ def _begin(action: str, is_check: bool) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from klat.campaign.campaign_file import RUNNING, read_campaign
-    from klat.campaign.campaign_text import status_lines
+    from klat.campaign.boot_sessions import unusable_runs
+    from klat.campaign.campaign_file import ENDED, RUNNING, read_campaign
+    from klat.campaign.campaign_text import status_lines, unusable_lines
     from klat.campaign.this_machine import is_unit_installed
 
     campaign = read_campaign(_campaign_state.STATE)
@@ -170,6 +171,9 @@ def _status(arguments: argparse.Namespace) -> int:
         return 0
     for line in status_lines(campaign, session_directory.now()):
         print(line)
+    if campaign.phase == ENDED:  # to read all sessions earlier would disturb the measurement
+        for line in unusable_lines(unusable_runs(campaign)):
+            print(line)
     if campaign.phase == RUNNING and not is_unit_installed():
         print(
             "klat's systemd unit is gone, so the campaign does not continue:\n"

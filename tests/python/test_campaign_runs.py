@@ -1,0 +1,50 @@
+"""How many runs of a campaign do not count."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from test_campaign_engine import planned
+from written_sessions import NewSession, run_facts, samples
+
+from klat.campaign.boot_sessions import unusable_runs
+from klat.campaign.campaign_file import BootAttempt
+from klat.campaign.campaign_text import unusable_lines
+
+
+def test_the_runs_of_measured_boots_that_do_not_count(
+    new_session: NewSession, tmp_path: Path
+) -> None:
+    asked = "2026-01-01T00:00:00Z"
+    attempts = (
+        BootAttempt(1, "done", asked, "-", "a"),
+        BootAttempt(2, "done", asked, "a", "b"),
+        BootAttempt(3, "done", asked, "b", "c"),
+        BootAttempt(4, "interrupted", asked, "c", "d"),
+    )
+    campaign = replace(
+        planned(tmp_path / "campaign.json"), attempts=attempts, output=str(tmp_path / "results")
+    )
+    for name, boot_id, experiment, statuses in (
+        ("rt/1", "a", campaign.identity, ("ok", "invalid", "disturbed")),
+        ("rt/2", "b", campaign.identity, ("invalid", "skipped", "ok")),
+        ("stock/1", "c", campaign.identity, ("ok", "disturbed")),
+        ("stock/2", "d", campaign.identity, ("invalid",)),
+        ("stock/3", "c", "another", ("invalid",)),
+        ("rt/.failed", "a", campaign.identity, ()),
+    ):
+        session = new_session(name, label=name.split("/", maxsplit=1)[0], boot_id=boot_id)
+        for number, status in enumerate(statuses, 1):
+            metrics = {} if status == "skipped" else {"a": samples(900), "b": samples(9000)}
+            session.run(metrics, order=number, run=number, status=status, reason=status)
+        facts = run_facts() | {
+            "boot_id": boot_id,
+            "pairing": {"experiment": experiment, "pair": "1"},
+        }
+        (session.path / "run.json").write_text(json.dumps(facts))
+    found = unusable_runs(campaign)
+    assert found == {tmp_path / "results/rt": (3, 6)}
+    text = " ".join(unusable_lines(found))
+    assert "3 of 6 runs of rt do not count; klat summary" in text and "results/rt says" in text
