@@ -289,6 +289,20 @@ def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     assert "the campaign has ended, but must be running" in klat("pause", status=2)
 
 
+def test_abort_without_a_readable_state_removes_the_units_and_names_the_rest(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klat.planned()
+    klat.state.write_text("{")
+    done = []
+    monkeypatch.setattr(this_machine, "stop_unit", lambda: done.append("stopped"))
+    monkeypatch.setattr(this_machine.ThisMachine, "withdraw", lambda self: done.append("withdrawn"))
+    text = klat("abort", status=2)
+    assert done == ["stopped", "withdrawn"] and text.count("\n") == 1
+    for name in (f"{klat.state} is", "custom.cfg", "klat-*.conf", "'klat: LABEL'"):
+        assert name in text
+
+
 def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
     klat.planned()
     attempts = (

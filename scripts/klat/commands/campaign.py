@@ -61,6 +61,12 @@ The session under way does not count: klat moves it to LABEL/.failed. If this
 is not the default kernel, the machine reboots.
 """
 
+_BY_HAND = (
+    "klat has removed its systemd units; remove by hand its boot entries (GRUB: custom.cfg, and klat_entry"
+    " in grubenv; systemd-boot: loader/entries/klat-*.conf; UEFI: the boot options 'klat: LABEL') and"
+    " {state}, then reboot"
+)
+
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
@@ -225,10 +231,17 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 def _abort(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_file import ENDED, read_campaign
-    from klat.campaign.this_machine import stop_unit
+    from klat.campaign.this_machine import ThisMachine, stop_unit
 
     _campaign_state.need_root("abort")
-    campaign = read_campaign(_campaign_state.STATE)
+    try:
+        campaign = read_campaign(_campaign_state.STATE)
+    except KlatError as error:
+        if _campaign_state.STATE.exists():
+            stop_unit()
+            ThisMachine().withdraw()
+            raise KlatError(f"{error}; {_BY_HAND.format(state=_campaign_state.STATE)}") from None
+        raise
     if campaign.phase == ENDED:
         raise KlatError(f"{campaign.state}; see klat campaign status")
     stop_unit()
