@@ -55,7 +55,8 @@ def assert_the_estimate_after_a_block_is_right(campaign: Campaign) -> None:
     ]
     first = campaign.attempts[block]
     begun = (*campaign.attempts[:block], replace(first, outcome=ASKED))
-    left = time_left(replace(campaign, phase=RUNNING, attempts=begun), asked[block])
+    as_then = replace(campaign, phase=RUNNING, attempts=begun, is_settled=False, looked_after=0)
+    left = time_left(as_then, asked[block])
     assert left is not None
     estimated = left / (campaign.rounds * len(campaign.settings) - block)
     took = (asked[-1] - asked[block]).total_seconds() / (len(asked) - 1 - block)
