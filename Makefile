@@ -265,6 +265,8 @@ test-build: test-deps
 	$(Q)$(MAKE) all planted units
 	$(Q)$(MAKE) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
 test-slow-build: test-slow-deps test-build
+	-$(Q)$(MAKE) sysroot ARCH=arm64
+	-$(Q)$(MAKE) sysroot ARCH=riscv64
 	$(Q)$(MAKE) $(BUILD)/interrupter
 	$(Q)$(MAKE) OUT=build/static STATIC=1 build/static/planted/timer/timer
 	$(Q)$(MAKE) OUT=build/asan SANITIZE=address,undefined all units
