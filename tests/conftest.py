@@ -23,6 +23,11 @@ def pytest_configure() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes do not name a test: gzip data has the time in it, and all workers must find the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 class UnitFailed(Exception):
     pass
 
