@@ -58,7 +58,7 @@ def klat(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
-    # Without root, the test's own user is not trusted.
+    # The tree of the tests can belong to any user.
     monkeypatch.setattr(trusted_code, "check_code", lambda names: None)
     return found
 
@@ -67,6 +67,17 @@ def test_the_entries_and_the_default(klat: Campaigns) -> None:
     lines = klat("kernels").splitlines()
     assert lines[1].split() == ["*", "6.1.0-56-rt-amd64", "Debian", "GNU/Linux"]
     assert max(map(len, lines)) <= 80
+
+
+def test_the_entries_are_listed_also_without_a_default(
+    klat: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "boot/grub/grub.cfg"
+    config.write_text(config.read_text().replace('default="0"', 'default="Old Linux"'))
+    assert cli.main(["campaign", "kernels"]) == 2
+    printed = capsys.readouterr()
+    assert "6.1.0-56-rt-amd64" in printed.out and "*" not in printed.out
+    assert "the default of GRUB, 'Old Linux', is not an entry" in printed.err
 
 
 def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
@@ -281,6 +292,33 @@ def test_a_start_that_fails_leaves_nothing(
     assert not (tmp_path / "boot/grub/custom.cfg").exists()
 
 
+def test_a_campaign_that_ended_early_is_resumed(
+    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klat.planned()
+    failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
+    change_campaign(
+        klat.state, lambda now: replace(now, phase=ENDED, why="aborted", attempts=(failed,))
+    )
+    assert "campaign ended: 0 of 8 boots\n  aborted\nto continue: sudo klat c" in klat("status")
+    done = []
+    monkeypatch.setattr(programs, "require", lambda name: None)
+    monkeypatch.setattr(this_machine, "install_unit", lambda *words: done.append("installed"))
+    monkeypatch.setattr(this_machine, "start_unit", lambda: done.append("started"))
+    assert klat("resume").startswith("the machine reboots now")
+    assert done == ["installed", "started"] and (tmp_path / "boot/grub/custom.cfg").exists()
+    campaign = read_campaign(klat.state)
+    assert (campaign.phase, campaign.why, campaign.resumed_after) == (RUNNING, "", 1)
+    assert campaign.attempts == (failed,)
+
+
+def test_a_check_that_ended_early_is_not_resumed(klat: Campaigns) -> None:
+    klat.planned()
+    change_campaign(klat.state, lambda now: checked(now, (), "stock failed twice"))
+    assert "to continue" not in klat("status")
+    assert "the check has ended, but must be paused" in klat("resume", status=2)
+
+
 def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     klat.planned()
     change_campaign(klat.state, lambda now: replace(now, phase=ENDED))
@@ -333,6 +371,18 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     assert "about 10 min left" in text  # 6 boots of 100 s; boot 2 has already taken longer
     assert "attempts that do not count: 1 fell back" in text and "came back" in text
     assert "mean time of a boot: kernel 4 s, runs 30 s" in text
+    assert "clock" not in text
+
+
+def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
+    klat.planned()
+    hours = (5, 6, 3, 4)
+    attempts = tuple(
+        BootAttempt(number, "done", f"2026-01-01T0{hour}:00:00Z", "a", "b")
+        for number, hour in enumerate(hours, 1)
+    )
+    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    assert "warning: the clock went back once, by up to 3 h," in klat("status")
 
 
 def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns, tmp_path: Path) -> None:

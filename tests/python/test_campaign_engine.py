@@ -14,6 +14,7 @@ from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
 from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
     ENDED,
+    MOST_FAILURES,
     MOST_INTERRUPTIONS,
     PAUSED,
     PLANNED,
@@ -196,6 +197,13 @@ def begun(rig: Rig, is_check: bool = False) -> Engine:
     return Engine(rig.path, rig, rig, lambda line: None)
 
 
+def resumed(rig: Rig, ended: Campaign) -> Engine:
+    write_campaign(rig.path, replace(ended.resumed(), phase=RUNNING, why=""))
+    rig.install(own_entries(rig, ended))
+    rig.unit = True
+    return Engine(rig.path, rig, rig, lambda line: None)
+
+
 def drive(rig: Rig, work: Engine, most: int = 60) -> Campaign:
     """Boot the machine until klat requests no reboot. A power cut also leads to a boot."""
     for _ in range(most):
@@ -299,6 +307,37 @@ def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: 
     assert campaign.phase == ENDED
     assert campaign.why.startswith("rt failed 2 times in succession: ")
     assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
+
+
+def test_an_early_end_can_be_resumed_and_loses_and_doubles_nothing(rig: Rig) -> None:
+    rig.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
+    ended = drive(rig, begun(rig))
+    assert ended.ended_early and not rig.own and not rig.unit
+    rig.fails = lambda boot: ""
+    failed = len(ended.attempts)
+    campaign = drive(rig, resumed(rig, ended))
+    assert campaign.is_complete and campaign.attempts[:failed] == ended.attempts
+    assert sorted(number for number, _ in rig.measured) == [1, 2, 3, 4]
+    assert at_home(rig) and not rig.own and not rig.unit
+
+
+def test_a_resumed_campaign_ends_after_new_failures_only(rig: Rig) -> None:
+    rig.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
+    ended = drive(rig, begun(rig))
+    campaign = drive(rig, resumed(rig, ended))
+    assert campaign.ended_early
+    assert len(campaign.attempts) == len(ended.attempts) + MOST_FAILURES
+
+
+def test_no_attempt_is_under_way_after_a_resume(rig: Rig) -> None:
+    work = begun(rig)
+    work.proceed()
+    work.give_up("aborted")
+    asked = read_campaign(rig.path)
+    assert not asked.resumed().attempts
+    measuring = asked.with_last(outcome="measuring")
+    assert [a.outcome for a in measuring.resumed().attempts] == ["interrupted"]
+    assert not measuring.resumed().failures(measuring.boots()[0].setting.label)
 
 
 def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Rig) -> None:
@@ -545,7 +584,7 @@ def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.Mo
 
 def test_only_one_process_runs_a_campaign(rig: Rig) -> None:
     work = begun(rig)
-    with engine._alone(rig.path), pytest.raises(KlatError, match="another klat process"):
+    with engine.alone(rig.path), pytest.raises(KlatError, match="another klat process"):
         work.proceed()
 
 

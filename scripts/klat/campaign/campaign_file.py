@@ -28,6 +28,7 @@ from klat.record.json_files import (
 
 SCHEMA = 1
 _LARGEST = 1 << 26
+_MOST_ATTEMPTS = 1 << 20
 
 PLANNED, RUNNING, PAUSED, ENDED = PHASES = ("planned", "running", "paused", "ended")
 # The outcomes of an attempt at a boot. An attempt under way has one of the first two.
@@ -94,6 +95,7 @@ class Campaign:
     is_settled: bool = False  # that look settled every metric, so the campaign ends
     default_words: tuple[str, ...] | None = None  # without a menu: of the default kernel
     boot_command: str | None = None
+    resumed_after: int = 0  # attempts before klat campaign resume continued it after its end
 
     def boots(self) -> list[CampaignBoot]:
         if self.is_check:
@@ -140,9 +142,10 @@ class Campaign:
         return next((boot for boot in self.boots() if boot.number not in done), None)
 
     def failures(self, label: str) -> list[BootAttempt]:
-        """The failed attempts of a setting since its last measured boot."""
+        """The failed attempts of a setting since its last measured boot, and since the campaign was resumed."""
         labels = {boot.number: boot.setting.label for boot in self.boots()}
-        own = [a for a in self.attempts if labels[a.boot] == label and not a.under_way]
+        recent = self.attempts[self.resumed_after :]
+        own = [a for a in recent if labels[a.boot] == label and not a.under_way]
         found: list[BootAttempt] = []
         for attempt in reversed(own):
             if attempt.outcome == DONE:
@@ -155,6 +158,20 @@ class Campaign:
         assert self.attempts
         last = replace(self.attempts[-1], **changes)
         return replace(self, attempts=(*self.attempts[:-1], last))
+
+    @property
+    def ended_early(self) -> bool:
+        return self.phase == ENDED and not self.is_complete
+
+    def resumed(self) -> Campaign:
+        """This campaign, which ended early, with no attempt under way."""
+        attempts = self.attempts
+        if self.last and self.last.outcome == ASKED:
+            attempts = attempts[:-1]
+        elif self.last and self.last.outcome == MEASURING:
+            reason = "the campaign was ended during the measurement"
+            attempts = self.with_last(outcome=INTERRUPTED, reason=reason).attempts
+        return replace(self, attempts=attempts, resumed_after=len(attempts))
 
     def facts(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -190,7 +207,7 @@ _FIELDS: dict[str, Kind] = {
     "files": Object(others=_TEXT),
     "changed": ListOf(_TEXT, 4096),
     "phase": OneOf(PHASES),
-    "attempts": ListOf(Object(_ATTEMPT_FIELDS, frozenset(_ATTEMPT_FIELDS)), 1 << 20),
+    "attempts": ListOf(Object(_ATTEMPT_FIELDS, frozenset(_ATTEMPT_FIELDS)), _MOST_ATTEMPTS),
     "notify": Maybe(_TEXT),
     "copy_to": Maybe(_TEXT),
 }
@@ -200,6 +217,7 @@ _LATER: dict[str, Kind] = {
     "is_settled": Truth(),
     "default_words": Maybe(ListOf(_TEXT, 4096)),
     "boot_command": Maybe(_TEXT),
+    "resumed_after": Whole(0, _MOST_ATTEMPTS),
 }
 # Earlier versions did not write all fields.
 _FACTS = Object({**_FIELDS, **_LATER}, frozenset(_FIELDS))

@@ -24,8 +24,8 @@ from klat.report.text.numbers import duration, plural
 _BOOTS_SHOWN = 32
 
 
-def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[str]:
-    """The boot entries as a table."""
+def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iterator[str]:
+    """The boot entries as a table. `default` is None if no entry is the default."""
     rows = [
         ["*" if entry == default else "", entry.release or "unknown", entry.title]
         for entry in entries
@@ -34,7 +34,8 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry) -> Iterator[st
     widths = column_widths(table)
     for row in table:
         yield aligned(row, widths, left=3)
-    yield "* the default: the machine returns to it if a kernel fails, and at the end"
+    if default:
+        yield "* the default: the machine returns to it if a kernel fails, and at the end"
 
 
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
@@ -91,6 +92,8 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
         )
     if campaign.why:
         yield from wrapped(campaign.why, "  ")
+    if campaign.ended_early and not campaign.is_check:
+        yield "to continue: sudo klat campaign resume"
     last = campaign.last
     if last and last.under_way and campaign.phase != ENDED:
         setting = boots[last.boot - 1].setting.label
@@ -107,6 +110,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
     if campaign.changed:
         files = ", ".join(campaign.changed)
         yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")
+    yield from _clock_jumps(campaign.attempts)
     yield from _failures(campaign)
     yield from _parts(campaign)
 
@@ -116,6 +120,20 @@ def unusable_lines(counts: Mapping[Path, tuple[int, int]]) -> Iterator[str]:
     for label, (unusable, runs) in counts.items():
         count = f"{unusable:,} of {plural(runs, 'run')} of {label.name} do not count"
         yield from wrapped(f"warning: {count}; klat summary {label} says why", "", "  ")
+
+
+def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
+    """A machine without a battery begins each boot at an old time. Only a jump back can be told from a pause."""
+    asked = [_moment(attempt.asked) for attempt in attempts]
+    back = [before - after for before, after in zip(asked, asked[1:]) if after < before]
+    if back:
+        times = "once" if len(back) == 1 else f"{len(back)} times"
+        yield from wrapped(
+            f"warning: the clock went back {times}, by up to {duration(max(back).total_seconds())}, so the dates"
+            " of the sessions are not in the order of the boots, and the times here can be wrong",
+            "",
+            "  ",
+        )
 
 
 def _failures(campaign: Campaign) -> Iterator[str]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,7 +106,7 @@ class Engine:
 
     def proceed(self) -> None:
         """Work until a reboot is requested, or the campaign is paused or ended."""
-        with _alone(self._path):
+        with alone(self._path):
             campaign = read_campaign(self._path)
             if campaign.phase == PLANNED:  # a power cut interrupted klat campaign start
                 self._loader.remove()
@@ -122,7 +123,7 @@ class Engine:
 
     def give_up(self, why: str) -> None:
         """End the campaign for this reason, and leave the machine on its default kernel."""
-        with _alone(self._path):
+        with alone(self._path):
             try:
                 campaign = self._save(lambda now: replace(now, phase=ENDED, why=why))
             except KlatError as error:
@@ -165,8 +166,8 @@ class Engine:
         return self._save(lambda now: now.with_last(outcome=DONE, **found))
 
     def _discard(self, outcome: str, reason: str, **found: Any) -> Campaign:
-        """The attempt does not count. First move its sessions: after a power cut between the two steps, this
-        happens again."""
+        """Record that the attempt does not count. Its sessions are moved before: after a power cut between the two
+        steps, klat does both again."""
         campaign = read_campaign(self._path)
         assert campaign.last
         self._machine.set_aside(campaign.of_boots(), campaign.last)
@@ -245,8 +246,7 @@ class Engine:
         attempt = campaign.last
         if campaign.phase == ENDED:
             if attempt and attempt.outcome == MEASURING:
-                aborted = attempt
-                self._or_say(lambda: self._machine.set_aside(campaign.of_boots(), aborted))
+                self._or_say(partial(self._machine.set_aside, campaign.of_boots(), attempt))
             self._or_say(self._clean_up)
             self._or_say(self._machine.withdraw)
             failed = self._machine.copy(campaign)
@@ -275,8 +275,8 @@ class Engine:
                 self._say(str(full))
 
     def _is_home(self, campaign: Campaign) -> bool:
-        """Whether no reboot is necessary: klat did not start this boot, and it is not a wrong kernel. klat does
-        not look for the default's own command line, because a reboot could not change that."""
+        """Whether no reboot is necessary: klat did not start this boot, and no wrong kernel runs. The command line
+        can differ from the default's, because a reboot could not change that."""
         last = campaign.last
         if last and last.outcome == WRONG_KERNEL and last.boot_id == self._machine.boot_id():
             return self._runs_default(campaign)
@@ -316,7 +316,7 @@ def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campa
     read_campaign(path)  # KlatError if there is none, so the directory can be missing
     lock = _open_lock(path)
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX)  # independent of the flock of _alone()
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # independent of the flock of alone()
         campaign = change(read_campaign(path))
         write_campaign(path, campaign)
     finally:
@@ -325,7 +325,7 @@ def change_campaign(path: Path, change: Callable[[Campaign], Campaign]) -> Campa
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> Iterator[None]:
     """KlatError if another klat process runs the same campaign."""
     descriptor = _open_lock(path)
     try:
@@ -341,7 +341,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _open_lock(path: Path) -> int:
-    """Only its owner can open the file: any process that opens a file can lock it."""
+    """Only the owner can open the file, because every process that can open it could lock it."""
     return files.append(path.with_suffix(".lock"), mode=0o600)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from klat.commands import _campaign_plan, _campaign_state, add_command
 from klat.record import session_directory
 
 if TYPE_CHECKING:
+    from klat.campaign.boot_loader import BootLoader
     from klat.campaign.campaign_file import Campaign
     from klat.campaign.engine import Engine
 
@@ -56,9 +59,14 @@ _PAUSE = """
 klat campaign resume continues.
 """
 
+_RESUME = """
+klat repeats the boots that do not count. After an early end, for example by
+failures or by klat campaign abort, the machine reboots at once.
+"""
+
 _ABORT = """
-The session under way does not count: klat moves it to LABEL/.failed. If this
-is not the default kernel, the machine reboots.
+The boot under way does not count: klat moves its sessions to LABEL/.failed.
+The machine reboots if klat started this boot, or if a wrong kernel runs.
 """
 
 _BY_HAND = (
@@ -82,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
         ("check", _check, "boot each kernel once, then one that panics", _CHECK),
         ("start", _start, "start the campaign; the machine reboots at once", _START),
         ("pause", _pause, "finish the boot under way, and return to the default kernel", _PAUSE),
-        ("resume", _resume, "continue after a pause", ""),
+        ("resume", _resume, "continue after a pause, or after an early end", _RESUME),
         ("abort", _abort, "end the campaign at once, and remove what klat added", _ABORT),
         ("proceed", _proceed, "for klat's systemd unit, which calls it after each boot", ""),
     ):
@@ -103,8 +111,14 @@ def _kernels(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_text import entry_lines
 
     loader = _campaign_state.this_loader(arguments)
-    for line in entry_lines(loader.entries(), loader.default()):
-        print(line)
+    entries = loader.entries()
+    try:
+        default = loader.default()
+    except KlatError:
+        if entries:  # the user must choose one of them
+            print(*entry_lines(entries, None), sep="\n", flush=True)
+        raise
+    print(*entry_lines(entries, default), sep="\n")
     return 0
 
 
@@ -117,52 +131,63 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _begin(action: str, is_check: bool) -> int:
-    from klat.campaign.campaign_file import ENDED, PLANNED, RUNNING, read_campaign
+    from klat.campaign.campaign_file import ENDED, PLANNED, read_campaign
     from klat.campaign.boot_sessions import check_space
-    from klat.campaign.engine import change_campaign, entry_of, own_entries
-    from klat.campaign.secure_boot import check_kernels
-    from klat.campaign.this_machine import ThisMachine, install_unit, start_unit
-    from klat.campaign.trusted_code import check_code, launcher
 
     _campaign_state.need_root(action)
-    _campaign_state.refuse_other_programs()
     campaign = read_campaign(_campaign_state.STATE)
     checked = campaign.is_check and campaign.phase == ENDED
     if campaign.phase != PLANNED and not checked:
         raise KlatError(f"{campaign.state}; see klat campaign status")
-    if checked and not is_check and not campaign.is_complete:
-        raise KlatError(f"the check ended early: {campaign.why}; run klat campaign check again")
+    if checked and not is_check:
+        if campaign.ended_early:
+            raise KlatError(f"the check ended early: {campaign.why}; run klat campaign check again")
+        check_space(campaign)
+    _run(campaign, replace(campaign, is_check=is_check, attempts=(), resumed_after=0))
+    return 0
+
+
+def _run(campaign: Campaign, begun: Campaign) -> None:
+    """Add what a campaign adds to the machine, replace the campaign by `begun`, and request the next boot."""
+    from klat.campaign.campaign_file import RUNNING
+    from klat.campaign.engine import alone, change_campaign, entry_of, own_entries
+    from klat.campaign.secure_boot import check_kernels
+    from klat.campaign.this_machine import install_unit, start_unit
+    from klat.campaign.trusted_code import check_code, launcher
+
+    _campaign_state.refuse_other_programs()
     loader = _campaign_state.loader_of(campaign)
     loader.check()
     check_kernels(entry_of(loader, setting.entry) for setting in campaign.settings)
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)
-    if checked and not is_check:
-        check_space(campaign)
-    loader.remove()  # what is left of a start that a power cut interrupted
-    begun = replace(
-        campaign,
-        is_check=is_check,
-        phase=RUNNING,
-        why="",
-        attempts=(),
-        files=dict(loader.files()),
-        changed=(),
-    )
-    try:
+    with alone(_campaign_state.STATE), _undone_after_failure(loader, campaign):
+        loader.remove()  # what is left of a start that a power cut interrupted
+        files = dict(loader.files())
+        begun = replace(begun, phase=RUNNING, why="", files=files, changed=())
         loader.install(own_entries(loader, begun))
         command = [sys.executable, str(launcher()), "campaign", "proceed"]
         install_unit(command, (str(launcher()), str(programs.directory()), campaign.output))
         change_campaign(_campaign_state.STATE, lambda _: begun)
-        print("the machine reboots now; klat campaign status shows the progress", flush=True)
+    print("the machine reboots now; klat campaign status shows the progress", flush=True)
+    with _undone_after_failure(loader, campaign):
         start_unit()
+
+
+@contextmanager
+def _undone_after_failure(loader: BootLoader, campaign: Campaign) -> Iterator[None]:
+    """If this fails, remove what klat added, and restore the campaign."""
+    from klat.campaign.engine import change_campaign
+    from klat.campaign.this_machine import ThisMachine
+
+    try:
+        yield
     except BaseException:  # also Ctrl-C
         loader.remove()
         ThisMachine().withdraw()
         change_campaign(_campaign_state.STATE, lambda _: campaign)
         raise
-    return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -218,11 +243,15 @@ def _pause(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    from klat.campaign.campaign_file import PAUSED, RUNNING
+    from klat.campaign.campaign_file import PAUSED, RUNNING, read_campaign
     from klat.campaign.engine import change_phase
     from klat.campaign.this_machine import start_unit
 
     _campaign_state.need_root("resume")
+    campaign = read_campaign(_campaign_state.STATE)
+    if campaign.ended_early and not campaign.is_check:
+        _run(campaign, campaign.resumed())
+        return 0
     change_phase(_campaign_state.STATE, (PAUSED,), RUNNING)
     start_unit()
     print("the campaign continues; the machine reboots now, or after a boot under way")
@@ -245,7 +274,7 @@ def _abort(arguments: argparse.Namespace) -> int:
     if campaign.phase == ENDED:
         raise KlatError(f"{campaign.state}; see klat campaign status")
     stop_unit()
-    print("aborted; if this is not the default kernel, the machine reboots now", flush=True)
+    print("aborted; if this is a boot of the campaign, the machine reboots now", flush=True)
     _engine().give_up("aborted")
     return 0
 
