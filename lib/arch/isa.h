@@ -13,9 +13,9 @@
 
 /* The counter */
 
-/* Whether read() ends with SIGILL or SIGSEGV, as a read of a counter does that the kernel, by
- * PR_SET_TSC of prctl(2), or firmware, by scounteren.TM on riscv64, keeps from user programs. For
- * the only thread of a process. */
+/* Whether read() ends with SIGILL or SIGSEGV. This is what a program gets if it may not read a
+ * counter: the kernel (PR_SET_TSC of prctl(2)) or firmware (scounteren.TM on riscv64) can forbid
+ * it. For the only thread of a process. */
 bool klat_arch_is_trapped(uint64_t (*read)(void));
 /* Make the stamps count instructions from now on, in an emulator that counts them. */
 void klat_arch_count_instructions(void);
@@ -25,7 +25,8 @@ const char *klat_arch_missing(void);
 const char *klat_arch_counter(void);
 /*
  * Read a clock of the kernel, and the counter at the moment for which the clock's time is right.
- * False if the clock advances with the counter: then read the clock between two stamps.
+ * False if the clock advances with the counter, or if an interrupt disturbed each attempt: then
+ * read the clock between two stamps.
  */
 bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks);
 /* Whether the counter runs at one rate through frequency changes and idle states. */

@@ -33,10 +33,7 @@ static inline int64_t klat_now_ns(void)
 	return klat_to_ns(now);
 }
 
-/*
- * The time of klat_now_ns(), and the counter at the moment for which this time is right. False if
- * the clock advances with the counter: then read the clock between two stamps.
- */
+/* klat_arch_clock_step() of klat_now_ns(). */
 static inline bool klat_clock_step(int64_t *ns, uint64_t *ticks)
 {
 	return klat_arch_clock_step(klat_now_ns, ns, ticks);

@@ -171,7 +171,8 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	check_for = run->library->common.check_for;
 	if (inform(run))
 		return is_written(stdout) ? EXIT_MEASURED : EXIT_FAILED;
-	/* The C library's clocks read the same counter, so nothing can be recorded. */
+	/* The clocks of the C library read the same counter, so klat cannot even record the skip.
+	 */
 	if (klat_arch_is_trapped(klat_ticks)) {
 		klat_skip(run, "a program may not read this CPU's counter here");
 		warn_of_status(run);

@@ -27,8 +27,6 @@ void klat_arch_count_instructions(void)
 {
 }
 
-/* A kernel that corrects the counter of a faulty CPU reads it for the program. The floor shows
- * this. */
 const char *klat_arch_missing(void)
 {
 	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)

@@ -47,46 +47,56 @@ static uint64_t read_time(void)
 	return now;
 }
 
-/* Wait for the next step of `time`. The tick at which it begins, or the tick before or after. */
-static uint64_t await_step(uint64_t *step)
+/* Wait for the next step of `time`. The tick at which it begins, or the tick before or after. False
+ * if `time` never advances by one. */
+static bool await_step(uint64_t *step, uint64_t *ticks)
 {
-	uint64_t before, ticks;
+	uint64_t before;
 
 	/* An interrupt hides steps. */
-	do
+	for (int i = 0; i < 1000; i++) {
 		__asm__ volatile("rdtime %0\n"
 				 "1:\trdcycle %2\n\t"
 				 "rdtime %1\n\t"
 				 "beq %0, %1, 1b"
-				 : "=&r"(before), "=&r"(*step), "=&r"(ticks));
-	while (*step != before + 1);
-	return ticks;
+				 : "=&r"(before), "=&r"(*step), "=&r"(*ticks));
+		if (*step == before + 1)
+			return true;
+	}
+	return false;
 }
 
 static uint64_t ticks_per_step, ticks_at_step_0;
 
-/* The three positions of a step in the loop give three results: the lowest is one tick early. */
-static void relate_to_time(void)
+/* The three positions of a step in the loop give three results: the lowest is one tick early. False
+ * if there are not three: then `cycle` does not count with `time`. */
+static bool relate_to_time(void)
 {
 	enum {
 		STEPS = 100
 	};
-	uint64_t first, step, begin = await_step(&first), end = 0, earliest, latest;
+	uint64_t first, step, begin, ticks, earliest, latest;
 
+	if (!await_step(&first, &begin))
+		return false;
 	for (int i = 0; i < STEPS; i++)
-		end = await_step(&step);
-	ticks_per_step = (end - begin + STEPS / 2) / (step - first);
-	earliest = latest = end - step * ticks_per_step;
+		if (!await_step(&step, &ticks))
+			return false;
+	ticks_per_step = (ticks - begin + STEPS / 2) / (step - first);
+	earliest = latest = ticks - step * ticks_per_step;
 	for (int i = 0; i < 1000 && latest - earliest < 2; i++) {
-		uint64_t ticks;
+		uint64_t at_step_0;
 
 		for (volatile int wait = i % 7; wait; wait--)
 			;
-		ticks = await_step(&step) - step * ticks_per_step;
-		earliest = ticks < earliest ? ticks : earliest;
-		latest = ticks > latest ? ticks : latest;
+		if (!await_step(&step, &ticks))
+			return false;
+		at_step_0 = ticks - step * ticks_per_step;
+		earliest = at_step_0 < earliest ? at_step_0 : earliest;
+		latest = at_step_0 > latest ? at_step_0 : latest;
 	}
 	ticks_at_step_0 = earliest + 1;
+	return latest - earliest == 2;
 }
 
 static bool cannot_count;
@@ -95,17 +105,15 @@ static bool cannot_count;
  * `cycle` advances by one for each. */
 void klat_arch_count_instructions(void)
 {
-	klat_arch_cycle = start_cycle();
+	klat_arch_cycle = start_cycle() && relate_to_time();
 	cannot_count = !klat_arch_cycle;
-	if (klat_arch_cycle)
-		relate_to_time();
 }
 
 const char *klat_arch_missing(void)
 {
 	if (cannot_count)
-		return "the counter cycle, which counts instructions here, cannot be read: the "
-		       "kernel must be 6.6 or later, with CONFIG_RISCV_PMU_SBI";
+		return "the counter cycle counts no instructions here: the kernel must be 6.6 or "
+		       "later, with CONFIG_RISCV_PMU_SBI, and QEMU must run with -icount shift=0";
 	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)
 		return NULL;
 	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "
@@ -182,24 +190,25 @@ void klat_arch_pm_close(void)
 
 /*
  * In a CPU's vendor id, 0 says that no company made it: QEMU's CPUs have it. The board
- * "riscv-virtio" is QEMU's, too. With a real CPU's vendor, it is a virtual machine on this CPU. A
+ * "riscv-virtio" is QEMU's, too. With a real CPU's vendor, it is a virtual machine on this CPU.
+ * Older kernels do not show the vendor; such a machine may be emulated. A
  * file without "hart" is that of another ISA's kernel, below an emulator of one process.
  */
 enum klat_arch_machine klat_arch_machine(void)
 {
 	FILE *file = fopen("/proc/cpuinfo", "re");
-	bool is_riscv = !file, is_nobody = false, is_user_mode = false;
+	bool is_riscv = !file, has_vendor = false, is_user_mode = false;
 	char line[8192];
 
 	while (file && fgets(line, sizeof(line), file)) {
 		is_riscv |= !strncmp(line, "hart", 4);
-		is_nobody |= !strncmp(line, "mvendorid", 9) && strstr(line, ": 0x0\n");
+		has_vendor |= !strncmp(line, "mvendorid", 9) && !strstr(line, ": 0x0\n");
 		is_user_mode |= !strncmp(line, "uarch", 5) && strstr(line, ": qemu\n");
 	}
 	if (file)
 		fclose(file);
 	if (!is_riscv || is_user_mode ||
-	    (is_nobody && klat_arch_tree_has("compatible", "riscv-virtio")))
+	    (!has_vendor && klat_arch_tree_has("compatible", "riscv-virtio")))
 		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
 }
