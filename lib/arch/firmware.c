@@ -35,9 +35,11 @@ bool klat_arch_tree_has(const char *property, const char *wanted)
  * without a hypervisor have other products. */
 static bool dmi_is_virtual(void)
 {
-	static const char *const vendors[] = {
-		"QEMU",      "Xen",          "VMware",    "Google",
-		"Parallels", "innotek GmbH", "OpenStack", "KubeVirt"
+	static const char *const vendors[] = { "QEMU",      "Xen",       "VMware",
+					       "Google",    "Parallels", "innotek GmbH",
+					       "OpenStack", "KubeVirt",  "oVirt" };
+	static const char *const products[] = {
+		"KVM", "Virtual Machine", "OpenStack", "vServer", "AHV", "CVM", "Alibaba Cloud ECS"
 	};
 	char vendor[256], product[256];
 
@@ -50,7 +52,10 @@ static bool dmi_is_virtual(void)
 	for (size_t i = 0; i < sizeof(vendors) / sizeof(*vendors); i++)
 		if (!strncmp(vendor, vendors[i], strlen(vendors[i])))
 			return true;
-	return strstr(product, "KVM") || strstr(product, "Virtual Machine");
+	for (size_t i = 0; i < sizeof(products) / sizeof(*products); i++)
+		if (strstr(product, products[i]))
+			return true;
+	return false;
 }
 
 bool klat_arch_described_virtual(void)
