@@ -66,7 +66,7 @@ struct state {
 	bool effective;      /* the calls had their effects */
 };
 
-static const struct options defaults = { .batch = 1, .bytes = DEFAULT_BYTES };
+static const struct options defaults = { .bytes = DEFAULT_BYTES };
 
 static const struct klat_option options[] = {
 	{ .name = "call",
@@ -77,7 +77,8 @@ static const struct klat_option options[] = {
 		      "open-close") },
 	{ .name = "batch",
 	  .help = "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
-		  "one call and includes the timer floor",
+		  "one call and includes the timer floor. Default: 1, or 100 if the counter's "
+		  "step is longer than 12.5 ns",
 	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
 	{ .name = "bytes",
 	  .help = "bytes that write-null writes and read-zero reads",
@@ -112,8 +113,10 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
+	struct options *o = run->options;
 
+	if (!o->batch)
+		o->batch = klat_counter_is_coarse() ? 100 : 1;
 	if (o->bytes != DEFAULT_BYTES && o->call != WRITE_NULL && o->call != READ_ZERO)
 		return klat_usage(run, "--bytes needs --call write-null or read-zero");
 	run->cpu_count = 1;
@@ -347,7 +350,9 @@ static void count_difference(struct klat_run *run)
 		difference += (double)(int64_t)(twice[i] - once[i]) / run->iterations;
 	klat_count(run, "n_first", state->n_first);
 	klat_count(run, "difference_ticks", llround(difference));
-	klat_count(run, "call_ticks", llround(difference / o->batch));
+	/* Less than a few steps, rounded to whole ticks, is no figure. */
+	if (!klat_counter_is_coarse())
+		klat_count(run, "call_ticks", llround(difference / o->batch));
 }
 
 static void verify(struct klat_run *run)

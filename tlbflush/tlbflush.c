@@ -237,6 +237,9 @@ static int responder(struct klat_worker *worker)
 	struct state *state = worker->state;
 	uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
 	const bool marks = !klat_timed(), sleeps = responders_sleep(run);
+	/* With a coarse counter the floor can be 0, and a gap of one step can be no time. */
+	const uint64_t of_floor = LEAST_GAP * worker->floor, steps = 2 * klat_counter_quantum(),
+		       least_gap = of_floor > steps ? of_floor : steps;
 	int64_t *interrupted = &state->responders[worker->index].interrupted;
 	uint32_t generation = 1;
 	int err = 0;
@@ -259,7 +262,7 @@ static int responder(struct klat_worker *worker)
 			seen = watch_mark(worker, state, generation);
 		} else {
 			interruption[i] = watch(worker, state, generation);
-			seen = interruption[i] >= LEAST_GAP * worker->floor;
+			seen = interruption[i] >= least_gap;
 		}
 		*interrupted += seen && klat_is_sample(run, i);
 	}
@@ -270,7 +273,7 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	if (sysconf(_SC_PAGESIZE) != PAGE)
+	if (sysconf(_SC_PAGESIZE) != PAGE && o->operation != MEMBARRIER)
 		return klat_skip(run, "this kernel's pages have %ld bytes; tlbflush needs %ld",
 				 sysconf(_SC_PAGESIZE), PAGE);
 	if (allow_operation(o))

@@ -63,8 +63,8 @@ uint64_t klat_spin_excess(void)
 
 /*
  * Ping-pong over one cache line. The pinger's stamps p1 and p2 enclose the ponger's stamp q in real
- * time. The offset o = (ponger's counter - pinger's counter) is therefore in [q - p2, q - p1]. Each
- * round narrows the interval.
+ * time. The offset o = (ponger's counter - pinger's counter) is therefore in [q - p2, q - p1],
+ * widened by a step, because a stamp is up to a step too small. Each round narrows the interval.
  */
 enum {
 	PING_PONG_ROUNDS = 200
@@ -77,6 +77,7 @@ struct ping_pong {
 	int ping_cpu KLAT_ALIGNED, pong_cpu;
 	int ping_result, pong_result;
 	struct klat_offset *offset;
+	int64_t quantum;
 } KLAT_ALIGNED;
 
 static void *pong(void *argument)
@@ -104,16 +105,19 @@ static void *ping(void *argument)
 	pthread_barrier_wait(&shared->both_there);
 	for (uint32_t turn = 1; turn <= 2 * PING_PONG_ROUNDS && !err; turn += 2) {
 		uint64_t before = klat_stamp_begin(), after;
+		int64_t low, high;
 
 		__atomic_store_n(&shared->turn, turn, __ATOMIC_RELEASE);
 		err = klat_spin_until(NULL, &shared->turn, turn + 1);
 		if (err)
 			break;
 		after = klat_stamp_begin();
-		if ((int64_t)(shared->stamp - after) > shared->offset->low)
-			shared->offset->low = shared->stamp - after;
-		if ((int64_t)(shared->stamp - before) < shared->offset->high)
-			shared->offset->high = shared->stamp - before;
+		low = (int64_t)(shared->stamp - after) - shared->quantum;
+		high = (int64_t)(shared->stamp - before) + shared->quantum;
+		if (low > shared->offset->low)
+			shared->offset->low = low;
+		if (high < shared->offset->high)
+			shared->offset->high = high;
 	}
 	shared->ping_result = err;
 	return NULL;
@@ -122,7 +126,10 @@ static void *ping(void *argument)
 int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *policy,
 			       struct klat_offset *offset)
 {
-	struct ping_pong shared = { .ping_cpu = cpu_a, .pong_cpu = cpu_b, .offset = offset };
+	struct ping_pong shared = { .ping_cpu = cpu_a,
+				    .pong_cpu = cpu_b,
+				    .offset = offset,
+				    .quantum = klat_counter_quantum() };
 	pthread_t ping_thread, pong_thread;
 	int err;
 

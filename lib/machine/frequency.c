@@ -134,6 +134,21 @@ static void offer(struct klat_counter *tsc, const char *method, double khz)
 	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method);
 }
 
+bool klat_frequency_is_coarse(int64_t quantum, double khz)
+{
+	/* A short system call takes at least 125 ns on the slow CPUs that have such counters. A
+	 * step of 10 ns, which is common on fast CPUs, is far from the limit. */
+	const double coarse_ns = 12.5;
+
+	return quantum * 1e6 / khz > coarse_ns;
+}
+
+bool klat_counter_is_coarse(void)
+{
+	/* In counted mode, configure() may see another counter than the run. */
+	return !klat_counted() && klat_frequency_is_coarse(klat_counter_quantum(), rough_khz());
+}
+
 void klat_counter_calibrate(struct klat_counter *tsc)
 {
 	struct reading first, last, pm_first = { 0 }, pm_last = { 0 };
@@ -154,8 +169,9 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 		pm_last = read_narrowest(klat_arch_pm_read);
 	ticks = last.tsc - first.tsc;
 	tsc->khz = 1e6 * ticks / (last.clock - first.clock);
-	/* The clock was read at any moment between the two readings of the counter. */
-	tsc->uncertainty_ppm = 1e6 * ((first.width + last.width) / 2.0) / ticks;
+	/* The clock was read at any moment between the two readings of the counter, which are less
+	 * than a step too small. */
+	tsc->uncertainty_ppm = 1e6 * ((first.width + last.width) / 2.0 + tsc->quantum) / ticks;
 
 	ticks = pm_last.tsc - pm_first.tsc;
 	/* After a wraparound the difference of two readings is ambiguous. */

@@ -65,8 +65,6 @@ struct klat_counter {
 uint64_t klat_counter_floor(struct klat_worker *worker);
 /* The mean time by which klat_spin() exceeds its argument, by stamps around the call. */
 uint64_t klat_spin_excess(void);
-/* Greatest common divisor of many counter increments. */
-int64_t klat_counter_quantum(void);
 /* The lead of one CPU's counter over another's is between `low` and `high` ticks. */
 struct klat_offset {
 	int64_t low, high;
@@ -88,6 +86,8 @@ int klat_counter_narrow_offset(int cpu_a, int cpu_b, const struct klat_policy *p
 uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count);
 
 /* frequency.c */
+/* Whether a step of `quantum` ticks at this frequency is coarse: see klat_counter_is_coarse(). */
+bool klat_frequency_is_coarse(int64_t quantum, double khz);
 /* Calibrate for 200 ms against CLOCK_MONOTONIC_RAW, and against a second source if there is one. An
  * independent source is preferred. */
 void klat_counter_calibrate(struct klat_counter *tsc);

@@ -53,6 +53,15 @@ TEST(a_pm_timer_that_goes_round_is_one_that_goes_on)
 	assert_true(klat_frequency_of_pm(400000000, 0xffffffff, 0xffffffff) == 0);
 }
 
+TEST(steps_of_boards_are_coarse_and_those_of_fast_cpus_are_not)
+{
+	assert_true(klat_frequency_is_coarse(1, 1000));
+	assert_true(klat_frequency_is_coarse(1, 62500));
+	assert_true(klat_frequency_is_coarse(40, 1000000)); /* 25 MHz, scaled to 1 GHz */
+	assert_false(klat_frequency_is_coarse(1, 1000000));
+	assert_false(klat_frequency_is_coarse(36, 3593000));
+}
+
 TEST(ntp_tells_by_how_much_the_kernel_is_off)
 {
 	struct timex ntp = { .freq = 100 << 16, .tick = 10000 };
