@@ -37,6 +37,7 @@ static const char *const patterns[] = {
 	"/sys/class/dmi/id/sys_vendor",
 	"/sys/devices/system/clocksource/clocksource0/available_clocksource",
 	"/sys/devices/system/clocksource/clocksource0/current_clocksource",
+	"/sys/devices/system/cpu/cpu*/cpu_capacity",
 	"/sys/devices/system/cpu/cpu*/cpufreq/amd_pstate_lowest_nonlinear_freq",
 	"/sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq",
 	"/sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_min_freq",

@@ -43,6 +43,41 @@ static json_t *machine_id(void)
 	return json_string(hash);
 }
 
+static bool names_a_core(const char *line)
+{
+	static const char *const keys[] = { "CPU implementer", "CPU variant", "CPU part",
+					    "CPU revision",    "mvendorid",   "marchid",
+					    "mimpid",          "uarch" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(keys); i++)
+		if (!strncmp(line, keys[i], strlen(keys[i])))
+			return true;
+	return false;
+}
+
+/* The board, and each different line of /proc/cpuinfo that names a kind of core. A machine can have
+ * several kinds. */
+static json_t *board_and_cores(char *cpuinfo)
+{
+	char found[2048] = "", *rest = NULL;
+	size_t length = klat_read_line("/proc/device-tree/model", found, sizeof(found) / 2)
+				? strlen(found)
+				: 0;
+
+	for (char *line = strtok_r(cpuinfo, "\n", &rest); line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		char *value = strchr(line, ':'), entry[128];
+
+		if (!value || !names_a_core(line))
+			continue;
+		snprintf(entry, sizeof(entry), "%.*s%s", (int)strcspn(line, "\t:"), line,
+			 value + 1);
+		if (!strstr(found, entry) && length + strlen(entry) + 3 < sizeof(found))
+			length += sprintf(found + length, "%s%s", length ? ", " : "", entry);
+	}
+	return length ? json_string(found) : NULL;
+}
+
 static json_t *cpu_model(void)
 {
 	char *text = klat_read_file("/proc/cpuinfo");
@@ -53,6 +88,8 @@ static json_t *cpu_model(void)
 	if (name) {
 		name[strcspn(name, "\n")] = 0;
 		model = json_string(name + 2);
+	} else if (text) {
+		model = board_and_cores(text);
 	}
 	free(text);
 	return model ? model : json_null();

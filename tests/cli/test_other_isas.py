@@ -4,8 +4,10 @@ process. There the counter measures no time, and the kernel is this machine's.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from pathlib import Path
 
 import harness
 import pytest
@@ -67,6 +69,42 @@ def test_a_static_program_says_that_an_emulator_measures_no_time(
 
     harness.until(attempt)
     assert "emulated mode: the counter measures no time" in command(words).out
+
+
+def test_short_calls_are_batched_where_the_counter_is_coarse(machine: str) -> None:
+    """In the emulator this CPU's counter has 62.5 MHz. riscv64's is this machine's."""
+    cpu, batch = {"aarch64": ("cortex-a57", 100), "riscv64": ("rv64", 1)}[machine]
+    path = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+    words = (f"qemu-{machine}-static", "-cpu", cpu, path, "--policy", "other", "--iterations", "50")
+    assert f";batch={batch};" in json_of(command([*words, "--json"]))["parameters"]
+
+
+def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path: Path) -> None:
+    """Their /proc/cpuinfo has no model name."""
+    big = "CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\n"
+    cores = {
+        "aarch64": ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\n" + 2 * big),
+        "riscv64": ("processor\t: 0\nhart\t: 0\nuarch\t: qemu\nmvendorid\t: 0x489\n\n"),
+    }
+    named = {
+        "aarch64": "CPU implementer 0x41, CPU part 0xd05, CPU part 0xd0b",
+        "riscv64": "uarch qemu, mvendorid 0x489",
+    }
+    faked = tmp_path / "faked/proc"
+    (faked / "device-tree").mkdir(parents=True)
+    (faked / "cpuinfo").write_text(cores[machine])
+    (faked / "device-tree/model").write_bytes(b"A board\0")
+    path = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+    words = [f"qemu-{machine}-static", "-L", faked.parent, path, "--policy", "other"]
+
+    def attempt() -> str:
+        shutil.rmtree(tmp_path / "record", ignore_errors=True)
+        done = command([*words, "--quiet", "--iterations", "50", "--record", tmp_path / "record"])
+        return "" if done.status == MEASURED else str(done)
+
+    harness.until(attempt)
+    (session,) = tmp_path.rglob("session.json")  # the emulator may redirect the path
+    assert json.loads(session.read_text())["cpu_model"] == f"A board, {named[machine]}"
 
 
 def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
