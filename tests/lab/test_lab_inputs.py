@@ -20,8 +20,9 @@ from labs import Lab
 from klat.base.errors import KlatError
 from klat.lab import apt, image, kernels, qemu
 from klat.lab.apt import Archive, Package
-from klat.lab.architectures import AMD64
+from klat.lab.architectures import AMD64, ARM64
 from klat.lab.boot_failures import ModuleMissing
+from klat.lab.guest_contents import unpacked_for
 from klat.lab.kernel_formats import BzImage
 from klat.lab.modules import Tree
 
@@ -383,3 +384,15 @@ def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
     first.path.write_bytes(planted_build)
     assert image.unpacked(found, tmp_path) == first
     assert first.path.read_bytes() == b"unpacked"
+
+
+def test_qemu_starts_a_packed_kernel_of_x86_with_kvm_but_of_no_other_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QEMU before 8.0 starts no EFI_ZBOOT kernel of arm64, also with KVM."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    flat = b"\0" * 0x38 + b"ARM\x64" + b"Linux version 6.1.0 \0"
+    (tmp_path / "Image.gz").write_bytes(gzip.compress(flat))
+    found = unpacked_for("kvm", image.inspect(tmp_path / "Image.gz", ARM64.format))
+    assert found and found.path.read_bytes() == flat
+    assert unpacked_for("kvm", image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)) is None

@@ -18,7 +18,7 @@ from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, 
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.boots import Boots, Ready
-from klat.lab.guest_contents import Contents
+from klat.lab.guest_contents import Contents, unpacked_for
 from klat.lab.experiment import Begun, Experiment
 from klat.running.loads import IDLE
 from klat.lab.kernels import Kernel, Spec
@@ -172,8 +172,10 @@ class Attempt:
     def _mode(self, asked: str, kernel: Kernel, busybox: bytes) -> tuple[str, str]:
         if asked != "auto":
             return asked, "as requested"
+        unpacked = unpacked_for("kvm", kernel.image)
+        path = unpacked.path if unpacked else kernel.image.path
         with Signals() as signals:
-            return modes.choose(self._emulator, kernel.image.path, busybox, signals)
+            return modes.choose(self._emulator, path, busybox, signals)
 
     def _programs(
         self, sets: Sequence[tuple[str, tuple[str, ...]]], loads: Sequence[str]

@@ -22,6 +22,14 @@ _NETWORK = "tun"
 _KEPT_BYTES = 1 << 30  # file systems of guests, of 4 to 20 MB each
 
 
+def unpacked_for(mode: str, packed: image.Image) -> image.Unpacked | None:
+    """What QEMU starts in this mode instead of the kernel's file, if it is another file."""
+    if mode == "kvm" and packed.format.boots_packed:
+        # With KVM, unpacking takes no time, and a random address is part of a boot.
+        return None
+    return image.unpacked(packed, cache.folder("images"))
+
+
 class Contents:
     """`say` prints notes on a kernel for the user. `archive` has the architecture of the guests."""
 
@@ -54,10 +62,7 @@ class Contents:
     ) -> list[Ready]:
         ready = []
         for kernel in found:
-            unpacked, form = None, kernel.image.format
-            if planned.mode != "kvm":
-                # With KVM, unpacking takes no time, and a random address is part of a boot.
-                unpacked = image.unpacked(kernel.image, cache.folder("images"))
+            unpacked, form = unpacked_for(planned.mode, kernel.image), kernel.image.format
             base = self._base(planned, kernel, busybox, static, machine)
             facts: dict[str, object] = {
                 **kernel.facts(),

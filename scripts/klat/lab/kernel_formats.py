@@ -37,6 +37,10 @@ class KernelFormat(Protocol):
     def unpacked(self) -> str:
         """The name of the format that bootable() gives."""
 
+    @property
+    def boots_packed(self) -> bool:
+        """Whether QEMU can start the packed file, in every version and form."""
+
     def version(self, data: bytes) -> str:
         """The release and what follows it in the kernel's version line. ValueError says why the file is no
         kernel of this format."""
@@ -59,6 +63,7 @@ class BzImage:
     target = "arch/x86/boot/bzImage"
     packed = "bzImage"
     unpacked = "vmlinux"
+    boots_packed = True
 
     _SETUP_SECTORS = 0x1F1
     _MAGIC = (0x202, b"HdrS")
@@ -137,6 +142,7 @@ class FlatImage:
 
     packed = "packed Image"
     unpacked = "Image"
+    boots_packed = False
 
     _EFI_PACKED = (b"MZ", 4, b"zimg")
     _BANNER = re.compile(rb"Linux version ([0-9][^\n\0]*)")
