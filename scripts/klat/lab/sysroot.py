@@ -19,9 +19,7 @@ from pathlib import Path
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.lab.apt import LINKER, SYSROOT, Archive
-
-# Debian's name for the first part of what `cc -dumpmachine` prints.
-ARCHITECTURES = {"aarch64": "arm64", "riscv64": "riscv64", "x86_64": "amd64"}
+from klat.lab.architectures import ARCHITECTURES, RISCV64
 
 _STATUS = "var/lib/dpkg/status"  # the last file that _describe() writes
 _LINKER = """\
@@ -33,19 +31,21 @@ exec "$usr/lib64/ld-linux-x86-64.so.2" --library-path "$usr/lib/x86_64-linux-gnu
 
 
 def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
-    """Make the directory `place`. Does nothing if it is complete. KlatError if a package cannot be had."""
+    """Make the directory `place` for a machine as in `uname -m`. Does nothing if it is complete. KlatError if a package
+    cannot be had."""
     if (place / _STATUS).is_file():
         return
-    if machine not in ARCHITECTURES:
-        raise KlatError(f"no sysroot for {machine}; it must be one of: {', '.join(ARCHITECTURES)}")
+    known = {each.machine: each.name for each in ARCHITECTURES.values()}
+    if machine not in known:
+        raise KlatError(f"no sysroot for {machine}; it must be one of: {', '.join(known)}")
     files.make_directories(place.parent)
     draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        tree = _unpack(Archive(say, ARCHITECTURES[machine]), SYSROOT, draft, say)
+        tree = _unpack(Archive(say, known[machine]), SYSROOT, draft, say)
         _describe(sorted(draft.glob("*.deb")), tree)
         # Since Debian 13 all files of packages are below usr/. A program's interpreter is in /lib.
         (tree / "lib").symlink_to("usr/lib")
-        if machine == "riscv64" and _linker_is_old():
+        if machine == RISCV64.machine and _linker_is_old():
             (draft / "linker").mkdir()
             linker = _unpack(Archive(say), LINKER, draft / "linker", say).rename(tree / "linker")
             (linker / "ld").write_text(_LINKER)
@@ -54,6 +54,9 @@ def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
             if place.is_dir():
                 shutil.rmtree(place)
             tree.rename(place)
+        say(
+            "programs built with these libraries need Debian 13 or newer; with STATIC=1 they need none"
+        )
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -89,14 +92,14 @@ def _describe(packages: Sequence[Path], tree: Path) -> None:
 
 
 def _linker_is_old() -> bool:
-    """Only x86-64 is known to run the newer one."""
+    """Whether it may be: the compiler need not be installed yet. Only x86-64 is known to run the newer one."""
+    if os.uname().machine != "x86_64":
+        return False
     try:
         done = subprocess.run(
             ["riscv64-linux-gnu-ld", "--version"], capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        return False
+        return True
     found = re.search(r" (\d+)\.(\d+)", done.stdout)
-    return bool(
-        found and (int(found[1]), int(found[2])) < (2, 41) and os.uname().machine == "x86_64"
-    )
+    return bool(found and (int(found[1]), int(found[2])) < (2, 41))
