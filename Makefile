@@ -56,8 +56,8 @@ endif
 # A cross compiler that is not installed yet has the name of its machine.
 TRIPLET := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(CROSS_COMPILE:%-=%))
 MACHINE := $(firstword $(subst -, ,$(TRIPLET)))
-# make sysroot makes it. Without it, the compiler searches where it always does. Its headers and libraries come before
-# the cross compiler's own, which may be of another version of the C library.
+# `make sysroot` makes it. If it is not there, the compiler searches where it always does. Its headers and libraries
+# come before those of the cross compiler, which can have another version of the C library.
 SYSROOT ?= $(if $(CROSS_COMPILE),$(wildcard build/sysroot/$(MACHINE)))
 ifneq ($(SYSROOT),)
 in_sysroot := --sysroot=$(SYSROOT) -B$(SYSROOT)/linker/ -B$(SYSROOT)/usr/lib/$(TRIPLET)/ -L$(SYSROOT)/usr/lib/$(TRIPLET) \
@@ -70,7 +70,7 @@ endif
 # no folder for it.
 ARCH := $(if $(wildcard lib/arch/$(MACHINE)/arch.h),$(MACHINE),portable)
 ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
-$(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h)))
+$(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst aarch64,arm64,$(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h))))
 endif
 # `klat compare` compares builds by SHA-256.
 without_paths := -ffile-prefix-map=$(CURDIR)=. $(SYSROOT:%=-ffile-prefix-map=%=)
@@ -123,8 +123,8 @@ help:
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
 	@echo 'make deb        builds Debian packages of the last commit into build/deb'
-	@echo 'ARCH=arm64 or ARCH=riscv64 builds for that machine: deps, sysroot, deb,'
-	@echo '                static-tarball; give all and install OUT=DIR, too'
+	@echo 'ARCH=arm64 or ARCH=riscv64, with deps, sysroot, deb, static-tarball, all or'
+	@echo '                install, is for that machine; all and install need OUT=DIR, too'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'

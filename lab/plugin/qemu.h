@@ -35,7 +35,7 @@ struct qemu_functions {
 	void *(*instruction)(const void *block, size_t index);
 	uint64_t (*address)(const void *instruction);
 	size_t (*size)(const void *instruction);
-	/* QEMU's copy of the instruction, in the guest's memory. NULL in a device. */
+	/* Where QEMU has mapped the guest's memory with the instruction. NULL in a device. */
 	const char *(*host)(const void *instruction);
 };
 extern struct qemu_functions qemu;

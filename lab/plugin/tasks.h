@@ -13,8 +13,8 @@
 /* The guest's memory is mapped from a file whose name contains `text`. */
 void tasks_in_file(const char *text);
 
-/* The code in which the scheduler changes stacks. Its last instruction reads the next task's
- * registers. */
+/* The code in which the scheduler changes stacks. Its last instruction reads one saved register of
+ * the next task. */
 void tasks_switch_in(const unsigned char *code, size_t size);
 
 /* Whether the instruction is the last one of this code. The guest has it at `address`, and QEMU at

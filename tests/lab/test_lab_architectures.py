@@ -254,5 +254,5 @@ def test_a_shootdown_without_interrupts_is_refused(lab: Lab, name: str, how: str
     done = lab("shootdown", "--arch", name, "--kernel", "a=there-is-none")
     assert done.returncode == 2
     said = f"klat lab: on {name} the kernel counts no interrupts for a TLB shootdown: {how} reaches"
-    more = "the other CPUs' TLBs; --operation membarrier interrupts them"
+    more = "the other CPUs' TLBs; use --operation membarrier, which interrupts the CPUs"
     assert done.stderr.splitlines() == [f"{said} {more}"]

@@ -97,7 +97,7 @@ def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path], la
         benchmark, metric = each.metric.split(".")
         assert side.sample.ticks // side.sample.windows == median(session, benchmark, metric)
         assert sum(side.sample.functions.own.values()) + side.sample.idle == side.sample.ticks
-        # The entry of the kernel, and the tasks, are known.
+        # timer waits in user space, and an interrupt enters the kernel. The others make a system call.
         assert side.sample.functions.calls["el0t_64_sync"] or each.metric == "timer.lateness"
 
 

@@ -52,7 +52,7 @@ def test_all_programs_count_and_the_same_boot_gives_the_same_bytes(twice: list[P
 def test_the_counter_counts_single_instructions(twice: list[Path], program: str) -> None:
     record = read_session(twice[0])
     assert record.info["tsc"]["counter"] == "cycle"
-    # Not in the steps of `time`, which are also those of the clock that has the deadlines of timer.
+    # `time` would give 1e4. The kernel's clock, which has the deadlines of timer, advances in the steps of `time`.
     assert record.info["tsc"]["khz"] == 1e6
     held = samples(twice[0])[f"{program}.u64"]
     assert math.gcd(*struct.unpack(f"<{len(held) // 8}Q", held)) == 1

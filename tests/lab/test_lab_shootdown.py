@@ -58,7 +58,7 @@ def test_a_shootdown_that_reached_all_is_told_so(
 
 
 @pytest.mark.parametrize("delivered", [EXPECTED, EXPECTED - 1])
-def test_interrupts_that_no_program_can_see_are_told_by_their_row(
+def test_interrupts_that_no_program_can_see_are_counted_by_their_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], delivered: int
 ) -> None:
     """As on arm64."""

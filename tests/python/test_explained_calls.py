@@ -130,7 +130,7 @@ VECTORED = [
 ]  # fmt: skip
 
 
-def test_an_interrupt_through_a_vector_table_returns_to_where_it_came() -> None:
+def test_an_interrupt_through_a_vector_table_returns_to_the_interrupted_function() -> None:
     tree = tree_of(*CALL[:2], *VECTORED, at("middle", 0x10))
     assert tree.stack == ("far", "middle")
     found = chains(tree.root)

@@ -56,9 +56,9 @@ def doubt(status: os.stat_result) -> str:
 
 
 def doubt_of_path(path: Path) -> str:
-    """Why an untrusted user may have written or replaced the file at this path: the first doubtful directory,
-    symbolic link or file on the way from the root directory, with its doubt. Empty if there is none.
-    Raises OSError."""
+    """The first directory, symbolic link or file on the way from the root directory to this path for which there
+    is a doubt, with the doubt. Empty if no untrusted user can have written or replaced the file. Raises
+    OSError."""
     parts = deque(path.absolute().parts)
     here = Path("/")
     links = 0

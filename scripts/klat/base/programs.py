@@ -34,7 +34,7 @@ def in_tree() -> bool:
 
 
 def data() -> Path:
-    """The directory of what belongs to klat and is neither Python nor a program."""
+    """The directory below which the files of klat lie that are neither Python nor programs."""
     return root() if in_tree() else root() / "share" / "klat"
 
 

@@ -65,8 +65,8 @@ def _sessions(campaign: Campaign) -> Iterator[tuple[Path, str | None]]:
 
 
 def unusable_runs(campaign: Campaign) -> dict[Path, tuple[int, int]]:
-    """For each label whose measured boots have runs that do not count: its directory, the number of these
-    runs, and the number of all runs."""
+    """Of each label: how many runs of its measured boots do not count, and how many runs there are. By the label's
+    directory, without labels whose runs all count."""
     boots = {attempt.boot_id for attempt in campaign.attempts if attempt.outcome == DONE}
     found: dict[Path, tuple[int, int]] = {}
     for path, boot_id in _sessions(campaign.of_boots()):

@@ -40,8 +40,8 @@ _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILIN
 
 @dataclass(frozen=True)
 class _MenuEntry:
-    """An entry of the menu. `names` has the identity, title and number of each of its submenus, and then its
-    own. `body` has its lines between the braces."""
+    """An entry of the menu. `names` has the identity, title and number of each submenu on the way to it, and last
+    its own. `body` has its lines between the braces."""
 
     names: tuple[tuple[str, str, str], ...]
     body: tuple[str, ...]

@@ -16,8 +16,8 @@ _PACKAGES = Path(klat.__file__).resolve().parents[1]  # the launcher's directory
 
 
 def check_code(names: Iterable[str]) -> None:
-    """KlatError if an untrusted user can write klat, one of these programs, or a directory in one of their
-    paths. Trusted are root, the user of this process, and the caller of sudo."""
+    """KlatError if an untrusted user can write klat or one of these programs, or replace them. Trusted are root,
+    the user of this process, and the caller of sudo."""
     for path in _code(names):
         try:
             doubt = owners.doubt_of_path(path)
@@ -25,7 +25,7 @@ def check_code(names: Iterable[str]) -> None:
             raise KlatError(f"cannot check the owner of {path}: {error.strerror}") from error
         if doubt:
             raise KlatError(
-                f"{doubt}, but after each boot root runs code from there; change its owner or mode, or"
+                f"{doubt}, but root runs code from there after each boot; change the owner or mode, or"
                 " install klat"
             )
 

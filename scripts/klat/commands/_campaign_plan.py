@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r"[\w.-]+", re.ASCII)
 _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 
-# What compare needs of pairs at its default alpha: klat.stats.enough_units, which needs numpy. Planning does not.
+# The pairs that a verdict at the default alpha needs. klat.stats.enough_units computes them, and needs numpy, which
+# planning does not.
 _FEWEST_BOOTS = 6
 
 _EPILOG = """\

@@ -82,6 +82,6 @@ def need_root(action: str) -> None:
 
 
 def refuse_other_programs() -> None:
-    """KlatError if this process uses programs that klat does not find after a reboot."""
+    """KlatError if KLAT_PROGRAMS names the programs: after a reboot klat would use others."""
     if os.environ.get("KLAT_PROGRAMS"):
         raise KlatError("klat does not have KLAT_PROGRAMS after a reboot; unset it")

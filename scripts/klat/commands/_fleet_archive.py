@@ -1,6 +1,5 @@
-"""klat for the machines of a fleet: an archive of this klat in the form of an installed one. The programs are
-static, because the machines can lack the libraries.
-"""
+"""Packs this klat for the machines of a fleet. The files lie as `make install` puts them. The programs are static,
+because the machines can lack the libraries."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def build(archive: Path) -> None:
             _make("-s", "-C", str(tree), f"OUT={_BUILD}", "STATIC=1", "all")
     elif not static.is_dir():
         raise KlatError(
-            f"the machines need static programs, and there is no {static}; make install-static in"
-            " klat's source tree, with the prefix of make install, installs them"
+            f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
+            " install-static with the prefix that you gave to make install"
         )
     with tarfile.open(archive, "w:gz") as tar:
         for path, name in _contents(static):

@@ -168,9 +168,9 @@ Boots each kernel once with many emulated CPUs, and shows that a munmap of pages
 that all of them have in their TLBs interrupts every one: by the TLB row of
 /proc/interrupts, and by what each responder sees. It measures no time.
 
-On arm64 a munmap interrupts no CPU: an instruction reaches the TLBs of all
-CPUs. There --operation membarrier shows that membarrier() interrupts every CPU
-that runs a thread of the process, by the row of function calls.
+On arm64 and riscv64 the kernel counts no interrupt of a munmap. There
+--operation membarrier shows that membarrier() interrupts every CPU that runs a
+thread of the process, by the row of function calls.
 """
 
 _SHOOTDOWN_EPILOG = """\

@@ -27,15 +27,15 @@ class Isa:
     # Whether the kernel halts with interrupts masked. An interrupt then ends the idle time, and the kernel
     # takes it a few functions later.
     halts_masked: bool
-    # The code in which the scheduler changes stacks. Its last instruction reads the next task's registers,
-    # with one access to memory.
+    # The code in which the scheduler changes stacks. Its last instruction reads one saved register of the
+    # next task from memory.
     task_switch: re.Pattern[bytes]
     # The functions through which an interrupt enters the kernel.
     interrupts: str
     # The functions through which an interrupt or an exception enters the kernel.
     entries: str
-    # The functions through which a page fault enters the kernel, and the function that is called only for
-    # a page fault.
+    # The functions through which a page fault enters the kernel, perhaps with other exceptions, and one
+    # function in the path of every page fault and of nothing else.
     fault_entries: str
     page_fault: str
     # Functions whose last instruction ends an interrupt or an exception.
@@ -115,7 +115,7 @@ def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     return cache(lambda name: pattern.fullmatch(name) is not None)
 
 
-# Whether a function has one of these parts, in any kernel: no name is used with another meaning elsewhere.
+# For a function of any kernel: a name has the same meaning on all instruction sets.
 is_interrupt = _matcher(isa.interrupts for isa in _BY_MACHINE.values())
 is_entry = _matcher(isa.entries for isa in _BY_MACHINE.values())
 is_fault_entry = _matcher(isa.fault_entries for isa in _BY_MACHINE.values())

@@ -17,7 +17,7 @@ from klat.explain.isa import VECTOR_BYTES
 _PARTS = re.compile(r"\.(?:isra|part|cold|constprop|llvm|lto_priv)(?:\.\d+)*(?=\.|$)")
 # Symbols that mark code and data, and not functions (ELF for the Arm Architecture, "Mapping symbols").
 _MAPPING = re.compile(r"\$[adtx]")
-# Names that mark the ends of a section. A function may begin at the same address.
+# Names that mark the beginning or end of a section. A function can have the same address.
 _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
 

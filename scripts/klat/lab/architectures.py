@@ -15,12 +15,14 @@ class Architecture:
     machine: str  # as uname -m
     elf_machine: int  # e_machine of the ELF header
     # Kernels and programs.
-    aliases: Mapping[str, str]  # of kernels in debian:NAME: a kernel's name, or a pattern for names
+    aliases: Mapping[
+        str, str
+    ]  # NAME in debian:NAME, and the kernel's name in Debian or a pattern for it
     label: str  # how the labels of Debian's kernels begin
     format: KernelFormat
     compiler: str  # the prefix of the tools on a machine of another architecture
     compiler_packages: str
-    # The machine that QEMU emulates. The values for KVM come second.
+    # The machine that QEMU emulates. Of a pair, the second value is for KVM.
     emulator: str
     emulator_package: str
     boards: tuple[str, str]
@@ -36,10 +38,10 @@ class Architecture:
     shootdown_without_interrupt: str | None = None
     # Options that the kernel needs besides, and why.
     more_options: Mapping[str, str] = field(default_factory=dict)
-    # The firmware that QEMU starts first, a file of QEMU's. Its instructions are counted too.
+    # The firmware that QEMU starts first: a file in QEMU's data directories. Its instructions are counted too.
     firmware: str | None = None
     firmware_package: str = ""
-    # The most CPUs that QEMU emulates before this version.
+    # The most CPUs that an older QEMU emulates, and the first version that emulates more.
     cpus_before: tuple[int, tuple[int, int]] | None = None
 
     @property

@@ -28,7 +28,7 @@ def check(architecture: Architecture, operation: str) -> None:
     if operation == MUNMAP and how:
         raise KlatError(
             f"on {architecture.name} the kernel counts no interrupts for a TLB shootdown: {how};"
-            f" --operation {MEMBARRIER} interrupts them"
+            f" use --operation {MEMBARRIER}, which interrupts the CPUs"
         )
 
 
@@ -81,7 +81,7 @@ def _report(session: Path) -> bool:
     what, source = _COUNTED[options.get("operation", MUNMAP)]
     delivered = f"at least {counts['least_delivered']} by {source}"
     every = int(counts["least_delivered"]) >= expected
-    # A program of arm64 cannot see an interrupt.
+    # Only on amd64 does a program in an emulator see an interrupt.
     own = counts.get("least_interrupted", counts.get("least_gaps"))
     if own is not None:
         every = every and int(own) >= int(options["iterations"])
