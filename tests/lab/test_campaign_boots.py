@@ -72,6 +72,20 @@ RESUME = """
 grep -q klat.campaign /proc/cmdline || systemd-run --no-block --working-directory=/srv sh -c \\
 	'while sleep 10; do klat campaign status | grep "campaign resume" && klat campaign resume; done'
 """
+# A sensor, because the guest has none. From the campaign's second boot on, the CPU is warm for half a minute.
+SENSOR = """
+if grep -q klat.campaign /proc/cmdline; then
+	mount -t tmpfs none /sys/class/hwmon
+	mkdir /sys/class/hwmon/hwmon0
+	echo coretemp > /sys/class/hwmon/hwmon0/name
+	degrees=40000
+	[ ! -e cold ] || degrees=70000
+	echo $degrees > /sys/class/hwmon/hwmon0/temp1_input
+	touch cold
+	systemd-run --no-block sh -c 'systemctl is-system-running --wait
+		sleep 30; echo 44000 > /sys/class/hwmon/hwmon0/temp1_input'
+fi
+"""
 AFTER = """
 cd /srv; rm -f filled; sh state > after; klat campaign status > status
 """
@@ -215,6 +229,18 @@ def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
     assert outcomes == ["interrupted"] + ["done"] * 2 * ROUNDS
     assert files_are_as_before(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_a_warm_machine_cools_before_the_runs(image: Path, tmp_path: Path) -> None:
+    prepare(image, f"{PLAN} && klat campaign start", on_boot=SENSOR)
+    campaign = follow(image, 2 * ROUNDS + 2, tmp_path / "out")
+    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    first, *others = campaign["attempts"]
+    assert first["celsius"] in (40, 44)
+    for attempt in others:
+        assert attempt["celsius"] == 44
+        assert 10 < attempt["seconds"]["waited for cooling"] < 60
 
 
 @pytest.mark.long

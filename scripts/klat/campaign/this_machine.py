@@ -19,6 +19,7 @@ from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
 from klat.campaign.engine import Measured
+from klat.machine.temperature import celsius
 from klat.record import session_directory
 
 UNIT = "klat-campaign.service"
@@ -251,17 +252,6 @@ def _until(longest: float, reached: Callable[[], bool]) -> float:
 def _is_cool(first: float | None) -> bool:
     now = celsius()
     return first is None or now is None or now <= first + _WARMER_C
-
-
-def celsius() -> float | None:
-    """The temperature of the hottest zone. None if the machine has no sensor."""
-    found = []
-    for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp"):
-        try:
-            found.append(int(zone.read_text()) / 1000)
-        except (OSError, ValueError):
-            continue
-    return max(found, default=None)
 
 
 def _systemd_quoted(word: str) -> str:

@@ -1,0 +1,51 @@
+"""The temperature, from sensors as they are in /sys/class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from klat.machine.temperature import celsius
+
+INTEL = {
+    "thermal/thermal_zone0/temp": "27800",
+    "hwmon/hwmon0/name": "nvme",
+    "hwmon/hwmon0/temp1_input": "71850",
+    "hwmon/hwmon1/name": "coretemp",
+    "hwmon/hwmon1/temp1_input": "44000",
+    "hwmon/hwmon1/temp2_input": "46000",
+    "hwmon/hwmon1/temp2_max": "100000",
+}
+AMD = {
+    "thermal/thermal_zone0/temp": "84000",  # constant, from the firmware
+    "hwmon/hwmon2/name": "k10temp",
+    "hwmon/hwmon2/temp1_input": "38125",
+}
+BOARD = {
+    "thermal/thermal_zone0/temp": "51000",
+    "thermal/thermal_zone1/temp": "49500",
+    "hwmon/hwmon0/name": "cpu_thermal",
+    "hwmon/hwmon0/temp1_input": "51000",
+}
+SENSOR_OFF = {"thermal/thermal_zone0/temp": "", "thermal/thermal_zone1/temp": "-5000"}
+
+
+@pytest.mark.parametrize(
+    ("sensors", "expected"),
+    [
+        pytest.param(INTEL, 46.0, id="Intel"),
+        pytest.param(AMD, 38.125, id="AMD"),
+        pytest.param(BOARD, 51.0, id="board"),
+        pytest.param(SENSOR_OFF, -5.0, id="a-zone-without-value"),
+        pytest.param({}, None, id="no-sensor"),
+    ],
+)
+def test_the_hottest_cpu_sensor_counts(
+    sensors: Mapping[str, str], expected: float | None, tmp_path: Path
+) -> None:
+    for name, text in sensors.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert celsius(tmp_path) == expected
