@@ -12,11 +12,9 @@ from pathlib import Path
 import harness
 import pytest
 from test_lab_boots import CLOCK, KERNELS, PROGRAMS, SHORT, klat, lab_run, samples, session_of
-from test_lab_explain import median
+from test_lab_explain import explained_samples, median
 
-from klat.lab import explaining
 from klat.lab.architectures import ARM64
-from klat.lab.choosing import Wanted
 from klat.record.session import read_session
 
 pytestmark = pytest.mark.slow
@@ -87,18 +85,11 @@ def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path:
 
 @pytest.mark.parametrize("label", LABELS)
 def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path], label: str) -> None:
-    session = session_of(twice[0], label)
-    found, failures = explaining.explain_every(session, Wanted("", ""), print)
-    assert not failures
-    assert {each.metric for each in found} >= METRICS
-    for each in found:
-        (side,) = each.sides
-        assert not side.sample.residual and not side.sample.doubt, each.metric
-        benchmark, metric = each.metric.split(".")
-        assert side.sample.ticks // side.sample.windows == median(session, benchmark, metric)
-        assert sum(side.sample.functions.own.values()) + side.sample.idle == side.sample.ticks
+    found = explained_samples(session_of(twice[0], label))
+    assert found.keys() >= METRICS
+    for metric, sample in found.items():
         # timer waits in user space, and an interrupt enters the kernel. The others make a system call.
-        assert side.sample.functions.calls["el0t_64_sync"] or each.metric == "timer.lateness"
+        assert sample.functions.calls["el0t_64_sync"] or metric == "timer.lateness"
 
 
 def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(
@@ -116,16 +107,21 @@ def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(
     assert differences["migrate_enable"] > 0 and differences["rt_spin_lock"] > 0
 
 
+def worst_beside_a_load(arch: str, label: str, cwd: Path) -> str:
+    """What klat says that ran during the worst sample."""
+    words = ("--arch", arch, "--kernel", "debian:stock", "--load", "populate", *SHORT, *CLOCK)
+    lab_run(*words, "--option", "timer.method=nanosleep", "timer", cwd=cwd)
+    session = session_of(cwd / "results", f"{label}-populate")
+    done = klat("lab", "explain", session, "--worst", "timer.lateness", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("what ran, in order:")[2]
+
+
 def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
     """Page faults of the load, an interrupt, and the names of the tasks."""
-    words = ("--arch", "arm64", "--kernel", "debian:stock", "--load", "populate", *SHORT, *CLOCK)
-    lab_run(*words, "--option", "timer.method=nanosleep", "timer", cwd=tmp_path)
-    session = session_of(tmp_path / "results", f"{LABELS[0]}-populate")
-    done = klat("lab", "explain", session, "--worst", "timer.lateness", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    shown = done.stdout.partition("what ran, in order:")[2]
-    assert re.search(r"\bel[01][ht]_64_irq in load: wakes 1 task", shown), done.stdout
-    assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), done.stdout
+    shown = worst_beside_a_load("arm64", LABELS[0], tmp_path)
+    assert re.search(r"\bel[01][ht]_64_irq in load: wakes 1 task", shown), shown
+    assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), shown
 
 
 def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:

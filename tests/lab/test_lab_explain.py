@@ -14,6 +14,7 @@ from labs import ROOT
 from test_lab_boots import CLOCK, KERNELS, LABELS, klat, lab_run, session_of
 
 from klat.explain import explanation, windows
+from klat.explain.explanation import ExplainedSample
 from klat.explain.windows import Sample
 from klat.lab import explaining
 from klat.lab.choosing import Wanted
@@ -51,6 +52,18 @@ def median(session: Path, benchmark: str, metric: str) -> int:
     rows = [r for r in record.rows if (r.benchmark, r.metric) == (benchmark, metric) and r.n]
     every = np.sort(np.concatenate([SampleFiles(record).read(row) for row in rows]))
     return int(every[(len(every) - 1) // 2])
+
+
+def explained_samples(session: Path) -> dict[str, ExplainedSample]:
+    """The typical sample of each metric. It has the median's length, and the functions add up to it."""
+    found, failures = explaining.explain_every(session, Wanted("", ""), print)
+    assert not failures
+    samples = {each.metric: each.sides[0].sample for each in found}
+    for metric, sample in samples.items():
+        assert not sample.residual and not sample.doubt, metric
+        assert sample.ticks // sample.windows == median(session, *metric.split("."))
+        assert sum(sample.functions.own.values()) + sample.idle == sample.ticks
+    return samples
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import struct
 from pathlib import Path
 
 import harness
 import pytest
-from test_lab_boots import CLOCK, PROGRAMS, SHORT, lab_run, samples, session_of
+from test_lab_arm64_boots import METRICS, worst_beside_a_load
+from test_lab_boots import CLOCK, PROGRAMS, SHORT, klat, lab_run, samples, session_of
+from test_lab_explain import explained_samples
 
 from klat.lab import kernels
 from klat.lab.apt import Archive
@@ -64,6 +67,33 @@ def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path:
     lab_run(*ARCH, "--kernel", f"mine={debian.image.path}", *SHORT, "pipes", cwd=tmp_path)
     session = session_of(tmp_path / "results", "mine")
     assert [row.status for row in read_session(session).rows] == ["ok"]
+
+
+def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path]) -> None:
+    found = explained_samples(twice[0])
+    assert found.keys() >= METRICS
+    for metric, sample in found.items():
+        own, calls = sample.functions.own, sample.functions.calls
+        assert not own["?"] and not own["firmware"], metric
+        # timer waits in user space, and an interrupt enters the kernel. The others make a system call.
+        assert calls["do_irq"] if metric == "timer.lateness" else calls["do_trap_ecall_u"]
+
+
+def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
+    shown = worst_beside_a_load("riscv64", LABEL, tmp_path)
+    assert re.search(r"\bdo_irq in load: wakes 1 task", shown), shown
+    assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), shown
+
+
+def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:
+    """QEMU's disk works with one node only, so this is the default."""
+    words = ("lab", "shootdown", *ARCH, "--operation", "membarrier", "--cpus", "4")
+    done = klat(*words, "--iterations", "20", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 CPUs: 3 of 3 responders got each of " in done.stdout
+    assert "by the row of function calls)" in done.stdout
+    refused = klat(*words, "--numa", "2", cwd=tmp_path)
+    assert refused.returncode == 2 and "--numa 2: " in refused.stderr
 
 
 def test_a_guest_that_cannot_count_skips_its_runs_with_the_reason(

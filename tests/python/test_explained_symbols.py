@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from klat.base.errors import KlatError
 from klat.explain import isa, symbols
 from klat.explain.symbols import Function, Symbols
-from klat.lab.architectures import ARM64
+from klat.lab.architectures import ARM64, RISCV64
 
+ROOT = Path(__file__).resolve().parents[2]
 KALLSYMS = """\
 0000000000000000 A fixed_percpu_data
 ffffffff81000000 T _stext
@@ -99,3 +102,21 @@ def test_a_label_is_next_to_its_function() -> None:
     held = [Function(name, "kernel", 16 * n) for n, name in enumerate("abcd", start=1)]
     names = Symbols(held)
     assert [names.next_to(held[0], other) for other in held] == [False, True, True, False]
+
+
+def test_code_above_a_static_program_is_the_vdso_and_on_riscv64_the_firmware() -> None:
+    program = symbols.of_program(ROOT / "build/static/pipes/pipes")
+    firmware = isa.of_machine(RISCV64.elf_machine).firmware
+    names = Symbols([*program, *symbols.of_firmware(firmware)])
+    (main,) = [each for each in program if each.name == "main"]
+    assert names.at(main.start).name == "main"
+    places = (0x20000000, 0x80000000, 0x801FFFFE, 0x80200000, 0x7FFFF7FC1000)
+    found = [names.at(place).name for place in places]
+    assert found == ["[vdso]", "firmware", "firmware", "[vdso]", "[vdso]"]
+    assert symbols.of_firmware(isa.of_machine(ARM64.elf_machine).firmware) == []
+
+
+def test_labels_of_an_assembler_are_no_functions() -> None:
+    text = "ffffffff80a00000 T do_irq\nffffffff80a00010 t .L1^B2\nffffffff80a00020 t $xrv64i2p1\n"
+    held = Symbols(symbols.of_kernel(text, {}))
+    assert held.at(0xFFFFFFFF80A00024).name == "do_irq"

@@ -43,6 +43,8 @@ class Isa:
     # Tables of code with an entry for each kind of exception: the table's name in the kernel, and the
     # functions to which its entries belong.
     vectors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # The addresses of the firmware that runs beside the kernel.
+    firmware: range = range(0)
 
 
 VECTOR_BYTES = 0x80  # an entry of a table of `vectors`
@@ -104,8 +106,36 @@ _ARM64 = Isa(
     },
 )
 
+_RISCV64 = Isa(
+    # csrrs rd, cycle, x0. In counted mode, the stamps do not read `time`.
+    counter_read=re.compile(rb"[\x73\xf3][\x20-\x2f]\x00\xc0"),
+    alignment=2,
+    halt="73005010",  # wfi
+    halts_masked=True,
+    # The end of __switch_to in arch/riscv/kernel/entry.S: it loads ra, sp and s0 to s11 from a4. s0 and s1
+    # have a compressed instruction, if the kernel has any.
+    task_switch=re.compile(
+        re.escape(_words(0x00073083, 0x00873103))
+        + rb"(?:\x00\x6b|\x03\x34\x07\x01)(?:\x04\x6f|\x83\x34\x87\x01)"
+        + re.escape(
+            _words(
+                *(0x02073903, 0x02873983, 0x03073A03, 0x03873A83, 0x04073B03),
+                *(0x04873B83, 0x05073C03, 0x05873C83, 0x06073D03, 0x06873D83),
+            )
+        )
+    ),
+    # Interrupts, system calls and exceptions have the same entry, which then calls this function.
+    interrupts=r"do_irq",
+    entries=r"handle_exception",
+    fault_entries=r"handle_exception",
+    page_fault="handle_page_fault",
+    returns=r"ret_from_exception",
+    # OpenSBI reserves it on QEMU's board "virt". The kernel follows.
+    firmware=range(0x80000000, 0x80200000),
+)
+
 # By e_machine of the ELF header.
-_BY_MACHINE = {62: _X86_64, 183: _ARM64}
+_BY_MACHINE = {62: _X86_64, 183: _ARM64, 243: _RISCV64}
 
 PAGE_FAULTS = frozenset(isa.page_fault for isa in _BY_MACHINE.values())
 

@@ -15,8 +15,11 @@ from klat.explain.isa import VECTOR_BYTES
 
 # Suffixes that compilers give to parts and copies of a function, for example to cold code.
 _PARTS = re.compile(r"\.(?:isra|part|cold|constprop|llvm|lto_priv)(?:\.\d+)*(?=\.|$)")
-# Symbols that mark code and data, and not functions (ELF for the Arm Architecture, "Mapping symbols").
-_MAPPING = re.compile(r"\$[adtx]")
+# Symbols that mark code and data, and not functions (ELF for the Arm Architecture, "Mapping symbols"; RISC-V
+# ELF Specification, the same), and labels of an assembler, which files for RISC-V keep.
+_MAPPING = re.compile(r"\$[adtx]|\.L")
+# A static program has no code above its own but this.
+_VDSO = "[vdso]"
 # Names that mark the beginning or end of a section. A function can have the same address.
 _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
@@ -89,12 +92,23 @@ def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Funct
 
 
 def of_program(path: Path) -> list[Function]:
+    """The functions of a static program, and what lies above its code."""
     found = []
+    end = max((section.address + section.size for section in code_of(path)), default=0)
     for line in binutils("nm", "--defined-only", str(path)).splitlines():
         address, kind, name = line.split()[:3]
-        if kind in "tTwWiu" and not _MAPPING.match(name):
-            found.append(Function(folded(name), path.name, int(address, 16)))
-    return found
+        start = int(address, 16)
+        if kind in "tTwWiu" and start < end and not _MAPPING.match(name):
+            found.append(Function(folded(name), path.name, start))
+    return [*found, Function(_VDSO, _VDSO, end)]
+
+
+def of_firmware(addresses: range) -> list[Function]:
+    """One name for all code of the firmware. The vDSO lies above it."""
+    if not addresses:
+        return []
+    firmware = Function("firmware", "firmware", addresses.start)
+    return [firmware, Function(_VDSO, _VDSO, addresses.stop)]
 
 
 @dataclass(frozen=True)

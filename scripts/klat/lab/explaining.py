@@ -277,7 +277,9 @@ class _Replays:
 
 def _reading(boot: Replayed, guest: GuestFiles, sites: list[int]) -> Reading:
     own = isa.of_machine(guest.boot.planned.architecture.elf_machine)
-    names = symbols.Symbols([*symbols.of_kernel(boot.kallsyms, own.vectors), *guest.names])
+    kernel = symbols.of_kernel(boot.kallsyms, own.vectors)
+    firmware = symbols.of_firmware(own.firmware)
+    names = symbols.Symbols([*kernel, *firmware, *guest.names])
     return Reading(restarts.counted_once(trace.read(boot.trace), names), names, own, sites)
 
 
