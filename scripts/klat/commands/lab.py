@@ -190,7 +190,8 @@ def _add_shootdown(actions: Any) -> None:
     )
     add = parser.add_argument
     number = _session_options.number
-    _lab_options.add_guest(parser, "as for run (default: debian:stock and debian:rt)", 80, 2)
+    kernels = "as for run (default: debian:stock and, if Debian has it, debian:rt)"
+    _lab_options.add_guest(parser, kernels, 80, 2)
     add(
         "--operation",
         choices=("munmap", "membarrier"),
@@ -221,13 +222,14 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     architecture = _lab_options.architecture(arguments)
     shootdown.check(architecture, arguments.operation)
     suite.use_static_programs([shootdown.PROGRAM], architecture)
-    specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.aliases]
+    specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.kernels]
     cpus = arguments.cpus or 80
+    nodes = arguments.numa or min(2, architecture.most_nodes or 2)
     request = Request(
         architecture=architecture,
         specs=shootdown.labelled(kernels.labelled(specs, architecture), cpus),
         mode="emulated",
-        shape=_lab_options.shape(cpus, arguments.numa or 2, arguments.memory),
+        shape=_lab_options.shape(cpus, nodes, arguments.memory),
         sets=[shootdown.parameter_set(cpus, arguments.iterations, arguments.operation)],
         loads=[loads.IDLE],
         append=shootdown.command_line(cpus),

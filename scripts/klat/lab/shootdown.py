@@ -90,7 +90,7 @@ def _report(session: Path) -> bool:
         )
     print(
         f"{who}: {record.info['cpus_online']} CPUs"
-        + (f" on {nodes} nodes" if nodes else "")
+        + (f" on {nodes} nodes" if nodes > 1 else "")
         + f": {counts['responders_reached']} of {options['responders']} responders got {'each' if every else 'not each'} of"
         f" {expected} {what}\n  ({delivered})"
     )
