@@ -14,7 +14,7 @@ import pytest
 from labs import Lab
 
 from klat.base.errors import KlatError
-from klat.lab import image, kernels, modes, qemu, suite
+from klat.lab import image, kernels, modes, qemu, shootdown, suite
 from klat.lab.architectures import AMD64, ARCHITECTURES, ARM64, RISCV64, Architecture
 from klat.lab.apt import Archive, Package
 from klat.base.process import Signals
@@ -156,6 +156,25 @@ def test_qemu_emulates_the_machine_of_the_architecture(architecture: Architectur
 def foreign_emulator(monkeypatch: pytest.MonkeyPatch) -> qemu.Emulator:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     return qemu.Emulator("qemu", (7, 2), "7.2", ARM64)
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture", "nodes"),
+    [((7, 2), RISCV64, 1), ((10, 0), RISCV64, 2), ((7, 2), ARM64, 2), ((7, 2), AMD64, 2)],
+)
+def test_a_shootdown_has_two_nodes_if_the_guests_disk_works_with_them(
+    version: tuple[int, int],
+    architecture: Architecture,
+    nodes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulator = qemu.Emulator("qemu", version, "{}.{}".format(*version), architecture)
+    monkeypatch.setattr(qemu, "find", lambda _: emulator)
+    assert shootdown.usual_nodes(architecture) == nodes
+    qemu.check(qemu.Machine(emulator, "emulated", qemu.GuestSize(4, nodes)))
+    if nodes == 1:
+        with pytest.raises(KlatError, match=r"--numa 2: .*works with 1 node only; from 10\.0 on"):
+            qemu.check(qemu.Machine(emulator, "emulated", qemu.GuestSize(4, 2)))
 
 
 def test_kvm_is_not_for_another_architecture(

@@ -86,14 +86,11 @@ def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
 
 
 def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:
-    """QEMU's disk works with one node only, so this is the default."""
     words = ("lab", "shootdown", *ARCH, "--operation", "membarrier", "--cpus", "4")
     done = klat(*words, "--iterations", "20", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 CPUs: 3 of 3 responders got each of " in done.stdout
+    assert "3 of 3 responders got each of " in done.stdout
     assert "by the row of function calls)" in done.stdout
-    refused = klat(*words, "--numa", "2", cwd=tmp_path)
-    assert refused.returncode == 2 and "--numa 2: " in refused.stderr
 
 
 def test_a_guest_that_cannot_count_skips_its_runs_with_the_reason(

@@ -224,7 +224,7 @@ def _shootdown(arguments: argparse.Namespace) -> int:
     suite.use_static_programs([shootdown.PROGRAM], architecture)
     specs = arguments.kernel or [kernels.parse(f"debian:{name}") for name in architecture.kernels]
     cpus = arguments.cpus or 80
-    nodes = arguments.numa or min(2, architecture.most_nodes or 2)
+    nodes = arguments.numa or shootdown.usual_nodes(architecture)
     request = Request(
         architecture=architecture,
         specs=shootdown.labelled(kernels.labelled(specs, architecture), cpus),

@@ -130,11 +130,13 @@ def check(machine: Machine) -> None:
                 f"--cpus {shape.cpus}: QEMU {emulator.text} emulates at most {most} CPUs; from"
                 f" {'.'.join(map(str, since))} on it emulates more"
             )
-    if architecture.most_nodes and shape.nodes > architecture.most_nodes:
-        raise KlatError(
-            f"--numa {shape.nodes}: with several nodes, the disk of QEMU's board {architecture.boards[0]}"
-            f" does not work in a guest of {architecture.name}"
-        )
+    if architecture.nodes_before:
+        most, since = architecture.nodes_before
+        if shape.nodes > most and emulator.version < since:
+            raise KlatError(
+                f"--numa {shape.nodes}: with QEMU {emulator.text}, the disk of a guest of {architecture.name}"
+                f" works with {most} node only; from {'.'.join(map(str, since))} on it works with more"
+            )
     if shape.nodes > shape.cpus:
         raise KlatError(f"--numa {shape.nodes}: there are only {shape.cpus} CPUs for the nodes")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.lab import qemu
 from klat.lab.architectures import Architecture
 from klat.lab.guest import delivered
 from klat.lab.kernels import Spec
@@ -30,6 +31,12 @@ def check(architecture: Architecture, operation: str) -> None:
             f"on {architecture.name} the kernel counts no interrupts for a TLB shootdown: {how};"
             f" use --operation {MEMBARRIER}, which interrupts the CPUs"
         )
+
+
+def usual_nodes(architecture: Architecture) -> int:
+    """Of NUMA: 2 if this machine's QEMU can. KlatError if there is no QEMU."""
+    limit = architecture.nodes_before
+    return limit[0] if limit and qemu.find(architecture).version < limit[1] else 2
 
 
 def labelled(specs: Sequence[Spec], cpus: int) -> list[Spec]:
