@@ -22,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("qemu")
 METRIC = ("--metric", "pipes.round_trip")
 KERNEL = "ab" * 32
 KALLSYMS = "ffffffff81000000 T startup_64\n"
+# __switch_to_asm: push six registers, store and load the stack pointer.
+SWITCH = bytes.fromhex("55534154415541564157" "4889a7d0180000" "488ba6d0180000")
 
 
 class Recording:
@@ -32,10 +34,10 @@ class Recording:
         guest = cpio.archive([cpio.file("bin/pipes", static_program("pipes").read_bytes(), 0o755)])
         self.guest = cache / "initramfs" / hashlib.sha256(guest).hexdigest()
         self.kernel = cache / "images" / f"{KERNEL}.vmlinux"
-        # An ELF file that is no kernel.
+        # An ELF file that is no kernel, with a kernel's code for task switches.
         for path, data in (
             (self.guest, guest),
-            (self.kernel, static_program("pipes").read_bytes()),
+            (self.kernel, static_program("pipes").read_bytes() + SWITCH),
         ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
@@ -113,6 +115,17 @@ def test_a_word_that_is_no_metric(lab: Lab, option: str, text: str) -> None:
     done = lab("explain", option, text)
     assert done.returncode == 2
     assert f"argument {option}: '{text}' is not BENCHMARK.METRIC" in done.stderr
+
+
+def test_a_kernel_whose_task_switches_klat_does_not_find(lab: Lab, recording: Recording) -> None:
+    recording.kernel.write_bytes(static_program("pipes").read_bytes())
+    recording.machine["kernel"] = {
+        "initramfs_sha256": recording.guest.name,
+        "vmlinux_sha256": hash_of(recording.kernel),
+    }
+    recording.write()
+    told = refused(lab, recording.path, *METRIC)
+    assert "6.1: klat does not find the code in which this kernel switches tasks" in told
 
 
 def test_a_metric_that_has_no_windows(lab: Lab, recording: Recording) -> None:

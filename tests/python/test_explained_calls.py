@@ -9,7 +9,7 @@ import pytest
 
 from klat.explain import explanation
 from klat.explain.calls import CallTree, Node, totals
-from klat.explain.symbols import Function, Symbols
+from klat.explain.symbols import FIRMWARE, Function, Symbols
 from klat.explain.trace import Block, Executed, Idle, Item, Switched
 from klat.explain.windows import Content
 
@@ -21,9 +21,11 @@ NAMES = (
 )  # fmt: skip
 PLACES = {name: 0x1000 * number for number, name in enumerate(NAMES, start=1)}
 PLACES["vector"] = 0x100000
+PLACES["firmware"] = 0x200000
 SYMBOLS = Symbols(
     [
-        *(Function(name, "kernel", start) for name, start in PLACES.items()),
+        *(Function(name, "kernel", start) for name, start in PLACES.items() if name != FIRMWARE),
+        Function(FIRMWARE, FIRMWARE, PLACES["firmware"]),
         Function("el1h_64_irq", "kernel", PLACES["vector"]),
     ]
 )
@@ -143,6 +145,15 @@ def test_an_interrupt_through_a_vector_table_before_a_functions_first_instructio
     tree = tree_of(at("far", 0x40), *VECTORED, at("middle"), at("far", 0x50))
     found = chains(tree.root)
     assert (found["far"], found["far;middle"], tree.stack) == ((8, 0), (4, 1), ("far",))
+
+
+def test_firmware_returns_to_the_function_that_called_it_or_that_it_interrupted() -> None:
+    """Its code has one name, and is entered anywhere."""
+    firmware = [at("firmware", 0x340), at("firmware", 0x10)]
+    tree = tree_of(*CALL[:2], *firmware, at("middle", 0x10), at("far", 0x50))
+    found = chains(tree.root)
+    assert found == {"far": (8, 0), "far;middle": (8, 1), "far;middle;firmware": (8, 1)}
+    assert tree.stack == ("far",)
 
 
 def test_a_function_called_through_a_thunk_is_called_by_the_caller() -> None:

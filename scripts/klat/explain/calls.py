@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from klat.explain.isa import is_entry, is_return
-from klat.explain.symbols import Function, Symbols
+from klat.explain.symbols import FIRMWARE, Function, Symbols
 from klat.explain.trace import Block, Executed, Item, Switched
 
 
@@ -164,7 +164,8 @@ class CallTree:
             returns_to = frames.pop().returns_to
             self._push(function, returns_to)
             return
-        if address == function.start and frames:
+        # The firmware has no names. It is called, or interrupts, and returns to the next instruction.
+        if frames and (address == function.start or function.owner == FIRMWARE):
             if frames[-1].node.function.name.startswith(_THUNK):
                 returns_to = frames.pop().returns_to
                 self._push(function, returns_to)

@@ -20,6 +20,7 @@ _PARTS = re.compile(r"\.(?:isra|part|cold|constprop|llvm|lto_priv)(?:\.\d+)*(?=\
 _MAPPING = re.compile(r"\$[adtx]|\.L")
 # A static program has no code above its own but this.
 _VDSO = "[vdso]"
+FIRMWARE = "firmware"  # the name and owner of all code of the firmware
 # Names that mark the beginning or end of a section. A function can have the same address.
 _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
@@ -107,7 +108,7 @@ def of_firmware(addresses: range) -> list[Function]:
     """One name for all code of the firmware. The vDSO lies above it."""
     if not addresses:
         return []
-    firmware = Function("firmware", "firmware", addresses.start)
+    firmware = Function(FIRMWARE, FIRMWARE, addresses.start)
     return [firmware, Function(_VDSO, _VDSO, addresses.stop)]
 
 

@@ -95,6 +95,8 @@ def _report(session: Path) -> bool:
         delivered += (
             f"; of the {options['iterations']} timed ones at least {own} by what the responder saw"
         )
+    else:
+        delivered += ", which also counts other function calls"
     print(
         f"{who}: {record.info['cpus_online']} CPUs"
         + (f" on {nodes} nodes" if nodes > 1 else "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from klat.base.errors import KlatError
 from klat.explain import isa, symbols, windows
 from klat.explain.stamps import Bounds, Stamp
 from klat.lab.choosing import Chosen, Wanted
@@ -97,8 +98,12 @@ def plugin_arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, lis
     own = isa.of_machine(boot.planned.architecture.elf_machine)
     words += [f"halt={own.halt}", "ram=memory-backend-memfd"]
     switch = own.task_switch.search(boot.ready.kernel.read_bytes())
-    if switch:
-        words.append(f"switch={switch[0].hex()}")
+    if not switch:
+        raise KlatError(
+            f"{boot.planned.releases[boot.boot.condition.kernel]}: klat does not find the code in which this"
+            " kernel switches tasks, so it cannot explain its samples"
+        )
+    words.append(f"switch={switch[0].hex()}")
     if kept:
         words += [f"from={kept[0]}", f"to={kept[1]}"]
     return ",".join(words), sites(subjects)
