@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from klat.machine.temperature import celsius
+from klat.machine.temperature import celsius, is_cool
 
 INTEL = {
+    "thermal/thermal_zone0/type": "acpitz",
     "thermal/thermal_zone0/temp": "27800",
     "hwmon/hwmon0/name": "nvme",
     "hwmon/hwmon0/temp1_input": "71850",
@@ -19,33 +20,57 @@ INTEL = {
     "hwmon/hwmon1/temp2_max": "100000",
 }
 AMD = {
+    "thermal/thermal_zone0/type": "acpitz",
     "thermal/thermal_zone0/temp": "84000",  # constant, from the firmware
     "hwmon/hwmon2/name": "k10temp",
     "hwmon/hwmon2/temp1_input": "38125",
 }
 BOARD = {
+    "thermal/thermal_zone0/type": "cpu-thermal",
     "thermal/thermal_zone0/temp": "51000",
+    "thermal/thermal_zone1/type": "gpu-thermal",
     "thermal/thermal_zone1/temp": "49500",
     "hwmon/hwmon0/name": "cpu_thermal",
     "hwmon/hwmon0/temp1_input": "51000",
 }
-SENSOR_OFF = {"thermal/thermal_zone0/temp": "", "thermal/thermal_zone1/temp": "-5000"}
+SENSOR_OFF = {
+    "thermal/thermal_zone0/type": "soc",
+    "thermal/thermal_zone0/temp": "",
+    "thermal/thermal_zone1/type": "soc",
+    "thermal/thermal_zone1/temp": "-5000",
+}
 
 
 @pytest.mark.parametrize(
     ("sensors", "expected"),
     [
-        pytest.param(INTEL, 46.0, id="Intel"),
-        pytest.param(AMD, 38.125, id="AMD"),
-        pytest.param(BOARD, 51.0, id="board"),
-        pytest.param(SENSOR_OFF, -5.0, id="a-zone-without-value"),
-        pytest.param({}, None, id="no-sensor"),
+        pytest.param(INTEL, {"coretemp": 46.0}, id="Intel"),
+        pytest.param(AMD, {"k10temp": 38.125}, id="AMD"),
+        pytest.param(BOARD, {"cpu-thermal": 51.0, "gpu-thermal": 49.5}, id="board"),
+        pytest.param(SENSOR_OFF, {"soc": -5.0}, id="a-zone-without-value"),
+        pytest.param({}, {}, id="no-sensor"),
     ],
 )
 def test_the_hottest_cpu_sensor_counts(
-    sensors: Mapping[str, str], expected: float | None, tmp_path: Path
+    sensors: Mapping[str, str], expected: Mapping[str, float], tmp_path: Path
 ) -> None:
     for name, text in sensors.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert celsius(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "cool"),
+    [
+        ({"coretemp": 45.0}, True),
+        ({"coretemp": 45.1}, False),
+        ({"coretemp": 41.0, "zenpower": 90.0}, True),
+        # The other kernel has no driver for the CPU's sensor.
+        ({"acpitz": 84.0}, True),
+        ({}, True),
+    ],
+)
+def test_only_the_same_sensor_is_compared(now: dict[str, float], cool: bool) -> None:
+    assert is_cool(now, {"coretemp": 40.0}, 5.0) == cool
+    assert is_cool(now, {}, 5.0)

@@ -53,7 +53,9 @@ class BootAttempt:
     boot_id: str | None = None
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    celsius: float | None = None  # of the hottest part of the machine, before the first run
+    celsius: dict[str, float] = field(
+        default_factory=dict
+    )  # before the first run: temperature.celsius()
 
     @property
     def under_way(self) -> bool:
@@ -189,7 +191,7 @@ _ATTEMPT_FIELDS: dict[str, Kind] = {
     "boot_id": Maybe(_TEXT),
     "reason": _TEXT,
     "seconds": Object(others=Number(0, 1e9)),
-    "celsius": Maybe(Number(-300, 1000)),
+    "celsius": Object(others=Number(-300, 1000)),
 }
 _FIELDS: dict[str, Kind] = {
     "schema": Whole(1, LARGEST_INTEGER),

@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,7 +49,7 @@ class Measured:
 
     reason: str
     seconds: Mapping[str, float]
-    celsius: float | None = None
+    celsius: Mapping[str, float] = field(default_factory=dict)
 
 
 class BootedMachine(Protocol):
@@ -160,7 +160,7 @@ class Engine:
         if boot.panics:
             self._machine.panic()
         measured = self._machine.measure(campaign.of_boots(), boot)
-        found = {"seconds": dict(measured.seconds), "celsius": measured.celsius}
+        found = {"seconds": dict(measured.seconds), "celsius": dict(measured.celsius)}
         if measured.reason:
             return self._discard(FAILED, measured.reason, **found)
         return self._save(lambda now: now.with_last(outcome=DONE, **found))

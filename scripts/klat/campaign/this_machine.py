@@ -19,7 +19,7 @@ from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.boot_sessions import KILLED, measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
 from klat.campaign.engine import Measured
-from klat.machine.temperature import celsius
+from klat.machine.temperature import celsius, is_cool
 from klat.record import session_directory
 
 UNIT = "klat-campaign.service"
@@ -106,8 +106,8 @@ class ThisMachine:
         yield from start_up_parts(_output("systemd-analyze", "time"))
         yield "waited for start-up", round(waited, 3)
         yield "waited for idle CPUs", _until(_BUSY_S, lambda: busy_share(_POLL_S) <= _BUSY)
-        first = next((a.celsius for a in campaign.attempts if a.celsius is not None), None)
-        yield "waited for cooling", _until(_HOT_S, lambda: _is_cool(first))
+        first: dict[str, float] = next((a.celsius for a in campaign.attempts if a.celsius), {})
+        yield "waited for cooling", _until(_HOT_S, lambda: is_cool(celsius(), first, _WARMER_C))
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
         for session in sessions_of(campaign, attempt.boot_id):
@@ -247,11 +247,6 @@ def _until(longest: float, reached: Callable[[], bool]) -> float:
     while not reached() and time.monotonic() - begun < longest:
         time.sleep(_POLL_S)
     return round(time.monotonic() - begun, 3)
-
-
-def _is_cool(first: float | None) -> bool:
-    now = celsius()
-    return first is None or now is None or now <= first + _WARMER_C
 
 
 def _systemd_quoted(word: str) -> str:

@@ -10,28 +10,38 @@ _CLASSES = Path("/sys/class")
 _CPU_DRIVERS = frozenset({"coretemp", "k10temp", "zenpower"})
 
 
-def celsius(classes: Path = _CLASSES) -> float | None:
-    """The temperature of the hottest CPU sensor, or else of the hottest thermal zone. None without a sensor.
+def celsius(classes: Path = _CLASSES) -> dict[str, float]:
+    """The hottest temperature by driver of the CPU's sensors. Without such a driver: by kind of thermal
+    zone. Empty without a sensor.
 
     AMD's CPUs are in no thermal zone. A zone of the firmware can have a constant temperature."""
-    hottest = _hottest(
-        file
-        for sensors in classes.glob("hwmon/hwmon*")
-        if _text(sensors / "name") in _CPU_DRIVERS
-        for file in sensors.glob("temp*_input")
+    drivers = [(path, _text(path / "name")) for path in classes.glob("hwmon/hwmon*")]
+    found = _hottest(
+        (name, file)
+        for path, name in drivers
+        if name in _CPU_DRIVERS
+        for file in path.glob("temp*_input")
     )
-    return hottest if hottest is not None else _hottest(classes.glob("thermal/thermal_zone*/temp"))
+    zones = classes.glob("thermal/thermal_zone*")
+    return found or _hottest((_text(zone / "type"), zone / "temp") for zone in zones)
 
 
-def _hottest(files: Iterable[Path]) -> float | None:
+def is_cool(now: dict[str, float], first: dict[str, float], warmer: float) -> bool:
+    """Whether no sensor is more than `warmer` degrees warmer than it was first. A sensor that only one of
+    two kernels has does not count."""
+    return all(now[name] <= first[name] + warmer for name in now.keys() & first.keys())
+
+
+def _hottest(files: Iterable[tuple[str, Path]]) -> dict[str, float]:
     """In the files are thousandths of a degree. A sensor without a value is left out."""
-    found = []
-    for file in files:
+    found: dict[str, float] = {}
+    for name, file in files:
         try:
-            found.append(int(_text(file)) / 1000)
+            degrees = int(_text(file)) / 1000
         except ValueError:
             continue
-    return max(found, default=None)
+        found[name] = max(degrees, found.get(name, degrees))
+    return found
 
 
 def _text(file: Path) -> str:
