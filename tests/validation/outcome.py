@@ -202,8 +202,9 @@ def markdown(outcome: Outcome, command: str) -> Iterator[str]:
     yield ""
     yield f"Idle states, {plan.idle_blocks} blocks:"
     yield ""
-    yield "| BASE | NEW | | ratio | interval | verdict |"
-    yield "|---|---|---|---:|---:|---|"
+    if outcome.idle:
+        yield "| BASE | NEW | | ratio | interval | verdict |"
+        yield "|---|---|---|---:|---:|---|"
     for f in outcome.idle:
         for j in f.judged:
             reach = f"{j.interval[0]:.3f} to {j.interval[1]:.3f}" if j.interval else "n/a"

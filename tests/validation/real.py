@@ -25,6 +25,7 @@ from validation.turns import Experiment, Setting, Taker
 INSTRUCTIONS = (25, 35, 50, 75, 100, 200, 400)
 HALT_POLL = Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
 DMA_LATENCY = Path("/dev/cpu_dma_latency")
+CPUIDLE = Path("/sys/devices/system/cpu/cpuidle")
 _TWO = "pipes, two CPUs"
 _BUSY = 0.2
 
@@ -112,6 +113,24 @@ def _cpu_times() -> list[int]:
         return [int(word) for word in file.readline().split()[1:9]]
 
 
+def _why_not(path: Path) -> str:
+    """Why the file cannot change the idle states; empty if it can."""
+    if not os.access(path, os.W_OK):
+        return "cannot be written here"
+    if path == DMA_LATENCY and _cpuidle("current_driver") == "none":
+        return "has no effect here: the kernel has no cpuidle driver"
+    if path == HALT_POLL and (governor := _cpuidle("current_governor")) != "haltpoll":
+        return f"has no effect here: the cpuidle governor is {governor}, not haltpoll"
+    return ""
+
+
+def _cpuidle(name: str) -> str:
+    try:
+        return (CPUIDLE / name).read_text().strip()
+    except OSError:
+        return "none"
+
+
 def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     """Wakeups between CPUs with and without idle states; on one CPU little should change."""
     experiments: list[tuple[Experiment, Found]] = []
@@ -131,15 +150,15 @@ def idle(plan: Plan, taker: Taker) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     for cpus, about in (((), _TWO), (("--cpus=1,1",), "pipes, one CPU")):
         words = ("pipes", "--iterations=500", *cpus)
         for path, option, before, after, base, new in kinds:
-            if os.access(path, os.W_OK):
+            if not _why_not(path):
                 one, two = (
                     Setting(name, option=f"{option}={value}" if value else "")
                     for name, value in (("base", before), ("new", after))
                 )
                 experiments.append((Experiment(one, two, words, 2), Found(base, new, about)))
     for path in (DMA_LATENCY, HALT_POLL):
-        if not os.access(path, os.W_OK):
-            notes.append(f"Not measured: {path} cannot be written here")
+        if why := _why_not(path):
+            notes.append(f"Not measured: {path} {why}")
     found = []
     for experiment, each in experiments:
         compared, _ = taker.comparisons(experiment, plan.idle_blocks, 1)
