@@ -92,7 +92,7 @@ class Traits:
     unprivileged: tuple[int, ...] = (MEASURED,)
     # Options for the steadiest figures, in which an injected spin shows best.
     steady: tuple[str, ...] = ()
-    steady_iterations: int = 2000
+    steady_iterations: int = 20000
     # How many times the injected spin is in a sample of the metric, where not once; 0 where it is not.
     injected: Mapping[str, float] = field(default_factory=dict)
     # The system calls that iterations are made of.
@@ -135,7 +135,6 @@ TRAITS: dict[str, Traits] = {
     "timer": Traits(
         on_one_cpu=(MEASURED,),
         steady=("--period", "100"),
-        steady_iterations=20000,
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
         faults={
             "yield": "slept",
@@ -146,13 +145,11 @@ TRAITS: dict[str, Traits] = {
     ),
     "switch": Traits(
         on_one_cpu=(MEASURED,),
-        steady_iterations=20000,
         calls=frozenset({"sched_yield", "futex", "clock_nanosleep"}),
         faults={"alone": "switched away from one side"},
     ),
     "syscall": Traits(
         on_one_cpu=(MEASURED,),
-        steady_iterations=20000,
         calls=frozenset({"getppid", "clock_nanosleep"}),
         faults={"cached": "reached the kernel in the control", "refused": "another result"},
     ),
@@ -166,7 +163,6 @@ TRAITS: dict[str, Traits] = {
     ),
     "messages": Traits(
         steady=("--cpus", "1,1"),
-        steady_iterations=20000,
         calls=frozenset({"read", "write", "epoll_wait", "clock_nanosleep"}),
         faults={"poll": "the thread was woken before it slept"},
     ),
