@@ -385,6 +385,22 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
     assert "warning: the clock went back once, by up to 3 h," in klat("status")
 
 
+@pytest.mark.parametrize("lacks", ["rt", "stock", ""])
+def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str) -> None:
+    klat.planned()
+    attempts = tuple(
+        BootAttempt(
+            *(boot.number, "done", "2026-01-01T00:00:00Z", "a", "b"),
+            celsius={} if boot.setting.label == lacks else {"coretemp": 40.0},
+        )
+        for boot in read_campaign(klat.state).boots()
+    )
+    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    told = f"warning: no sensor of temperature in the boots of {lacks}, so"
+    assert (told in klat("status")) == bool(lacks)
+    assert ("sensor" in klat("status")) == bool(lacks)
+
+
 def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns, tmp_path: Path) -> None:
     text = klat("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
     assert "looks after 10 of 20 rounds: the campaign ends if klat compare settles" in text

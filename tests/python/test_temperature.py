@@ -65,12 +65,20 @@ def test_the_hottest_cpu_sensor_counts(
     [
         ({"coretemp": 45.0}, True),
         ({"coretemp": 45.1}, False),
-        ({"coretemp": 41.0, "zenpower": 90.0}, True),
+        # The other kernel has another driver for the CPU's sensor.
+        ({"zenpower": 55.0}, True),
+        ({"zenpower": 55.1}, False),
         # The other kernel has no driver for the CPU's sensor.
         ({"acpitz": 84.0}, True),
         ({}, True),
     ],
 )
-def test_only_the_same_sensor_is_compared(now: dict[str, float], cool: bool) -> None:
-    assert is_cool(now, {"coretemp": 40.0}, 5.0) == cool
-    assert is_cool(now, {}, 5.0)
+def test_each_sensor_is_compared_with_its_first_value(now: dict[str, float], cool: bool) -> None:
+    boots: list[dict[str, float]] = [
+        {},
+        {"coretemp": 40.0},
+        {"zenpower": 50.0},
+        {"coretemp": 43.0, "zenpower": 53.0},
+    ]
+    assert is_cool(now, boots, 5.0) == cool
+    assert is_cool(now, [], 5.0)

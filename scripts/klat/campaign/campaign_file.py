@@ -53,9 +53,8 @@ class BootAttempt:
     boot_id: str | None = None
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    celsius: dict[str, float] = field(
-        default_factory=dict
-    )  # before the first run: temperature.celsius()
+    # Before the first run, as klat.machine.temperature.celsius() returns it.
+    celsius: dict[str, float] = field(default_factory=dict)
 
     @property
     def under_way(self) -> bool:

@@ -111,6 +111,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
         files = ", ".join(campaign.changed)
         yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")
     yield from _clock_jumps(campaign.attempts)
+    yield from _without_sensor(campaign)
     yield from _failures(campaign)
     yield from _parts(campaign)
 
@@ -131,6 +132,23 @@ def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
         yield from wrapped(
             f"warning: the clock went back {times}, by up to {duration(max(back).total_seconds())}, so the dates"
             " of the sessions are not in the order of the boots, and the times here can be wrong",
+            "",
+            "  ",
+        )
+
+
+def _without_sensor(campaign: Campaign) -> Iterator[str]:
+    """Kernels without a driver for a sensor, where another kernel has one."""
+    boots = campaign.boots()
+    done = [
+        (boots[a.boot - 1].setting.label, a.celsius) for a in campaign.attempts if a.outcome == DONE
+    ]
+    cooled = {label for label, celsius in done if celsius}
+    others = sorted({label for label, _ in done} - cooled)
+    if cooled and others:
+        yield from wrapped(
+            f"warning: no sensor of temperature in the boots of {', '.join(others)}, so klat measures them without"
+            f" waiting until the machine has cooled, unlike those of {', '.join(sorted(cooled))}",
             "",
             "  ",
         )

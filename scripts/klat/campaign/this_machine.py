@@ -97,17 +97,17 @@ class ThisMachine:
         return Measured(reason, seconds, warmth)
 
     def _settle(self, campaign: Campaign) -> Iterator[tuple[str, float]]:
-        """Wait until the start-up has ended, the CPUs are idle, and the machine is at most _WARMER_C warmer
-        than in the first boot. Each wait has a limit. Yields the parts of the time since power-on, in
-        seconds."""
+        """Wait until the start-up has ended, the CPUs are idle, and each sensor shows at most _WARMER_C more
+        than in the first boot that has it. Each wait has a limit. Yields the parts of the time since
+        power-on, in seconds."""
         begun = time.monotonic()
         _quietly("systemctl", "is-system-running", "--wait", seconds=_STARTING_S)
         waited = time.monotonic() - begun
         yield from start_up_parts(_output("systemd-analyze", "time"))
         yield "waited for start-up", round(waited, 3)
         yield "waited for idle CPUs", _until(_BUSY_S, lambda: busy_share(_POLL_S) <= _BUSY)
-        first: dict[str, float] = next((a.celsius for a in campaign.attempts if a.celsius), {})
-        yield "waited for cooling", _until(_HOT_S, lambda: is_cool(celsius(), first, _WARMER_C))
+        boots = [attempt.celsius for attempt in campaign.attempts]
+        yield "waited for cooling", _until(_HOT_S, lambda: is_cool(celsius(), boots, _WARMER_C))
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
         for session in sessions_of(campaign, attempt.boot_id):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _CLASSES = Path("/sys/class")
@@ -26,9 +27,9 @@ def celsius(classes: Path = _CLASSES) -> dict[str, float]:
     return found or _hottest((_text(zone / "type"), zone / "temp") for zone in zones)
 
 
-def is_cool(now: dict[str, float], first: dict[str, float], warmer: float) -> bool:
-    """Whether no sensor is more than `warmer` degrees warmer than it was first. A sensor that only one of
-    two kernels has does not count."""
+def is_cool(now: Mapping[str, float], boots: Iterable[dict[str, float]], warmer: float) -> bool:
+    """Whether no sensor is more than `warmer` degrees warmer than in the first of `boots` that has it."""
+    first = ChainMap(*boots)
     return all(now[name] <= first[name] + warmer for name in now.keys() & first.keys())
 
 
