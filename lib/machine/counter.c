@@ -4,21 +4,40 @@
 
 #include <sched.h>
 
-int64_t klat_counter_quantum(void)
+int64_t klat_counter_step(const uint64_t *gaps, int count)
 {
-	uint64_t divisor = 0;
+	uint64_t divisor = 0, smallest = UINT64_MAX;
+	bool within_a_step = false;
 
-	for (int i = 0; i < 1000; i++) {
-		uint64_t a = klat_stamp_begin(), b = klat_stamp_begin() - a;
+	for (int i = 0; i < count; i++) {
+		uint64_t rest, other = gaps[i];
 
-		while (b) {
-			uint64_t rest = divisor % b;
-
-			divisor = b;
-			b = rest;
+		within_a_step |= !other;
+		if (other && other < smallest)
+			smallest = other;
+		for (; other; other = rest) {
+			rest = divisor % other;
+			divisor = other;
 		}
 	}
-	return divisor ? divisor : 1;
+	if (!divisor)
+		return 1;
+	return within_a_step && divisor < smallest ? smallest + 1 : divisor;
+}
+
+int64_t klat_counter_quantum(void)
+{
+	enum {
+		GAPS = 1000
+	};
+	uint64_t gaps[GAPS];
+
+	for (int i = 0; i < GAPS; i++) {
+		uint64_t a = klat_stamp_begin();
+
+		gaps[i] = klat_stamp_begin() - a;
+	}
+	return klat_counter_step(gaps, GAPS);
 }
 
 uint64_t klat_counter_floor(struct klat_worker *worker)

@@ -43,6 +43,25 @@ TEST(the_floor_is_positive_and_in_whole_quanta)
 	assert_int_equal(floor % quantum, 0);
 }
 
+TEST(the_step_is_found_in_the_gaps_between_readings)
+{
+	static const struct {
+		uint64_t gaps[6];
+		int64_t step;
+	} cases[] = {
+		{ { 24, 26, 22, 25, 24, 5031 }, 1 }, /* faster than readings */
+		{ { 60, 80, 60, 100, 60, 6020 }, 20 },
+		{ { 0, 1, 0, 1, 1, 2 }, 1 }, /* slower than readings */
+		{ { 0, 10, 0, 0, 10, 30 }, 10 },
+		{ { 0, 41, 42, 0, 83, 42 }, 42 }, /* 24 MHz in ns */
+		{ { 0, 42, 0, 42, 125, 42 }, 43 },
+		{ { 0, 0, 0, 0, 0, 0 }, 1 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		assert_int_equal(klat_counter_step(cases[i].gaps, 6), cases[i].step);
+}
+
 TEST(stamps_do_not_run_backwards)
 {
 	struct klat_worker worker = { 0 };
