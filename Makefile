@@ -43,12 +43,19 @@ CFLAGS ?= -O2 -g -gz
 WERROR ?=
 # ARCH=arm64 or ARCH=riscv64 builds for that machine, with the compiler CROSS_COMPILE and the libraries of SYSROOT; give
 # OUT, too. The environment's ARCH and CROSS_COMPILE, which kernel builds set, have no effect.
+in_environment := $(foreach name,ARCH CROSS_COMPILE,$(if $(findstring environment,$(origin $(name))),$(name)=$($(name))))
+ifneq ($(if $(MAKELEVEL:0=),,$(strip $(in_environment))),)
+$(warning $(strip $(in_environment)) in the environment has no effect; write it after make)
+endif
 CROSS_COMPILE :=
 ifeq ($(origin ARCH),command line)
 override ARCH := $(patsubst arm64,aarch64,$(ARCH:amd64=x86_64))
 CROSS_COMPILE := $(patsubst %,%-linux-gnu-,$(filter-out portable $(shell uname -m),$(ARCH)))
 endif
 ifneq ($(CROSS_COMPILE),)
+ifeq ($(filter %-,$(CROSS_COMPILE)),)
+$(error CROSS_COMPILE=$(CROSS_COMPILE) must end in '-', as aarch64-linux-gnu-)
+endif
 CC := $(CROSS_COMPILE)gcc
 CXX := $(CROSS_COMPILE)g++
 AR := $(CROSS_COMPILE)ar
@@ -71,6 +78,9 @@ endif
 ARCH := $(if $(wildcard lib/arch/$(MACHINE)/arch.h),$(MACHINE),portable)
 ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
 $(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst aarch64,arm64,$(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h))))
+endif
+ifeq ($(filter portable $(MACHINE),$(ARCH)),)
+$(error ARCH is $(ARCH), but $(or $(CROSS_COMPILE),$(CC)) builds for $(MACHINE))
 endif
 # `klat compare` compares builds by SHA-256.
 without_paths := -ffile-prefix-map=$(CURDIR)=. $(SYSROOT:%=-ffile-prefix-map=%=)
@@ -375,14 +385,14 @@ reference: all
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
-DOCUMENTS := $(wildcard README.md LICENSE docs/*.md)
+DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*.config docs/images/*)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
 	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
 	$(PLUGIN):$(libexecdir)/lab-trace.so lab/init:$(datadir)/klat/lab/init
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
-	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(notdir $(f))) \
+	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(f)) \
 	$(BUILD)/commit:$(datadir)/klat/commit \
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
@@ -445,13 +455,14 @@ dist:
 
 # In a copy, because dpkg-buildpackage leaves files in the tree and beside it. A tree from `make dist` has no git.
 unpacked = build/deb/klat-$(VERSION)
+deb_architecture = $(shell dpkg-architecture $(if $(CROSS_COMPILE),-t$(TRIPLET)) -qDEB_HOST_ARCH)
 deb:
 	$(Q)CC='$(CC)' CROSS_COMPILE='$(CROSS_COMPILE)' scripts/deps build eventloop deb
 	$(Q)$(MAKE) build-deb
 
 # Another machine's libraries come from SYSROOT and not from packages, so dpkg-buildpackage must not ask for these (-d).
 build-deb:
-	$(Q)rm -rf build/deb && mkdir -p $(unpacked)
+	$(Q)rm -rf $(unpacked) build/deb/*_$(deb_architecture).* && mkdir -p $(unpacked)
 ifneq ($(wildcard .git),)
 	$(Q)$(MAKE) dist
 	$(Q)tar -xzf $(DIST).tar.gz -C build/deb
@@ -461,7 +472,7 @@ endif
 	$(Q)cd $(unpacked) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u CFLAGS -u CPPFLAGS -u LDFLAGS \
 		SYSROOT='$(abspath $(SYSROOT))' dpkg-buildpackage -us -uc -b $(if $(CROSS_COMPILE),-d -t$(TRIPLET))
 	$(Q)rm -r $(unpacked)
-	$(say) DEB "$$(ls build/deb/*.deb | tr '\n' ' ')"
+	$(say) DEB "$$(ls build/deb/*_$(deb_architecture).deb | tr '\n' ' ')"
 	$(give_back)
 
 .PHONY: new

@@ -253,7 +253,7 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_everything_is_installed_in_its_place(installed: Path) -> None:
     there = files_below(installed / "opt/klat")
-    assert {"bin/klat", "share/klat/klat/cli.py", "share/doc/klat/record.md"} <= there
+    assert {"bin/klat", "share/klat/klat/cli.py", "share/doc/klat/docs/record.md"} <= there
     assert {f"libexec/klat/{program}" for program in PROGRAMS} <= there
     assert {f"libexec/klat/{helper.replace('/', '-')}" for helper in HELPERS} <= there
     assert {f"share/man/man1/klat-{program}.1" for program in PROGRAMS} <= there

@@ -14,7 +14,7 @@ from test_lab_failures import one_line
 from written_sessions import PIPES
 
 from klat import cli
-from klat.lab.architectures import AMD64
+from klat.lab.architectures import AMD64, ARM64
 from klat.lab import cpio, explaining, qemu
 from klat.lab.replay import Replayed
 
@@ -140,6 +140,12 @@ def test_one_side_that_cannot_be_explained_is_enough(lab: Lab, recording: Record
     other.machine["qemu"] = "6.0"
     other.write()
     assert f"{other.path}: was recorded with" in refused(lab, recording.path, other.path, *METRIC)
+
+
+def test_sides_of_two_architectures(lab: Lab, recording: Recording) -> None:
+    other = Recording(lab, "other", arch=ARM64.name).path.parent
+    told = refused(lab, recording.path, other, *METRIC)
+    assert f"{other} is of arm64 and {recording.path} of amd64: klat can explain" in told
 
 
 def test_another_version_of_the_emulator(lab: Lab, recording: Recording) -> None:

@@ -204,6 +204,12 @@ def test_another_machine_or_mode_is_refused(captured: Captured, key: str) -> Non
         assert keys(found) == [key]
 
 
+def test_of_two_architectures_nothing_else_is_told(captured: Captured) -> None:
+    other = {"architecture": "aarch64", "machine_id": "other", "cpu_model": "other"}
+    found = disagreements([captured("intel", "6.1")], [captured("intel", "6.12", **other)])
+    assert keys(found) == ["architecture"]
+
+
 OWN = {
     "huge-pages": "always [madvise] never",
     "sysctl.numa_balancing": "0",

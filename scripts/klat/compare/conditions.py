@@ -212,7 +212,8 @@ def _text(value: object) -> str:
 
 
 def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
-    """The settings that are not the same in all sessions of both sides."""
+    """The settings that are not the same in all sessions of both sides. Only the architecture if that differs: all
+    that depends on the machine differs then, too."""
     found = []
     every = [*base, *new]
     common = Alike.of(every)
@@ -232,7 +233,8 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
             if texts[0] == texts[1] and all(len(set(side)) == 1 for side in held):
                 texts = _told_apart(*(side[0] for side in held))
             found.append(Condition(key, printable(name), *texts))
-    return sorted(found, key=lambda condition: condition.key)
+    of_architecture = [condition for condition in found if condition.key == "architecture"]
+    return of_architecture or sorted(found, key=lambda condition: condition.key)
 
 
 _NOTHING = (ABSENT, ABSENT)

@@ -58,7 +58,7 @@ def explain(
 
     `debug` has a kernel with debug information for each side. With it, the functions that
     functions_of(sides, least) returns get source lines."""
-    with _replays(paths[0], say) as replays:
+    with _replays(paths, say) as replays:
         if not wanted.metric:
             wanted = replays.with_metric(paths[0], wanted)
         subjects = [replays.subject(path, wanted) for path in paths]
@@ -84,7 +84,7 @@ def explain_every(
 ) -> tuple[list[Explanation], dict[str, KlatError]]:
     """Explains the typical sample of each metric and parameter set. If `wanted` names no benchmark, klat
     explains all benchmarks. The second value has the errors, by metric."""
-    with _replays(path, say) as replays:
+    with _replays([path], say) as replays:
         held = replays.explainable(path, wanted)
         subjects = [replays.subject(path, each) for each in held]
         sides, failures = replays.sides_at_once(subjects)
@@ -106,11 +106,20 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 
 
 @contextmanager
-def _replays(path: Path, say: Say) -> Iterator[_Replays]:
-    """Repeats boots of guests that have the architecture of the sessions of `path`."""
-    planned, _ = experiment.of_session(find_sessions(path)[0])
-    check(planned.architecture)
-    emulator = qemu.find(planned.architecture)
+def _replays(paths: Sequence[Path], say: Say) -> Iterator[_Replays]:
+    """Repeats boots of guests that have the architecture of the sessions of `paths`. KlatError if these have
+    several."""
+    architectures = [
+        experiment.of_session(find_sessions(path)[0])[0].architecture for path in paths
+    ]
+    for architecture, path in zip(architectures, paths):
+        check(architecture)
+        if architecture != architectures[0]:
+            raise KlatError(
+                f"{path} is of {architecture.name} and {paths[0]} of {architectures[0].name}: klat can explain a"
+                " difference only between kernels of one architecture"
+            )
+    emulator = qemu.find(architectures[0])
     plugin = plugins.find(emulator)
     with Signals() as signals, cache.work() as work:
         yield _Replays(emulator, plugin, work, signals, say, {})

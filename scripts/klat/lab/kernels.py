@@ -165,7 +165,10 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
         meant = did_you_mean(name, known, prefix="debian:")
         raise KlatError(
             f"Debian has no kernel debian:{name} for {architecture.name}"
-            + (meant or f"; there are {', '.join(names)} (klat lab kernels)")
+            + (
+                meant
+                or f"; there are {', '.join(names)} (klat lab kernels --arch {architecture.name})"
+            )
         )
     return matching[-1]
 
