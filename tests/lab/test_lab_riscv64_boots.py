@@ -97,6 +97,8 @@ def test_a_guest_that_cannot_count_skips_its_runs_with_the_reason(
     twice: list[Path], tmp_path: Path
 ) -> None:
     kernel = "mine=debian:stock,append=initcall_blacklist=pmu_sbi_devinit"
-    lab_run(*ARCH, "--kernel", kernel, *SHORT, "pipes", cwd=tmp_path, status=4)
+    done = klat("lab", "run", *ARCH, "--kernel", kernel, *SHORT, "pipes", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert re.search(r"^  1 x skipped: pipes: .*CONFIG_RISCV_PMU_SBI", done.stderr, re.MULTILINE)
     (row,) = read_session(session_of(tmp_path / "results", "mine")).rows
     assert row.status == "skipped" and "CONFIG_RISCV_PMU_SBI" in row.reason

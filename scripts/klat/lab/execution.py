@@ -25,6 +25,7 @@ from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
+from klat.running.recording import say_reasons
 from klat.running.runner import command_line
 from klat.report.text.columns import wrapped
 from klat.report.text.numbers import plural
@@ -256,8 +257,12 @@ class Attempt:
     ) -> int:
         schedule = planned.schedule()
         statuses: Counter[str] = Counter()
+        reasons: Counter[tuple[str, str, str]] = Counter()
         for path in boots.sessions.values():
-            statuses.update(_worst_statuses(path))
+            for worst in read_session(path).worst_rows():
+                statuses[worst.status] += 1
+                if worst.status != "ok":
+                    reasons[worst.status, worst.benchmark, worst.reason] += 1
         for label in dict.fromkeys(boot.label for boot in schedule):
             held = [b for b in schedule if b.label == label and b.number in boots.sessions]
             self.say(f"{label}: {len(held)} of {planned.boots} boots recorded")
@@ -266,6 +271,7 @@ class Attempt:
         counts += [f"{missing} without a record"] if missing else []
         ended = plural(sum(statuses.values()) + missing, "run")
         self.say(f"{ended}: {', '.join(counts) or 'none'}")
+        say_reasons(reasons, self.say)
         if boots.finished.seconds:
             self.say(
                 f"{plural(len(boots.finished.seconds), 'boot')} in {duration(elapsed)}; one takes"
@@ -292,12 +298,6 @@ class Attempt:
         if statuses["invalid"]:
             return INVALID
         return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
-
-
-def _worst_statuses(path: Path) -> Counter[str]:
-    return Counter(
-        max((row.status for row in rows), key=STATUSES.index) for rows in read_session(path).runs()
-    )
 
 
 def _check_output(output: Path) -> None:

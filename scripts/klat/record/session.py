@@ -8,7 +8,7 @@ at all raises SessionError with one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ class Session:
         for row in self.rows:
             batches.setdefault(row.batch, []).append(row)
         return list(batches.values())
+
+    def worst_rows(self) -> Iterator[Row]:
+        """Of each run, the row with the worst status."""
+        return (max(rows, key=lambda row: STATUSES.index(row.status)) for rows in self.runs())
 
     def completed_orders(self) -> set[int]:
         """Places in the plan whose run has all its rows, whatever its status."""

@@ -281,10 +281,9 @@ class Recording:
         record = None if self.empty else read_session(self.path)
         statuses: Counter[str] = Counter()
         reasons: Counter[tuple[str, str, str]] = Counter()
-        for rows in record.runs() if record else ():
-            if not rows[0].order:
+        for worst in record.worst_rows() if record else ():
+            if not worst.order:
                 continue
-            worst = max(rows, key=lambda row: STATUSES.index(row.status))
             statuses[worst.status] += 1
             if worst.status != "ok":
                 reasons[worst.status, worst.benchmark, worst.reason] += 1
@@ -298,8 +297,7 @@ class Recording:
             say(problem)
         counts = ", ".join(f"{outcome.statuses[s]} {s}" for s in STATUSES if outcome.statuses[s])
         say(f"{outcome.recorded} of {outcome.planned} runs recorded: {counts or 'none'}")
-        by_reason = outcome.reasons.items()
-        _say_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in by_reason}), say)
+        say_reasons(outcome.reasons, say)
         if outcome.disturbance:
             say("\n".join(wrapped(f"warning: {outcome.disturbance}", "", "  ")))
         self.report_messages([why for _, _, why in outcome.reasons] + [stopped], say)
@@ -355,6 +353,11 @@ def take_lines(descriptor: int) -> list[str]:
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+
+
+def say_reasons(reasons: Counter[tuple[str, str, str]], say: Callable[[str], None]) -> None:
+    """Say why runs are not ok, from their counts by (status, benchmark, reason)."""
+    _say_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in reasons.items()}), say)
 
 
 def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
