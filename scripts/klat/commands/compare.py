@@ -142,7 +142,7 @@ def options(args: argparse.Namespace) -> Any:
     for key in args.allow:
         if not is_allowable(key):
             meant = did_you_mean(key, ALLOWABLE) or "; klat compare --help lists them"
-            raise KlatError(f"--allow {key}: is not a condition{meant}")
+            raise KlatError(f"--allow {key}: is no condition that can be allowed{meant}")
     try:
         tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))
     except ValueError as error:

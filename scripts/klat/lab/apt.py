@@ -7,7 +7,6 @@ archive comes from the system's apt sources. apt checks the signatures of Debian
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -146,9 +145,11 @@ class Archive:
         sources = ("-o", f"Dir::Etc::sourcelist={draft}")
         *first, last = self._choices()
         for choice in first:
-            with contextlib.suppress(KlatError):
+            try:
                 self._fetch_lists(draft, choice, sources)
                 break
+            except KlatError as error:
+                self._say(f"{error}; using the next release of Debian")
         else:
             self._fetch_lists(draft, last, sources)
         text = self._apt("dumpavail", *sources, command="apt-cache")
