@@ -385,17 +385,22 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
     assert "warning: the clock went back once, by up to 3 h," in klat("status")
 
 
+@pytest.mark.parametrize("is_check", [False, True])
 @pytest.mark.parametrize("lacks", ["rt", "stock", ""])
-def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str) -> None:
+def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str, is_check: bool) -> None:
     klat.planned()
+    change_campaign(klat.state, lambda now: replace(now, is_check=is_check, phase=RUNNING))
+    labels = [boot.setting.label for boot in read_campaign(klat.state).boots()]
+    assert ("panic" in labels) == is_check
     attempts = tuple(
         BootAttempt(
-            *(boot.number, "done", "2026-01-01T00:00:00Z", "a", "b"),
-            celsius={} if boot.setting.label == lacks else {"coretemp": 40.0},
+            *(number, "done", "2026-01-01T00:00:00Z", "a", "b"),
+            seconds={} if label == "panic" else {"runs": 1.0},
+            celsius={} if label in ("panic", lacks) else {"coretemp": 40.0},
         )
-        for boot in read_campaign(klat.state).boots()
+        for number, label in enumerate(labels, 1)
     )
-    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    change_campaign(klat.state, lambda now: replace(now, attempts=attempts))
     told = f"warning: no sensor of temperature in the boots of {lacks}, so"
     assert (told in klat("status")) == bool(lacks)
     assert ("sensor" in klat("status")) == bool(lacks)

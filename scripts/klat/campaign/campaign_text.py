@@ -140,11 +140,14 @@ def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
 def _without_sensor(campaign: Campaign) -> Iterator[str]:
     """Kernels without a driver for a sensor, where another kernel has one."""
     boots = campaign.boots()
-    done = [
-        (boots[a.boot - 1].setting.label, a.celsius) for a in campaign.attempts if a.outcome == DONE
-    ]
-    cooled = {label for label, celsius in done if celsius}
-    others = sorted({label for label, _ in done} - cooled)
+    # In the boot that panics nothing is measured.
+    labels = {
+        (boots[a.boot - 1].setting.label, bool(a.celsius))
+        for a in campaign.attempts
+        if a.outcome == DONE and a.seconds
+    }
+    cooled = {label for label, has_sensor in labels if has_sensor}
+    others = sorted({label for label, _ in labels} - cooled)
     if cooled and others:
         yield from wrapped(
             f"warning: no sensor of temperature in the boots of {', '.join(others)}, so klat measures them without"
