@@ -80,7 +80,7 @@ ifeq ($(wildcard lib/arch/$(ARCH)/arch.h),)
 $(error lib/arch/$(ARCH) does not exist; ARCH must be one of: $(patsubst aarch64,arm64,$(patsubst lib/arch/%/arch.h,%,$(wildcard lib/arch/*/arch.h))))
 endif
 ifeq ($(filter portable $(MACHINE),$(ARCH)),)
-$(error ARCH is $(ARCH), but $(or $(CROSS_COMPILE),$(CC)) builds for $(MACHINE))
+$(error ARCH is $(ARCH:aarch64=arm64), but $(or $(CROSS_COMPILE),$(CC)) builds for $(MACHINE))
 endif
 # `klat compare` compares builds by SHA-256.
 without_paths := -ffile-prefix-map=$(CURDIR)=. $(SYSROOT:%=-ffile-prefix-map=%=)

@@ -251,6 +251,30 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert left <= shared | {"share/bash-completion/completions"}
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("CROSS_COMPILE=aarch64-linux-gnu",), "must end in '-', as aarch64-linux-gnu-"),
+        (
+            ("ARCH=arm64", "CROSS_COMPILE=riscv64-linux-gnu-"),
+            "ARCH is arm64, but riscv64-linux-gnu- builds for riscv64",
+        ),
+    ],
+)
+def test_a_compiler_that_cannot_build_it_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = make(ROOT, "-n", "all", "OUT=build/none", *words)
+    assert done.status == 2 and said in done.err, str(done)
+
+
+def test_an_architecture_in_the_environment_is_told_to_have_no_effect() -> None:
+    set_by_kernel_builds = {"ARCH": "arm64", "CROSS_COMPILE": "aarch64-linux-gnu-"}
+    done = make(ROOT, "-n", "all", "OUT=build/none", environment=set_by_kernel_builds)
+    assert done.status == 0 and "-Ilib/arch/aarch64" not in done.out, str(done)
+    assert (
+        "ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- in the environment has no effect" in done.err
+    )
+
+
 def test_everything_is_installed_in_its_place(installed: Path) -> None:
     there = files_below(installed / "opt/klat")
     assert {"bin/klat", "share/klat/klat/cli.py", "share/doc/klat/docs/record.md"} <= there
