@@ -125,7 +125,7 @@ def test_the_emulators_log_of_a_sample_has_the_same_instructions(
     )
     lab_run(*words, "pipes", cwd=tmp_path)
     session = session_of(tmp_path, f"{architecture.label}stock")
-    with explaining._replays(session, print) as replays:
+    with explaining._replays([session], print) as replays:
         subject = replays.subject(session, Wanted("pipes", "round_trip"))
         (reading,) = replays._read([[subject]])
         side, _ = explaining._explained(subject, reading)
