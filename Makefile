@@ -212,12 +212,13 @@ test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb
-	$(Q)$(MAKE) deps CROSS_COMPILE=aarch64-linux-gnu-
+	$(Q)$(MAKE) deps ARCH=arm64
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
 
 .PHONY: sysroot
 sysroot:
+	$(if $(CROSS_COMPILE),,$(error make sysroot fetches libraries for another machine; add ARCH=arm64 or ARCH=riscv64))
 	$(Q)$(PYTHON) -B scripts/sysroot.py $(MACHINE) build/sysroot/$(MACHINE)
 	$(give_back)
 
