@@ -406,9 +406,10 @@ install: all reference $(PLUGIN)
 	$(give_back)
 
 # The programs that klat lab runs in a guest.
+STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
 install-static:
-	$(Q)$(MAKE) OUT=build/static STATIC=1 all
-	$(Q)cd build/static && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
+	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 all
+	$(Q)cd $(STATIC_BUILD) && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
 		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/static/'$$program || exit 1; done
 
 # Also removes klat's own directories, with the caches that Python left in them.
@@ -420,7 +421,6 @@ uninstall:
 	done
 
 # For a machine that has nothing else. The same commit and compiler make the same bytes.
-STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
 STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)
 STATIC_FILES = $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(p)) $(OUT:%=%/)load/load:load \
 	$(OUT:%=%/)network/client:network-client lab/static/measure:measure lab/lava/measure-for-lava:measure-for-lava
