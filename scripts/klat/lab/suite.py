@@ -93,13 +93,13 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
         path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
             raise KlatError(
-                f"there is no {name} in {place}; in klat's source tree,"
-                f" {_make_words(architecture)} all builds the programs for {architecture.name}"
+                f"there is no {name} for {architecture.name} in {place}; {_tarball(architecture)}: unpack it,"
+                f" and move its directory to {place}"
             )
         if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
                 f"{path} is not a statically linked program for {architecture.name}, as a guest needs"
-                f" it ({_make_words(architecture)} all)"
+                f" it; {_tarball(architecture)}"
             )
         found[name] = path
     return found
@@ -148,17 +148,13 @@ def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
             f"building the programs of a guest of {architecture.name} needs {compiler}: apt install"
             f" {architecture.compiler_packages}"
         )
-    _make([*_foreign(architecture), *_targets(f"{_BUILD}-{architecture.name}", names)])
+    out = f"{_BUILD}-{architecture.name}"
+    _make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *_targets(out, names)])
 
 
-def _foreign(architecture: Architecture) -> list[str]:
-    out = f"OUT={_BUILD}-{architecture.name}"
-    return [out, "STATIC=1", f"CROSS_COMPILE={architecture.compiler}"]
-
-
-def _make_words(architecture: Architecture) -> str:
-    words = [f"OUT={_BUILD}", "STATIC=1"] if architecture.native else _foreign(architecture)
-    return " ".join(["make", *words])
+def _tarball(architecture: Architecture) -> str:
+    machine = "" if architecture.native else f" ARCH={architecture.name}"
+    return f"make static-tarball{machine} in klat's source tree packs the programs"
 
 
 def _targets(out: str, names: Sequence[str]) -> list[str]:
