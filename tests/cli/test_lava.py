@@ -205,3 +205,15 @@ def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
     lines[4] = lines[4][:40] + "[ 5.1] random: crng init done"
     assert "is damaged or cut off" in refused("\n".join(lines))
     assert command([TAKE_RECORD, tmp_path / "none", tmp_path / "results", "m"]).status == 2
+
+
+def test_programs_of_another_machine_are_told_before_there_is_a_session(unpacked: Path) -> None:
+    foreign = bytearray(Path("/bin/sh").read_bytes())
+    foreign[18] ^= 0xFF  # e_machine of elf(5)
+    (unpacked / "load").unlink()
+    (unpacked / "load").write_bytes(foreign)
+    (unpacked / "load").chmod(0o755)
+    done = run([unpacked / "measure"], unpacked)
+    said = f"measure: this machine ({os.uname().machine}) cannot run the programs of {unpacked}; "
+    assert done.status == 2 and done.err.startswith(said) and not done.out, str(done)
+    assert not (unpacked.parent / "results").exists()
