@@ -237,11 +237,8 @@ def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
     done = klat("lab", "shootdown", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     others = cpus - 1
-    reached = (
-        rf"{cpus} CPUs on 2 nodes: {others} of {others} responders got each of (\d+) shootdowns"
-    )
-    told = re.search(reached, done.stdout)
-    assert told and int(told[1]) >= 20, done.stdout
+    reached = f"{cpus} CPUs on 2 nodes\n  {others} of {others} responders got each of 27 shootdowns"
+    assert reached in done.stdout, done.stdout
     (row,) = read_session(session_of(tmp_path / "results", f"lab-{label}-{cpus}cpus")).rows[:1]
     assert row.n == 0, "an emulator tells no time"
     assert time.monotonic() - begun < 600

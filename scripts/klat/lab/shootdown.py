@@ -18,7 +18,7 @@ MUNMAP, MEMBARRIER = "munmap", "membarrier"
 # What a responder gets, and the row of /proc/interrupts that counts it.
 _COUNTED = {
     MUNMAP: ("shootdowns", "the TLB row"),
-    MEMBARRIER: ("interrupts of membarrier()", "the row of function calls"),
+    MEMBARRIER: ("membarrier() interrupts", "the row of function calls"),
 }
 _WARMUP = 5
 
@@ -85,22 +85,22 @@ def _report(session: Path) -> bool:
         print(f"{who}: {row.status}: {printable(row.reason) or 'no shootdown was expected'}")
         return False
     options = row.options()
+    timed = int(options["iterations"])
     what, source = _COUNTED[options.get("operation", MUNMAP)]
-    delivered = f"at least {counts['least_delivered']} by {source}"
     every = int(counts["least_delivered"]) >= expected
+    delivered = f"at least {counts['least_delivered']} by {source}"
     # Only on amd64 does a program in an emulator see an interrupt.
     own = counts.get("least_interrupted", counts.get("least_gaps"))
     if own is not None:
-        every = every and int(own) >= int(options["iterations"])
-        delivered += (
-            f"; of the {options['iterations']} timed ones at least {own} by what the responder saw"
-        )
+        every = every and int(own) >= timed
+        delivered += f"; at least {own} timed ones by what a responder saw"
     else:
-        delivered += ", which also counts other function calls"
+        delivered += ", which also counts other calls"
     print(
         f"{who}: {record.info['cpus_online']} CPUs"
         + (f" on {nodes} nodes" if nodes > 1 else "")
-        + f": {counts['responders_reached']} of {options['responders']} responders got {'each' if every else 'not each'} of"
-        f" {expected} {what}\n  ({delivered})"
+        + f"\n  {counts['responders_reached']} of {options['responders']} responders got {'each' if every else 'not each'}"
+        f" of {expected} {what}: {timed} timed, {expected - timed} before and after"
+        f"\n  ({delivered})"
     )
     return every and counts["responders_reached"] == options["responders"]
