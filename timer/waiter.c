@@ -401,7 +401,12 @@ int wait_for_timer(struct klat_worker *worker)
 		if (!err)
 			err = take_sample(&work, i);
 	}
-	return o->mode == PERIODIC && work.begun && !err ? stop(&work) : err;
+	if (o->mode == PERIODIC && work.begun && !err)
+		err = stop(&work);
+	/* A timer that still runs after an error must not find `work` gone. */
+	pthread_sigmask(SIG_BLOCK, &alarm_set, NULL);
+	the_clockwork = NULL;
+	return err;
 }
 
 int wait_prepare(struct klat_run *run)
