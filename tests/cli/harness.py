@@ -223,10 +223,10 @@ class Done:
 def command(words: Sequence[str | Path], **options: Any) -> Done:
     """Runs it to its end, or fails the test; nothing that it started is left behind."""
     limit = options.pop("limit", LIMIT_SECONDS)
-    words = [str(word) for word in words]
+    texts = [str(word) for word in words]
     begun = time.monotonic()
     with subprocess.Popen(
-        words,
+        texts,
         stdin=subprocess.DEVNULL,
         stdout=options.pop("stdout", subprocess.PIPE),
         stderr=subprocess.PIPE,
@@ -238,9 +238,9 @@ def command(words: Sequence[str | Path], **options: Any) -> Done:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            pytest.fail(f"{shlex.join(words)} did not end in {limit} s\n{err!r}")
+            pytest.fail(f"{shlex.join(texts)} did not end in {limit} s\n{err!r}")
     return Done(
-        words,
+        texts,
         process.returncode,
         (out or b"").decode(errors="backslashreplace"),
         err.decode(errors="backslashreplace"),

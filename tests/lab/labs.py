@@ -50,13 +50,13 @@ def write_session(
     """A session as that boot of the experiment would leave it, without runs."""
     boot = planned.schedule()[number - 1]
     path = output / boot.label / str(number)
-    own = {
+    own: dict[str, Any] = {
         "label": boot.label,
         "boot_id": f"{planned.identity}-{number}",
         "mode": planned.mode,
         "unit": "instructions" if planned.mode == "counted" else "ticks",
     }
-    session = SyntheticSession(path, **{**own, **info})
+    session = SyntheticSession(path, **(own | info))
     facts: dict[str, Any] = {"experiment": planned.facts(), "boot": number, "round": boot.round}
     (path / "run.json").write_text(json.dumps({"schema": 1, "lab": facts}))
     return session
@@ -135,7 +135,7 @@ class Lab:
         )
 
     def boot(
-        self, kernel: Path, *more: str, **environment: str
+        self, kernel: Path, *more: str, **environment: Any
     ) -> subprocess.CompletedProcess[str]:
         """One boot of one kernel, counted, of one run."""
         own = ("--mode", "counted", "--boots", "1", "--runs", "1", "--seed", "1", "pipes")

@@ -11,7 +11,7 @@ import planted
 import pytest
 
 from klat.base.errors import KlatError
-from klat.campaign import efi_stub, without_menu
+from klat.campaign import efi_stub
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.efi_stub import BootOption, EfiStub
 from klat.campaign.efi_variables import GLOBAL, EfiVariables
@@ -54,7 +54,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     variables.write("BootOrder", struct.pack("<4H", 1, 3, 0, 5))
     variables.write("BootCurrent", struct.pack("<H", 1))
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:/usr/bin:/bin")
-    monkeypatch.setattr(without_menu.os, "uname", lambda: SimpleNamespace(release=STOCK))
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release=STOCK))
     monkeypatch.setattr(efi_stub, "HOST", AMD64)
     return tmp_path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError
-from klat.lab import apt
+from klat.lab import apt, debian_sources
 from klat.lab.apt import Archive
 
 pytestmark = pytest.mark.skipif(not shutil.which("apt-get"), reason="no apt-get")
@@ -57,7 +57,7 @@ Dir::State::lists "{tmp_path}/lists";
 def lab_sources(system: Path) -> list[tuple[str, ...]]:
     """The URI and suite of each source that the lab would use."""
     archive = Archive(lambda line: None)
-    text = apt.debian_sources.source_lines(archive._ask_system, "keys.gpg")
+    text = debian_sources.source_lines(archive._ask_system, "keys.gpg")
     return [tuple(line.partition("] ")[2].split()[:2]) for line in text.splitlines()]
 
 

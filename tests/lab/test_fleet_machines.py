@@ -55,9 +55,9 @@ def kernels(disk: Path) -> tuple[str, ...]:
 
 
 def ssh(machine: Machine, key: Path, command: str) -> subprocess.CompletedProcess[str]:
-    words = ("ssh", "-i", key, "-p", str(machine.port), *shlex.split(fleet_guests.SSH_OPTIONS))
+    options = shlex.split(fleet_guests.SSH_OPTIONS)
     return subprocess.run(
-        [*words, "root@127.0.0.1", command],
+        ["ssh", "-i", key, "-p", str(machine.port), *options, "root@127.0.0.1", command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

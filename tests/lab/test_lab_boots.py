@@ -178,8 +178,8 @@ def test_a_session_that_was_damaged_since_does_not_pass_for_whole(
 
 def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int, str]:
     good, bad = (twice[0] / label for label in LABELS)
-    words = ("--good", good, "--bad", bad, "--kernel", kernel, *more)
-    done = klat("lab", "bisect-check", *words, cwd=cwd)
+    ends = ("--good", good, "--bad", bad)
+    done = klat("lab", "bisect-check", *ends, "--kernel", kernel, *more, cwd=cwd)
     return done.returncode, done.stdout + done.stderr
 
 

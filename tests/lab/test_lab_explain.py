@@ -139,8 +139,9 @@ def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(
 
 
 def test_two_replays_give_the_same_explanation_of_the_record(recorded: Path) -> None:
-    words = (*(session_of(recorded, label) for label in LABELS), "--metric", "cv.handoff")
-    first, second = (explain(recorded, *words, "--format", "json") for _ in range(2))
+    sessions = [session_of(recorded, label) for label in LABELS]
+    words = ("--metric", "cv.handoff")
+    first, second = (explain(recorded, *sessions, *words, "--format", "json") for _ in range(2))
     assert first == second
     for label, side in zip(LABELS, json.loads(first)["sides"]):
         total = sum(function["own"] for function in side["functions"]) + side["idle"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import explained
 import pytest
@@ -46,9 +47,14 @@ def test_a_refusal_lists_the_parameters_that_are_there(label: Path, where: choos
         choosing.choose(label, Wanted("pipes", "round_trip", where=where))
 
 
-def two_boots(tmp_path: Path, samples: list[int], **facts: object) -> Path:
+def two_boots(tmp_path: Path, samples: list[int], **facts: Any) -> Path:
     """A label with a boot of an experiment, and its second boot or one of an experiment with other facts."""
-    own = {"kernels": ("k",), "labels": ("label",), "releases": ("6.1",), "hashes": ("a",)}
+    own: dict[str, Any] = {
+        "kernels": ("k",),
+        "labels": ("label",),
+        "releases": ("6.1",),
+        "hashes": ("a",),
+    }
     for number, values in ((1, [10, 10, 10]), (2, samples)):
         planned = experiment(**(own | facts if number == 2 else own))
         session = write_session(tmp_path, planned, number)
@@ -155,7 +161,7 @@ def test_every_metric_is_of_all_sessions(tmp_path: Path, monkeypatch: pytest.Mon
     }
     monkeypatch.setattr(stamps, "bounds_of_all", lambda program: {"m": None})
     emulator = SimpleNamespace(architecture=HOST)
-    replays = explaining._Replays(emulator, *[None] * 4, guests)  # type: ignore[arg-type]
+    replays = explaining._Replays(emulator, *[None] * 4, guests)  # type: ignore[arg-type, call-arg]
     found = replays.explainable(tmp_path / "label", Wanted("", ""))
     assert [each.benchmark for each in found] == ["cv", "pipes"]
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labs import Lab, experiment, hash_of, static_program, write_session
@@ -62,7 +63,7 @@ def recording(lab: Lab) -> Recording:
     return Recording(lab)
 
 
-def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: str) -> str:
+def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: Any) -> str:
     done = lab("explain", *words, **environment)
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert not lab.working()
@@ -206,13 +207,17 @@ def test_a_kernel_in_the_cache_that_is_none(lab: Lab, recording: Recording) -> N
     assert "its boot could not be repeated: QEMU failed: " in told
 
 
+# Gives the status, standard output and standard error for a trace and symbols.
+Explained = Callable[..., tuple[int, str, str]]
+
+
 @pytest.fixture
 def replayed(
     lab: Lab,
     recording: Recording,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[[bytes, str], tuple[int, str, str]]:
+) -> Explained:
     """Explains the session with this trace and these symbols in place of a repeated boot's."""
 
     def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
@@ -220,7 +225,7 @@ def replayed(
             (work / "trace").write_bytes(trace)
             return [Replayed(work / "trace", kallsyms)]
 
-        monkeypatch.setattr(explaining.replay, "replay", replay)
+        monkeypatch.setattr("klat.lab.explaining.replay.replay", replay)
         monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))
         status = cli.main(["lab", "explain", str(recording.path), *METRIC])
         out, err = capsys.readouterr()
@@ -239,25 +244,25 @@ def stream(*lengths: int) -> bytes:
 WARMUP = (15, 12)
 
 
-def test_a_session_whose_boot_gave_its_samples_is_explained(replayed) -> None:
+def test_a_session_whose_boot_gave_its_samples_is_explained(replayed: Explained) -> None:
     status, out, _ = replayed(stream(*WARMUP, 12, 12, 13))
     assert status == 0
     assert "3 samples: 12 in 66.7 %" in out and out.split()[-2:] == ["sum", "12"]
 
 
-def test_output_of_the_plugin_that_is_cut_off(replayed) -> None:
+def test_output_of_the_plugin_that_is_cut_off(replayed: Explained) -> None:
     status, out, err = replayed(stream(*WARMUP, 12, 12, 13)[:-4])
     assert (status, out) == (1, "")
     assert "the plugin's output is cut off or damaged after " in err.splitlines()[-1]
 
 
-def test_a_trace_without_the_samples(replayed) -> None:
+def test_a_trace_without_the_samples(replayed: Explained) -> None:
     status, out, err = replayed(stream(*WARMUP, 12, 12, 14))
     assert (status, out) == (1, "")
     assert "klat cannot find their stamps in its trace" in err.splitlines()[-1]
 
 
-def test_symbols_without_addresses(replayed) -> None:
+def test_symbols_without_addresses(replayed: Explained) -> None:
     told = replayed(stream(*WARMUP, 12, 12, 13), "0000000000000000 T startup_64\n")
     assert told[:2] == (1, "")
     assert "has no addresses (kernel.kptr_restrict is 2)" in told[2].splitlines()[-1]

@@ -141,7 +141,7 @@ def follow(
     (guest_root / "klat/modules").write_text("")
     (guest_root / "klat/modules.last").write_text("")
     planned = plan_csv.to_csv(plan_csv.make([(name, arguments) for name in statuses], runs, 1))
-    settings = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
+    settings: dict[str, str | int] = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
     for name, (_, data) in entries(initramfs.of_boot(planned, settings)).items():
         if data:
             (guest_root / name).write_bytes(data)
@@ -196,8 +196,7 @@ def delivered(directory: Path, planned: Experiment, log: str, **rows: str) -> gu
             continue
         status = left[run.benchmark].pop(0)
         metrics = {"round_trip": [5] * 10} if status == "ok" else None
-        place = {"order": run.order, "run": run.run}
-        record.run(metrics, run.benchmark, status=status, reason="r", **place)
+        record.run(metrics, run.benchmark, status=status, reason="r", order=run.order, run=run.run)
     (record.path / "lab").mkdir()
     (record.path / "lab/programs.log").write_text(log)
     return guest.Delivery("complete", tar_of_directory(record.path))

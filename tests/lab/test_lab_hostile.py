@@ -10,6 +10,7 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import planted
 import pytest
@@ -149,7 +150,7 @@ def a_record(directory: Path, boot: int) -> bytes:
     return tar_of_directory(record.path)
 
 
-def delivering(lab: Lab, directory: Path, *tars: bytes) -> tuple[list[str], dict[str, str]]:
+def delivering(lab: Lab, directory: Path, *tars: bytes) -> tuple[list[str], dict[str, Any]]:
     """Words and environment of a lab whose emulator is a script that puts these on the boots' disks."""
     deliveries, emulator = directory / "deliveries", directory / "bin/qemu-system-x86_64"
     deliveries.mkdir()

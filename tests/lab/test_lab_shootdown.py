@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labs import Lab, experiment, write_session
@@ -65,7 +66,7 @@ def test_interrupts_that_no_program_can_see_are_counted_by_their_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], delivered: int
 ) -> None:
     """As on arm64."""
-    evidence: dict[str, int | None] = {"least_delivered": delivered, "least_interrupted": None}
+    evidence: dict[str, Any] = {"least_delivered": delivered, "least_interrupted": None}
     every = shootdown.report(recorded(tmp_path, operation="membarrier", **evidence))
     assert every == (delivered == EXPECTED)
     got = "each" if every else "not each"
@@ -85,7 +86,7 @@ def test_interrupts_that_no_program_can_see_are_counted_by_their_row(
     ],
 )
 def test_a_shootdown_that_did_not_reach_all_is_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: dict[str, int], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: dict[str, Any], told: str
 ) -> None:
     assert not shootdown.report(recorded(tmp_path, **evidence))
     assert told in capsys.readouterr().out
@@ -120,7 +121,7 @@ def test_the_status_is_0_1_2_or_a_signals(
     lab: Lab,
     monkeypatch: pytest.MonkeyPatch,
     attempted: int,
-    evidence: dict[str, int],
+    evidence: dict[str, Any],
     status: int,
 ) -> None:
     class Attempt:

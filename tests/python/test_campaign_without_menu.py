@@ -10,7 +10,6 @@ import pytest
 from test_campaign_engine import planned
 
 from klat.base.errors import KlatError
-from klat.campaign import without_menu
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.campaign_file import read_campaign, write_campaign
 from klat.campaign.efi_stub import EfiStub
@@ -59,7 +58,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tool(tmp_path, "systemctl", "echo inactive; exit 3")
     tool(tmp_path, "boot_once", COMMAND)
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:/usr/bin:/bin")
-    monkeypatch.setattr(without_menu.os, "uname", lambda: SimpleNamespace(release=STOCK))
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release=STOCK))
     return tmp_path
 
 

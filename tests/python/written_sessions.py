@@ -266,7 +266,7 @@ def write_label(
     directory = re.sub(r"\W", "_", name)
     for boot in range(boots):
         boot_id = f"boot-{boot}-of-{len(name)}-{ratio}"
-        session = writer(f"{directory}/{boot}", **{"label": name, "boot_id": boot_id, **info})
+        session = writer(f"{directory}/{boot}", **({"label": name, "boot_id": boot_id} | info))
         write_environment(session, {})
         for run in range(1, 5):
             middle = ratio * (52_000 + 52 * boot + 26 * run)
