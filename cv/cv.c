@@ -142,8 +142,9 @@ static int high(struct klat_worker *worker)
 		uint32_t turn = i + run->warmup;
 
 		klat_iteration(worker, i);
+		/* Longer than low tries to find a waiter, also where a system call takes 3 us. */
 		if (__builtin_expect(late, 0))
-			klat_sleep(worker, 5000000);
+			klat_sleep(worker, 40000000);
 		sync_pair_wait(&state->pair, HIGH, turn);
 		state->end1 = klat_stamp_end(worker);
 		state->turn = turn - behind;
