@@ -47,7 +47,11 @@ class Klat:
         return environment(self.programs, FAKE_LOG=str(self.log), **(more or {}))
 
     def __call__(
-        self, *words: str, more: Mapping[str, str] | None = None, status: int | None = None
+        self,
+        *words: str,
+        more: Mapping[str, str] | None = None,
+        status: int | None = None,
+        patience: float = PATIENCE,
     ) -> subprocess.CompletedProcess[str]:
         """Runs klat to its end, which must have the status if one is given."""
         done = subprocess.run(
@@ -57,7 +61,7 @@ class Klat:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=patience,
             check=False,
         )
         assert status in (None, done.returncode), done.stderr
