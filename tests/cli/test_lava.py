@@ -214,6 +214,6 @@ def test_programs_of_another_machine_are_told_before_there_is_a_session(unpacked
     (unpacked / "load").write_bytes(foreign)
     (unpacked / "load").chmod(0o755)
     done = run([unpacked / "measure"], unpacked)
-    said = f"measure: this machine ({os.uname().machine}) cannot run the programs of {unpacked}; "
+    said = f"measure: this machine ({os.uname().machine}) cannot run the programs in {unpacked}; "
     assert done.status == 2 and done.err.startswith(said) and not done.out, str(done)
     assert not (unpacked.parent / "results").exists()

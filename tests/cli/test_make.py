@@ -273,6 +273,12 @@ def test_a_compiler_that_cannot_build_it_is_refused(
     assert done.status == 2 and said in done.err, str(done)
 
 
+def test_static_programs_of_another_machine_are_built_apart() -> None:
+    """klat lab looks for this machine's in build/static."""
+    done = make(ROOT, "-n", "install-static", "ARCH=arm64")
+    assert done.status == 0 and "cd build/static-arm64 && " in done.out, str(done)
+
+
 def test_an_architecture_in_the_environment_is_told_to_have_no_effect() -> None:
     set_by_kernel_builds = {"ARCH": "arm64", "CROSS_COMPILE": "aarch64-linux-gnu-"}
     done = make(ROOT, "-n", "all", "OUT=build/none", environment=set_by_kernel_builds)
