@@ -218,7 +218,7 @@ test-long-deps:
 
 .PHONY: sysroot
 sysroot:
-	$(if $(CROSS_COMPILE),,$(error make sysroot fetches libraries for another machine; add ARCH=arm64 or ARCH=riscv64))
+	$(if $(CROSS_COMPILE),,$(error make sysroot fetches libraries for another machine; name it: ARCH=arm64, riscv64 or amd64))
 	$(Q)$(PYTHON) -B scripts/sysroot.py $(MACHINE) build/sysroot/$(MACHINE)
 	$(give_back)
 

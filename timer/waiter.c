@@ -403,7 +403,7 @@ int wait_for_timer(struct klat_worker *worker)
 	}
 	if (o->mode == PERIODIC && work.begun && !err)
 		err = stop(&work);
-	/* A timer that still runs after an error must not find `work` gone. */
+	/* After an error the timer may still run; its handler must not use `work` then. */
 	pthread_sigmask(SIG_BLOCK, &alarm_set, NULL);
 	the_clockwork = NULL;
 	return err;

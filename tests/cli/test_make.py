@@ -261,9 +261,9 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ),
         (
             ("deps", "CROSS_COMPILE=aarch64-none-linux-gnu-"),
-            "no program aarch64-none-linux-gnu-gcc in PATH; ARCH=arm64 or ARCH=riscv64 takes",
+            "no program aarch64-none-linux-gnu-gcc in PATH; for the distribution's compiler give ARCH=",
         ),
-        (("sysroot",), "libraries for another machine; add ARCH=arm64 or ARCH=riscv64"),
+        (("sysroot",), "libraries for another machine; name it: ARCH=arm64"),
     ],
 )
 def test_a_compiler_that_cannot_build_it_is_refused(

@@ -93,14 +93,14 @@ def _report(session: Path) -> bool:
     own = counts.get("least_interrupted", counts.get("least_gaps"))
     if own is not None:
         every = every and int(own) >= timed
-        delivered += f"; at least {own} timed ones by what a responder saw"
+        delivered += f"; each responder saw at least {own} timed ones"
     else:
         delivered += ", which also counts other calls"
     print(
         f"{who}: {record.info['cpus_online']} CPUs"
         + (f" on {nodes} nodes" if nodes > 1 else "")
         + f"\n  {counts['responders_reached']} of {options['responders']} responders got {'each' if every else 'not each'}"
-        f" of {expected} {what}: {timed} timed, {expected - timed} before and after"
+        f" of {expected} {what}: {timed} timed, {expected - timed} not"
         f"\n  ({delivered})"
     )
     return every and counts["responders_reached"] == options["responders"]

@@ -93,8 +93,8 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
         path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
             raise KlatError(
-                f"there is no {name} for {architecture.name} in {place}; {_tarball(architecture)}: unpack it,"
-                f" and move its directory to {place}"
+                f"there is no {name} for {architecture.name} in {place}; {_tarball(architecture)};"
+                " put its files there"
             )
         if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
@@ -154,7 +154,7 @@ def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
 
 def _tarball(architecture: Architecture) -> str:
     machine = "" if architecture.native else f" ARCH={architecture.name}"
-    return f"make static-tarball{machine} in klat's source tree packs the programs"
+    return f"make static-tarball{machine} in klat's source tree builds an archive of them"
 
 
 def _targets(out: str, names: Sequence[str]) -> list[str]:
