@@ -277,9 +277,8 @@ int send_packets(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct datagram datagram = { .magic = htonl(DATAGRAM_MAGIC),
 				     .stream = htonl(state->stream) };
-	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS),
-		       settle_random = klat_ns_to_ticks(run, SETTLE_RANDOM_NS),
-		       lost_ticks = klat_ns_to_ticks(run, LOST_NS);
+	const struct klat_pause settle = klat_pause_prepare(run, SETTLE_NS, SETTLE_RANDOM_NS);
+	const uint64_t lost_ticks = klat_ns_to_ticks(run, LOST_NS);
 	const uint64_t *send_to_read = klat_series(run, SEND_TO_READ, 0);
 	uint64_t seed = state->stream, sent = 0;
 	int err = 0;
@@ -293,7 +292,7 @@ int send_packets(struct klat_worker *worker)
 		} else {
 			klat_rest(worker);
 			err = klat_spin_until(worker, &state->announced, generation);
-			klat_spin(settle + klat_draw(&seed) % settle_random);
+			klat_pause(&settle, &seed);
 		}
 		if (!err)
 			err = send_until_read(worker, &datagram, generation, lost_ticks, &sent);

@@ -148,7 +148,8 @@ static int initiator(struct klat_worker *worker)
 	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, INITIATOR, 0);
-	const uint64_t settle = klat_ns_to_ticks(run, SETTLE_NS);
+	const struct klat_pause settle = klat_pause_prepare(run, SETTLE_NS, 0);
+	uint64_t seed = klat_seed(run);
 	bool sleeping = responders_sleep(run);
 	char *pages;
 	int err = make_pages(o, &pages);
@@ -169,7 +170,7 @@ static int initiator(struct klat_worker *worker)
 		if (sleeping)
 			klat_sleep(worker, 100000);
 		else
-			klat_spin(settle);
+			klat_pause(&settle, &seed);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		/* Not `o`: one more register in use would add a load to the timed part. */

@@ -72,6 +72,8 @@ int64_t klat_counter_step(const uint64_t *gaps, int count);
 uint64_t klat_counter_floor(struct klat_worker *worker);
 /* The mean time by which klat_spin() exceeds its argument, by stamps around the call. */
 uint64_t klat_spin_excess(void);
+/* How many turns of klat_pause()'s loop take `ticks`, on a counter with this step. */
+uint64_t klat_turns_within(uint64_t ticks, int64_t step);
 /* The lead of one CPU's counter over another's is between `low` and `high` ticks. */
 struct klat_offset {
 	int64_t low, high;

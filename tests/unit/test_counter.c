@@ -121,6 +121,35 @@ TEST(a_spin_less_its_excess_lasts_as_long_as_was_asked)
 	assert_true(fabs(corrected) <= as_is / 2);
 }
 
+/* How many of 4,000 pauses end in each quarter of a step of 4,000 ticks that a wait ended at. */
+static void quarters_of_a_step(uint64_t turns, int ended[4])
+{
+	const struct klat_pause pause = { .turns = turns };
+	const uint64_t step = 4000;
+	uint64_t seed = 1;
+
+	for (int i = 0; i < 4000; i++) {
+		uint64_t begin;
+
+		while (klat_ticks() % step > step / 20)
+			;
+		begin = klat_ticks() / step * step;
+		klat_pause(&pause, &seed);
+		ended[(klat_ticks() - begin) % step * 4 / step]++;
+	}
+}
+
+TEST(a_pause_on_a_coarse_counter_ends_anywhere_within_a_step)
+{
+	int fine[4] = { 0 }, coarse[4] = { 0 };
+
+	quarters_of_a_step(0, fine);
+	quarters_of_a_step(klat_turns_within(2 * 4000, 4000), coarse);
+	assert_true(fine[0] > 3600);
+	for (int i = 0; i < 4; i++)
+		assert_in_range(coarse[i], 800, 1200);
+}
+
 /* Against two clock readings of the test's own, 100 ms apart. */
 TEST(calibration_agrees_with_another_measure_within_50_ppm)
 {
