@@ -115,6 +115,23 @@ def test_a_difference_below_the_counters_granularity_is_not_claimed(
     assert "would be settled" not in out and "no number of boots" in out
 
 
+@pytest.mark.parametrize(("beside", "status"), [(0, 3), (30, 1)], ids=["locked", "anywhere"])
+def test_a_mean_is_finer_than_a_step_only_if_its_samples_fall_into_several(
+    beside: int, status: int, side: SideWriter, klat: Klat, new_session: NewSession
+) -> None:
+    """`beside`: how many samples of 100 are one step longer, because they began late in a step."""
+    for label, ticks in (("stock", 338), ("rt", 364)):
+        for boot in range(5):
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(1, 4):
+                samples = [ticks] * (100 - beside) + [ticks + 26] * beside
+                session.run({"call": samples}, run=run)
+    sides = side.root / "stock", side.root / "rt"
+    found, out, _ = klat("compare", *sides, "--quantile", "mean")
+    assert found == status, out
+    assert ("granularity" in out) == (status == 3)
+
+
 def rounded(ticks: float) -> int:
     return 26 * round(ticks / 26)
 

@@ -112,8 +112,8 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
             return None if tick is None else tick * run.source.scale
 
         try:
-            a = observe_values(base, units.base, value, True)
-            b = observe_values(new, units.new, value, True)
+            a = observe_values(base, units.base, value)
+            b = observe_values(new, units.new, value)
         except NoLogarithm:
             continue
         judgement = describe(a, b, rules, units.obstacle)

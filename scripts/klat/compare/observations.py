@@ -9,11 +9,11 @@ from fractions import Fraction
 from statistics import median
 
 from klat.compare.dataset import CellRuns, UnitKey
-from klat.compare.estimands import Estimand
+from klat.compare.estimands import MEAN, Estimand
 from klat.compare.sources import Run
 from klat.compare.verdicts import Observed, Unit
 from klat.record.session import SessionError
-from klat.stats.granularity import hidden
+from klat.stats.granularity import hidden, hidden_in_means
 
 
 class NoLogarithm(Exception):
@@ -41,17 +41,21 @@ class Units:
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
     interval. NoLogarithm if a figure is 0."""
-    found = observe_values(cell, units, lambda run: run.value(estimand), estimand.q is not None)
+    found = observe_values(cell, units, lambda run: run.value(estimand))
+    if estimand is MEAN:
+        runs = [run for run in cell.runs if run.row.mean is not None]
+        means = [float(run.row.mean or 0) * run.source.scale for run in runs]
+        resolution = hidden_in_means(means, [_spread(run) for run in runs], _step(cell))
+        found = replace(found, resolution=resolution)
     if found.runs == 1 == len(cell.runs):
         return replace(found, sampled=_sampled(cell.runs[0], estimand))
     return found
 
 
 def observe_values(
-    cell: CellRuns, units: Units, value_of: Callable[[Run], float | None], quantised: bool
+    cell: CellRuns, units: Units, value_of: Callable[[Run], float | None]
 ) -> Observed:
-    """The same for any figure of a run. With `quantised` the figure is a sample, with its
-    granularity."""
+    """The same for any sample of a run."""
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
@@ -63,9 +67,18 @@ def observe_values(
         values += found
         logs = tuple(math.log(value) for value in found)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
-    step = max((run.source.step for run in cell.runs), default=0.0)
-    resolution = hidden(values, step) if quantised else 0.0
-    return Observed(tuple(observed), resolution, noun=units.noun)
+    return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
+
+
+def _step(cell: CellRuns) -> float:
+    return max((run.source.step for run in cell.runs), default=0.0)
+
+
+def _spread(run: Run) -> float:
+    """How far nine tenths of the samples are apart, in the unit of figures."""
+    row = run.row
+    most = row.max if row.p90 is None else row.p90
+    return ((most or 0) - (row.min or 0)) * run.source.scale
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:

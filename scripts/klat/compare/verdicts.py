@@ -22,8 +22,8 @@ Interval = tuple[float, float]
 # Why more boots do not settle a verdict, and what settles it.
 GRANULAR = (
     "the counter's granularity is coarse compared with the margin, and more boots or runs do not help:"
-    " judge the mean (--quantile mean), or time several operations at once where the program can"
-    " (--batch)"
+    " judge the mean (--quantile mean) if the samples vary by more than a step, or time several"
+    " operations at once where the program can (--batch)"
 )
 
 

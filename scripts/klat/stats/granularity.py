@@ -23,7 +23,23 @@ def hidden(values: Sequence[float], step: float) -> float:
     """
     if not values or not step:
         return 0.0
-    rounded = _stuck_share(values, step) * step / 2 / mean(values)
+    return _log(_stuck_share(values, step) * step / 2 / mean(values))
+
+
+def hidden_in_means(means: Sequence[float], spreads: Sequence[float], step: float) -> float:
+    """The same for means of samples. `spreads` says how far most samples of each run are apart.
+
+    If samples begin and end anywhere within a step, they are rounded at random, and their mean is
+    right. But all of a run may begin at a step, or end there. Then those of one length are all
+    rounded alike, and their mean says no more than one of them.
+    """
+    if not means or not step:
+        return 0.0
+    stuck = sum(spread < step / 2 for spread in spreads) / len(spreads)
+    return _log(stuck * step / 2 / mean(means))
+
+
+def _log(rounded: float) -> float:
     return -math.log1p(-min(0.5, rounded))  # downwards, because a step is relatively larger there
 
 
