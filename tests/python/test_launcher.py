@@ -92,7 +92,7 @@ def test_a_program_gets_its_arguments_and_answers_for_itself(prefix: Path, tmp_p
 
 
 def test_too_few_descriptors_are_named_as_the_limit(prefix: Path, tmp_path: Path) -> None:
-    done = call(["prlimit", "--nofile=7", prefix / "bin/klat", "switch", "--version"], tmp_path)
+    done = call(["prlimit", "--nofile=5", prefix / "bin/klat", "switch", "--version"], tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "Too many open files" in done.stderr and "ulimit -n" in done.stderr
