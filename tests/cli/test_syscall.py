@@ -90,9 +90,9 @@ def test_a_call_that_is_none_is_caught(plant: str, options: tuple[str, ...]) -> 
 @pytest.mark.alone
 def test_a_batch_leaves_the_floor_out() -> None:
     def attempt() -> str:
-        single = result_of()
+        single = result_of("--batch", "1")
         (call,) = single["metrics"]
-        batched = counts_of("--batch", "1000")["call_ticks"]
+        batched = counts_of("--batch", "1000")["difference_ticks"] / 1000
         kept = call["p50"] - single["floor"] / 2
         return "" if batched < kept else f"{batched} is not below {kept}"
 
@@ -107,7 +107,8 @@ def test_the_difference_is_signed_and_made_of_all_samples(tmp_path: Path) -> Non
     evidence = dict(pair.split("=") for pair in session.rows[0]["evidence"].split(";"))
     difference = sum(twice) / len(twice) - sum(once) / len(once)
     assert int(evidence["difference_ticks"]) == pytest.approx(difference, abs=1)
-    assert int(evidence["call_ticks"]) == pytest.approx(difference / 300, abs=1)
+    if "call_ticks" in evidence:  # it has a few ticks, so not on a coarse counter
+        assert int(evidence["call_ticks"]) == pytest.approx(difference / 300, abs=1)
 
 
 def test_a_difference_below_zero_stays_below_zero() -> None:
@@ -161,8 +162,8 @@ def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_more_bytes_take_longer() -> None:
     """Which a buffer that nobody fills would not."""
-    few = median("call", "--call", "read-zero", "--bytes", "1")
-    many = median("call", "--call", "read-zero", "--bytes", "65536")
+    read = ("--call", "read-zero", "--batch", "1")
+    few, many = (median("call", *read, "--bytes", number) for number in ("1", "65536"))
     assert many > 2 * few
 
 
