@@ -179,3 +179,73 @@ def test_a_wrong_option_is_one_line_and_status_2(
     status, out, err = klat_history(klat, boots(lambda b: 1.0, count=2), *arguments)
     assert (status, out) == (2, "")
     assert said in err and err.count("\n") == 1
+
+
+@pytest.fixture
+def coarse(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
+    """Boots of a label on a counter of 1 MHz. Each has three runs of samples of one length, in us."""
+
+    def write(*lengths: int) -> Path:
+        counter = {"khz": 1_000.0, "method": "CLOCK_MONOTONIC_RAW", "quantum": 1}
+        for boot, length in enumerate(lengths):
+            session = new_session(
+                f"stock/{boot:02d}",
+                boot_id=f"boot-{boot}",
+                created=f"2024-05-{boot + 1:02d}T12:00:00Z",
+                tsc=counter,
+            )
+            for run in (1, 2, 3):
+                session.run({"round_trip": [length] * 600}, run=run)
+        return tmp_path / "results/stock"
+
+    return write
+
+
+def test_a_change_that_rounding_alone_can_make_is_within_one_step(
+    coarse: Callable[..., Path], klat: Klat, tmp_path: Path
+) -> None:
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    path = coarse(*[5] * 8, *[6] * 8)
+    arguments = ("--html", page) if shutil.which("gnuplot") else ()
+    status, out, _ = klat_history(klat, path, *arguments)
+    assert status == 0
+    assert re.search(r"^within one step +round_trip", out, re.MULTILINE)
+    assert (
+        not re.search(r"^changed +[+-]", out, re.MULTILINE)
+        and "%" not in out.split("A point is")[0]
+    )
+    said = " ".join(out.split())
+    assert (
+        "at boot 9 of 16, 2024-05-09 12:00 (08): 5,000 to 6,000 ns: the counter's granularity"
+        in said
+    )
+    assert "--quantile mean" in said
+    if arguments:
+        text = " ".join(page.read_text().split())
+        assert "within one step" in text and "granularity alone can make this difference" in text
+        assert ">changed" not in text
+
+
+def test_changes_within_one_step_can_add_up_to_a_change(
+    coarse: Callable[..., Path], klat: Klat
+) -> None:
+    out = klat_history(klat, coarse(*[5] * 8, *[6] * 8, *[7] * 8))[1]
+    assert re.search(r"^changed +\+\d", out, re.MULTILINE)
+    assert out.count("at boot ") == 2 and out.count("granularity alone") == 1
+
+
+def test_a_change_of_two_steps_is_found_on_a_coarse_counter(
+    coarse: Callable[..., Path], klat: Klat
+) -> None:
+    out = klat_history(klat, coarse(*[5] * 8, *[7] * 8))[1]
+    assert re.search(r"^changed +\+40 %", out, re.MULTILINE) and "granularity" not in out
+
+
+def test_a_drift_that_rounding_alone_can_make_is_within_one_step(
+    coarse: Callable[..., Path], klat: Klat
+) -> None:
+    mixed = [5, 5, 5, 5, 5, 6, 6, 5, 6, 5, 5, 6, 6, 6, 5, 6, 6, 6, 6, 6]
+    out = klat_history(klat, coarse(*mixed))[1]
+    assert re.search(r"^within one step", out, re.MULTILINE) and "there is a drift" in out
+    assert not re.search(r"^(changed|drifts) +[+-]", out, re.MULTILINE)

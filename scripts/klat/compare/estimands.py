@@ -34,6 +34,12 @@ TAIL = Estimand("p99", P99, "p99")
 FAR_TAIL = Estimand("p99.9", P999)
 SHOWN = (MEDIAN, MEAN, Estimand("p90", P90, "p90"), TAIL)
 
+# What resolves more than a step of the counter.
+FINER = (
+    "judge the mean (--quantile mean) if the samples vary by more than a step, or time several"
+    " operations at once where the program can (--batch)"
+)
+
 
 def tested_by_default(rows: Iterable[Row]) -> tuple[Estimand, ...]:
     """The median, and the tail where every run's samples support it."""

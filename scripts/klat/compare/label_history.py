@@ -26,6 +26,7 @@ from klat.compare.sources import Source
 class TrendKind(str, Enum):
     CHANGED = "changed"
     DRIFTS = "drifts"
+    WITHIN_STEP = "within one step"  # of the counter
     STEADY = "no change found"
     TOO_FEW = "too few boots"
     NO_FIGURE = "no figure"
@@ -70,16 +71,27 @@ class Step:
     after: float
     kernels: tuple[str, str]
     differences: tuple[Difference, ...]
+    resolution: float = 0.0  # as a log: what the counter's granularity can hide at both levels
 
     @property
     def ratio(self) -> float:
         return self.after / self.before
 
+    @property
+    def excess(self) -> float:
+        """How much of the change, as a log, the counter's granularity cannot make."""
+        return abs(math.log(self.ratio)) - self.resolution
+
+    @property
+    def is_within_step(self) -> bool:
+        return self.resolution > 0 and self.excess <= 0
+
 
 @dataclass(frozen=True)
 class HistorySeries:
     """One metric of one setting. `overall` is the last level over the first one: of the steps if it
-    changed, of the line if it drifts, else None."""
+    changed, of the line if it drifts, else None. `within_step` are changes that the counter's
+    granularity alone can make."""
 
     key: Key
     unit: str
@@ -87,6 +99,7 @@ class HistorySeries:
     points: tuple[BootPoint, ...] = ()
     shape: TrendKind = TrendKind.NO_FIGURE
     steps: tuple[Step, ...] = ()
+    within_step: tuple[Step, ...] = ()
     drift: Drift | None = None
     overall: float | None = None
     reason: str = ""
@@ -215,26 +228,86 @@ def _series(
     drifts = trend is not None and trend.p <= level
     starts = [change.at for change in places]
     if (places or drifts) and is_line(logs, starts) and trend is not None:
-        overall = math.exp(trend.slope * (len(logs) - 1))
-        return replace(found, shape=TrendKind.DRIFTS, drift=trend, overall=overall)
+        overall = trend.slope * (len(logs) - 1)
+        if min(abs(overall), max(logs) - min(logs)) <= 2 * observed.resolution:
+            return replace(found, shape=TrendKind.WITHIN_STEP, drift=trend)
+        return replace(found, shape=TrendKind.DRIFTS, drift=trend, overall=math.exp(overall))
     if not places:
         return replace(found, shape=TrendKind.STEADY)
-    ends = [0, *starts, len(logs)]
-    levels = [math.exp(float(np.mean(logs[a:b]))) for a, b in zip(ends, ends[1:])]
-    sources = [part.sources[boots[point.boot]] for point in points]
-    steps = tuple(
-        _step(change, before, after, sources)
-        for change, before, after in zip(places, levels, levels[1:])
-    )
-    overall = levels[-1] / levels[0]
+    names = [boots[point.boot] for point in points]
+    return _with_steps(found, part, names, logs, places, options.estimand)
+
+
+def _with_steps(
+    found: HistorySeries,
+    part: _Part,
+    names: Sequence[str],
+    logs: Sequence[float],
+    places: Sequence[Change],
+    estimand: Estimand,
+) -> HistorySeries:
+    """`names` and `logs` hold the boot and the figure of each point."""
+    sources = [part.sources[name] for name in names]
+    within_step = []
+    while True:
+        levels = _levels(part.cell, names, logs, places, estimand)
+        steps = tuple(_step(*three, sources) for three in zip(places, levels, levels[1:]))
+        weakest = min(steps, key=lambda step: step.excess, default=None)
+        if weakest is None or not weakest.is_within_step:
+            break
+        # Without this change, the levels beside it are one level.
+        within_step.append(weakest)
+        places = [change for change in places if change.at != weakest.at]
+    within_step.sort(key=lambda step: step.at)
+    found = replace(found, within_step=tuple(within_step))
+    if not steps:
+        return replace(found, shape=TrendKind.WITHIN_STEP)
+    overall = steps[-1].after / steps[0].before
     return replace(found, shape=TrendKind.CHANGED, steps=steps, overall=overall)
 
 
-def _step(change: Change, before: float, after: float, sources: Sequence[Source]) -> Step:
+@dataclass(frozen=True)
+class _Level:
+    """The points between two changes. `resolution` bounds, as a log, what the counter's granularity can
+    hide of their mean."""
+
+    value: float
+    resolution: float
+
+
+def _levels(
+    cell: CellRuns,
+    names: Sequence[str],
+    logs: Sequence[float],
+    places: Sequence[Change],
+    estimand: Estimand,
+) -> list[_Level]:
+    ends = [0, *(change.at for change in places), len(names)]
+    spans = list(zip(ends, ends[1:]))
+    cells = [
+        CellRuns(units={key: runs for key, runs in cell.units.items() if key[0] in names[a:b]})
+        for a, b in spans
+    ]
+    observed = observe_sides(cells, estimand, [Units() for _ in cells], grouped=False)
+    return [
+        _Level(math.exp(float(np.mean(logs[a:b]))), found.resolution)
+        for (a, b), found in zip(spans, observed)
+    ]
+
+
+def _step(change: Change, before: _Level, after: _Level, sources: Sequence[Source]) -> Step:
     """`sources` holds one source per point."""
     one, two = sources[change.at - 1], sources[change.at]
     a, b = one.session, two.session
     found = recorded_differences(a.info, b.info)
     found += differences(a.path / "environment", b.path / "environment")
     kernels = (_boot(one).kernel, _boot(two).kernel)
-    return Step(change.at, change.p, before, after, kernels, tuple(found))
+    return Step(
+        at=change.at,
+        p=change.p,
+        before=before.value,
+        after=after.value,
+        kernels=kernels,
+        differences=tuple(found),
+        resolution=before.resolution + after.resolution,
+    )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from klat.compare.estimands import FINER
 from klat.stats import enough_units, multiplicity
 from klat.stats.interim_looks import Look
 from klat.stats.means import MeanDifference, combined, from_intervals, paired, welch
@@ -22,8 +23,7 @@ Interval = tuple[float, float]
 # Why more boots do not settle a verdict, and what settles it.
 GRANULAR = (
     "the counter's granularity is coarse compared with the margin, and more boots or runs do not help:"
-    " judge the mean (--quantile mean) if the samples vary by more than a step, or time several"
-    " operations at once where the program can (--batch)"
+    f" {FINER}"
 )
 
 

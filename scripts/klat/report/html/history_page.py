@@ -14,6 +14,7 @@ from klat.report.plot.history_figures import series_figure
 _SYMBOLS = {
     TrendKind.CHANGED: ("▲", "slower"),
     TrendKind.DRIFTS: ("↗", "open"),
+    TrendKind.WITHIN_STEP: ("?", "open"),
     TrendKind.STEADY: ("=", "same"),
     TrendKind.TOO_FEW: ("?", "open"),
     TrendKind.NO_FIGURE: ("×", "refused"),

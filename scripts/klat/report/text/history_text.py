@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from klat.compare.label_history import History, HistorySeries, TrendKind
+from klat.compare.estimands import FINER
+from klat.compare.label_history import History, HistorySeries, Step, TrendKind
 from klat.report.text import wording
 from klat.report.text.numbers import percent, plural
 from klat.report.text.parameters import HIDDEN
@@ -129,11 +130,8 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
     if series.shape is TrendKind.TOO_FEW:
         yield f"{plural(count, 'boot')}: a series needs {history.needed} to find a change"
     for step in series.steps:
-        boot = history.boots[series.points[step.at].boot]
         yield (
-            f"at boot {step.at + 1} of {count}, {boot.date} ({boot.name}):"
-            f" {wording.figure(step.before)} to {wording.figure(step.after)} {series.unit},"
-            f" {signed(step.ratio)} (p {wording.p_value(step.p)})"
+            f"{_place(step, series, history)}, {signed(step.ratio)} (p {wording.p_value(step.p)})"
         )
         parts = []
         if step.kernels[0] != step.kernels[1]:
@@ -142,6 +140,15 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         more = len(step.differences) - _MOST_DIFFERENCES
         parts += [f"and {more} more"] if more > 0 else []
         yield "changed with it: " + ("; ".join(parts) if parts else "nothing that was captured")
+    for step in series.within_step:
+        yield (
+            f"{_place(step, series, history)}: the counter's granularity alone can make this"
+            " difference"
+        )
+    if series.shape is TrendKind.WITHIN_STEP:
+        if series.drift:
+            yield "there is a drift, but the counter's granularity alone can make it"
+        yield f"to resolve less than a step of the counter, {FINER}"
     if series.shape is TrendKind.DRIFTS and series.drift:
         d = series.drift
         low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))
@@ -149,6 +156,14 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
             f"{slope:+.2g} % a boot (95 %: {low:+.2g} to {high:+.2g} %), p {wording.p_value(d.p)};"
             " a steady drift fits better than steps, so no single boot is named"
         )
+
+
+def _place(step: Step, series: HistorySeries, history: History) -> str:
+    boot = history.boots[series.points[step.at].boot]
+    return (
+        f"at boot {step.at + 1} of {len(series.points)}, {boot.date} ({boot.name}):"
+        f" {wording.figure(step.before)} to {wording.figure(step.after)} {series.unit}"
+    )
 
 
 def terms(history: History) -> Iterator[str]:
