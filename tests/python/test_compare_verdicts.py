@@ -265,6 +265,16 @@ def test_a_side_measured_before_the_other_is_named_first(side: SideWriter, klat:
     assert "precede" not in klat("compare", timed, side.root / "rt-virtual")[1]
 
 
+def test_dates_of_a_clock_that_was_not_set_say_nothing_on_the_order(
+    side: SideWriter, klat: Klat
+) -> None:
+    stock = side("stock", created="1970-01-01T00:00:15Z")
+    rt = side("rt", created="2026-01-02T00:00:00Z", **RT)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 0 and "precede" not in out
+    assert "note: the clock was not set in some boots" in words(out)
+
+
 def test_more_failures_on_one_side_than_by_chance_are_named_first(
     side: SideWriter, klat: Klat, new_session: NewSession
 ) -> None:

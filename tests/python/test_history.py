@@ -3,6 +3,7 @@ nothing can be told."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -249,3 +250,53 @@ def test_a_drift_that_rounding_alone_can_make_is_within_one_step(
     out = klat_history(klat, coarse(*mixed))[1]
     assert re.search(r"^within one step", out, re.MULTILINE) and "there is a drift" in out
     assert not re.search(r"^(changed|drifts) +[+-]", out, re.MULTILINE)
+
+
+@pytest.fixture
+def without_battery(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
+    """Boots of a label on a board whose clock begins at 1970 in each boot. The last half is slower."""
+
+    def write(count: int, campaigns: tuple[str, ...] = ()) -> Path:
+        seconds = np.random.default_rng(1).permutation(np.arange(15, 15 + count))
+        for boot in range(count):
+            name = f"19700101T0000{seconds[boot]}Z-{boot}"
+            created = f"1970-01-01T00:00:{seconds[boot]}Z"
+            session = new_session(f"stock/{name}", boot_id=f"boot-{boot}", created=created)
+            if campaigns:
+                pairing = {"experiment": campaigns[boot % len(campaigns)], "pair": str(boot + 1)}
+                facts = {"schema": 1, "label": "stock", "pairing": pairing}
+                (session.path / "run.json").write_text(json.dumps(facts))
+            centre = 52_000 + 26 * boot + 5_200 * (boot >= count / 2)
+            session.run({"round_trip": [centre + 13 * i for i in range(-50, 50)]})
+        return tmp_path / "results/stock"
+
+    return write
+
+
+def test_boots_without_a_date_have_no_order(
+    without_battery: Callable[..., Path], klat: Klat
+) -> None:
+    status, out, err = klat_history(klat, without_battery(16))
+    assert (status, out) == (2, "")
+    assert "stock: the order of its boots is not known" in err and err.count("\n") == 1
+    assert "1970-01-01T00:00:15Z" in err
+
+
+def test_one_boot_needs_no_date(without_battery: Callable[..., Path], klat: Klat) -> None:
+    status, out, _ = klat_history(klat, without_battery(1))
+    assert status == 3 and out.startswith("stock: 1 boot, no date; Linux")
+
+
+def test_boots_of_a_campaign_are_in_the_order_of_their_rounds(
+    without_battery: Callable[..., Path], klat: Klat
+) -> None:
+    status, out, _ = klat_history(klat, without_battery(16, ("c1",)))
+    assert status == 0 and out.startswith("stock: 16 boots, no date; Linux")
+    assert re.search(r"^changed +\+10\.\d %", out, re.MULTILINE)
+    assert "at boot 9 of 16, no date " in out
+
+
+def test_two_campaigns_without_dates_have_no_order(
+    without_battery: Callable[..., Path], klat: Klat
+) -> None:
+    assert klat_history(klat, without_battery(16, ("c1", "c2")))[0] == 2

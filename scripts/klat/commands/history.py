@@ -27,8 +27,8 @@ by Kendall's tau. A change that the counter's granularity alone can make is
 "within one step". If nothing changed, the chance of any mark in the whole table
 is at most alpha. If there are too few boots, it says how many are needed.
 
-Exit status: 0 done; 2 usage, or something could not be read or drawn; 3 too few
-boots for any statement.
+Exit status: 0 done; 2 usage, or something could not be read or drawn, or the
+order of the boots is not known; 3 too few boots for any statement.
 """
 
 

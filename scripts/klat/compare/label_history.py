@@ -20,7 +20,7 @@ from klat.record.session import printable
 from klat.compare.dataset import CellRuns, Dataset, Key
 from klat.compare.observations import NoLogarithm, Units
 from klat.compare.pooled_quantiles import observe_sides
-from klat.compare.sources import Source
+from klat.compare.sources import Source, undated
 
 
 class TrendKind(str, Enum):
@@ -143,6 +143,9 @@ def history(side: Dataset, options: HistoryOptions) -> History:
     if not parts:
         why = "; ".join(unmeasurable) or "no run measured anything"
         raise KlatError(f"{side.name}: {why}, so there is no history")
+    for part in parts:
+        if lost := undated(part.sources.values()):
+            raise KlatError(_without_order(side, lost))
     # Each series is tested for a change and for a drift.
     level = options.alpha / (2 * len(parts))
     return History(
@@ -184,11 +187,20 @@ def _parts(side: Dataset) -> list[_Part]:
     return [part for key in side.cells for part in found[key]]
 
 
+def _without_order(side: Dataset, lost: Source) -> str:
+    return (
+        f"{side.name}: the order of its boots is not known, because the clock was not set in"
+        f" {printable(lost.session.path.name)}, whose date is {printable(lost.begun)[:40]}; set the clock"
+        " before klat measures, or use klat campaign, which numbers the boots"
+    )
+
+
 def _boot(source: Source) -> HistoryBoot:
     info = source.session.info
+    date = printable(str(info.get("created")))[:16].replace("T", " ")
     return HistoryBoot(
         name=printable(source.session.path.name),
-        date=printable(str(info.get("created") or "no date"))[:16].replace("T", " "),
+        date=date if source.is_dated else "no date",
         kernel=printable(str(info.get("kernel_release") or "unknown")),
     )
 

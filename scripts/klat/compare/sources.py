@@ -30,6 +30,9 @@ from klat.record.verification import believed
 from klat.record.wakeups import state_of
 
 
+_FIRST_YEAR = "2020"  # klat did not exist before
+
+
 @dataclass(frozen=True)
 class Pairing:
     """`pairing` in run.json: the runs alternated with runs of another label.
@@ -86,7 +89,8 @@ class Source:
     values: Values
     pairing: Pairing | None = None
     declared: Declared = frozenset()
-    # The experiment of klat lab and the number of the boot in it; empty and 0 outside of the lab.
+    # The experiment of klat lab and the number of the boot in it, or the campaign and the number of
+    # the round; else empty and 0.
     experiment: str = ""
     boot_number: int = 0
     profile: str = ""
@@ -98,17 +102,25 @@ class Source:
         experiment, number = _place_in_lab(facts)
         # A guest's clock is set to what the experiment says, the same in many boots.
         begun = facts.get("created") if experiment else session.info.get("created")
+        pairing = Pairing.of(facts)
+        if pairing and not experiment:
+            experiment, number = _place_in_campaign(pairing)
         return Source(
             session,
             SampleFiles(session),
             conditions(session, facts),
-            Pairing.of(facts),
+            pairing,
             declared_options(facts),
             experiment,
             number,
             facts.get("profile") or "",
             str(begun),
         )
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether `begun` can be right. A machine without a clock battery can begin each boot in 1970."""
+        return self.begun[:4].isdigit() and self.begun >= _FIRST_YEAR
 
     def run_conditions(self, row: Row) -> RunConditions:
         build = (self.session.info.get("programs") or {}).get(row.benchmark)
@@ -131,6 +143,13 @@ def _place_in_lab(facts: dict[str, Any]) -> tuple[str, int]:
     identity = (lab.get("experiment") or {}).get("identity")
     number = lab.get("boot")
     return (identity, number) if identity and number is not None else ("", 0)
+
+
+def _place_in_campaign(pairing: Pairing) -> tuple[str, int]:
+    """The campaign's identity and the number of the round; else empty and 0. A label has one boot in a
+    round."""
+    pair = pairing.pairs if isinstance(pairing.pairs, str) else ""
+    return (pairing.experiment, int(pair[:20])) if pair.isascii() and pair.isdigit() else ("", 0)
 
 
 @dataclass(frozen=True)
@@ -239,8 +258,19 @@ def read_sources(
     return {label: _as_taken(sources) for label, sources in by_label.items()}, problems
 
 
+def undated(sources: Iterable[Source]) -> Source | None:
+    """The first session whose date cannot be right. None if the order of the boots is known: from dates
+    that can be right, or from the numbers in one experiment or campaign."""
+    sources = list(sources)
+    boots = {source.session.boot_id for source in sources}
+    experiments = {source.experiment for source in sources}
+    numbered = len(experiments) == 1 and "" not in experiments
+    lost = [source for source in sources if not source.is_dated]
+    return lost[0] if lost and len(boots) > 1 and not numbered else None
+
+
 def _as_taken(sources: Sequence[Source]) -> list[Source]:
-    """By time. The boots of an experiment follow each other in the order of their numbers."""
+    """By time. The boots of an experiment or campaign follow each other in the order of their numbers."""
     first: dict[str, str] = {}
     for source in sources:
         if source.experiment:

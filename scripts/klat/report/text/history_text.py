@@ -79,7 +79,7 @@ def heading(history: History) -> str:
     boots = history.boots
     kernels = list(dict.fromkeys(boot.kernel for boot in boots))
     ran = f"Linux {kernels[0]}" + (f" to {kernels[-1]}" if len(kernels) > 1 else "")
-    span = boots[0].date + (f" to {boots[-1].date}" if len(boots) > 1 else "")
+    span = " to ".join(dict.fromkeys((boots[0].date, boots[-1].date)))
     return f"{history.label}: {plural(len(boots), 'boot')}, {span}; {ran}"
 
 
