@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ from scipy import stats
 
 from klat.record.samples import SampleFiles
 from klat.record.session import SessionError, read_session
+from klat.stats.granularity import rounding_of_slope
 from klat.stats.descriptive import (
     P50,
     P99,
@@ -196,3 +198,18 @@ def test_a_short_samples_file_is_named_with_its_row(
     session = read_session(writer.path)
     with pytest.raises(SessionError, match="pipes.u64"):
         SampleFiles(session).read(session.rows[0])
+
+
+def test_no_rounding_of_the_points_moves_a_slope_further_than_said() -> None:
+    x, y = np.array([0.0, 1.0, 1.0, 4.0]), np.array([3.0, 5.0, 6.0, 9.0])
+    rounded = [0.5, 0.0, 2.0, 0.5]
+    fit = linear_fit(x, y)
+    assert fit
+    slopes = []
+    for signs in itertools.product((-1, 1), repeat=4):
+        moved = linear_fit(x, y + np.array(signs) * rounded)
+        assert moved
+        slopes.append(moved.slope)
+    reach = rounding_of_slope(x.tolist(), rounded)
+    assert max(slopes) == pytest.approx(fit.slope + reach)
+    assert min(slopes) == pytest.approx(fit.slope - reach)

@@ -215,6 +215,22 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(writer: SyntheticSession, 
     assert 25_950 < low < 26_000 < high < 26_050
 
 
+@pytest.mark.parametrize("boots", [1, 3])
+def test_a_slope_is_no_more_exact_than_the_steps_of_the_counter(
+    new_session: NewSession, klat: Klat, boots: int
+) -> None:
+    for boot in range(boots):
+        writer = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
+        for count in (0, 1):
+            metrics = {"initiator": stepped(15_600 + 26 * count)}
+            for _ in range(5):
+                writer.run(metrics, benchmark="tlbflush", params=FLUSH.format(count))
+    _, out, _ = klat("summary", writer.path.parent, "--format", "json")
+    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    assert sweep["slope"] == pytest.approx(26)
+    assert sweep["slope_interval"] == pytest.approx([0, 52], abs=1e-6)
+
+
 def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
     new_session: NewSession, klat: Klat
 ) -> None:

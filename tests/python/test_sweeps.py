@@ -9,8 +9,9 @@ from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_publish
 from written_sessions import PIPES, Klat, NewSession, SyntheticSession, stepped
 
 from klat.compare import published, sweeps
+from klat.compare.crossings import crossings
 from klat.compare.published import Published
-from klat.compare.sweeps import Sweep, crossings
+from klat.compare.sweeps import Sweep
 
 pytestmark = pytest.mark.usefixtures("nothing_published")
 
@@ -147,6 +148,27 @@ def test_a_crossing_within_the_variation_of_boots_is_not_found(
     assert crossings(sweep) == []
     (alone,) = found(paths[0])
     assert len(crossings(alone)) == 1
+
+
+def test_a_crossing_within_a_step_of_the_counter_is_not_found(writer: SyntheticSession) -> None:
+    for idle, ahead in ((1, 26), (2, 26), (3, -26), (4, -26)):
+        for spin in (0, 1):
+            middle = 5_200 + spin * ahead
+            point(writer, f"idle={idle};spin={spin}", middle, middle, middle)
+    (sweep,) = found(writer.path)
+    assert crossings(sweep) == []
+
+
+def test_the_interval_of_a_point_has_half_a_step_of_the_counter_at_each_end(
+    writer: SyntheticSession,
+) -> None:
+    for size in (1, 2):
+        counts = f"net_ticks={520 * size}"
+        point(writer, f"size={size}", *[1_014 * size] * 3, evidence=counts)
+    (sweep,) = found(writer.path)
+    medians, nets = ([line.interval(held) for held in line.points] for line in sweep.lines)
+    assert medians == [(1_001, 1_027), (2_015, 2_041)]
+    assert nets == [(520, 520), (1_040, 1_040)]  # a count is no sample
 
 
 def test_metrics_are_not_held_against_each_other(writer: SyntheticSession) -> None:

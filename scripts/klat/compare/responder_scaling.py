@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.compare.settings import Setting
-from klat.compare.sweeps import RESPONDERS, Quantity, SweepPoint, values_of
+from klat.compare.sweeps import RESPONDERS, Quantity, SweepPoint
 from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
+from klat.stats.granularity import rounding_of_slope
+from klat.stats.hierarchy import mean
 
 BENCHMARK, SWEPT = RESPONDERS
 # These follow from the number of responders, so they may differ along a sweep.
@@ -77,20 +79,27 @@ def _metrics(counts: dict[int, Setting]) -> list[str]:
 def _sweep(metric: str, params: dict[str, str], counts: dict[int, Setting]) -> Shootdown:
     points = []
     for count in sorted(counts):
-        if medians := values_of(counts[count], Quantity(metric)):
-            points.append(SweepPoint.of(count, medians))
+        if point := SweepPoint.of(count, [counts[count]], Quantity(metric)):
+            points.append(point)
     return Shootdown(metric, params, points, _fit(points))
 
 
 def _fit(points: Sequence[SweepPoint]) -> LinearFit | None:
-    """A line for each boot, and their mean."""
-    by_boot: dict[str, tuple[list[float], list[float]]] = {}
+    """A line for each boot, and their mean. The interval includes what the counter's granularity can
+    hide."""
+    by_boot: dict[str, tuple[list[float], list[float], list[float]]] = {}
     for point in points:
         for median, boot in zip(point.runs.tolist(), point.boots):
-            x, y = by_boot.setdefault(boot, ([], []))
+            x, y, rounded = by_boot.setdefault(boot, ([], [], []))
             x.append(point.x)
             y.append(median)
-    fits = [fit for x, y in by_boot.values() if (fit := linear_fit(np.array(x), np.array(y)))]
-    if len(by_boot) < 2 or not fits:
-        return fits[0] if fits else None
-    return fit_over_boots(fits)
+            rounded.append(point.resolution)
+    fits, hidden = [], []
+    for x, y, rounded in by_boot.values():
+        if fit := linear_fit(np.array(x), np.array(y)):
+            fits.append(fit)
+            hidden.append(rounding_of_slope(x, rounded))
+    if not fits:
+        return None
+    fit = fits[0] if len(by_boot) < 2 else fit_over_boots(fits)
+    return fit.widened(mean(hidden))

@@ -10,7 +10,6 @@ are placed at 0, 1, 2 and so on, the one with the lowest figure first.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.compare.conditions import OBTAINED
-from klat.stats.means import welch
+from klat.stats.granularity import rounding
 from klat.stats.hierarchy import branch_means
 from klat.compare.dataset import Dataset
 from klat.compare.published import Published, published
@@ -63,17 +62,22 @@ def shown(count: str) -> str:
 @dataclass(frozen=True)
 class SweepPoint:
     """The runs with one value of the option. A run gives the median of its samples, or its count.
-    `boots` has the boot of each run."""
+    `boots` has the boot of each run. `resolution` bounds what the counter's granularity can hide of
+    the value."""
 
     x: float
     runs: Values
     boots: tuple[str, ...]
+    resolution: float = 0.0
 
     @staticmethod
-    def of(x: float, values: Sequence[tuple[float, str]]) -> SweepPoint:
-        """The figures of the runs, each with its boot."""
-        figures, boots = zip(*values)
-        return SweepPoint(x, np.array(figures), boots)
+    def of(x: float, settings: Iterable[Setting], quantity: Quantity) -> SweepPoint | None:
+        """None if no run has the quantity."""
+        values = [value for setting in settings for value in _values_of(setting, quantity)]
+        if not values:
+            return None
+        figures, boots, steps = zip(*values)
+        return SweepPoint(x, np.array(figures), boots, rounding(figures, max(steps)))
 
     @property
     def value(self) -> float:
@@ -103,7 +107,8 @@ class SweepLine:
 
     def interval(self, point: SweepPoint) -> tuple[float, float] | None:
         """95 %, only within one boot: runs of several boots are not independent."""
-        return mean_interval(point.runs) if self.label.boots == 1 else None
+        found = mean_interval(point.runs) if self.label.boots == 1 else None
+        return found and (found[0] - point.resolution, found[1] + point.resolution)
 
 
 @dataclass(frozen=True)
@@ -142,16 +147,6 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """`low` has the lower figures up to one value of the option, `high` from another on."""
-
-    low: SweepLine
-    until: float
-    high: SweepLine
-    since: float
-
-
-@dataclass(frozen=True)
 class _Chain:
     """Settings that differ in the option and in the params that follow from it."""
 
@@ -183,7 +178,7 @@ def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, list[float]]] = {}
     for setting in settings:
         quantity = next(iter(_of_setting(setting)), None)
-        figures = [value for value, _ in values_of(setting, quantity)] if quantity else []
+        figures = [value for value, *_ in _values_of(setting, quantity)] if quantity else []
         for option, value in setting.params.items():
             if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
                 found.setdefault(option, {}).setdefault(value, []).extend(figures)
@@ -339,16 +334,17 @@ def _runs(setting: Setting) -> list[Run]:
     return next((m.runs for m in setting.measurements.values() if m.runs), [])
 
 
-def values_of(setting: Setting, quantity: Quantity) -> list[tuple[float, str]]:
-    """A figure of each run that counts, with its boot."""
-    found: list[tuple[str | int | None, str]]
+def _values_of(setting: Setting, quantity: Quantity) -> list[tuple[float, str, float]]:
+    """A figure of each run that counts, with its boot and the step of a sample. A count has no step."""
+    found: list[tuple[str | int | None, str, float]]
     if quantity.is_count:
         rows = [run.row for run in _runs(setting)]
-        found = [(parse_pairs(row.evidence).get(quantity.recorded), row.boot) for row in rows]
+        found = [(parse_pairs(row.evidence).get(quantity.recorded), row.boot, 0.0) for row in rows]
     else:
         measurement = setting.measurements.get(quantity.name)
-        found = [(run.row.p50, run.row.boot) for run in measurement.runs] if measurement else []
-    return [(float(value), boot) for value, boot in found if value is not None]
+        runs = measurement.runs if measurement else []
+        found = [(r.row.p50, r.row.boot, r.source.step / r.source.scale) for r in runs]
+    return [(float(value), boot, step) for value, boot, step in found if value is not None]
 
 
 def _line(
@@ -357,42 +353,11 @@ def _line(
     points = []
     beside: list[tuple[float, Published]] = []
     for x, settings in chain.at.items():
-        values = [value for setting in settings for value in values_of(setting, quantity)]
-        if values:
-            points.append(SweepPoint.of(x, values))
+        if point := SweepPoint.of(x, settings, quantity):
+            points.append(point)
             # A figure that does not name the option has no place on the axis.
             placed = [p for p in known if chain.option in parse_pairs(p.params)]
             beside += [
                 (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
             ]
     return SweepLine(name, label, points, beside if label.khz and quantity.is_time else [])
-
-
-# Level of the test whether two lines differ at one value.
-_CHANCE = 0.05
-
-
-def crossings(sweep: Sweep) -> list[Crossing]:
-    """Pairs of lines that change places once: one is lower at first and the other in the end, each
-    beyond chance."""
-    found = []
-    for i, one in enumerate(sweep.lines):
-        for other in sweep.lines[i + 1 :]:
-            signs = [(x, s) for x in sweep.values if (s := _sign(one.at(x), other.at(x)))]
-            changes = [(a, b) for a, b in zip(signs, signs[1:]) if a[1] != b[1]]
-            if len(changes) == 1 and sweep.by and not sweep.choices:
-                (until, sign), (since, _) = changes[0]
-                low, high = (one, other) if sign < 0 else (other, one)
-                found.append(Crossing(low, until, high, since))
-    return found
-
-
-def _sign(one: SweepPoint | None, other: SweepPoint | None) -> int:
-    """The sign of the difference, or 0 if Welch's test finds none. Runs of one boot are not
-    compared with several boots."""
-    if one is None or other is None or (len(set(one.boots)) > 1) != (len(set(other.boots)) > 1):
-        return 0
-    found = welch(other.units, one.units)
-    if found is None or found.p_changed(0.0) > _CHANCE:
-        return 0
-    return int(math.copysign(1, found.value))

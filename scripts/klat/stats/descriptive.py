@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -186,6 +186,12 @@ class LinearFit:
     intercept: float
     interval: tuple[float, float] | None
     n: int
+
+    def widened(self, reach: float) -> LinearFit:
+        if self.interval is None:
+            return self
+        low, high = self.interval
+        return replace(self, interval=(low - reach, high + reach))
 
 
 def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:

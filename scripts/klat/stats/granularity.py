@@ -23,7 +23,20 @@ def hidden(values: Sequence[float], step: float) -> float:
     """
     if not values or not step:
         return 0.0
-    return _log(_stuck_share(values, step) * step / 2 / mean(values))
+    return _log(rounding(values, step) / mean(values))
+
+
+def rounding(values: Sequence[float], step: float) -> float:
+    """The same in the unit of the values: at most half a step."""
+    return _stuck_share(values, step) * step / 2 if values and step else 0.0
+
+
+def rounding_of_slope(x: Sequence[float], rounded: Sequence[float]) -> float:
+    """How far the slope of a line by least squares moves at most, if each y moves by at most
+    `rounded`: the slope is a sum of all y, with the weights (x - mean) / sum of (x - mean)^2."""
+    centre = mean(x)
+    spread = math.fsum((a - centre) ** 2 for a in x)
+    return math.fsum(abs(a - centre) * r for a, r in zip(x, rounded)) / spread if spread else 0.0
 
 
 def hidden_in_means(means: Sequence[float], spreads: Sequence[float], step: float) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from klat.compare.crossings import crossings
 from klat.compare.dataset import Dataset
 from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.parameters import parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole
 from klat.record.session import printable
-from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, crossings, shown, sweeps
+from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, shown, sweeps
 
 _NOTE = "mean over runs of the median of each"
 
