@@ -121,6 +121,14 @@ def rt_runtime(us: int) -> Files:
 PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("counter", SPOILS, {"proc/cpuinfo": NO_FLAGS}),
     ("counter", SPOILS, {"proc/cpuinfo": HEALTHY["proc/cpuinfo"].replace("nonstop_tsc ", "")}),
+    (
+        "not-checked",
+        NOTE,
+        {
+            "proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU part\t: 0xd08\n",
+            f"{CLOCK}/current_clocksource": "arch_sys_counter\n",
+        },
+    ),
     ("emulated", SPOILS, {"proc/cpuinfo": TCG}),
     ("virtual", DISTORTS, {"proc/cpuinfo": VIRTUAL}),
     ("cpus", SPOILS, {f"{CPU}/online": "0\n", "proc/self/status": ""}),
