@@ -90,7 +90,8 @@ GIVEN = (
     " cpuidle.off=1 cpuidle.governor=teo intel_idle.max_cstate=0 processor.max_cstate=1"
     " haltpoll.guest_halt_poll_ns=7 intel_pstate=disable amd_pstate=passive isolcpus=1 nohz_full=1"
     " rcu_nocbs=1 nosmt maxcpus=2 nohz=off threadirqs nopcid clearcpuid=smap init_on_alloc=1"
-    " transparent_hugepage=never skew_tick=1"
+    " transparent_hugepage=never skew_tick=1 randomize_kstack_offset=off audit=1"
+    " irqchip.gicv3_pseudo_nmi=1 arm64.nopauth kvm-arm.mode=nvhe rodata=full no5lvl"
 ).split()
 # Key, file, and what it is set to: something else than any of the kernels has by itself.
 SET = [

@@ -38,7 +38,8 @@ _SYSCTL = (
 )
 # Words of Documentation/admin-guide/kernel-parameters.txt: those that turn a mitigation on or off, on
 # any architecture; then those for idle states, frequency, and CPUs that are kept apart; then those for
-# ticks, clocks and watchdogs, interrupt threads, address spaces, pages and allocators.
+# ticks, clocks and watchdogs, interrupts, address spaces, pages and allocators; then those that check
+# each system call; then those of arm64 and riscv64.
 _WORDS = (
     "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user"
     " spectre_bhi spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx"
@@ -50,10 +51,15 @@ _WORDS = (
     " isolcpus nohz_full rcu_nocbs irqaffinity nosmt maxcpus nr_cpus"
     " nohz highres skew_tick clocksource tsc notsc hpet nohpet nmi_watchdog nowatchdog threadirqs"
     " nopcid noinvpcid nosmap nosmep clearcpuid transparent_hugepage init_on_alloc init_on_free"
-    " slub_debug page_poison debug_pagealloc"
+    " slub_debug page_poison debug_pagealloc kfence.sample_interval"
+    " randomize_kstack_offset audit hardened_usercopy"
+    " irqchip.gicv3_pseudo_nmi kvm_arm.mode rodata no4lvl no5lvl"
 ).split()
 _WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
-_WORD = re.compile("|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES]))
+_FEATURES_OFF = r"arm64\.no.+"
+_WORD = re.compile(
+    "|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES, _FEATURES_OFF])
+)
 _WORD_DEFAULTS = {"mitigations": "auto"}  # with this value, a word counts as absent
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
