@@ -49,6 +49,14 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     assert f"allowed, though it differs: {key}: " in words(out)
 
 
+def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock", machine_id=None), side("rt", 1.2, **RT, machine_id=None)
+    status, out, _ = klat("compare", stock, rt)
+    assert status == 4 and "slower" not in out
+    assert "machine: no session has a machine id" in words(out)
+    assert klat("compare", stock, rt, "--allow", "machine")[0] == 1
+
+
 def test_a_sweep_over_a_condition_is_paired_value_by_value(side: SideWriter, klat: Klat) -> None:
     stock, rt = side("stock"), side("rt", **RT)
     for label, median in (("stock", 5_000), ("rt", 6_000)):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from klat.record import environment
 from klat.compare.conditions import (
+    RECORDED,
     RUN,
     SETTINGS,
     UNDER_TEST,
@@ -15,7 +16,7 @@ from klat.compare.conditions import (
     kernels_within,
     words_under_test,
 )
-from klat.record.environment import Difference, recorded_differences, short
+from klat.record.environment import ABSENT, Difference, recorded_differences, short
 from klat.compare.units import SideUnits
 from klat.compare.dataset import Dataset
 
@@ -34,6 +35,10 @@ def between(
         if not any(condition.key == "mode" for condition in found):
             why = "a side is emulated without counting instructions, so it has no valid times"
             found.append(Condition("mode", "mode", "emulated", "emulated", why))
+    one_machine = units.subject == "setting" or units.took_turns
+    if not one_machine and not _machine_ids(base) and not _machine_ids(new):
+        why = "no session has a machine id, so the two sides may be of two machines"
+        found.append(Condition("machine", "machine_id", ABSENT, ABSENT, why))
     if units.subject == "setting" and units.took_turns:
         # One setting each: other experiments of the same labels may have had other settings.
         mixed = {c.key for values in sides for c in disagreements(values, values)}
@@ -41,6 +46,11 @@ def between(
     if words := words_under_test(*sides):
         found = [c for c in found if not _follows(c, words)]
     return split(found, allow)
+
+
+def _machine_ids(side: Dataset) -> list[str]:
+    found = [session.info.get(RECORDED["machine"]) for session in side.sessions]
+    return [machine for machine in found if machine]
 
 
 def split(found: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions, Conditions]:
