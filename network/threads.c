@@ -15,6 +15,7 @@
 #include "network.h"
 
 #include "datagram.h"
+#include "pause.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -17,6 +17,8 @@
  */
 #include "tlbflush.h"
 
+#include "pause.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/prctl.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A spun pause that does not end at a step of a coarse counter. */
+#include "pause.h"
+
 #include "machine/machine.h"
 
 static void take_turns(uint64_t turns)

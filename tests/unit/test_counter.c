@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The counter: nothing here asserts a time, only that measures of the same thing agree. */
+#include "pause.h"
 #include "support.h"
 
 #include <math.h>
