@@ -61,7 +61,7 @@ def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None
     assert done.status == UNTRUSTED
     assert "not delivered: 0 of 1 responders" in done.err
     # The wakeups of the sleepers are function calls, too.
-    assert json_of(done)["evidence"]["counts"]["least_delivered"] <= 50
+    assert json_of(done)["evidence"]["counts"]["least_delivered"] < 300
 
 
 @pytest.mark.parametrize(
