@@ -107,26 +107,6 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
     assert json.loads(session.read_text())["cpu_model"] == f"A board, {named[machine]}"
 
 
-@pytest.mark.parametrize("machine", ["aarch64"], indirect=True)
-@pytest.mark.parametrize(
-    ("model", "mode"),
-    [("arm,cortex-a57", "emulated"), ("arm,arm-v8", "virtual"), ("arm,armv8", "virtual")],
-)
-def test_the_device_tree_names_the_model_of_an_emulated_cpu(
-    model: str, mode: str, machine: str, tmp_path: Path
-) -> None:
-    """As in a guest of QEMU with a named CPU. /proc/cpuinfo is that of an arm64 kernel."""
-    tree = tmp_path / "proc/device-tree"
-    (tree / "cpus/cpu@0").mkdir(parents=True)
-    (tree / "compatible").write_bytes(b"linux,dummy-virt\0")
-    (tree / "cpus/cpu@0/device_type").write_bytes(b"cpu\0")
-    (tree / "cpus/cpu@0/compatible").write_bytes(model.encode() + b"\0")
-    path = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
-    words = ("-cpu", "cortex-a57", "-L", tmp_path, path, "--policy", "other", "--json")
-    done = command([f"qemu-{machine}-static", *words])
-    assert json_of(done)["mode"] == mode, str(done)
-
-
 def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
     emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
     for program in (path.parent.name for path in ROOT.glob(f"build/{machine}/*/*.o")):

@@ -89,22 +89,9 @@ void klat_arch_pm_close(void)
 }
 
 /*
- * A hypervisor's CPU has no model in the device tree of the board "dummy-virt": "arm,arm-v8", or
- * "arm,armv8" in newer QEMU. There, QEMU names the model of a CPU that it emulates. It also names
- * it with KVM and a named CPU, which works only on a host with this very CPU.
- */
-static bool model_of_emulated_cpu(void)
-{
-	return klat_arch_tree_has("compatible", "linux,dummy-virt") &&
-	       klat_arch_tree_has("cpus/cpu@0/device_type", "cpu") &&
-	       !klat_arch_tree_has("cpus/cpu@0/compatible", "arm,arm-v8") &&
-	       !klat_arch_tree_has("cpus/cpu@0/compatible", "arm,armv8");
-}
-
-/*
  * The implementer in MIDR_EL1 is 0, "reserved for software use", on QEMU's CPU `max`. The kernel
- * reads the register for the program. Without a device tree, nothing that a user program can read
- * tells another emulated CPU from that of a hypervisor.
+ * reads the register for the program. Nothing that a user program can read tells another emulated
+ * CPU from that of a hypervisor.
  */
 enum klat_arch_machine klat_arch_machine(void)
 {
@@ -115,8 +102,6 @@ enum klat_arch_machine klat_arch_machine(void)
 		if (!(midr >> 24 & 0xff))
 			return KLAT_ARCH_EMULATED;
 	}
-	if (model_of_emulated_cpu())
-		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
 }
 
