@@ -238,6 +238,7 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 # Simulates modes and topologies that this machine does not have.
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
 # Simulates another user who exchanges directories.
+$(BUILD)/unit/test_firmware: UNIT_FLAGS := -Wl,--wrap=fopen
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=numa_available,--wrap=numa_node_of_cpu
 

@@ -68,6 +68,16 @@ bool klat_arch_described_virtual(void)
 	       klat_arch_tree_has("compatible", "riscv-virtio") || dmi_is_virtual();
 }
 
+bool klat_arch_described_emulated(void)
+{
+	/* Other hypervisors describe a board "linux,dummy-virt", too. Only QEMU's has this device.
+	 */
+	if (klat_arch_tree_has("fw-cfg@9020000/compatible", "qemu,fw-cfg-mmio"))
+		return !klat_arch_tree_has("cpus/cpu@0/compatible", "arm,arm-v8");
+	return klat_arch_tree_has("compatible", "riscv-virtio") &&
+	       klat_arch_tree_has("soc/clint@2000000/compatible", "riscv,clint0");
+}
+
 static bool ends_with(const char *line, const char *end)
 {
 	size_t length = strlen(line), wanted = strlen(end);

@@ -90,8 +90,8 @@ void klat_arch_pm_close(void)
 
 /*
  * The implementer in MIDR_EL1 is 0, "reserved for software use", on QEMU's CPU `max`. The kernel
- * reads the register for the program. Nothing that a user program can read tells another emulated
- * CPU from that of a hypervisor.
+ * reads the register for the program. Another emulated CPU has the implementer of a real one. Then
+ * only a device tree shows the emulator.
  */
 enum klat_arch_machine klat_arch_machine(void)
 {
@@ -102,6 +102,8 @@ enum klat_arch_machine klat_arch_machine(void)
 		if (!(midr >> 24 & 0xff))
 			return KLAT_ARCH_EMULATED;
 	}
+	if (klat_arch_described_emulated())
+		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
 }
 

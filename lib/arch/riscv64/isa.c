@@ -189,10 +189,11 @@ void klat_arch_pm_close(void)
 }
 
 /*
- * In a CPU's vendor id, 0 says that no company made it: QEMU's CPUs have it. The board
- * "riscv-virtio" is QEMU's, too. With a real CPU's vendor, it is a virtual machine on this CPU.
- * Older kernels do not show the vendor; such a machine may be emulated. A
- * file without "hart" is that of another ISA's kernel, below an emulator of one process.
+ * In a CPU's vendor id, 0 says that no company made it: most of QEMU's CPUs have it. The board
+ * "riscv-virtio" is QEMU's, too. With a real CPU's vendor, it is a virtual machine on this CPU,
+ * unless its device tree shows the emulator. Older kernels do not show the vendor; such a machine
+ * may be emulated. A file without "hart" is that of another ISA's kernel, below an emulator of one
+ * process.
  */
 enum klat_arch_machine klat_arch_machine(void)
 {
@@ -207,7 +208,7 @@ enum klat_arch_machine klat_arch_machine(void)
 	}
 	if (file)
 		fclose(file);
-	if (!is_riscv || is_user_mode ||
+	if (!is_riscv || is_user_mode || klat_arch_described_emulated() ||
 	    (!has_vendor && klat_arch_tree_has("compatible", "riscv-virtio")))
 		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
