@@ -2,27 +2,67 @@
 /* The counter: floor, granularity, offsets between CPUs. */
 #include "machine/machine.h"
 
+#include <math.h>
 #include <sched.h>
+#include <stdlib.h>
 
-int64_t klat_counter_step(const uint64_t *gaps, int count)
+/* Smaller ones differ too little from their neighbours' multiples. */
+#define LEAST_FRACTIONAL_STEP 4
+
+static int compare_gaps(const void *a, const void *b)
 {
-	uint64_t divisor = 0, smallest = UINT64_MAX;
-	bool within_a_step = false;
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-	for (int i = 0; i < count; i++) {
-		uint64_t rest, other = gaps[i];
+	return (x > y) - (x < y);
+}
 
-		within_a_step |= !other;
-		if (other && other < smallest)
-			smallest = other;
-		for (; other; other = rest) {
+static uint64_t greatest_divisor(const uint64_t *gaps, int count)
+{
+	uint64_t divisor = 0;
+
+	for (int i = 0; i < count; i++)
+		for (uint64_t other = gaps[i], rest; other; other = rest) {
 			rest = divisor % other;
 			divisor = other;
 		}
+	return divisor;
+}
+
+/*
+ * The step if the first of the ascending gaps is this multiple of it, or 0. A gap of m steps is m
+ * times the step, rounded down or up: it leaves the step between (gap - 1) / m and (gap + 1) / m.
+ */
+static double fractional_step(const uint64_t *gaps, int count, int multiple)
+{
+	double low = (gaps[0] - 1.0) / multiple, high = (gaps[0] + 1.0) / multiple;
+
+	for (int i = 0; i < count && low < high; i++) {
+		const double fewest = ceil((gaps[i] - 1) / high), most = floor((gaps[i] + 1) / low);
+
+		if (fewest < most)
+			continue; /* the gap says little */
+		low = fmax(low, (gaps[i] - 1) / most);
+		high = fmin(high, (gaps[i] + 1) / most);
 	}
-	if (!divisor)
-		return 1;
-	return within_a_step && divisor < smallest ? smallest + 1 : divisor;
+	return low < high ? (low + high) / 2 : 0;
+}
+
+int64_t klat_counter_step(uint64_t *gaps, int count)
+{
+	const uint64_t divisor = greatest_divisor(gaps, count);
+
+	if (divisor != 1)
+		return divisor ?: 1;
+	qsort(gaps, count, sizeof(*gaps), compare_gaps);
+	for (; !*gaps; count--)
+		gaps++;
+	for (int multiple = 1; *gaps / multiple >= LEAST_FRACTIONAL_STEP; multiple++) {
+		const double step = fractional_step(gaps, count, multiple);
+
+		if (step)
+			return ceil(step);
+	}
+	return 1;
 }
 
 int64_t klat_counter_quantum(void)
@@ -33,9 +73,12 @@ int64_t klat_counter_quantum(void)
 	uint64_t gaps[GAPS];
 
 	for (int i = 0; i < GAPS; i++) {
-		uint64_t a = klat_stamp_begin();
+		uint64_t begin = klat_stamp_begin();
 
-		gaps[i] = klat_stamp_begin() - a;
+		/* Gaps of one length would look like steps. */
+		for (int turn = 0; turn < i % 64; turn++)
+			__asm__ volatile("" ::: "memory");
+		gaps[i] = klat_stamp_begin() - begin;
 	}
 	return klat_counter_step(gaps, GAPS);
 }

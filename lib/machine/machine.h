@@ -62,12 +62,13 @@ struct klat_counter {
 };
 
 /*
- * The counter's step in ticks, from the gaps between successive readings: their greatest common
- * divisor. If the step is no whole number of ticks, as that of a clock of 24 MHz in nanoseconds,
- * gaps of one step differ by a tick and have no such divisor. Two readings within one step then
- * show that the smallest other gap is one step, rounded down.
+ * The counter's step in ticks, from gaps of various lengths between two readings: their greatest
+ * common divisor. The step may be no whole number of ticks, as that of a clock of 24 MHz in
+ * nanoseconds. Then it is the largest number of which each gap is a multiple, rounded down or up.
+ * The result is this number, rounded up. It may be a tenth too large if all gaps are tens of steps,
+ * and 1 if the step is below 4 ticks. Sorts the gaps.
  */
-int64_t klat_counter_step(const uint64_t *gaps, int count);
+int64_t klat_counter_step(uint64_t *gaps, int count);
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_counter_floor(struct klat_worker *worker);
 /* The mean time by which klat_spin() exceeds its argument, by stamps around the call. */

@@ -46,7 +46,7 @@ TEST(the_floor_is_positive_and_in_whole_quanta)
 
 TEST(the_step_is_found_in_the_gaps_between_readings)
 {
-	static const struct {
+	static struct {
 		uint64_t gaps[6];
 		int64_t step;
 	} cases[] = {
@@ -55,12 +55,67 @@ TEST(the_step_is_found_in_the_gaps_between_readings)
 		{ { 0, 1, 0, 1, 1, 2 }, 1 }, /* slower than readings */
 		{ { 0, 10, 0, 0, 10, 30 }, 10 },
 		{ { 0, 41, 42, 0, 83, 42 }, 42 }, /* 24 MHz in ns */
-		{ { 0, 42, 0, 42, 125, 42 }, 43 },
+		{ { 0, 42, 0, 42, 125, 42 }, 42 },
+		{ { 42, 84, 83, 41, 83, 5000 }, 42 },
 		{ { 0, 0, 0, 0, 0, 0 }, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		assert_int_equal(klat_counter_step(cases[i].gaps, 6), cases[i].step);
+}
+
+static uint64_t simulated_reading(double now, double step)
+{
+	return floor(now / step) * step + 1e-6; /* for the error of the product */
+}
+
+/* The step of a simulated counter. Two readings and a delay of `turns` turns take cost + turns *
+ * turn ticks, and up to 2 turns more. Now and then an interrupt comes. */
+static int64_t simulated_step(double step, double cost, double turn)
+{
+	uint64_t gaps[1000], seed = 1;
+	double now = 1e6;
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(gaps); i++) {
+		const uint64_t begin = simulated_reading(now, step);
+
+		now += cost + turn * (i % 64) + turn * (klat_draw(&seed) % 1000) / 500;
+		if (i % 211 == 0)
+			now += 5000;
+		gaps[i] = simulated_reading(now, step) - begin;
+		now += 1000 + klat_draw(&seed) % 1000;
+	}
+	return klat_counter_step(gaps, KLAT_ARRAY_SIZE(gaps));
+}
+
+/* In MHz, of a counter that is scaled to ns. */
+static const double clocks[] = { 1.92,   6.144, 10, 13, 19.2, 24,   25,  26,  27,
+				 32.768, 38.4,  40, 48, 54,   62.5, 100, 125, 200 };
+/* In ticks, also of a time-stamp counter. */
+static const double whole_steps[] = { 1, 2, 3, 7, 20, 26, 34 };
+static const double costs[] = { 1, 8, 20, 26, 30, 41.7, 55, 70, 130, 400, 2500, 12000 };
+static const double turns[] = { 0.3, 0.55, 1, 1.7 };
+
+TEST(a_step_of_whole_ticks_does_not_depend_on_the_cost_of_a_reading)
+{
+	for (size_t c = 0; c < KLAT_ARRAY_SIZE(costs); c++)
+		for (size_t t = 0; t < KLAT_ARRAY_SIZE(turns); t++)
+			for (size_t i = 0; i < KLAT_ARRAY_SIZE(whole_steps); i++)
+				assert_int_equal(simulated_step(whole_steps[i], costs[c], turns[t]),
+						 whole_steps[i]);
+}
+
+TEST(another_step_does_not_depend_on_the_cost_of_a_reading)
+{
+	for (size_t c = 0; c < KLAT_ARRAY_SIZE(costs); c++)
+		for (size_t t = 0; t < KLAT_ARRAY_SIZE(turns); t++)
+			for (size_t i = 0; i < KLAT_ARRAY_SIZE(clocks); i++) {
+				const double step = 1000 / clocks[i],
+					     most = costs[c] > 400 ? 1.1 * step : step;
+				const int64_t found = simulated_step(step, costs[c], turns[t]);
+
+				assert_in_range(found, floor(step), ceil(most));
+			}
 }
 
 TEST(stamps_do_not_run_backwards)
