@@ -51,19 +51,32 @@ static void print_column(FILE *out, bool known, double value, int decimals)
 		fprintf(out, " %10s", "n/a");
 }
 
-static void print_statistics(FILE *out, const char *unit, const struct klat_summary *summary,
-			     double factor, int decimals)
+/* Samples are rounded to the decade of the counter's step, as in klat.report.text.numbers. A step
+ * of 9.9998 ns is one of 10. */
+static double decade_of_step(const struct klat_run *run)
 {
-	int fewer = decimals ? decimals - 1 : 0;
+	const double step = klat_ticks_to_ns(run, run->library->counter.quantum);
 
+	return pow(10, fmax(0, floor(log10(step * 1.05))));
+}
+
+static double rounded(double value, double decade)
+{
+	return rint(value / decade) * decade;
+}
+
+/* A mean of many samples resolves more than a step. */
+static void print_statistics(FILE *out, const char *unit, const struct klat_summary *summary,
+			     double factor, int decimals, double decade)
+{
 	fprintf(out, "%-13s", unit);
 	print_column(out, true, (double)summary->mean_milli / 1e3 * factor, decimals);
 	print_column(out, summary->stddev_known, (double)summary->stddev_milli / 1e3 * factor,
 		     decimals);
-	print_column(out, true, summary->min * factor, fewer);
-	print_column(out, summary->p50_known, summary->p50 * factor, fewer);
-	print_column(out, summary->p99_known, summary->p99 * factor, fewer);
-	print_column(out, true, summary->max * factor, fewer);
+	print_column(out, true, rounded(summary->min * factor, decade), 0);
+	print_column(out, summary->p50_known, rounded(summary->p50 * factor, decade), 0);
+	print_column(out, summary->p99_known, rounded(summary->p99 * factor, decade), 0);
+	print_column(out, true, rounded(summary->max * factor, decade), 0);
 	fputc('\n', out);
 }
 
@@ -80,9 +93,10 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	snprintf(records, sizeof(records), "%" PRId64 " records", summary->n);
 	fprintf(out, "\n%s: %s\n%-16s %7s %10s %10s %10s %10s %10s\n", table->name, table->summary,
 		records, "average", "stdev", "min", "p50", "p99", "max");
-	print_statistics(out, klat_unit(), summary, 1, 1);
+	print_statistics(out, klat_unit(), summary, 1, 1, 1);
 	if (klat_timed())
-		print_statistics(out, "ns", summary, klat_ticks_to_ns(run, 1), 0);
+		print_statistics(out, "ns", summary, klat_ticks_to_ns(run, 1), 0,
+				 decade_of_step(run));
 }
 
 /* Prints a word after the separator, or on a new line if it would pass column 79. Returns the
@@ -215,20 +229,31 @@ static void print_published(const struct klat_run *run, FILE *out)
 		fputs("  none for this metric with these options\n", out);
 }
 
+static void print_timed_floor(const struct klat_run *run, FILE *out)
+{
+	const uint64_t floor = run->library->floor, step = run->library->counter.quantum;
+
+	fprintf(out, "\ntimer floor %" PRIu64 " ticks (%.0f ns)", floor,
+		rounded(klat_ticks_to_ns(run, floor), decade_of_step(run)));
+	/* A step far below the floor changes no figure. */
+	if (step > 1 && 10 * step > floor)
+		fprintf(out, ", step %" PRIu64 " ticks (%.0f ns)\n", step,
+			klat_ticks_to_ns(run, step));
+	else
+		fputs("; ", out);
+	fprintf(out, "1 tick = %.4f ns (%.3f MHz)\n", klat_ticks_to_ns(run, 1),
+		run->counter_khz / 1e3);
+}
+
 static void print_floor(const struct klat_run *run, FILE *out)
 {
-	uint64_t floor = run->library->floor;
-
 	if (klat_timed())
-		fprintf(out,
-			"\ntimer floor %" PRIu64 " ticks (%.0f ns); 1 tick = %.4f ns (%.3f MHz)\n",
-			floor, klat_ticks_to_ns(run, floor), klat_ticks_to_ns(run, 1),
-			run->counter_khz / 1e3);
+		print_timed_floor(run, out);
 	else if (klat_counted())
 		fprintf(out,
 			"\ntimer floor %" PRIu64 " instructions; counted mode: path lengths on one "
 			"CPU, no times\n",
-			floor);
+			run->library->floor);
 	else
 		fputs("\nemulated mode: the counter measures no time; only the evidence counts\n",
 		      out);

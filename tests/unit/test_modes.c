@@ -229,6 +229,33 @@ TEST(the_text_names_what_is_not_measurable_and_shows_no_time)
 	free(text);
 }
 
+/* Samples of 10 to 13 ticks of 1 ns, and a floor of 4. */
+TEST(the_text_shows_the_step_and_no_digits_below_it)
+{
+	const char *fine = " 12          1         10        n/a        n/a         13\n";
+	const char *coarse = " 12          1         10        n/a        n/a         10\n";
+	char *text;
+
+	mode = "hardware";
+	measure();
+	run->library->counter.quantum = 1;
+	text = text_of(klat_text);
+	assert_non_null(strstr(text, fine));
+	assert_non_null(strstr(text, "\ntimer floor 4 ticks (4 ns); 1 tick = 1.0000 ns ("));
+	free(text);
+	run->library->counter.quantum = 42;
+	text = text_of(klat_text);
+	assert_non_null(strstr(text, coarse));
+	assert_non_null(strstr(text, "\ntimer floor 4 ticks (0 ns), step 42 ticks (42 ns)\n"
+				     "1 tick = 1.0000 ns ("));
+	free(text);
+	/* A step that is far below the floor is not shown. */
+	run->library->floor = 420;
+	text = text_of(klat_text);
+	assert_null(strstr(text, "step"));
+	free(text);
+}
+
 static void print_json(struct klat_run *of, FILE *out)
 {
 	klat_json_run(of, out);
