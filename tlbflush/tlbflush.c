@@ -49,7 +49,8 @@ static const struct klat_option options[] = {
 		  "nothing: it only interrupts the responders",
 	  KLAT_CHOICE(operation, "munmap", "mprotect", "madvise", "membarrier") },
 	{ .name = "responder-state",
-	  .help = "sleeping: the negative control; sleeping responders get no interrupt",
+	  .help = "sleeping: the responders sleep and get no interrupt. The evidence then refutes "
+		  "a run that needs interrupts: the negative control",
 	  KLAT_CHOICE(sleeping, "running", "sleeping") },
 	{ .name = "page-table",
 	  .help = "freed: no other mapping is near, so munmap frees the page table too",
@@ -409,7 +410,8 @@ const struct klat_benchmark klat_benchmark = {
 		"riscv64 usually a call of firmware. There the samples are what the initiator "
 		"waits and what stalls a responder. No interrupt is expected, and none proves "
 		"delivery: most_calls is the most function-call interrupts of a responder. An "
-		"interruption of one step of the counter means that no stall was seen.\n\n"
+		"interruption of one step of the counter means that no stall was seen. A run "
+		"with sleeping responders is ok, except with membarrier.\n\n"
 		"Evidence on x86-64: the TLB row of /proc/interrupts shows an interrupt for at "
 		"least 99 % of the operations on each responder's CPU (two with mprotect, which "
 		"also makes the pages writable again), and almost none on other CPUs. Evidence of "
@@ -421,8 +423,8 @@ const struct klat_benchmark klat_benchmark = {
 		    "freeing memory\n"
 		    "tlbflush --initiators 2\ttwo threads that unmap at once\n"
 		    "tlbflush --operation membarrier\tthe interrupt alone\n"
-		    "tlbflush --responder-state sleeping\tthe negative control: no interrupt, exit "
-		    "status 3",
+		    "tlbflush --operation membarrier --responder-state sleeping\tthe negative "
+		    "control: no interrupt, exit status 3",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None
     assert "not delivered: 0 of 1 responders" in done.err
     # The wakeups of the sleepers are function calls, too.
     assert json_of(done)["evidence"]["counts"]["least_delivered"] < 300
+
+
+def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus: None) -> None:
+    """Only membarrier interrupts the responders on each."""
+    (example,) = re.findall(r"tlbflush (.*)\n.*negative control", works("tlbflush", "--help").out)
+    assert "--operation membarrier" in example
+    assert run("tlbflush", *example.split()).status == UNTRUSTED
 
 
 @pytest.mark.parametrize(
