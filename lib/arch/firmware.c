@@ -70,10 +70,13 @@ bool klat_arch_described_virtual(void)
 
 bool klat_arch_described_emulated(void)
 {
+	const char *cpu = "cpus/cpu@0/compatible";
+
 	/* Other hypervisors describe a board "linux,dummy-virt", too. Only QEMU's has this device.
 	 */
 	if (klat_arch_tree_has("fw-cfg@9020000/compatible", "qemu,fw-cfg-mmio"))
-		return !klat_arch_tree_has("cpus/cpu@0/compatible", "arm,arm-v8");
+		return !klat_arch_tree_has(cpu, "arm,arm-v8") &&
+		       !klat_arch_tree_has(cpu, "arm,armv8");
 	return klat_arch_tree_has("compatible", "riscv-virtio") &&
 	       klat_arch_tree_has("soc/clint@2000000/compatible", "riscv,clint0");
 }

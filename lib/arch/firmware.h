@@ -14,9 +14,10 @@ bool klat_arch_described_virtual(void);
 
 /*
  * Whether the device tree is that of QEMU's board "virt" with an emulated CPU. On arm64 QEMU gives
- * an emulated CPU the name of its model, and a CPU of a hypervisor the name "arm,arm-v8". Only -cpu
- * cortex-a53 and cortex-a57 keep their names under KVM, and are taken for emulated. On riscv64 an
- * emulated board has a CLINT, a device of machine mode. A guest of KVM has no machine mode.
+ * an emulated CPU the name of its model, and a CPU of a hypervisor the name "arm,arm-v8", or
+ * "arm,armv8" in newer QEMU. Only -cpu cortex-a53 and cortex-a57 keep their names under KVM, and
+ * are taken for emulated. On riscv64 an emulated board has a CLINT, a device of machine mode. A
+ * guest of KVM has no machine mode.
  */
 bool klat_arch_described_emulated(void);
 

@@ -106,6 +106,11 @@ TEST(a_device_tree_shows_an_emulated_cpu)
 		    { "cpus/cpu@0/compatible", "arm,arm-v8" } },
 		  true,
 		  false },
+		{ { { "compatible", "linux,dummy-virt" },
+		    { "fw-cfg@9020000/compatible", "qemu,fw-cfg-mmio" },
+		    { "cpus/cpu@0/compatible", "arm,armv8" } },
+		  true,
+		  false },
 		/* kvmtool names a real Cortex-A57. */
 		{ { { "compatible", "linux,dummy-virt" },
 		    { "cpus/cpu@0/compatible", "arm,cortex-a57" } },
