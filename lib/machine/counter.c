@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* Smaller ones differ too little from their neighbours' multiples. */
+/* The multiples of a smaller step, rounded down or up, are nearly all numbers. */
 #define LEAST_FRACTIONAL_STEP 4
 
 static int compare_gaps(const void *a, const void *b)
@@ -32,7 +32,7 @@ static uint64_t greatest_divisor(const uint64_t *gaps, int count)
  * The step if the first of the ascending gaps is this multiple of it, or 0. A gap of m steps is m
  * times the step, rounded down or up: it leaves the step between (gap - 1) / m and (gap + 1) / m.
  */
-static double fractional_step(const uint64_t *gaps, int count, int multiple)
+static double fractional_step(const uint64_t *gaps, int count, uint64_t multiple)
 {
 	double low = (gaps[0] - 1.0) / multiple, high = (gaps[0] + 1.0) / multiple;
 
@@ -56,7 +56,7 @@ int64_t klat_counter_step(uint64_t *gaps, int count)
 	qsort(gaps, count, sizeof(*gaps), compare_gaps);
 	for (; !*gaps; count--)
 		gaps++;
-	for (int multiple = 1; *gaps / multiple >= LEAST_FRACTIONAL_STEP; multiple++) {
+	for (uint64_t multiple = 1; *gaps > LEAST_FRACTIONAL_STEP * multiple; multiple++) {
 		const double step = fractional_step(gaps, count, multiple);
 
 		if (step)
@@ -65,21 +65,30 @@ int64_t klat_counter_step(uint64_t *gaps, int count)
 	return 1;
 }
 
+static uint64_t gap_with_delay(uint64_t turns)
+{
+	const uint64_t begin = klat_stamp_begin();
+
+	klat_take_turns(turns);
+	return klat_stamp_begin() - begin;
+}
+
 int64_t klat_counter_quantum(void)
 {
 	enum {
 		GAPS = 1000
 	};
-	uint64_t gaps[GAPS];
+	uint64_t gaps[GAPS], shortest = UINT64_MAX, most;
 
-	for (int i = 0; i < GAPS; i++) {
-		uint64_t begin = klat_stamp_begin();
+	for (int i = 0; i < 100; i++) {
+		const uint64_t gap = gap_with_delay(0);
 
-		/* Gaps of one length would look like steps. */
-		for (int turn = 0; turn < i % 64; turn++)
-			__asm__ volatile("" ::: "memory");
-		gaps[i] = klat_stamp_begin() - begin;
+		shortest = gap < shortest ? gap : shortest;
 	}
+	/* Gaps of about one length would look like one step. */
+	most = klat_turns_within(2 * shortest + 16, 1);
+	for (uint64_t i = 0; i < GAPS; i++)
+		gaps[i] = gap_with_delay(i * most / GAPS);
 	return klat_counter_step(gaps, GAPS);
 }
 

@@ -66,14 +66,15 @@ struct klat_counter {
  * common divisor. The step may be no whole number of ticks, as that of a clock of 24 MHz in
  * nanoseconds. Then it is the largest number of which each gap is a multiple, rounded down or up.
  * The result is this number, rounded up. It may be a tenth too large if all gaps are tens of steps,
- * and 1 if the step is below 4 ticks. Sorts the gaps.
+ * and 1 if the step is below 5 ticks. Sorts the gaps.
  */
 int64_t klat_counter_step(uint64_t *gaps, int count);
 /* The smallest of many empty brackets on the calling CPU. */
 uint64_t klat_counter_floor(struct klat_worker *worker);
 /* The mean time by which klat_spin() exceeds its argument, by stamps around the call. */
 uint64_t klat_spin_excess(void);
-/* How many turns of klat_pause()'s loop take `ticks`, on a counter with this step. */
+/* The loop of klat_pause(), and how many of its turns take `ticks`, on a counter with this step. */
+void klat_take_turns(uint64_t turns);
 uint64_t klat_turns_within(uint64_t ticks, int64_t step);
 /* The lead of one CPU's counter over another's is between `low` and `high` ticks. */
 struct klat_offset {

@@ -4,7 +4,7 @@
 
 #include "machine/machine.h"
 
-static void take_turns(uint64_t turns)
+void klat_take_turns(uint64_t turns)
 {
 	for (uint64_t turn = 0; turn < turns; turn++)
 		__asm__ volatile("" ::: "memory");
@@ -22,7 +22,7 @@ uint64_t klat_turns_within(uint64_t ticks, int64_t step)
 		for (turns = 64, taken = 0; taken < enough; turns *= 2) {
 			uint64_t begin = klat_ticks();
 
-			take_turns(2 * turns);
+			klat_take_turns(2 * turns);
 			taken = klat_ticks() - begin;
 		}
 		most = turns * ticks / taken > most ? turns * ticks / taken : most;
@@ -46,5 +46,5 @@ struct klat_pause klat_pause_prepare(const struct klat_run *run, int64_t ns, int
 void klat_pause(const struct klat_pause *pause, uint64_t *seed)
 {
 	klat_spin(pause->ticks + klat_draw(seed) % (pause->random_ticks + 1));
-	take_turns(klat_draw(seed) % (pause->turns + 1));
+	klat_take_turns(klat_draw(seed) % (pause->turns + 1));
 }
