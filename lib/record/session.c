@@ -30,14 +30,25 @@ static json_t *own_hash(void)
 	return SHA256File("/proc/self/exe", hash) ? json_string(hash) : NULL;
 }
 
-/* machine-id(5) asks not to publish the id itself. */
+/* The content of /etc/machine-id in an image until its first boot, see machine-id(5). */
+#define NO_MACHINE_ID_YET "uninitialized"
+
+/* machine-id(5) asks not to publish the id itself. A board without one can have a serial number.
+ * Other ids are not stable: only root can read product_uuid, and MAC addresses can be random. */
 static json_t *machine_id(void)
 {
 	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
+	const char *salt = "klat:";
 
-	if (!klat_read_line("/etc/machine-id", line, sizeof(line)))
-		return json_null();
-	snprintf(salted, sizeof(salted), "klat:%s", line);
+	klat_read_line("/etc/machine-id", line, sizeof(line));
+	if (!*line || !strcmp(line, NO_MACHINE_ID_YET)) {
+		salt = "klat:serial-number:";
+		/* Firmware writes zeros where it has no number. */
+		klat_read_line("/proc/device-tree/serial-number", line, sizeof(line));
+		if (!line[strspn(line, "0")])
+			return json_null();
+	}
+	snprintf(salted, sizeof(salted), "%s%s", salt, line);
 	SHA256Data((const uint8_t *)salted, strlen(salted), hash);
 	hash[32] = 0;
 	return json_string(hash);

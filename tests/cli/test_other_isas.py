@@ -107,6 +107,38 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
     assert json.loads(session.read_text())["cpu_model"] == f"A board, {named[machine]}"
 
 
+@pytest.mark.parametrize("machine", ["aarch64"], indirect=True)
+def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
+    machine: str, tmp_path: Path
+) -> None:
+    program = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+
+    def identity(machine_id: str, serial_number: str) -> str | None:
+        faked = tmp_path / f"{machine_id}-{serial_number}"
+        for name, text in (
+            ("etc/machine-id", f"{machine_id}\n"),
+            ("proc/device-tree/serial-number", f"{serial_number}\0"),
+        ):
+            (faked / name).parent.mkdir(parents=True)
+            (faked / name).write_text(text)
+        words = [f"qemu-{machine}-static", "-L", faked, program, "--policy", "other", "--quiet"]
+        harness.until(lambda: recorded([*words, "--iterations", "50"], faked / "record"))
+        (session,) = faked.rglob("session.json")
+        found: str | None = json.loads(session.read_text())["machine_id"]
+        return found
+
+    def recorded(words: list[object], directory: Path) -> str:
+        shutil.rmtree(directory, ignore_errors=True)
+        done = command([*words, "--record", directory])
+        return "" if done.status == MEASURED else str(done)
+
+    board, other = identity("", "10000000a"), identity("uninitialized", "10000000b")
+    assert board and other and board != other
+    assert board not in (identity("10000000a", ""), "10000000a")
+    assert identity("a", "10000000a") == identity("a", "10000000b")
+    assert identity("", "0000000000000000") is None
+
+
 def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
     emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
     for program in (path.parent.name for path in ROOT.glob(f"build/{machine}/*/*.o")):
