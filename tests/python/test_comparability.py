@@ -54,7 +54,16 @@ def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, kla
     status, out, _ = klat("compare", stock, rt)
     assert status == 4 and "slower" not in out
     assert "machine: no session has a machine id" in words(out)
+    assert "give each machine an /etc/machine-id of its own" in words(out)
     assert klat("compare", stock, rt, "--allow", "machine")[0] == 1
+
+
+def test_counted_sides_need_no_machine_id(side: SideWriter, klat: Klat) -> None:
+    counted = {"mode": "counted", "unit": "instructions", "machine_id": None}
+    stock, rt = side("stock", **counted), side("rt", 1.2, **RT, **counted)
+    assert klat("compare", stock, rt)[0] == 1
+    one = side("one", **{**RT, **counted, "mode": "hardware", "unit": "ticks"})
+    assert "machine: no session has a machine id" in words(klat("compare", stock, one)[1])
 
 
 def test_a_sweep_over_a_condition_is_paired_value_by_value(side: SideWriter, klat: Klat) -> None:

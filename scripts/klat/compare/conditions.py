@@ -109,6 +109,11 @@ class Condition:
             return f"{self.sentence()}; measure both in one mode"
         if self.key == "architecture":
             return f"{self.sentence()}; programs and kernels have other instructions there"
+        if self.key == "machine" and self.why:
+            return (
+                f"{self.sentence()}; give each machine an /etc/machine-id of its own before measuring,"
+                " or, if both sides are of one machine, --allow machine"
+            )
         return f"{self.sentence()}; measure both alike, or --allow {self.key}"
 
     @property

@@ -35,7 +35,9 @@ def between(
         if not any(condition.key == "mode" for condition in found):
             why = "a side is emulated without counting instructions, so it has no valid times"
             found.append(Condition("mode", "mode", "emulated", "emulated", why))
-    one_machine = units.subject == "setting" or units.took_turns
+    # In counted mode the figures do not depend on the machine below the emulator.
+    counted = all(session.mode == "counted" for side in (base, new) for session in side.sessions)
+    one_machine = units.subject == "setting" or units.took_turns or counted
     if not one_machine and not _machine_ids(base) and not _machine_ids(new):
         why = "no session has a machine id, so the two sides may be of two machines"
         found.append(Condition("machine", "machine_id", ABSENT, ABSENT, why))
