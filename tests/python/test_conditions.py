@@ -91,7 +91,8 @@ GIVEN = (
     " haltpoll.guest_halt_poll_ns=7 intel_pstate=disable amd_pstate=passive isolcpus=1 nohz_full=1"
     " rcu_nocbs=1 nosmt maxcpus=2 nohz=off threadirqs nopcid clearcpuid=smap init_on_alloc=1"
     " transparent_hugepage=never skew_tick=1 randomize_kstack_offset=off audit=1"
-    " irqchip.gicv3_pseudo_nmi=1 arm64.nopauth kvm-arm.mode=nvhe rodata=full no5lvl"
+    " irqchip.gicv3_pseudo_nmi=1 arm64.nopauth kvm-arm.mode=nvhe rodata=full no5lvl nokaslr psi=1"
+    " id_aa64mmfr1.vh=0"
 ).split()
 # Key, file, and what it is set to: something else than any of the kernels has by itself.
 SET = [
@@ -312,9 +313,27 @@ def test_one_more_file_of_one_kernel_is_listed(captured: Captured) -> None:
 
 
 def test_a_default_on_the_command_line_is_not_a_difference(captured: Captured) -> None:
-    for word in ("mitigations=auto", "nokaslr"):
-        aloud = captured("intel", "6.1", {"proc/cmdline": f"quiet {word}"})
-        assert disagreements([captured("intel", "6.1")], [aloud]) == []
+    aloud = captured("intel", "6.1", {"proc/cmdline": "quiet mitigations=auto"})
+    assert disagreements([captured("intel", "6.1")], [aloud]) == []
+
+
+def test_a_word_that_klat_does_not_know_is_refused_between_sides_of_one_kernel(
+    captured: Captured,
+) -> None:
+    aloud = {"proc/cmdline": "quiet module-x.odd=1"}
+    found = disagreements([captured("intel", "6.1")], [captured("intel", "6.1", aloud)])
+    assert keys(found) == ["cmdline.module_x.odd"] and is_allowable(found[0].key)
+    assert disagreements([captured("intel", "6.12")], [captured("intel", "6.1", aloud)]) == []
+
+
+def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captured) -> None:
+    line = (
+        "BOOT_IMAGE=/vmlinuz root=UUID=2 rw rootwait console=ttyAMA0,115200 earlycon loglevel=3"
+        " ip=10.0.0.2::10.0.0.1 nfsroot=/job/2 systemd.unit=a panic=10 klat.campaign=rt preempt=none"
+    )
+    for kernel in ("6.1", "6.12"):
+        other = captured("intel", kernel, {"proc/cmdline": line})
+        assert disagreements([captured("intel", "6.1")], [other]) == []
 
 
 def test_each_difference_has_a_key_of_its_own(captured: Captured) -> None:

@@ -24,6 +24,7 @@ from klat.compare.environment_conditions import (
     Values,
     meaning,
     of_files,
+    rule_of,
 )
 from klat.record.session import Session, printable
 
@@ -224,7 +225,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
     common = Alike.of(every)
     captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
     for key, name in dict.fromkeys(name for values in every for name in values):
-        rule = RULES.get(key.partition(".")[0])
+        rule = rule_of(key)
         # A session without its environment is reported once, not for each file.
         sides = captured_only if rule else (base, new)
         brought = rule is Rule.NEVER or (rule is Rule.OWN and not common.kernel)

@@ -39,7 +39,7 @@ _SYSCTL = (
 # Words of Documentation/admin-guide/kernel-parameters.txt: those that turn a mitigation on or off, on
 # any architecture; then those for idle states, frequency, and CPUs that are kept apart; then those for
 # ticks, clocks and watchdogs, interrupts, address spaces, pages and allocators; then those that check
-# each system call; then those of arm64 and riscv64.
+# each system call; then those for statistics of the scheduler; then those of arm64 and riscv64.
 _WORDS = (
     "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user"
     " spectre_bhi spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx"
@@ -53,14 +53,28 @@ _WORDS = (
     " nopcid noinvpcid nosmap nosmep clearcpuid transparent_hugepage init_on_alloc init_on_free"
     " slub_debug page_poison debug_pagealloc kfence.sample_interval"
     " randomize_kstack_offset audit hardened_usercopy"
-    " irqchip.gicv3_pseudo_nmi kvm_arm.mode rodata no4lvl no5lvl"
+    " psi schedstats delayacct"
+    " irqchip.gicv3_pseudo_nmi kvm_arm.mode rodata nokaslr no4lvl no5lvl"
 ).split()
 _WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
-_FEATURES_OFF = r"arm64\.no.+"
+# arm64.no... and its long forms, the fields of ID registers.
+_FEATURES_OFF = r"arm64\.no.+|arm64_sw\..+|id_aa64.+"
 _WORD = re.compile(
     "|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES, _FEATURES_OFF])
 )
 _WORD_DEFAULTS = {"mitigations": "auto"}  # with this value, a word counts as absent
+# Words that are never a condition, even between sides of one kernel: those for consoles and messages;
+# the root file system and the network of the boot, which can differ from boot to boot; what happens
+# after a panic; user space; klat. Sessions record the preemption model itself.
+_HARMLESS = re.compile(
+    "console|earlycon|earlyprintk|keep_bootcon|no_console_suspend|consoleblank|netconsole|quiet|debug"
+    r"|splash|loglevel|ignore_loglevel|log_buf_len|no_hash_pointers|printk\..+|vga|video|fbcon|vt\..+"
+    r"|root|rootflags|rootfstype|rootwait|rootdelay|ro|rw|resume|resume_offset|noresume|init|rdinit"
+    r"|fsck\..+|ostree|nfsroot|ip|BOOTIF|hostname|net\.ifnames|biosdevname"
+    "|panic|oops|panic_on_warn|crashkernel|reboot"
+    r"|systemd\..+|rd\..+|luks\..+|plymouth\..+|locale\..+|vconsole\..+|androidboot\..+|klat\..+"
+    "|preempt"
+)
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
 _FILES = [
@@ -103,7 +117,7 @@ RULES = {key: rule for key, _, rule in _FILES} | {
     STARTED[0]: Rule.SHARED,
     KERNEL[0]: Rule.NEVER,
     WORDS: Rule.NEVER,
-    "cmdline": Rule.GIVEN,
+    "cmdline": Rule.GIVEN,  # only listed words: see rule_of()
     "idle-states": Rule.OWN,
     "idle-state": Rule.SET,
 }
@@ -118,6 +132,16 @@ FAMILIES = (
     "sysctl",
     "idle-state",
 )
+
+
+def rule_of(key: str) -> Rule | None:
+    """None if the key does not come from the environment. klat does not know the effect of a word that
+    is not in the lists above: another kernel may need the word, or ignore it."""
+    family, _, name = key.partition(".")
+    if family == "cmdline" and not _WORD.fullmatch(name):
+        return Rule.OWN
+    return RULES.get(family)
+
 
 _NO_SMT = {"forceoff": "off"}
 _NO_STATEMENT = frozenset({"notsupported", "notimplemented"})
@@ -149,7 +173,7 @@ def of_files(files: Files) -> Values:
 def _word(word: str, value: str) -> Values:
     # In names the kernel takes a hyphen for an underscore.
     word = word.replace("-", "_")
-    if not _WORD.fullmatch(word) or _WORD_DEFAULTS.get(word) == value:
+    if _HARMLESS.fullmatch(word) or _WORD_DEFAULTS.get(word) == value:
         return {}
     return {(f"cmdline.{word}", f"proc/cmdline {word}"): value}
 
