@@ -132,8 +132,9 @@ def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
         done = command([*words, "--record", directory])
         return "" if done.status == MEASURED else str(done)
 
-    board, other = identity("", "10000000a"), identity("uninitialized", "10000000b")
+    board, other = identity("", "10000000a"), identity("", "10000000b")
     assert board and other and board != other
+    assert identity("uninitialized", "10000000a") == board
     assert board not in (identity("10000000a", ""), "10000000a")
     assert identity("a", "10000000a") == identity("a", "10000000b")
     assert identity("", "0000000000000000") is None
