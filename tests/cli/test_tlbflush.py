@@ -61,8 +61,9 @@ def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None
     done = run("tlbflush", *options, "--json")
     assert done.status == UNTRUSTED
     assert "not delivered: 0 of 1 responders" in done.err
-    # The wakeups of the sleepers are function calls, too.
-    assert json_of(done)["evidence"]["counts"]["least_delivered"] < 300
+    # The wakeups of the sleepers are function calls, too, and so are those of other processes.
+    counts = json_of(done)["evidence"]["counts"]
+    assert counts["least_delivered"] < counts["expected"]
 
 
 def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus: None) -> None:
