@@ -46,6 +46,8 @@ bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
  * show it, and modes in which it has no meaning leave it out.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
+/* The mean of `total` over `parts`, rounded to a whole number. */
+void klat_count_mean(struct klat_run *run, const char *name, int64_t total, int64_t parts);
 
 /* Add a struct that holds nothing but int64_t to another one. */
 void klat_add_counts(void *sum, const void *counts, size_t size);

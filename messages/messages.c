@@ -446,11 +446,8 @@ static void verify(struct klat_run *run)
 	klat_require(run, evidence);
 	if (run->soak)
 		return;
-	/* Less than a few steps, rounded to whole ticks, is no figure. */
-	if (!klat_counter_is_coarse()) {
-		klat_count(run, "message_ticks", state->ticks / timed);
-		klat_count(run, "cpu_ticks", klat_ns_to_ticks(run, state->counts.cpu_ns) / handled);
-	}
+	klat_count_mean(run, "message_ticks", state->ticks, timed);
+	klat_count_mean(run, "cpu_ticks", klat_ns_to_ticks(run, state->counts.cpu_ns), handled);
 	klat_count(run, "messages_per_second",
 		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
 	for (int i = 0; i < run->worker_count; i++)

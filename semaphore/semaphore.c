@@ -195,11 +195,8 @@ static void count_figures(struct klat_run *run)
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
-	/* Less than a few steps, rounded to whole ticks, is no figure. */
-	if (!klat_counter_is_coarse()) {
-		klat_count(run, "net_ticks", net / run->iterations);
-		klat_count(run, "cpu_net_ticks", klat_ns_to_ticks(run, cpu) / state->items);
-	}
+	klat_count_mean(run, "net_ticks", net, run->iterations);
+	klat_count_mean(run, "cpu_net_ticks", klat_ns_to_ticks(run, cpu), state->items);
 	klat_count(run, "sleeps_per_1000_items",
 		   consumer->voluntary * 1000 / (klat_observed(run) + consumer->unsampled));
 	if (reschedules >= 0)

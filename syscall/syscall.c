@@ -344,15 +344,13 @@ static void count_difference(struct klat_run *run)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const uint64_t *once = klat_series(run, CALLS_N, 0), *twice = klat_series(run, CALLS_2N, 0);
-	double difference = 0;
+	int64_t difference = 0;
 
 	for (int64_t i = 0; i < run->iterations; i++)
-		difference += (double)(int64_t)(twice[i] - once[i]) / run->iterations;
+		difference += (int64_t)(twice[i] - once[i]);
 	klat_count(run, "n_first", state->n_first);
-	klat_count(run, "difference_ticks", llround(difference));
-	/* Less than a few steps, rounded to whole ticks, is no figure. */
-	if (!klat_counter_is_coarse())
-		klat_count(run, "call_ticks", llround(difference / o->batch));
+	klat_count_mean(run, "difference_ticks", difference, run->iterations);
+	klat_count_mean(run, "call_ticks", difference, run->iterations * o->batch);
 }
 
 static void verify(struct klat_run *run)

@@ -51,18 +51,22 @@ static void print_column(FILE *out, bool known, double value, int decimals)
 		fprintf(out, " %10s", "n/a");
 }
 
-/* Samples are rounded to the decade of the counter's step, as in klat.report.text.numbers. A step
- * of 9.9998 ns is one of 10. */
-static double decade_of_step(const struct klat_run *run)
+/* Samples are rounded to the decade of the counter's step, as in klat.report.text.numbers, and
+ * counts to the decade of a tick. A step of 9.9998 ns is one of 10. */
+static double decade_of(const struct klat_run *run, int64_t step)
 {
-	const double step = klat_ticks_to_ns(run, run->library->counter.quantum);
-
-	return pow(10, fmax(0, floor(log10(step * 1.05))));
+	return pow(10, fmax(0, floor(log10(klat_ticks_to_ns(run, step) * 1.05))));
 }
 
 static double rounded(double value, double decade)
 {
 	return rint(value / decade) * decade;
+}
+
+/* A count that is a time, without digits below a tick: counts are whole ticks. */
+static double time_of_count(const struct klat_run *run, int64_t ticks)
+{
+	return rounded(klat_ticks_to_ns(run, ticks), decade_of(run, 1));
 }
 
 /* A mean of many samples resolves more than a step. */
@@ -96,7 +100,7 @@ static void print_metric(const struct klat_run *run, int metric, FILE *out)
 	print_statistics(out, klat_unit(), summary, 1, 1, 1);
 	if (klat_timed())
 		print_statistics(out, "ns", summary, klat_ticks_to_ns(run, 1), 0,
-				 decade_of_step(run));
+				 decade_of(run, run->library->counter.quantum));
 }
 
 /* Prints a word after the separator, or on a new line if it would pass column 79. Returns the
@@ -151,7 +155,7 @@ static void print_evidence(const struct klat_run *run, FILE *out)
 
 		if (is_time(count->name) && klat_timed())
 			snprintf(text + length, sizeof(text) - length, " (%.0f ns)",
-				 klat_ticks_to_ns(run, count->value));
+				 time_of_count(run, count->value));
 		column = print_word(out, column, "; ", text, strlen(text), 2);
 	}
 	fputc('\n', out);
@@ -199,6 +203,23 @@ static bool find_value(const struct klat_run *run, const struct klat_published *
 	return false;
 }
 
+static void print_here(const struct klat_run *run, const struct klat_published *published,
+		       double value, FILE *out)
+{
+	bool ns = !strcmp(published->unit, "ns"), count = is_time(published->metric);
+
+	if (isnan(value) || (ns && !klat_timed()))
+		return;
+	if (!ns)
+		fprintf(out, ", here %.0f %s on average", value, klat_unit());
+	else if (count && value == 0)
+		fprintf(out, ", here less than 1 tick (%.0f ns) on average",
+			klat_ticks_to_ns(run, 1));
+	else
+		fprintf(out, ", here %.0f ns on average",
+			count ? time_of_count(run, value) : klat_ticks_to_ns(run, value));
+}
+
 static void print_published(const struct klat_run *run, FILE *out)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
@@ -207,7 +228,6 @@ static void print_published(const struct klat_run *run, FILE *out)
 	fputs("\npublished figures, of other machines\n", out);
 	for (int i = 0; i < benchmark->published_count; i++) {
 		const struct klat_published *published = &benchmark->published[i];
-		bool ns = !strcmp(published->unit, "ns");
 		double value;
 		int length = strlen(published->metric);
 
@@ -215,13 +235,11 @@ static void print_published(const struct klat_run *run, FILE *out)
 			continue;
 		any = true;
 		/* The name of a count that is a time ends in another unit. */
-		if (ns && is_time(published->metric))
+		if (!strcmp(published->unit, "ns") && is_time(published->metric))
 			length -= strlen("_ticks");
 		fprintf(out, "%.*s %.0f %s", length, published->metric, published->value,
 			published->unit);
-		if (!isnan(value) && (!ns || klat_timed()))
-			fprintf(out, ", here %.0f %s on average",
-				ns ? klat_ticks_to_ns(run, value) : value, ns ? "ns" : klat_unit());
+		print_here(run, published, value, out);
 		fputc('\n', out);
 		klat_print_wrapped(out, published->about, 2, 0);
 	}
@@ -234,7 +252,8 @@ static void print_timed_floor(const struct klat_run *run, FILE *out)
 	const uint64_t floor = run->library->floor, step = run->library->counter.quantum;
 
 	fprintf(out, "\ntimer floor %" PRIu64 " ticks (%.0f ns)", floor,
-		rounded(klat_ticks_to_ns(run, floor), decade_of_step(run)));
+		rounded(klat_ticks_to_ns(run, floor),
+			decade_of(run, run->library->counter.quantum)));
 	/* A step far below the floor changes no figure. */
 	if (step > 1 && 10 * step > floor)
 		fprintf(out, ", step %" PRIu64 " ticks (%.0f ns)\n", step,

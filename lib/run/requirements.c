@@ -3,6 +3,7 @@
 #include "run/run.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,11 @@ void klat_count(struct klat_run *run, const char *name, int64_t value)
 	}
 	library->counts = grown;
 	library->counts[library->count_count++] = (struct klat_count){ name, value };
+}
+
+void klat_count_mean(struct klat_run *run, const char *name, int64_t total, int64_t parts)
+{
+	klat_count(run, name, llround((double)total / parts));
 }
 
 void klat_add_counts(void *sum, const void *counts, size_t size)

@@ -163,12 +163,28 @@ def test_the_interval_of_a_point_has_half_a_step_of_the_counter_at_each_end(
     writer: SyntheticSession,
 ) -> None:
     for size in (1, 2):
-        counts = f"net_ticks={520 * size}"
+        counts = f"net_ticks={520 * size};items_per_second={70 * size}"
         point(writer, f"size={size}", *[1_014 * size] * 3, evidence=counts)
-    (sweep,) = found(writer.path)
-    medians, nets = ([line.interval(held) for held in line.points] for line in sweep.lines)
+    medians, nets, rates = (
+        [line.interval(held) for held in line.points]
+        for sweep in found(writer.path)
+        for line in sweep.lines
+    )
     assert medians == [(1_001, 1_027), (2_015, 2_041)]
-    assert nets == [(520, 520), (1_040, 1_040)]  # a count is no sample
+    assert nets == [(507, 533), (1_027, 1_053)]
+    assert rates == [(70, 70), (140, 140)]
+
+
+def test_a_point_that_the_counter_does_not_resolve_has_no_digits_below_its_step(
+    writer: SyntheticSession, klat: Klat
+) -> None:
+    for size, nets in ((1, (1_000, 1_000, 1_000)), (2, (1_000, 1_060, 1_120))):
+        for net in nets:
+            point(writer, f"size={size}", 1_000, evidence=f"net_ticks={net}")
+    rows = [line.split() for line in summary(klat, writer.path).splitlines()]
+    assert ["size", "runs", "item", "net"] in rows
+    assert ["1", "3", "380", "380"] in rows  # 385 ns, and a step of 10
+    assert ["2", "3", "380", "408"] in rows
 
 
 def test_metrics_are_not_held_against_each_other(writer: SyntheticSession) -> None:

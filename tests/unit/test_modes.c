@@ -256,6 +256,33 @@ TEST(the_text_shows_the_step_and_no_digits_below_it)
 	free(text);
 }
 
+/* Counts are whole ticks. Here a tick is 16 ns: 16.2 ticks are 259 ns. */
+TEST(a_mean_of_ticks_is_shown_without_digits_below_a_tick)
+{
+	static const struct klat_published published[] = {
+		{ "long_ticks", NULL, 520, "ns", "of a machine" },
+		{ "short_ticks", NULL, 55, "ns", "of another" },
+	};
+	struct klat_benchmark benchmark = test_benchmark;
+	char *text;
+
+	mode = "hardware";
+	measure();
+	run->counter_khz = 62500;
+	run->library->counter.quantum = 1;
+	run->library->common.published = true;
+	benchmark.published = published;
+	benchmark.published_count = KLAT_ARRAY_SIZE(published);
+	run->benchmark = &benchmark;
+	klat_count_mean(run, "long_ticks", 1620, 100);
+	klat_count_mean(run, "short_ticks", 40, 100);
+	text = text_of(klat_text);
+	assert_non_null(strstr(text, "long_ticks 16 (260 ns)"));
+	assert_non_null(strstr(text, "\nlong 520 ns, here 260 ns on average\n"));
+	assert_non_null(strstr(text, "\nshort 55 ns, here less than 1 tick (16 ns) on average\n"));
+	free(text);
+}
+
 static void print_json(struct klat_run *of, FILE *out)
 {
 	klat_json_run(of, out);

@@ -335,16 +335,19 @@ def _runs(setting: Setting) -> list[Run]:
 
 
 def _values_of(setting: Setting, quantity: Quantity) -> list[tuple[float, str, float]]:
-    """A figure of each run that counts, with its boot and the step of a sample. A count has no step."""
-    found: list[tuple[str | int | None, str, float]]
+    """A figure of each run that counts, with its boot and the counter's step. A rate has no step."""
+    found: list[tuple[str | int | None, Run]]
     if quantity.is_count:
-        rows = [run.row for run in _runs(setting)]
-        found = [(parse_pairs(row.evidence).get(quantity.recorded), row.boot, 0.0) for row in rows]
+        runs = _runs(setting)
+        found = [(parse_pairs(run.row.evidence).get(quantity.recorded), run) for run in runs]
     else:
         measurement = setting.measurements.get(quantity.name)
-        runs = measurement.runs if measurement else []
-        found = [(r.row.p50, r.row.boot, r.source.step / r.source.scale) for r in runs]
-    return [(float(value), boot, step) for value, boot, step in found if value is not None]
+        found = [(run.row.p50, run) for run in (measurement.runs if measurement else [])]
+    return [
+        (float(value), run.row.boot, run.source.step / run.source.scale * quantity.is_time)
+        for value, run in found
+        if value is not None
+    ]
 
 
 def _line(

@@ -83,7 +83,7 @@ def _cell(label: Dataset, sweep: Sweep, point: SweepPoint | None) -> str:
     if point is None:
         return MISSING
     if sweep.is_time and label.khz:
-        return nanoseconds(label, point.value, False)
+        return nanoseconds(label, point.value, sample=point.resolution > 0)
     return whole(point.value)
 
 
