@@ -130,8 +130,13 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
     if series.shape is TrendKind.TOO_FEW:
         yield f"{plural(count, 'boot')}: a series needs {history.needed} to find a change"
     for step in series.steps:
+        rounded = ""
+        if step.resolution:
+            low, high = (signed(step.ratio * np.exp(r * step.resolution)) for r in (-1, 1))
+            rounded = f"; the counter's granularity leaves {low} to {high}"
         yield (
             f"{_place(step, series, history)}, {signed(step.ratio)} (p {wording.p_value(step.p)})"
+            f"{rounded}"
         )
         parts = []
         if step.kernels[0] != step.kernels[1]:
