@@ -7,6 +7,8 @@
  */
 #include "dispatch.h"
 
+#include "prefault.h"
+
 #include <liburing.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -49,6 +51,8 @@ static int open_uring(struct loop *loop)
 		return -ENOMEM;
 	err = begin(uring, loop->count);
 	uring->begun = !err;
+	if (!err)
+		klat_prefault();
 	return err ? err : dispatch_open(loop);
 }
 

@@ -31,9 +31,6 @@ struct klat_series {
 };
 
 int klat_samples_map(struct klat_run *run);
-/* Fault the buffers into the calling process: a forked process has no page tables for shared
- * memory. */
-void klat_samples_prefault(const struct klat_run *run);
 /* Copy the timed samples of all series, one series after the other. */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);
 int64_t klat_samples_count(const struct klat_run *run, int metric);

@@ -57,20 +57,6 @@ int klat_samples_map(struct klat_run *run)
 	return 0;
 }
 
-static void prefault(uint64_t *memory, size_t size)
-{
-	for (size_t at = 0; at < size; at += 4096)
-		__atomic_fetch_or((char *)memory + at, 0, __ATOMIC_RELAXED);
-}
-
-void klat_samples_prefault(const struct klat_run *run)
-{
-	const struct klat_soak *soak = &run->library->soak;
-
-	prefault(run->library->samples, run->library->samples_size);
-	prefault(soak->ended, soak->lap * sizeof(*soak->ended));
-}
-
 uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
 {
 	const struct klat_series *of = &run->library->metrics[metric];

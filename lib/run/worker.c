@@ -3,6 +3,8 @@
  * own thread. */
 #include "run/run.h"
 
+#include "prefault.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -274,7 +276,7 @@ static _Noreturn void run_process(struct klat_worker *worker, pid_t parent)
 	}
 	if (worker->run->library->memory_locked)
 		klat_memory_lock();
-	klat_samples_prefault(worker->run);
+	klat_prefault();
 	worker_main(worker);
 	_exit(0);
 }
@@ -357,7 +359,7 @@ int klat_workers_run(struct klat_run *run)
 	err = init_barrier(run);
 	if (err)
 		return err;
-	klat_samples_prefault(run);
+	klat_prefault();
 	/* After a failure, workers stay at the barrier. They end with this process. */
 	err = start_all(run);
 	if (err)

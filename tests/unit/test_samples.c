@@ -3,9 +3,14 @@
  * wants. */
 #include "support.h"
 
+#include "prefault.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct klat_run *run;
 
@@ -100,4 +105,36 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	assert_int_equal(run->outcome->status, KLAT_ERROR);
 	assert_non_null(strstr(run->outcome->reason, "--iterations"));
 	run->library->samples = NULL;
+}
+
+/* The page faults of a forked process at its first writes to 16 shared pages. */
+static int faults_of_a_fork(char *shared, bool prefaulted)
+{
+	struct rusage before, after;
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		if (prefaulted)
+			klat_prefault();
+		getrusage(RUSAGE_SELF, &before);
+		for (int page = 0; page < 16; page++)
+			shared[page * 4096]++;
+		getrusage(RUSAGE_SELF, &after);
+		_exit(after.ru_minflt - before.ru_minflt);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WEXITSTATUS(status);
+}
+
+TEST(shared_memory_takes_no_fault_at_the_first_write)
+{
+	char *shared =
+		mmap(NULL, 16 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	assert_true(faults_of_a_fork(shared, false) > 0);
+	assert_int_equal(faults_of_a_fork(shared, true), 0);
+	assert_int_equal(shared[0], 2);
+	munmap(shared, 16 * 4096);
 }
