@@ -272,9 +272,14 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 {
 	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
 
-	if (!hash || !json_is_object(programs)) {
+	if (!hash)
+		return klat_error(run, errno, "cannot hash /proc/self/exe for %s: %m",
+				  run->library->common.record);
+	if (!json_is_object(programs)) {
 		json_decref(hash);
-		return klat_error(run, EIO, "cannot hash /proc/self/exe for %s",
+		return klat_error(run, EINVAL,
+				  "%s/" SESSION_FILE
+				  " names no programs: record into another directory",
 				  run->library->common.record);
 	}
 	known = json_object_get(programs, run->benchmark->name);

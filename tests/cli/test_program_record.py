@@ -86,7 +86,19 @@ def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     before = (tmp_path / "runs.csv").read_bytes()
     done = run("pipes", "--record", tmp_path, "--label", "rt")
     assert_one_line(done, "pipes", FAILED)
+    info = json.loads((tmp_path / "session.json").read_text())
+    (tmp_path / "session.json").write_text(json.dumps({**info, "programs": None}))
+    done = run("pipes", "--record", tmp_path)
+    assert_one_line(done, "pipes", FAILED)
+    assert "session.json names no programs" in done.err
     assert (tmp_path / "runs.csv").read_bytes() == before
+
+
+def test_a_program_without_proc_says_why_it_cannot_hash_itself(tmp_path: Path, root: None) -> None:
+    script = 'mount -t tmpfs none /proc && exec "$0" --record "$1" --iterations 20'
+    done = command(["unshare", "-m", "sh", "-c", script, path_of("pipes"), tmp_path])
+    assert_one_line(done, "pipes", FAILED)
+    assert "cannot hash /proc/self/exe" in done.err and os.strerror(2) in done.err
 
 
 def test_an_unwritable_directory_is_one_line(

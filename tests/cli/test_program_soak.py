@@ -178,7 +178,8 @@ def test_injected_delays_are_in_the_iterations_that_have_them(
 def test_every_call_of_an_initiator_interrupts_its_responder(
     tmp_path: Path, two_cpus: None, real_time: None
 ) -> None:
-    session = soak("tlbflush", tmp_path, 4, "--cpus", "1,0", "--segment", "2")
+    options = ("--operation", "membarrier", "--cpus", "1,0", "--segment", "2")
+    session = soak("tlbflush", tmp_path, 4, *options)
     for row in session.rows:
         seen = evidence(row)
         assert row["status"] in ("ok", "disturbed"), row["reason"]
