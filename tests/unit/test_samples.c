@@ -107,7 +107,11 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	run->library->samples = NULL;
 }
 
-/* The page faults of a forked process at its first writes to 16 shared pages. */
+enum {
+	PAGES = 200
+};
+
+/* The page faults of a forked process at its first writes to shared pages. */
 static int faults_of_a_fork(char *shared, bool prefaulted)
 {
 	struct rusage before, after;
@@ -118,7 +122,7 @@ static int faults_of_a_fork(char *shared, bool prefaulted)
 		if (prefaulted)
 			klat_prefault();
 		getrusage(RUSAGE_SELF, &before);
-		for (int page = 0; page < 16; page++)
+		for (int page = 0; page < PAGES; page++)
 			shared[page * 4096]++;
 		getrusage(RUSAGE_SELF, &after);
 		_exit(after.ru_minflt - before.ru_minflt);
@@ -127,14 +131,15 @@ static int faults_of_a_fork(char *shared, bool prefaulted)
 	return WEXITSTATUS(status);
 }
 
+/* qemu-user has faults of its own. */
 TEST(shared_memory_takes_no_fault_at_the_first_write)
 {
-	char *shared =
-		mmap(NULL, 16 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const size_t size = PAGES * 4096;
+	char *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(shared, MAP_FAILED);
-	assert_true(faults_of_a_fork(shared, false) > 0);
-	assert_int_equal(faults_of_a_fork(shared, true), 0);
+	assert_true(faults_of_a_fork(shared, false) >= PAGES);
+	assert_true(faults_of_a_fork(shared, true) < PAGES / 4);
 	assert_int_equal(shared[0], 2);
-	munmap(shared, 16 * 4096);
+	munmap(shared, size);
 }
