@@ -112,8 +112,7 @@ help:
 	@echo 'make            builds the programs'
 	@echo 'make deps       installs what building, running and plotting need (root). The'
 	@echo '                event libraries of eventloop: scripts/deps eventloop'
-	@echo 'make sysroot    with ARCH=arm64 or ARCH=riscv64: fetches the libraries to build'
-	@echo '                with for that machine'
+	@echo 'make sysroot    with ARCH=...: fetches the libraries to build with'
 	@echo 'make bench      deps and all; then runs the five programs $${RUNS:-500} times'
 	@echo '                each under LABEL, prints the table, draws the plots (root)'
 	@echo 'make test       installs what the tests need, builds, runs them'
@@ -133,8 +132,9 @@ help:
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
 	@echo 'make deb        builds Debian packages of the last commit into build/deb'
-	@echo 'ARCH=arm64 or ARCH=riscv64, with deps, sysroot, deb, static-tarball, all or'
-	@echo '                install, is for that machine; all and install need OUT=DIR, too'
+	@echo 'ARCH=arm64, riscv64 or amd64 builds for that machine: with deps, sysroot, deb,'
+	@echo '                static-tarball, install-static; with all and install give'
+	@echo '                OUT=DIR too, or this machine'\''s programs are replaced'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
@@ -237,8 +237,9 @@ $(BUILD)/unit/%: tests/unit/%.c tests/unit/support.c $(LIBRARY) $(BUILD)/flags
 
 # Simulates modes and topologies that this machine does not have.
 $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_online
-# Simulates another user who exchanges directories.
+# Simulates a device tree and DMI.
 $(BUILD)/unit/test_firmware: UNIT_FLAGS := -Wl,--wrap=fopen
+# Simulates another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
 $(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=numa_available,--wrap=numa_node_of_cpu
 

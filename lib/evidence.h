@@ -37,11 +37,11 @@ struct klat_requirement {
 #define klat_require(run, table) klat_require_all(run, table, KLAT_ARRAY_SIZE(table))
 void klat_require_all(struct klat_run *run, const struct klat_requirement *table, size_t count);
 
-/* For verdicts that are counted themselves. */
+/* Test a rule without recording a count. */
 bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
 
 /*
- * A count for the record's evidence column that nothing is required of. `name` must be a literal. A
+ * Record a count in the evidence column, without a requirement. `name` must be a literal. A
  * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
  * show it, and modes in which it has no meaning leave it out.
  */

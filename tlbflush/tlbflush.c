@@ -7,11 +7,11 @@
  *
  * Traps:
  * - The kernel interrupts only CPUs that run a thread of the address space at that moment (except
- *   to free page tables). So responders spin in user mode, and /proc/interrupts must show an
- *   interrupt for each responder and iteration.
+ *   to free page tables). So responders spin in user mode. Where a flush is an interrupt,
+ *   /proc/interrupts must show one for each responder and iteration.
  * - New pages have the address of the old ones. So a generation announces them to the responders.
- * - In an emulator the host also makes gaps. There the responder uses a mark that only an interrupt
- *   clears.
+ * - In an emulator the host also makes gaps. There a responder on x86-64 uses a mark that only an
+ *   interrupt clears.
  *
  * Several initiators are another measurement: contention.c.
  */
@@ -313,7 +313,8 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 {
 	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK, interrupts = is_interrupt(o);
+	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK, interrupts = is_interrupt(o),
+		   membarrier = o->operation == MEMBARRIER;
 	int64_t least = INT64_MAX, most = 0, gaps = INT64_MAX, reached = 0;
 
 	for (int64_t r = 0; r < o->responders; r++) {
@@ -322,7 +323,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 			seen = state->responders[r].interrupted;
 
 		/* The wakeup of a thread can be a function call, too. */
-		if (o->operation == MEMBARRIER && delivered > 0)
+		if (membarrier && delivered > 0)
 			delivered -= worker->voluntary < delivered ? worker->voluntary : delivered;
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
@@ -335,11 +336,16 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 	const struct klat_requirement evidence[] = {
 		{ "responders_reached", reached, least < 0 ? KLAT_COUNTED : KLAT_EXACTLY,
 		  o->responders, .unless = !interrupts,
-		  .reason = "not delivered: {got} of {wanted} responders got the shootdowns: a "
-			    "hypervisor leaves out CPUs that it has preempted, and a CPU with "
-			    "INVLPGB broadcasts instead" },
+		  .reason =
+			  membarrier
+				  ? "not delivered: {got} of {wanted} responders got the "
+				    "interrupts of membarrier()"
+				  : "not delivered: {got} of {wanted} responders got the "
+				    "shootdowns: "
+				    "a hypervisor leaves out CPUs that it has preempted, and a CPU "
+				    "with INVLPGB broadcasts instead" },
 		{ "least_delivered", least, KLAT_AT_LEAST, 0,
-		  .reason = o->operation == MEMBARRIER
+		  .reason = membarrier
 				    ? "/proc/interrupts has no row of function calls: delivery "
 				      "cannot be proved"
 				    : "/proc/interrupts has no TLB row: delivery cannot be proved",
@@ -352,8 +358,9 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
 		  .unless = o->sleeping || !sees },
 		{ NULL, most, KLAT_AT_MOST, most_flushes(o, expected),
-		  .reason = "shootdowns of other processes reached a responder", .disturbs = true,
-		  .unless = !interrupts },
+		  .reason = membarrier ? "other function calls interrupted a responder"
+				       : "shootdowns of other processes reached a responder",
+		  .disturbs = true, .unless = !interrupts },
 	};
 
 	klat_require(run, evidence);

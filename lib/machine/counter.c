@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* The multiples of a smaller step, rounded down or up, are nearly all numbers. */
+/* The rounded multiples of a smaller fractional step are nearly all integers. */
 #define LEAST_FRACTIONAL_STEP 4
 
 static int compare_gaps(const void *a, const void *b)

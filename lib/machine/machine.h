@@ -63,10 +63,10 @@ struct klat_counter {
 
 /*
  * The counter's step in ticks, from gaps of various lengths between two readings: their greatest
- * common divisor. The step may be no whole number of ticks, as that of a clock of 24 MHz in
- * nanoseconds. Then it is the largest number of which each gap is a multiple, rounded down or up.
- * The result is this number, rounded up. It may be a tenth too large if all gaps are tens of steps,
- * and 1 if the step is below 5 ticks. Sorts the gaps.
+ * common divisor. A step may be a fraction, as that of a clock of 24 MHz in nanoseconds: the
+ * largest number of which each gap is a multiple, rounded down or up. The result is rounded up. It
+ * can be a tenth too large if all gaps are tens of such steps. A fraction below 4 gives 1. Sorts
+ * the gaps.
  */
 int64_t klat_counter_step(uint64_t *gaps, int count);
 /* The smallest of many empty brackets on the calling CPU. */

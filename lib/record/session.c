@@ -273,8 +273,10 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
 
 	if (!hash)
-		return klat_error(run, errno, "cannot hash /proc/self/exe for %s: %m",
-				  run->library->common.record);
+		return klat_error(
+			run, errno,
+			"cannot record in %s: cannot read this program, /proc/self/exe: %m",
+			run->library->common.record);
 	if (!json_is_object(programs)) {
 		json_decref(hash);
 		return klat_error(run, EINVAL,

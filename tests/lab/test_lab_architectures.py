@@ -240,7 +240,7 @@ def test_the_programs_of_a_guest_lie_beside_this_machines(
     assert suite.directory(ARM64) == tmp_path / "programs-arm64"
     with pytest.raises(
         KlatError,
-        match="no pipes for arm64 in .*/programs-arm64; make static-tarball ARCH=arm64 in",
+        match="/programs-arm64 has no pipes for arm64; make static-tarball ARCH=arm64 in",
     ):
         suite.static_programs(["pipes"], ARM64)
 
@@ -252,9 +252,7 @@ def test_a_program_of_another_architecture_is_refused(lab: Lab, qemu: str) -> No
         pytest.skip(f"there is no {ARM64.emulator}")
     done = lab("run", "--arch", "arm64", "--kernel", "a=there-is-none", "pipes")
     assert done.returncode == 2
-    said = (
-        f"klat lab: {foreign}/pipes is not a statically linked program for arm64, as a guest needs"
-    )
+    said = f"klat lab: {foreign}/pipes is not a static program for arm64, and a guest has no"
     assert done.stderr.splitlines()[-1].startswith(said), done.stderr
 
 

@@ -227,7 +227,7 @@ def test_invalid_runs_are_counted_and_not_judged(
 
 def test_a_run_of_zero_ticks_has_no_ratio(side: SideWriter, klat: Klat) -> None:
     status, out, _ = klat("compare", side("stock"), side("rt", 0.0, **RT))
-    assert status == 3 and "is 0, of which there is no ratio" in words(out)
+    assert status == 3 and "is 0, so there is no ratio" in words(out)
 
 
 def test_the_maximum_has_no_interval(side: SideWriter, klat: Klat) -> None:

@@ -10,7 +10,7 @@
 
 /* A user program does not see interrupts. */
 #define KLAT_ARCH_HAS_MARK 0
-/* A TLB shootdown is an instruction that the hardware broadcasts. It interrupts nobody. */
+/* A TLB shootdown is an instruction that the hardware broadcasts. It causes no interrupt. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
 
 /* Whether the CPU has FEAT_ECV, and so a view of the counter that is ordered by itself. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* arm64: registers that a user program may read, and what firmware tells the kernel. */
+/* arm64: registers that a user program may read, and what firmware describes. */
 #include "arch/isa.h"
 
 #include "arch/firmware.h"
@@ -107,7 +107,7 @@ enum klat_arch_machine klat_arch_machine(void)
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
 }
 
-/* Firmware in EL3 interrupts the kernel unseen. No counter tells. */
+/* Firmware in EL3 can interrupt the kernel. No counter shows it. */
 int64_t klat_arch_smi_count(int cpu)
 {
 	(void)cpu;

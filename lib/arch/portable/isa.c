@@ -63,8 +63,8 @@ void klat_arch_pm_close(void)
 {
 }
 
-/* A device tree names the hypervisor. On x86 a flag in /proc/cpuinfo does. Neither tells an
- * emulator from a hypervisor. */
+/* A device tree names the hypervisor. On x86 a flag in /proc/cpuinfo does. Neither
+ * distinguishes an emulator from a hypervisor. */
 enum klat_arch_machine klat_arch_machine(void)
 {
 	FILE *file = fopen("/proc/device-tree/hypervisor/compatible", "re");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* riscv64: the device tree, /proc/cpuinfo, and what firmware tells the kernel. */
+/* riscv64: the device tree, /proc/cpuinfo, and what firmware describes. */
 #include "arch/isa.h"
 
 #include "arch/firmware.h"
@@ -189,11 +189,11 @@ void klat_arch_pm_close(void)
 }
 
 /*
- * In a CPU's vendor id, 0 says that no company made it: most of QEMU's CPUs have it. The board
- * "riscv-virtio" is QEMU's, too. With a real CPU's vendor, it is a virtual machine on this CPU,
- * unless its device tree shows the emulator. Older kernels do not show the vendor; such a machine
- * may be emulated. A file without "hart" is that of another ISA's kernel, below an emulator of one
- * process.
+ * - mvendorid is 0 on most CPUs that QEMU emulates.
+ * - The board riscv-virtio with a real vendor is a virtual machine, unless the device tree shows
+ * the emulator.
+ * - Older kernels do not show mvendorid: on this board they count as emulated.
+ * - /proc/cpuinfo without "hart" is that of another ISA's kernel: qemu-user.
  */
 enum klat_arch_machine klat_arch_machine(void)
 {
@@ -214,7 +214,7 @@ enum klat_arch_machine klat_arch_machine(void)
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
 }
 
-/* Firmware in machine mode interrupts the kernel unseen. No counter tells. */
+/* Firmware in machine mode can interrupt the kernel. No counter shows it. */
 int64_t klat_arch_smi_count(int cpu)
 {
 	(void)cpu;

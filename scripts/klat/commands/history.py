@@ -23,7 +23,7 @@ would refuse as one side, except for their kernels, are in separate series.
 
 _EPILOG = """\
 Changes are found by E-divisive, with permutations drawn from --seed, and drift
-by Kendall's tau. A change that the counter's granularity alone can make is
+by Kendall's tau. A change that rounding to the counter's step can cause is
 "within one step". If nothing changed, the chance of any mark in the whole table
 is at most alpha. If there are too few boots, it says how many are needed.
 

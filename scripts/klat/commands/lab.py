@@ -168,9 +168,10 @@ Boots each kernel once with many emulated CPUs, and shows that a munmap of pages
 that all of them have in their TLBs interrupts every one: by the TLB row of
 /proc/interrupts, and by what each responder sees. It measures no time.
 
-On arm64 and riscv64 the kernel counts no interrupt of a munmap. There
---operation membarrier shows that membarrier() interrupts every CPU that runs a
-thread of the process, by the row of function calls.
+On arm64, and usually on riscv64, the kernel counts no interrupt of a munmap.
+--operation membarrier works on every architecture: it shows that membarrier()
+interrupts every CPU that runs a thread of the process, by the row of function
+calls.
 """
 
 _SHOOTDOWN_EPILOG = """\

@@ -101,7 +101,7 @@ def open_cell(
         except NoLogarithm:
             nothing = Observed(()), Observed(())
             judgement = describe(*nothing, options.rules)
-            reason = f"the {estimand.name} of a run is 0, of which there is no ratio"
+            reason = f"the {estimand.name} of a run is 0, so there is no ratio"
             verdict = Verdict.INCONCLUSIVE if tested else None
             judgement = replace(judgement, reason=reason, verdict=verdict)
             entries.append(OpenResult(estimand, tested, nothing, "", judgement))

@@ -133,7 +133,7 @@ def history(side: Dataset, options: HistoryOptions) -> History:
     if len(units) > 1:
         raise KlatError(
             f"{side.name}: its sessions are in {' and in '.join(sorted(units))},"
-            " which are no one series"
+            " but a series must have one unit"
         )
     renamed_metrics.require(options.metrics, side.known_metrics())
     first = side.first_of_boots
@@ -212,7 +212,7 @@ def _series(
     try:
         (observed,) = observe_sides([part.cell], options.estimand, [Units()], grouped=False)
     except NoLogarithm:
-        reason = f"the {options.estimand.name} of a run is 0, of which there is no ratio"
+        reason = f"the {options.estimand.name} of a run is 0, so there is no ratio"
         return replace(found, reason=reason)
     points = sorted(
         (

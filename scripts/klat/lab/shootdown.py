@@ -89,7 +89,7 @@ def _report(session: Path) -> bool:
     what, source = _COUNTED[options.get("operation", MUNMAP)]
     every = int(counts["least_delivered"]) >= expected
     delivered = f"at least {counts['least_delivered']} by {source}"
-    # Only on amd64 does a program in an emulator see an interrupt.
+    # In an emulator, only an amd64 program sees an interrupt.
     own = counts.get("least_interrupted", counts.get("least_gaps"))
     if own is not None:
         every = every and int(own) >= timed

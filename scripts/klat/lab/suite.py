@@ -69,8 +69,8 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
             _build_for(architecture, names)
     elif not static.is_dir():
         raise KlatError(
-            f"there is no {static}; make install-static in klat's source tree, with the prefix of"
-            " make install, installs the programs for a guest"
+            f"{static} does not exist; run 'make install-static' in klat's source tree, with the same"
+            " prefix as 'make install'"
         )
     os.environ["KLAT_PROGRAMS"] = str(static)
 
@@ -93,13 +93,12 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
         path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
             raise KlatError(
-                f"there is no {name} for {architecture.name} in {place}; {_tarball(architecture)};"
-                " put its files there"
+                f"{place} has no {name} for {architecture.name}; {_tarball(architecture)}"
             )
         if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
-                f"{path} is not a statically linked program for {architecture.name}, as a guest needs"
-                f" it; {_tarball(architecture)}"
+                f"{path} is not a static program for {architecture.name}, and a guest has no"
+                f" libraries; {_tarball(architecture)}"
             )
         found[name] = path
     return found

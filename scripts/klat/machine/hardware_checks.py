@@ -62,9 +62,9 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "not-checked",
             Severity.NOTE,
             "emulation, hypervisor and counter are not checked on this architecture",
-            "doctor finds them by what x86 shows. The programs look themselves: under an emulator that"
-            " they recognise, they print no times.",
-            "read the mode, the unit and the floor in a program's own output: klat timer",
+            "doctor checks them only on x86. A program recognises most emulators, and then prints no"
+            " times.",
+            "run klat timer and read the floor and the step; session.json has the mode",
         )
     if "tsc" not in machine.flags:
         return

@@ -27,7 +27,8 @@ def hidden(values: Sequence[float], step: float) -> float:
 
 
 def rounding(values: Sequence[float], step: float) -> float:
-    """The same in the unit of the values: at most half a step."""
+    """How far steps of this size may have rounded all the values together, in their unit: at most half a
+    step."""
     return _stuck_share(values, step) * step / 2 if values and step else 0.0
 
 
@@ -40,7 +41,8 @@ def rounding_of_slope(x: Sequence[float], rounded: Sequence[float]) -> float:
 
 
 def hidden_in_means(means: Sequence[float], spreads: Sequence[float], step: float) -> float:
-    """The same for means of samples. `spreads` says how far most samples of each run are apart.
+    """How far, as a log, such steps may have rounded means of samples. `spreads`: how far apart most samples
+    of each run are.
 
     If samples begin and end anywhere within a step, they are rounded at random, and their mean is
     right. But all of a run may begin at a step, or end there. Then those of one length are all

@@ -133,7 +133,7 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         rounded = ""
         if step.resolution:
             low, high = (signed(step.ratio * np.exp(r * step.resolution)) for r in (-1, 1))
-            rounded = f"; the counter's granularity leaves {low} to {high}"
+            rounded = f"; rounded to the counter's step it may be {low} to {high}"
         yield (
             f"{_place(step, series, history)}, {signed(step.ratio)} (p {wording.p_value(step.p)})"
             f"{rounded}"
@@ -147,12 +147,12 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         yield "changed with it: " + ("; ".join(parts) if parts else "nothing that was captured")
     for step in series.within_step:
         yield (
-            f"{_place(step, series, history)}: the counter's granularity alone can make this"
+            f"{_place(step, series, history)}: rounding to the counter's step can cause this"
             " difference"
         )
     if series.shape is TrendKind.WITHIN_STEP:
         if series.drift:
-            yield "there is a drift, but the counter's granularity alone can make it"
+            yield "there is a drift, but rounding to the counter's step can cause it"
         yield f"to resolve less than a step of the counter, {FINER}"
     if series.shape is TrendKind.DRIFTS and series.drift:
         d = series.drift
