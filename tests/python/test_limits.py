@@ -23,6 +23,7 @@ from written_sessions import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+ONE_MHZ = {"khz": 1000.0, "quantum": 1}
 COUNTED = {"mode": "counted", "unit": "instructions"}
 
 
@@ -251,6 +252,31 @@ def test_blocks_of_one_boot_are_paired(new_session: NewSession, tmp_path: Path, 
     sides = tmp_path / "results/a", tmp_path / "results/b"
     status, out, _ = klat("compare", *sides, "--limit", "100us", "--share", "0.2")
     assert status == 0 and "NEW has more samples above the limit than BASE" in out
+
+
+@pytest.mark.parametrize(
+    ("ticks", "verdict", "status"),
+    [(1, "cannot tell", 3), (2, "cannot tell", 3), (3, "exceeded", 1), (0, "within", 0)],
+)
+def test_a_sample_may_be_a_step_longer_or_shorter_than_its_reading(
+    new_session: NewSession, tmp_path: Path, klat: Klat, ticks: int, verdict: str, status: int
+) -> None:
+    """A counter of 1 MHz, which rounds 1.9 us to 1 us, and a limit of 1.5 us."""
+    for label, value in (("base", 1), ("new", ticks)):
+        for boot in range(5):
+            session = new_session(
+                f"{label}/{boot}", label=label, boot_id=f"{label}{boot}", tsc=ONE_MHZ
+            )
+            for run in range(1, 5):
+                session.run({"round_trip": [value] * 500}, run=run, floor=0)
+    found, out, _ = klat(
+        "compare", tmp_path / "results/base", tmp_path / "results/new", "--limit", "1500ns"
+    )
+    assert found == status and row(out, "NEW")[-1] == verdict.split()[-1], out
+    assert row(out, "BASE")[-1] == "tell" and "NEW has more" not in out
+    if ticks == 2:
+        assert "rounding to the counter's step can cause their difference" in words(out)
+    assert "10,000 samples are within one step of the counter of the limit" in words(out)
 
 
 def test_equal_sides_do_not_differ_and_say_what_would(limited: LimitSide, klat: Klat) -> None:

@@ -65,10 +65,13 @@ def with_limits(
 @dataclass(frozen=True)
 class _Shares:
     """The shares of the units of both sides. `p` is that of the hypothesis that the sides have the same
-    share; None if it is not tested, and then `reason` says why. `p_means` is p_equal_means()."""
+    share; None if it is not tested, and then `reason` says why. It is the larger one of two: by the
+    readings, and if rounding to the counter's step moved the sides as far apart as it can. `p_read` is
+    the former, and `p_means` is p_equal_means() of the readings."""
 
     reason: str
     p: float | None = None
+    p_read: float = 1.0
     p_means: float = 1.0
     base: Sequence[float] = ()
     new: Sequence[float] = ()
@@ -86,19 +89,32 @@ def _shares(
         return _Shares("neither side has a sample above the limit")
     if units.obstacle:
         return _Shares(units.obstacle)
-    cells = zip((pair.base, pair.new), (units.base, units.new), opened)
-    held = [_by_unit(cell, side, each) for cell, side, each in cells]
-    names = [list(side) for side in held]
+
+    def held(counted: tuple[int, int]) -> list[dict[str, Unit]]:
+        cells = zip((pair.base, pair.new), (units.base, units.new), opened, counted)
+        return [_by_unit(cell, side, each, which) for cell, side, each, which in cells]
+
+    def in_order(sides: list[dict[str, Unit]]) -> list[list[Unit]]:
+        return [[side[name] for name in own] for side, own in zip(sides, names)]
+
+    read = held((_READ, _READ))
+    names = [list(side) for side in read]
     in_pairs = bool(units.base.pairs)
     if in_pairs:
-        names = [[name for name in held[0] if name in held[1]]] * 2
-    base, new = ([side[name] for name in own] for side, own in zip(held, names))
+        names = [[name for name in read[0] if name in read[1]]] * 2
+    base, new = in_order(read)
     noun = units.base.noun
     if why := too_few(len(base), len(new), in_pairs, noun, rules.alpha):
         return _Shares(why)
-    p = p_equal(base, new, in_pairs)
     own, others = list(map(share_of, base)), list(map(share_of, new))
-    return _Shares("", p, p_equal_means(own, others, in_pairs), own, others, noun, in_pairs)
+    p = p_read = p_equal(base, new, in_pairs)
+    more = mean(others) > mean(own)
+    nearest = in_order(held((_MOST, _LEAST) if more else (_LEAST, _MOST)))
+    if nearest != [base, new]:
+        left = [mean(list(map(share_of, side))) for side in nearest]
+        p = max(p, p_equal(*nearest, in_pairs) if more == (left[1] > left[0]) else 1.0)
+    p_means = p_equal_means(own, others, in_pairs)
+    return _Shares("", p, p_read, p_means, own, others, noun, in_pairs)
 
 
 def _difference(
@@ -113,6 +129,8 @@ def _difference(
     if shares.p <= rules.alpha:
         why = f"they differ as a single test, but not after the correction for {family} tests"
         return Verdict.CANNOT_TELL, why
+    if shares.p_read <= rules.alpha:
+        return Verdict.CANNOT_TELL, "rounding to the counter's step can cause their difference"
     if shares.p_means <= rules.alpha:
         why = "the numbers of samples above the limit differ no more than by chance"
         return Verdict.CANNOT_TELL, why
@@ -156,11 +174,16 @@ def p_equal_means(a: Sequence[float], b: Sequence[float], pairs: bool) -> float:
     return max(*p, by_chance(a, b, pairs))
 
 
-def _by_unit(cell: CellRuns, units: Units, opened: OpenLimit) -> dict[str, Unit]:
+# Places in the counts of OpenLimit.
+_LEAST, _READ, _MOST = range(3)
+
+
+def _by_unit(cell: CellRuns, units: Units, opened: OpenLimit, which: int) -> dict[str, Unit]:
     """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
     found: dict[str, Unit] = {}
     for key, runs in units.of(cell).items():
-        counts = [opened.counts[id(run.row)] for run in runs if id(run.row) in opened.counts]
+        known = [opened.counts[id(run.row)] for run in runs if id(run.row) in opened.counts]
+        counts = [(above[which], n) for above, n in known]
         if counts:
             name = units.pairs.get(key) or ":".join(key)
             found[name] = counts

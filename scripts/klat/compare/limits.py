@@ -50,7 +50,9 @@ class SideLimit:
     verdict is open. If no sample is above the limit, it also has one for each of `RARE` that is not
     shown. `copies` is the number of boots in counted mode that repeat another one. They do not count.
     `unusable` is the number of other runs that do not count and have a sample above the limit.
-    `missed` is the number of periods that a late timer skipped. They have no samples.
+    `missed` is the number of periods that a late timer skipped. They have no samples. `near` is the
+    number of samples that are so near the limit that rounding to the counter's step may have moved them
+    to the other side: `low` takes them as not above, `high` takes them as above.
     """
 
     boots: int
@@ -64,6 +66,7 @@ class SideLimit:
     copies: int
     unusable: int
     missed: int
+    near: int
     noun: str  # of Needed.units
     needed: tuple[Needed, ...]
     verdict: Verdict
@@ -78,13 +81,18 @@ class SideLimit:
 
 @dataclass
 class OpenLimit:
-    """One metric of one side before all tests are judged together."""
+    """One metric of one side before all tests are judged together. A sample can be up to one step of the
+    counter longer or shorter than its reading: `least` has only the samples that are above the limit all
+    the same, `most` all that may be. `counts` has the samples above, by `least`, by their readings and by
+    `most`, and all samples of each run, by id(run.row)."""
 
     observed: Exceedance
+    least: Exceedance
+    most: Exceedance
     boots: dict[str, list[Run]]
     maxima: tuple[float, ...]
     copies: int
-    counts: dict[int, tuple[int, int]]  # samples above, and all, of each run by id(run.row)
+    counts: dict[int, tuple[tuple[int, int, int], int]]
     unusable: int
 
     @property
@@ -128,22 +136,20 @@ def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) 
             )
     every = by_boot(runs)
     boots = _without_copies(every)
-    tails = {boot: [_tail(run, limit) for run in its] for boot, its in boots.items()}
-    clusters = list(tails.values())
-    if len(runs) == 1 and not runs[0].row.soak:
-        clusters = [_stretches(runs[0], limit)]
+    step = max(run.source.step for run in runs)
+    found = [_read(boots, limit.value + moved) for moved in (step, 0.0, -step)]
+    least, observed, most = (exceedance for exceedance, _ in found)
     maxima = tuple(
         max(run.row.max * run.source.scale for run in its if run.row.max is not None)
         for its in boots.values()
     )
+    tails = [tails for _, tails in found]
     counts = {
-        id(run.row): (tail.above, tail.n)
-        for boot, its in boots.items()
-        for run, tail in zip(its, tails[boot])
+        row: ((low.above, tail.above, high.above), tail.n)
+        for row, low, tail, high in zip(tails[0], *(each.values() for each in tails))
     }
     longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in unusable)
-    observed = Exceedance.of(clusters)
-    return OpenLimit(observed, boots, maxima, len(every) - len(boots), counts, longer)
+    return OpenLimit(observed, least, most, boots, maxima, len(every) - len(boots), counts, longer)
 
 
 def _missed(run: Run) -> int:
@@ -151,15 +157,26 @@ def _missed(run: Run) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _tail(run: Run, limit: Limit) -> Tail:
-    return Tail.of(run.distribution(), limit.value, run.source.scale)
+def _read(boots: dict[str, list[Run]], limit: float) -> tuple[Exceedance, dict[int, Tail]]:
+    """The samples of all runs above a limit, and those of each run by id(run.row)."""
+    tails = {boot: [_tail(run, limit) for run in its] for boot, its in boots.items()}
+    clusters = list(tails.values())
+    runs = [run for its in boots.values() for run in its]
+    if len(runs) == 1 and not runs[0].row.soak:
+        clusters = [_stretches(runs[0], limit)]
+    every = [tail for its in tails.values() for tail in its]
+    return Exceedance.of(clusters), dict(zip((id(run.row) for run in runs), every))
 
 
-def _stretches(run: Run, limit: Limit) -> list[Tail]:
+def _tail(run: Run, limit: float) -> Tail:
+    return Tail.of(run.distribution(), limit, run.source.scale)
+
+
+def _stretches(run: Run, limit: float) -> list[Tail]:
     """The only run, cut into consecutive parts. They show how its samples cluster."""
     length = min(PART, math.ceil((run.row.n or 0) / STRETCHES))
     parts = map(Distribution.of, run.parts(length))
-    return [Tail.of(part, limit.value, run.source.scale) for part in parts]
+    return [Tail.of(part, limit, run.source.scale) for part in parts]
 
 
 def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
@@ -183,7 +200,7 @@ def judged(
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
-    tests = [_test(each.observed, limit.share) for each in opened]
+    tests = [_test(each, limit.share) for each in opened]
     p = [min(one) for one in tests if one is not None] + list(more)
     adjusted = rules.adjusted(p)
     following = iter(adjusted)
@@ -194,12 +211,12 @@ def judged(
     return found, list(following)
 
 
-def _test(observed: Exceedance, share: float) -> tuple[float, float] | None:
+def _test(opened: OpenLimit, share: float) -> tuple[float, float] | None:
     """The p values of "the share is at least this" and "at most this". None for a share of 0, at which
     one sample decides."""
     if not share:
         return None
-    return observed.p_below(share), observed.p_above(share)
+    return opened.most.p_below(share), opened.least.p_above(share)
 
 
 def _side(
@@ -212,7 +229,7 @@ def _side(
 ) -> SideLimit:
     observed = opened.observed
     effects = [grouping.effect for grouping in observed.groupings]
-    high = observed.upper(rules.alpha)
+    high = opened.most.upper(rules.alpha)
     rare = [share for share in RARE if share != limit.share]
     open_shares = [share for share in rare if high >= share and not observed.above]
     draft = SideLimit(
@@ -220,13 +237,14 @@ def _side(
         runs=sum(map(len, opened.boots.values())),
         samples=int(observed.n),
         above=int(observed.above),
-        low=observed.lower(rules.alpha),
+        low=opened.least.lower(rules.alpha),
         high=high,
         effect=max(effects, default=None),
         maxima=opened.maxima,
         copies=opened.copies,
         unusable=opened.unusable,
         missed=sum(_missed(run) for its in opened.boots.values() for run in its),
+        near=int(opened.most.above - opened.least.above),
         noun=opened.units[1],
         needed=tuple(_needed(opened, share, rules.alpha) for share in open_shares),
         verdict=Verdict.CANNOT_TELL,
@@ -234,7 +252,7 @@ def _side(
         p_adjusted=adjusted,
     )
     if test is None:
-        if observed.above:
+        if opened.least.above:
             return replace(draft, verdict=Verdict.EXCEEDED)
         return replace(draft, reason="no number of samples shows that none will ever be above")
     assert adjusted is not None
@@ -253,7 +271,9 @@ def _side(
 
 def _needed(opened: OpenLimit, share: float, alpha: float) -> Needed:
     now, _ = opened.units
-    units = units_to_show(opened.observed, now, share, alpha)
+    nearer = opened.most if opened.observed.share < share else opened.least
+    is_hidden = (nearer.share < share) != (opened.observed.share < share)
+    units = None if is_hidden else units_to_show(nearer, now, share, alpha)
     if units is None:
         return Needed(share, None, None, None)
     samples = round(opened.observed.n * units / now)

@@ -83,6 +83,12 @@ def side_sentences(found: SideLimit, unit: str) -> Iterator[str]:
     elif found.effect >= _CLUSTERED:
         fewer = round(found.samples / found.effect)
         yield f"samples cluster: they count as at most {fewer:,} independent ones"
+    if found.near:
+        were = "sample is" if found.near == 1 else "samples are"
+        yield (
+            f"{found.near:,} {were} within one step of the counter of the limit: the bounds take them as"
+            " within it, and as above it"
+        )
     if found.missed:
         yield (
             f"{plural(found.missed, 'period')} without a sample: the thread was late and missed them,"
