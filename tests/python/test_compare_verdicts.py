@@ -132,6 +132,31 @@ def test_a_mean_is_finer_than_a_step_only_if_its_samples_fall_into_several(
     assert ("granularity" in out) == (status == 3)
 
 
+def test_a_tail_does_not_make_the_mean_finer_than_a_step(
+    side: SideWriter, klat: Klat, new_session: NewSession
+) -> None:
+    """Most samples are in one step, and may be anywhere in it."""
+    for label in ("stock", "rt"):
+        for boot in range(5):
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(1, 4):
+                session.run({"call": [26] * 85 + [104] * 8 + [130] * 7}, run=run)
+    status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
+    assert status == 3 and "granularity" in out, out
+
+
+def test_a_mean_below_the_counters_step_has_no_ratio(
+    side: SideWriter, klat: Klat, new_session: NewSession
+) -> None:
+    for label, longer in (("stock", 1), ("rt", 3)):
+        for boot in range(5):
+            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
+            for run in range(1, 4):
+                session.run({"call": [0] * (1000 - longer) + [26] * longer}, run=run)
+    status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
+    assert status == 3 and "the mean of a run is below the counter's step" in words(out), out
+
+
 def rounded(ticks: float) -> int:
     return 26 * round(ticks / 26)
 

@@ -98,10 +98,10 @@ def open_cell(
         tested = estimand in chosen
         try:
             sides = _observe(base, new, estimand, units, tested)
-        except NoLogarithm:
+        except NoLogarithm as error:
             nothing = Observed(()), Observed(())
             judgement = describe(*nothing, options.rules)
-            reason = f"the {estimand.name} of a run is 0, so there is no ratio"
+            reason = f"the {estimand.name} of a run {error}, so there is no ratio"
             verdict = Verdict.INCONCLUSIVE if tested else None
             judgement = replace(judgement, reason=reason, verdict=verdict)
             entries.append(OpenResult(estimand, tested, nothing, "", judgement))

@@ -211,8 +211,8 @@ def _series(
     found = HistorySeries(part.key, unit, part.apart)
     try:
         (observed,) = observe_sides([part.cell], options.estimand, [Units()], grouped=False)
-    except NoLogarithm:
-        reason = f"the {options.estimand.name} of a run is 0, so there is no ratio"
+    except NoLogarithm as error:
+        reason = f"the {options.estimand.name} of a run {error}, so there is no ratio"
         return replace(found, reason=reason)
     points = sorted(
         (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from klat.compare.dataset import Key
-from klat.compare.estimands import Estimand
+from klat.compare.estimands import FINER, Estimand
 from klat.stats import enough_units
 from klat.stats.power import MOST_UNITS, Design, power_of_change, power_of_equivalence, smallest
 
@@ -178,6 +178,5 @@ def coarse(resolution: float, target: Target) -> str:
     hidden = 100 * math.expm1(resolution)
     return (
         f"{TOO_COARSE}: the counter's steps may hide a change of up to {hidden:.2g} %, however many"
-        " runs there are; plan for the mean (--quantile mean), or time several operations at once"
-        " where the program can (--batch)"
+        f" runs there are; {FINER}"
     )

@@ -13,11 +13,12 @@ from klat.compare.estimands import MEAN, Estimand
 from klat.compare.sources import Run
 from klat.compare.verdicts import Observed, Unit
 from klat.record.session import SessionError
-from klat.stats.granularity import hidden, hidden_in_means
+from klat.stats.granularity import as_log, hidden, rounded_alike, rounding_of_means
+from klat.stats.hierarchy import mean
 
 
 class NoLogarithm(Exception):
-    """The figure of a run is 0, which has no ratio."""
+    """The figure of a run has no ratio. Its text says why: "is 0"."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,10 @@ class Units:
 
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
-    interval. NoLogarithm if a figure is 0."""
+    interval. NoLogarithm if a figure is 0, or a mean may be."""
     found = observe_values(cell, units, lambda run: run.value(estimand))
     if estimand is MEAN:
-        runs = [run for run in cell.runs if run.row.mean is not None]
-        means = [float(run.row.mean or 0) * run.source.scale for run in runs]
-        resolution = hidden_in_means(means, [_spread(run) for run in runs], _step(cell))
-        found = replace(found, resolution=resolution)
+        found = replace(found, resolution=_resolution_of_means(cell))
     if found.runs == 1 == len(cell.runs):
         return replace(found, sampled=_sampled(cell.runs[0], estimand))
     return found
@@ -63,7 +61,7 @@ def observe_values(
         if not found:
             continue
         if min(found) <= 0:
-            raise NoLogarithm
+            raise NoLogarithm("is 0")
         values += found
         logs = tuple(math.log(value) for value in found)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
@@ -74,11 +72,24 @@ def _step(cell: CellRuns) -> float:
     return max((run.source.step for run in cell.runs), default=0.0)
 
 
-def _spread(run: Run) -> float:
-    """How far nine tenths of the samples are apart, in the unit of figures."""
-    row = run.row
-    most = row.max if row.p90 is None else row.p90
-    return ((most or 0) - (row.min or 0)) * run.source.scale
+def _resolution_of_means(cell: CellRuns) -> float:
+    """How far, as a log, the counter's step may have rounded the means."""
+    step = _step(cell)
+    runs = [run for run in cell.runs if run.row.mean is not None]
+    if not step or not runs:
+        return 0.0
+    means = [float(run.row.mean or 0) * run.source.scale for run in runs]
+    rounded = rounding_of_means([_rounded_alike(run) for run in runs], step) / mean(means)
+    if rounded > 0.5:
+        raise NoLogarithm("is below the counter's step")
+    return as_log(rounded)
+
+
+def _rounded_alike(run: Run) -> float:
+    try:
+        return rounded_alike(run.distribution(), run.source.step / run.source.scale)
+    except SessionError:
+        return 1.0  # nothing shows that samples are in several steps
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:

@@ -216,8 +216,8 @@ def _metric(
     blank = Metric(key, estimand.name, 0, len(cell.runs), None, None, None, seconds)
     try:
         observed_runs = observe(cell, estimand, Units())
-    except NoLogarithm:
-        return replace(blank, reason=f"the {estimand.name} of a run is 0")
+    except NoLogarithm as error:
+        return replace(blank, reason=f"the {estimand.name} of a run {error}")
     found = spread(observed_runs)
     if found.run is None or found.unit is None:
         return replace(blank, runs=0, reason=f"no run has its {estimand.name}")

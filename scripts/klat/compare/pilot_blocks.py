@@ -182,8 +182,8 @@ def _metric(
     blank = Metric(key, estimand.name, 0, runs_held, None, None, None, seconds)
     try:
         a, b = observe(one, estimand, units.base), observe(two, estimand, units.new)
-    except NoLogarithm:
-        return replace(blank, reason=f"the {estimand.name} of a run is 0")
+    except NoLogarithm as error:
+        return replace(blank, reason=f"the {estimand.name} of a run {error}")
     if not a.runs or not b.runs:
         return replace(blank, reason=f"no run has its {estimand.name}")
     pairs, _ = paired_means(a, b)

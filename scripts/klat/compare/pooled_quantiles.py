@@ -89,7 +89,7 @@ def _observed(
         if not supports(samples.n, q):
             continue
         if samples.min <= 0:
-            raise NoLogarithm
+            raise NoLogarithm("is 0")
         name = " and ".join(names)
         found.append(Unit(name, (samples.log_quantile(q),), name if paired else ""))
     every = [run for runs in side.values() for run in runs]

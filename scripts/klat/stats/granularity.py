@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from klat.stats.distribution import Distribution
 from klat.stats.hierarchy import mean
 
 # Of normal noise with a deviation of 0.7 steps or more, this share of values lies outside the two
@@ -23,7 +28,7 @@ def hidden(values: Sequence[float], step: float) -> float:
     """
     if not values or not step:
         return 0.0
-    return _log(rounding(values, step) / mean(values))
+    return as_log(rounding(values, step) / mean(values))
 
 
 def rounding(values: Sequence[float], step: float) -> float:
@@ -40,22 +45,41 @@ def rounding_of_slope(x: Sequence[float], rounded: Sequence[float]) -> float:
     return math.fsum(abs(a - centre) * r for a, r in zip(x, rounded)) / spread if spread else 0.0
 
 
-def hidden_in_means(means: Sequence[float], spreads: Sequence[float], step: float) -> float:
-    """How far, as a log, such steps may have rounded means of samples. `spreads`: how far apart most samples
-    of each run are.
+def rounding_of_means(shares: Sequence[float], step: float) -> float:
+    """How far steps of this size may have rounded means of samples, in their unit. `shares`:
+    rounded_alike() of each run."""
+    return mean(shares) * step / 2 if shares and step else 0.0
+
+
+def rounded_alike(samples: Distribution, step: float) -> float:
+    """The share of the samples that steps of this size may all have rounded in the same direction.
 
     If samples begin and end anywhere within a step, they are rounded at random, and their mean is
-    right. But all of a run may begin at a step, or end there. Then those of one length are all
-    rounded alike, and their mean says no more than one of them.
+    right: those of one length are then in two neighbouring steps. But all of a run may begin at a
+    step, or end there. Then those of one length are all in one step, and their mean says no more than
+    one of them. So a step counts if it has a twentieth of all samples, and neither neighbour has a
+    ninth of its own. Samples that are few in a step are at many lengths, so they do not count.
     """
-    if not means or not step:
-        return 0.0
-    stuck = sum(spread < step / 2 for spread in spreads) / len(spreads)
-    return _log(stuck * step / 2 / mean(means))
+    places = np.rint((samples.values - samples.values[0]) / step)
+    held = dict(zip(*_counted(places, samples.counts)))
+    alike = sum(
+        count
+        for place, count in held.items()
+        if 20 * count >= samples.n
+        and 9 * max(held.get(place - 1, 0), held.get(place + 1, 0)) < count
+    )
+    return alike / samples.n
 
 
-def _log(rounded: float) -> float:
-    return -math.log1p(-min(0.5, rounded))  # downwards, because a step is relatively larger there
+def _counted(places: npt.NDArray[Any], counts: npt.NDArray[Any]) -> tuple[list[float], list[float]]:
+    """The different places, and how many samples each has."""
+    different, which = np.unique(places, return_inverse=True)
+    return different.tolist(), np.bincount(which, weights=counts).tolist()
+
+
+def as_log(rounded: float) -> float:
+    """A relative rounding, at most 0.5, downwards: a step is relatively larger there."""
+    return -math.log1p(-min(0.5, rounded))
 
 
 def _stuck_share(values: Sequence[float], step: float) -> float:
