@@ -156,6 +156,16 @@ def test_machines_that_differ_in_a_setting_have_no_verdict_over_machines(
     assert "over 7 machines" in out
 
 
+def test_machines_of_two_architectures_have_no_verdict_over_machines(
+    fleet: Fleet, klat: Klat
+) -> None:
+    other = {"info": {"architecture": "aarch64"}}
+    sides = fleet([1.0] * 7, changes={3: {"stock": other, "rt": other}})
+    _, out, _ = klat("compare", *sides, *MEDIAN)
+    assert "over 7 machines" not in out
+    assert "the machines of BASE differ in architecture" in words(out)
+
+
 def test_sessions_without_a_machine_id_are_left_out(fleet: Fleet, klat: Klat) -> None:
     changes = {1: {"stock": {"info": {"machine_id": None}}, "rt": {"info": {"machine_id": None}}}}
     _, out, _ = klat("compare", *fleet([1.0, 1.0, 1.0], changes=changes), *MEDIAN)

@@ -22,7 +22,7 @@ from klat.stats.random_effects import between_variance, next_effect
 
 # Conditions that must be the same on all machines: somebody set them, or they are under test. The others
 # belong to the machine. They may differ, because each comparison is within one machine.
-_ALIKE = {*RUN, *WITHIN_SIDE, "mode"}
+_ALIKE = {*RUN, *WITHIN_SIDE, "mode", "architecture"}
 
 
 @dataclass
@@ -185,9 +185,10 @@ def _differing_conditions(pairs: Sequence[MachinePair], allow: Sequence[str]) ->
         ]
         for found in disagreements(values, values):
             if found.key not in allow:
+                either = "" if found.key == "architecture" else f", or --allow {found.key}"
                 yield (
                     f"the machines of {name} differ in {found.name}: {found.base}; measure all machines"
-                    f" with one value, or --allow {found.key}"
+                    f" with one value{either}"
                 )
     words = {
         words_under_test(*([s.values for s in side.sources] for side in (pair.base, pair.new)))
