@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 
 import harness
-from harness import MEASURED, Session, command, json_of
+from harness import MEASURED, SKIPPED, Session, command, json_of
 
 CPU = str(min(os.sched_getaffinity(0)))
 SHORT = ("--iterations", "20", "--warmup", "2")
@@ -19,6 +20,9 @@ def planted(program: str, *words: str | Path, one_cpu: bool = False) -> None:
 
     def attempt() -> str:
         done = command([path, *SHORT, *words], env=os.environ | told)
+        # Other architectures' programs check their counter, and this machine's counts no instructions.
+        if platform.machine() != "x86_64":
+            return "" if done.status == SKIPPED and "-icount" in done.err else str(done)
         return "" if done.status == MEASURED else str(done)
 
     harness.until(attempt)
@@ -28,6 +32,8 @@ def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus: None, tmp_path: Pa
     session = Session(tmp_path)
     planted("pipes", "--cpus", f"{CPU},{CPU}", "--record", tmp_path, one_cpu=True)
     planted("cv", "--record", tmp_path)
+    if platform.machine() != "x86_64":
+        return
     assert session.info["mode"] == "counted" and session.info["unit"] == "instructions"
     assert {path.name for path in (tmp_path / "samples").iterdir()} == {"pipes.u64"}
     # planted() repeats a run that other work on the machine made invalid.

@@ -38,6 +38,8 @@ def filled(writer: SyntheticSession) -> SyntheticSession:
         ("tsc.khz", True),
         ("tsc.khz", float("inf")),
         ("tsc.quantum", 2**60),
+        ("tsc.quantum", 0),
+        ("tsc.quantum", None),
         ("tsc.second_khz", [1]),
         ("tsc.uncertainty_ppm", 1e300),
         ("cpus_online", "two"),
@@ -71,7 +73,9 @@ def test_missing_and_unknown_fields_of_other_versions_are_accepted(
 ) -> None:
     writer = new_session(future={"a": [1, {"b": None}]}, another=10**30)
     needed = ("schema", "label", "boot_id", "mode", "unit", "future", "another")
-    writer.info = {key: writer.info[key] for key in needed} | {"tsc": {"khz": 1e6, "new": "x"}}
+    writer.info = {key: writer.info[key] for key in needed} | {
+        "tsc": {"khz": 1e6, "quantum": 1, "new": "x"}
+    }
     writer.write_info()
     session = read_session(filled(writer).path)
     assert (len(session.rows), session.khz, session.quantum) == (2, 1e6, 1)

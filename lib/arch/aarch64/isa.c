@@ -22,13 +22,27 @@ __attribute__((constructor)) static void find_stamp(void)
 	klat_arch_self_synchronised = getauxval(AT_HWCAP2) & HWCAP2_ECV;
 }
 
+static double frequency_hz(void)
+{
+	uint64_t hz;
+
+	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
+	return hz;
+}
+
+static bool cannot_count;
+
 /* At 1 GHz, the emulated counter counts instructions by itself. */
 void klat_arch_count_instructions(void)
 {
+	cannot_count = frequency_hz() != 1e9;
 }
 
 const char *klat_arch_missing(void)
 {
+	if (cannot_count)
+		return "the counter does not count instructions here: QEMU must run with "
+		       "-cpu max,cntfrq=1000000000 -icount shift=0";
 	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)
 		return NULL;
 	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "
@@ -61,10 +75,7 @@ bool klat_arch_counter_traced(void)
 
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
 {
-	uint64_t hz;
-
-	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
-	frequencies[0] = (struct klat_arch_frequency){ "cntfrq_el0", hz / 1e3 };
+	frequencies[0] = (struct klat_arch_frequency){ "cntfrq_el0", frequency_hz() / 1e3 };
 	return 1;
 }
 

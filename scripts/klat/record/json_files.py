@@ -47,6 +47,7 @@ _LARGEST_SESSION = 1 << 20
 LARGEST_RUN = 1 << 26
 LARGEST_PLAN = 1 << 28
 _LARGEST_KHZ = 1e12
+_QUANTUM = Number(1, 2**40)
 
 _ANY = Text()
 _OPTIONAL = Maybe(Text())
@@ -67,7 +68,7 @@ _TSC = Object(
         "difference_ppm": _PPM,
         "independent": Maybe(Truth()),
         "invariant": Maybe(Truth()),
-        "quantum": Maybe(Number(0, 2**40)),
+        "quantum": Maybe(_QUANTUM),
     }
 )
 _SESSION = Object(
@@ -94,7 +95,12 @@ _SESSION = Object(
 )
 # Needed to convert ticks to time.
 _TIMED = Object(
-    {"tsc": Object({"khz": Number(1, _LARGEST_KHZ)}, frozenset({"khz"}))}, frozenset({"tsc"})
+    {
+        "tsc": Object(
+            {"khz": Number(1, _LARGEST_KHZ), "quantum": _QUANTUM}, frozenset({"khz", "quantum"})
+        )
+    },
+    frozenset({"tsc"}),
 )
 
 _PAIR = Either((Whole(-LARGEST_INTEGER, LARGEST_INTEGER), _ANY))

@@ -78,7 +78,7 @@ class Session:
     @property
     def quantum(self) -> int:
         """The counter's granularity in ticks."""
-        return max(1, round(self.info["tsc"].get("quantum") or 1))
+        return round(self.info["tsc"].get("quantum") or 1)
 
     @property
     def step(self) -> int:
