@@ -408,17 +408,19 @@ install: all reference $(PLUGIN)
 	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 
-# The programs that klat lab runs in a guest.
+# The programs that klat lab runs in a guest. With ARCH: in a guest of another architecture. STATIC_PLACE=static installs them for
+# the machine itself, as its package does.
 STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
+STATIC_PLACE ?= $(notdir $(STATIC_BUILD))
 install-static:
 	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 all
 	$(Q)cd $(STATIC_BUILD) && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
-		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/static/'$$program || exit 1; done
+		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/$(STATIC_PLACE)/'$$program || exit 1; done
 
 # Also removes klat's own directories, with the caches that Python left in them.
 uninstall:
 	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
-	$(Q)for program in $(BINARIES); do rm -f '$(DESTDIR)$(libexecdir)/static/'$$program; done
+	$(Q)for program in $(BINARIES); do rm -f '$(DESTDIR)$(libexecdir)/static'*/$$program; done
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done

@@ -273,10 +273,11 @@ def test_a_compiler_that_cannot_build_it_is_refused(
     assert done.status == 2 and said in done.err, str(done)
 
 
-def test_static_programs_of_another_machine_are_built_apart() -> None:
-    """klat lab looks for this machine's in build/static."""
+def test_static_programs_of_another_machine_are_built_and_installed_apart() -> None:
+    """klat lab looks for this machine's in static."""
     done = make(ROOT, "-n", "install-static", "ARCH=arm64")
     assert done.status == 0 and "cd build/static-arm64 && " in done.out, str(done)
+    assert "/libexec/klat/static-arm64/" in done.out, str(done)
 
 
 def test_an_architecture_in_the_environment_is_told_to_have_no_effect() -> None:

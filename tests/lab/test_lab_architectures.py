@@ -240,7 +240,7 @@ def test_the_programs_of_a_guest_lie_beside_this_machines(
     assert suite.directory(ARM64) == tmp_path / "programs-arm64"
     with pytest.raises(
         KlatError,
-        match="/programs-arm64 has no pipes for arm64; make static-tarball ARCH=arm64 in",
+        match="/programs-arm64 has no pipes for arm64; make install-static ARCH=arm64 in",
     ):
         suite.static_programs(["pipes"], ARM64)
 

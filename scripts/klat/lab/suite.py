@@ -93,12 +93,12 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
         path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
         if path is None:
             raise KlatError(
-                f"{place} has no {name} for {architecture.name}; {_tarball(architecture)}"
+                f"{place} has no {name} for {architecture.name}; {_installing(architecture)}"
             )
         if not elf.is_static(path, architecture.elf_machine):
             raise KlatError(
                 f"{path} is not a static program for {architecture.name}, and a guest has no"
-                f" libraries; {_tarball(architecture)}"
+                f" libraries; {_installing(architecture)}"
             )
         found[name] = path
     return found
@@ -151,9 +151,9 @@ def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
     _make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *_targets(out, names)])
 
 
-def _tarball(architecture: Architecture) -> str:
+def _installing(architecture: Architecture) -> str:
     machine = "" if architecture.native else f" ARCH={architecture.name}"
-    return f"make static-tarball{machine} in klat's source tree builds an archive of them"
+    return f"make install-static{machine} in klat's source tree builds it, and installs it below prefix"
 
 
 def _targets(out: str, names: Sequence[str]) -> list[str]:
