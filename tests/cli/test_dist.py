@@ -32,6 +32,8 @@ def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path: Path) -> Non
     assert files_below(unpacked) - {"COMMIT"} == {
         name for name in files_below(tree) if not name.startswith((".git/", "build/"))
     }
+    done = command(["./klat", "--version"], cwd=unpacked)
+    assert commit in done.out, str(done)
     done = make(unpacked, "pipes/pipes")
     assert (done.status, done.err) == (0, ""), str(done)
     for words in (["pipes/pipes", "--version"], ["./klat", "--version"]):

@@ -40,11 +40,13 @@ def data() -> Path:
 
 def commit() -> str:
     """The commit that the programs were built from."""
-    recorded = data() / ("build/commit" if in_tree() else "commit")
-    try:
-        return recorded.read_text().strip()
-    except OSError:
-        return "unknown"
+    # The tarball of `make dist` has COMMIT, before anything is built.
+    for recorded in ("build/commit", "COMMIT") if in_tree() else ("commit",):
+        try:
+            return (data() / recorded).read_text().strip()
+        except OSError:
+            continue
+    return "unknown"
 
 
 def directory() -> Path:
