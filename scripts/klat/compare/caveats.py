@@ -53,6 +53,8 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
         shown = [printable(side) or "nothing" for side in words]
         yield f"under test: the kernel's command line, with {shown[0]} in BASE and {shown[1]} in NEW"
     infos = [side.info for side in (base, new)]
+    if len({info.get("architecture") for info in infos}) > 1:
+        return
     names = ("kernel_release", "kernel_version", "preemption")
     one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
     if one == two and not words:
