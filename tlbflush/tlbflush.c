@@ -396,7 +396,7 @@ static void verify(struct klat_run *run)
 
 const struct klat_benchmark klat_benchmark = {
 	.name = "tlbflush",
-	.summary = "munmap with a TLB shootdown of other CPUs",
+	.summary = "TLB shootdown of other CPUs by munmap, or a bare interrupt of them",
 	.description =
 		"An initiator maps pages. Responders on other CPUs write to them and then spin in "
 		"user mode. The initiator unmaps the pages: the kernel interrupts every responder "
