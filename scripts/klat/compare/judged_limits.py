@@ -94,14 +94,16 @@ def _shares(
         cells = zip((pair.base, pair.new), (units.base, units.new), opened, counted)
         return [_by_unit(cell, side, each, which) for cell, side, each, which in cells]
 
-    def in_order(sides: list[dict[str, Unit]]) -> list[list[Unit]]:
-        return [[side[name] for name in own] for side, own in zip(sides, names)]
-
     read = held((_READ, _READ))
     names = [list(side) for side in read]
     in_pairs = bool(units.base.pairs)
     if in_pairs:
         names = [[name for name in read[0] if name in read[1]]] * 2
+
+    def in_order(sides: list[dict[str, Unit]]) -> tuple[list[Unit], list[Unit]]:
+        one, two = ([side[name] for name in own] for side, own in zip(sides, names))
+        return one, two
+
     base, new = in_order(read)
     noun = units.base.noun
     if why := too_few(len(base), len(new), in_pairs, noun, rules.alpha):
@@ -110,9 +112,11 @@ def _shares(
     p = p_read = p_equal(base, new, in_pairs)
     more = mean(others) > mean(own)
     nearest = in_order(held((_MOST, _LEAST) if more else (_LEAST, _MOST)))
-    if nearest != [base, new]:
+    if nearest != (base, new):
         left = [mean(list(map(share_of, side))) for side in nearest]
-        p = max(p, p_equal(*nearest, in_pairs) if more == (left[1] > left[0]) else 1.0)
+        p = max(
+            p, p_equal(nearest[0], nearest[1], in_pairs) if more == (left[1] > left[0]) else 1.0
+        )
     p_means = p_equal_means(own, others, in_pairs)
     return _Shares("", p, p_read, p_means, own, others, noun, in_pairs)
 
