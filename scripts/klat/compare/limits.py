@@ -137,16 +137,23 @@ def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) 
     every = by_boot(runs)
     boots = _without_copies(every)
     step = max(run.source.step for run in runs)
-    found = [_read(boots, limit.value + moved) for moved in (step, 0.0, -step)]
-    least, observed, most = (exceedance for exceedance, _ in found)
+    at = (limit.value + step, limit.value, limit.value - step)
+    tails = {
+        id(run.row): _tails(run.distribution(), run, at) for its in boots.values() for run in its
+    }
+    clusters: list[list[_Tails]] = [[tails[id(run.row)] for run in its] for its in boots.values()]
+    if len(runs) == 1 and not runs[0].row.soak:
+        clusters = [_stretches(runs[0], at)]
+    least, observed, most = (
+        Exceedance.of([[each[place] for each in its] for its in clusters]) for place in range(3)
+    )
     maxima = tuple(
         max(run.row.max * run.source.scale for run in its if run.row.max is not None)
         for its in boots.values()
     )
-    tails = [tails for _, tails in found]
     counts = {
-        row: ((low.above, tail.above, high.above), tail.n)
-        for row, low, tail, high in zip(tails[0], *(each.values() for each in tails))
+        row: ((low.above, read.above, high.above), read.n)
+        for row, (low, read, high) in tails.items()
     }
     longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in unusable)
     return OpenLimit(observed, least, most, boots, maxima, len(every) - len(boots), counts, longer)
@@ -157,26 +164,19 @@ def _missed(run: Run) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _read(boots: dict[str, list[Run]], limit: float) -> tuple[Exceedance, dict[int, Tail]]:
-    """The samples of all runs above a limit, and those of each run by id(run.row)."""
-    tails = {boot: [_tail(run, limit) for run in its] for boot, its in boots.items()}
-    clusters = list(tails.values())
-    runs = [run for its in boots.values() for run in its]
-    if len(runs) == 1 and not runs[0].row.soak:
-        clusters = [_stretches(runs[0], limit)]
-    every = [tail for its in tails.values() for tail in its]
-    return Exceedance.of(clusters), dict(zip((id(run.row) for run in runs), every))
+# Above the limit and a step, the limit, and the limit less a step.
+_Tails = tuple[Tail, Tail, Tail]
 
 
-def _tail(run: Run, limit: float) -> Tail:
-    return Tail.of(run.distribution(), limit, run.source.scale)
+def _tails(samples: Distribution, run: Run, at: tuple[float, float, float]) -> _Tails:
+    low, read, high = (Tail.of(samples, limit, run.source.scale) for limit in at)
+    return low, read, high
 
 
-def _stretches(run: Run, limit: float) -> list[Tail]:
+def _stretches(run: Run, at: tuple[float, float, float]) -> list[_Tails]:
     """The only run, cut into consecutive parts. They show how its samples cluster."""
     length = min(PART, math.ceil((run.row.n or 0) / STRETCHES))
-    parts = map(Distribution.of, run.parts(length))
-    return [Tail.of(part, limit, run.source.scale) for part in parts]
+    return [_tails(Distribution.of(part), run, at) for part in run.parts(length)]
 
 
 def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
