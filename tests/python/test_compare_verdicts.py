@@ -102,59 +102,56 @@ def test_identical_boots_are_judged_exactly(side: SideWriter, klat: Klat) -> Non
     assert klat("compare", stock, side("again", noise=0, **counted))[0] == 0
 
 
-def test_a_difference_below_the_counters_granularity_is_not_claimed(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
-    for label, ticks in (("stock", 338), ("rt", 364)):
+def alike(new_session: NewSession, **samples: list[int]) -> None:
+    """Five boots of each label. All runs of a label have the same samples."""
+    for label, values in samples.items():
         for boot in range(5):
             session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
             for run in range(1, 4):
-                session.run({"call": [ticks] * 100}, run=run)
+                session.run({"call": values}, run=run)
+
+
+def test_a_difference_below_the_counters_granularity_is_not_claimed(
+    side: SideWriter, klat: Klat, new_session: NewSession
+) -> None:
+    alike(new_session, stock=[338] * 100, rt=[364] * 100)
     status, out, _ = klat("compare", side.root / "stock", side.root / "rt")
     assert status == 3 and "granularity" in out and "--quantile mean" in out
     assert "would be settled" not in out and "no number of boots" in out
 
 
-@pytest.mark.parametrize(("beside", "status"), [(0, 3), (30, 1)], ids=["locked", "anywhere"])
-def test_a_mean_is_finer_than_a_step_only_if_its_samples_fall_into_several(
-    beside: int, status: int, side: SideWriter, klat: Klat, new_session: NewSession
+TAIL = [104] * 8 + [130] * 7
+
+
+@pytest.mark.parametrize(
+    ("stock", "rt", "status", "said"),
+    [
+        pytest.param([338] * 100, [364] * 100, 3, "granularity", id="all began at a step"),
+        # They are one step longer because they began late in a step.
+        pytest.param([338] * 70 + [364] * 30, [364] * 70 + [390] * 30, 1, "", id="began anywhere"),
+        pytest.param([26] * 85 + TAIL, [26] * 85 + TAIL, 3, "granularity", id="a tail"),
+        pytest.param(
+            [0] * 999 + [26],
+            [0] * 997 + [26] * 3,
+            3,
+            "the mean of a run is below the counter's step",
+            id="nearly all are 0",
+        ),
+    ],
+)
+def test_a_mean_is_finer_than_a_step_only_if_its_samples_began_anywhere(
+    stock: list[int],
+    rt: list[int],
+    status: int,
+    said: str,
+    side: SideWriter,
+    klat: Klat,
+    new_session: NewSession,
 ) -> None:
-    """`beside`: how many samples of 100 are one step longer, because they began late in a step."""
-    for label, ticks in (("stock", 338), ("rt", 364)):
-        for boot in range(5):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(1, 4):
-                samples = [ticks] * (100 - beside) + [ticks + 26] * beside
-                session.run({"call": samples}, run=run)
-    sides = side.root / "stock", side.root / "rt"
-    found, out, _ = klat("compare", *sides, "--quantile", "mean")
-    assert found == status, out
-    assert ("granularity" in out) == (status == 3)
-
-
-def test_a_tail_does_not_make_the_mean_finer_than_a_step(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
-    """Most samples are in one step, and may be anywhere in it."""
-    for label in ("stock", "rt"):
-        for boot in range(5):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(1, 4):
-                session.run({"call": [26] * 85 + [104] * 8 + [130] * 7}, run=run)
-    status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
-    assert status == 3 and "granularity" in out, out
-
-
-def test_a_mean_below_the_counters_step_has_no_ratio(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
-    for label, longer in (("stock", 1), ("rt", 3)):
-        for boot in range(5):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(1, 4):
-                session.run({"call": [0] * (1000 - longer) + [26] * longer}, run=run)
-    status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
-    assert status == 3 and "the mean of a run is below the counter's step" in words(out), out
+    alike(new_session, stock=stock, rt=rt)
+    found, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
+    assert found == status and said in words(out), out
+    assert said or "granularity" not in out
 
 
 def rounded(ticks: float) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy import stats
 
 from klat.record.samples import SampleFiles
 from klat.record.session import SessionError, read_session
-from klat.stats.granularity import rounding_of_slope
+from klat.stats.distribution import Distribution
+from klat.stats.granularity import rounded_alike, rounding_of_slope
 from klat.stats.descriptive import (
     P50,
     P99,
@@ -213,3 +215,18 @@ def test_no_rounding_of_the_points_moves_a_slope_further_than_said() -> None:
     reach = rounding_of_slope(x.tolist(), rounded)
     assert max(slopes) == pytest.approx(fit.slope + reach)
     assert min(slopes) == pytest.approx(fit.slope - reach)
+
+
+@pytest.mark.parametrize(
+    ("samples", "share"),
+    [
+        ([26] * 85 + [104] * 8 + [130] * 7, 0.85),
+        ([26] * 100, 1.0),
+        ([26] * 85 + [52] * 15, 0.0),
+        (range(0, 2600 * 26, 5 * 26), 0.0),  # few samples at many lengths
+    ],
+)
+def test_samples_of_one_length_are_rounded_alike_if_they_are_in_one_step(
+    samples: Sequence[int], share: float
+) -> None:
+    assert rounded_alike(Distribution.of(np.array(samples, dtype=np.uint64)), 26.0) == share

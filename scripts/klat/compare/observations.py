@@ -13,7 +13,7 @@ from klat.compare.estimands import MEAN, Estimand
 from klat.compare.sources import Run
 from klat.compare.verdicts import Observed, Unit
 from klat.record.session import SessionError
-from klat.stats.granularity import as_log, hidden, rounded_alike, rounding_of_means
+from klat.stats.granularity import as_log, hidden, rounded_alike
 from klat.stats.hierarchy import mean
 
 
@@ -79,7 +79,7 @@ def _resolution_of_means(cell: CellRuns) -> float:
     if not step or not runs:
         return 0.0
     means = [float(run.row.mean or 0) * run.source.scale for run in runs]
-    rounded = rounding_of_means([_rounded_alike(run) for run in runs], step) / mean(means)
+    rounded = mean([_rounded_alike(run) for run in runs]) * step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
     return as_log(rounded)

@@ -45,12 +45,6 @@ def rounding_of_slope(x: Sequence[float], rounded: Sequence[float]) -> float:
     return math.fsum(abs(a - centre) * r for a, r in zip(x, rounded)) / spread if spread else 0.0
 
 
-def rounding_of_means(shares: Sequence[float], step: float) -> float:
-    """How far steps of this size may have rounded means of samples, in their unit. `shares`:
-    rounded_alike() of each run."""
-    return mean(shares) * step / 2 if shares and step else 0.0
-
-
 def rounded_alike(samples: Distribution, step: float) -> float:
     """The share of the samples that steps of this size may all have rounded in the same direction.
 
