@@ -408,10 +408,10 @@ install: all reference $(PLUGIN)
 	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 
-# The programs that klat lab runs in a guest. With ARCH: in a guest of another architecture. STATIC_PLACE=static installs them for
-# the machine itself, as its package does.
+# The programs that klat lab runs in a guest; with ARCH, in a guest of that architecture. The package of another
+# architecture sets STATIC_PLACE=static, because its guests have its own architecture.
 STATIC_BUILD := build/static$(if $(CROSS_COMPILE),-$(MACHINE:aarch64=arm64))
-STATIC_PLACE ?= $(notdir $(STATIC_BUILD))
+STATIC_PLACE := $(notdir $(STATIC_BUILD))
 install-static:
 	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 all
 	$(Q)cd $(STATIC_BUILD) && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
