@@ -19,10 +19,11 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
     # Newer kernels place mappings where ThreadSanitizer of older compilers has its shadow.
     words = ["setarch", platform.machine(), "--addr-no-randomize"]
     # The three mutexes of cv rotate: their order is a cycle, and not a deadlock.
+    deadlocks = int(program != "cv")
     environment = os.environ | {
         "ASAN_OPTIONS": "strict_string_checks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        "TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0",
+        "TSAN_OPTIONS": f"halt_on_error=1:detect_deadlocks={deadlocks}",
     }
     # ThreadSanitizer waits for its own locks by sched_yield(). A real-time thread that does so
     # never lets a thread of lower priority release the lock.
