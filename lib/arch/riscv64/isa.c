@@ -190,8 +190,7 @@ void klat_arch_pm_close(void)
 
 /*
  * - mvendorid is 0 on most CPUs that QEMU emulates.
- * - The board riscv-virtio with a real vendor is a virtual machine, unless the device tree shows
- * the emulator.
+ * - The board riscv-virtio with a real vendor is virtual, unless the device tree shows QEMU.
  * - Older kernels do not show mvendorid: on this board they count as emulated.
  * - /proc/cpuinfo without "hart" is that of another ISA's kernel: qemu-user.
  */
