@@ -20,7 +20,7 @@ EDGES = 25
 SLEEPING = {
     ("pipes",): 2,
     ("cv",): 2,
-    ("semaphore",): 1,
+    ("semaphore", "--consumer-burn", "10000"): 1,
     ("messages", "--mode", "threads"): 2,
     ("transport", "--wait", "block"): 2,
 }
