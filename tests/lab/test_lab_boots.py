@@ -114,6 +114,14 @@ def test_a_boot_is_a_session_like_any_other(twice: list[Path], label: str) -> No
     assert (session / f"environment/boot/config-{record.info['kernel_release']}").exists()
 
 
+def test_a_counter_of_time_is_not_taken_for_one_of_instructions(tmp_path: Path) -> None:
+    """The command line says `counted`, and QEMU runs without -icount."""
+    told = ("--mode", "emulated", "--append", "klat.mode=counted", "--boots", "1", "--runs", "1")
+    lab_run("--kernel", "debian:stock", *told, "pipes", cwd=tmp_path, status=4)
+    (row,) = read_session(session_of(tmp_path / "results", "lab-stock")).rows
+    assert row.status == "skipped" and "-icount shift=0" in row.reason
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_the_record_holds_what_it_takes_to_boot_it_again(twice: list[Path], label: str) -> None:
     session = session_of(twice[0], label)

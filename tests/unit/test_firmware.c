@@ -63,6 +63,12 @@ TEST(this_isa_may_read_its_counter)
 	assert_null(klat_arch_missing());
 }
 
+TEST(a_counter_of_time_does_not_pass_as_one_of_instructions)
+{
+	klat_arch_count_instructions();
+	assert_non_null(klat_arch_missing());
+}
+
 /* Lines of Debian's 6.1 and 6.12, without their leading blanks. */
 TEST(rows_are_found_by_their_descriptions)
 {

@@ -5,13 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool cannot_count;
+
 void klat_arch_count_instructions(void)
 {
+	cannot_count = true;
 }
 
 const char *klat_arch_missing(void)
 {
-	return NULL;
+	return cannot_count ? "klat cannot count instructions on this architecture" : NULL;
 }
 
 const char *klat_arch_counter(void)

@@ -27,15 +27,26 @@ static bool hypervisor_present(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 31);
 }
 
-/* The emulated counter counts instructions by itself. */
+static bool cannot_count;
+
+static void take_turns(uint64_t turns)
+{
+	__asm__ volatile("1:\tdec %0\n\tjnz 1b" : "+r"(turns) : : "cc");
+}
+
+/* The counter of an emulator that counts instructions counts each. */
 void klat_arch_count_instructions(void)
 {
+	cannot_count = !klat_arch_counts(take_turns);
 }
 
 const char *klat_arch_missing(void)
 {
 	unsigned int a, b, c, d;
 
+	if (cannot_count)
+		return "the counter does not count instructions here: QEMU must run with "
+		       "-icount shift=0";
 	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27)
 		       ? NULL
 		       : "this CPU has no RDTSCP instruction";
