@@ -244,19 +244,23 @@ static int responder(struct klat_worker *worker)
 	/* With a coarse counter the floor can be 0, and a gap of one step can be no time. */
 	const uint64_t of_floor = LEAST_GAP * worker->floor, steps = 2 * klat_counter_quantum(),
 		       least_gap = of_floor > steps ? of_floor : steps;
-	int64_t *interrupted = &state->responders[worker->index].interrupted;
+	int64_t *interrupted = &state->responders[worker->index].interrupted,
+		*slept = &state->responders[worker->index].slept;
 	uint32_t generation = 1;
 	int err = 0;
 
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++, generation++) {
+		int64_t sleeps_before;
 		bool seen = false;
 
-		klat_iteration(worker, i);
+		if (klat_iteration(worker, i))
+			*slept = 0;
 		klat_rest(worker);
 		err = klat_spin_until(worker, &state->mapped, generation);
 		if (err)
 			break;
 		touch_pages(o, state->pages);
+		sleeps_before = klat_thread_usage().ru_nvcsw;
 		if (marks && !sleeps)
 			klat_arch_mark();
 		__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
@@ -269,6 +273,7 @@ static int responder(struct klat_worker *worker)
 			seen = interruption[i] >= least_gap;
 		}
 		*interrupted += seen && klat_is_sample(run, i);
+		*slept += klat_thread_usage().ru_nvcsw != sleeps_before;
 	}
 	return err;
 }
@@ -315,7 +320,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 	const struct state *state = run->state;
 	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK, interrupts = is_interrupt(o),
 		   membarrier = o->operation == MEMBARRIER;
-	int64_t least = INT64_MAX, most = 0, gaps = INT64_MAX, reached = 0;
+	int64_t least = INT64_MAX, most = 0, gaps = INT64_MAX, reached = 0, slept = 0;
 
 	for (int64_t r = 0; r < o->responders; r++) {
 		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
@@ -328,6 +333,7 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
 		gaps = seen < gaps ? seen : gaps;
+		slept = state->responders[r].slept > slept ? state->responders[r].slept : slept;
 		/* A responder that rests during restore() gets no interrupt. */
 		if (delivered > 0 && o->operation == MPROTECT)
 			delivered += worker->rests;
@@ -357,6 +363,9 @@ static void verify_delivery(struct klat_run *run, int64_t expected)
 		  interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
 		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
 		  .unless = o->sleeping || !sees },
+		{ NULL, slept, KLAT_RARELY, klat_observed(run),
+		  .reason = "a responder slept during {got} of {wanted} operations",
+		  .unless = o->sleeping },
 		{ NULL, most, KLAT_AT_MOST, most_flushes(o, expected),
 		  .reason = membarrier ? "other function calls interrupted a responder"
 				       : "shootdowns of other processes reached a responder",

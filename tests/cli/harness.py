@@ -121,7 +121,7 @@ TRAITS: dict[str, Traits] = {
         steady=("--responders", "0", "--cpus", "1"),
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
-        faults={"sleep": "not delivered", "apart": "overlapped in only"},
+        faults={"sleep": "a responder slept during", "apart": "overlapped in only"},
     ),
     "eventloop": Traits(
         iterations=20,
