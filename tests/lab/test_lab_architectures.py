@@ -231,6 +231,23 @@ def test_a_missing_cross_compiler_is_named_with_its_packages(
         suite._build_for(ARM64, ["pipes"])
 
 
+@pytest.mark.parametrize(
+    "printed, status",
+    [
+        ("klat: missing: libraries for riscv64; make sysroot ARCH=riscv64", 2),
+        ("a.c:1: error: x", 1),
+    ],
+)
+def test_missing_libraries_are_no_failure_of_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, status: int
+) -> None:
+    (tmp_path / "Makefile").write_text(f"%:\n\t@echo '{printed}' >&2; exit 1\n")
+    monkeypatch.setattr("klat.base.programs.root", lambda: tmp_path)
+    with pytest.raises(KlatError, match=printed) as raised:
+        suite._make(["all"])
+    assert raised.value.status == status
+
+
 def test_the_programs_of_a_guest_lie_beside_this_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
