@@ -316,7 +316,7 @@ static int block(struct clockwork *work, uint64_t *count)
 	*count = 1;
 	while (work->yields && klat_now_ns() < work->next)
 		sched_yield();
-	/* A sleep until a time in the past may still be one. */
+	/* clock_nanosleep() may sleep even if the deadline has passed. */
 	if (work->yields && work->method == NANOSLEEP)
 		return 0;
 	if (work->method == NANOSLEEP)

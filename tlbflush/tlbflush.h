@@ -42,7 +42,7 @@ struct state {
 		/* Samples in which this responder saw an interruption. In an emulator, an
 		 * interruption clears its mark. */
 		int64_t interrupted;
-		/* Operations of the observed part during which the kernel counted a sleep of it. */
+		/* Observed operations during which this responder slept, by the kernel's count. */
 		int64_t slept;
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
 	struct contender contenders[MAX_RESPONDERS + 1];

@@ -5,7 +5,7 @@ static uint64_t shortest_bracket(void (*take_turns)(uint64_t turns), uint64_t tu
 {
 	uint64_t shortest = UINT64_MAX;
 
-	/* An interrupt lengthens a try. */
+	/* Interrupts lengthen some of the tries. */
 	for (int try = 0; try < 20; try++) {
 		uint64_t begin = klat_stamp_begin(), bracket;
 

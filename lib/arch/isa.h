@@ -17,10 +17,11 @@
  * counter: the kernel (PR_SET_TSC of prctl(2)) or firmware (scounteren.TM on riscv64) can forbid
  * it. For the only thread of a process. */
 bool klat_arch_is_trapped(uint64_t (*read)(void));
-/* Make the stamps count instructions from now on, in an emulator that counts them. If they do not,
- * klat_arch_missing() says so. */
+/* Make the stamps count instructions from now on, in an emulator that counts them. If this fails,
+ * klat_arch_missing() says why. */
 void klat_arch_count_instructions(void);
-/* Whether the stamps count each instruction once: `take_turns` executes two for each turn. */
+/* Whether each instruction advances the counter by one. take_turns() must run a loop with two
+ * instructions in each turn. */
 bool klat_arch_counts(void (*take_turns)(uint64_t turns));
 /* Why the stamps of arch.h do not work here, or NULL. */
 const char *klat_arch_missing(void);

@@ -98,7 +98,7 @@ def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
         assert calls >= 500 + 490 + 500 // 3
         return
     counts = evidence(*options)
-    # On Linux 6.1, a pair can hold several bytes when its poll request completes.
+    # On Linux 6.1, a pair can hold several bytes when its poll request completes: one event.
     assert backend == "io_uring-poll" or counts["passes"] >= counts["read"] / 3
     assert counts["passes"] > evidence("--backend", backend, *SMALL)["passes"]
 

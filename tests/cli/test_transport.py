@@ -88,7 +88,7 @@ def test_a_damaged_message_is_caught(transport: str, touch: str) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("transport", LOCAL)
 def test_spinners_never_sleep_and_blockers_do_for_every_message(transport: str) -> None:
-    # A short reply can be there before its receiver sleeps, where the call that wakes is slow.
+    # If the call that wakes the other side is slow, a short reply can arrive before its receiver sleeps.
     words = ("--transport", transport, "--touch", "write", "--bytes", "16384")
 
     def attempt() -> str:

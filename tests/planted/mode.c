@@ -33,7 +33,7 @@ const char *__wrap_klat_mode(void)
 	return planted ? planted : __real_klat_mode();
 }
 
-/* Its counter counts no instructions. */
+/* In a planted mode "counted", this machine's counter still measures time. */
 const char *__wrap_klat_arch_missing(void)
 {
 	return getenv("KLAT_TEST_MODE") ? NULL : __real_klat_arch_missing();

@@ -37,7 +37,7 @@ static void take_turns(uint64_t turns)
 	__asm__ volatile("1:\tsubs %0, %0, #1\n\tb.ne 1b" : "+r"(turns) : : "cc");
 }
 
-/* At 1 GHz, the counter of an emulator that counts instructions counts each. */
+/* In an emulator that counts instructions, each advances a counter of 1 GHz by one. */
 void klat_arch_count_instructions(void)
 {
 	cannot_count = !klat_arch_counts(take_turns);

@@ -34,7 +34,7 @@ static void take_turns(uint64_t turns)
 	__asm__ volatile("1:\tdec %0\n\tjnz 1b" : "+r"(turns) : : "cc");
 }
 
-/* The counter of an emulator that counts instructions counts each. */
+/* In an emulator that counts instructions, each advances the counter by one. */
 void klat_arch_count_instructions(void)
 {
 	cannot_count = !klat_arch_counts(take_turns);

@@ -179,6 +179,6 @@ def _make(arguments: Sequence[str]) -> None:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["make failed"]
         last = [line for line in lines if "error:" in line] or lines
-        # A library is not installed, or klat does not compile.
+        # 2: a library is not installed. 1: klat does not compile.
         status = 2 if "klat: missing: " in last[0] else 1
         raise KlatError(f"what a guest needs cannot be built: {last[0]}", status)
