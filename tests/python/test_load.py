@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from pathlib import Path
 
 import fakes
 import pytest
+from klat.base.statuses import worst
+
 from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for
 
 
@@ -119,3 +122,34 @@ def test_a_stopped_session_names_those_that_were_not_begun(klat: Klat) -> None:
     started, _, err = stop_within(klat, signal.SIGINT, *words)
     assert started.returncode == 130 and "not begun: x-sleep" in err
     assert list(loads_by_label(klat)) == ["x"]
+
+
+def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat: Klat) -> None:
+    program = klat.programs / "pipes/pipes"
+    real = program.rename(program.with_name("real"))
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *--order=3*) set -- "$@" --behave=full;; esac\n'
+        f'exec {shlex.quote(str(real))} "$@"\n'
+    )
+    program.chmod(0o755)
+    loads = ("--load", "none", "--load", "sleep 60")
+    done = klat("run", "pipes", "--runs", "9", "--label", "x", *loads, status=2)
+    assert "stopped: " in done.stderr and "No space left on device" in done.stderr
+    assert "2 of 9 runs recorded" in done.stderr and "Traceback" not in done.stderr
+    assert "not begun: x-sleep" in done.stderr and list(loads_by_label(klat)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "several, status",
+    [
+        ((4, 4), 4),
+        ((4, 0), 0),
+        ((0, 3), 3),
+        ((3, 2), 2),
+        ((2, 1), 1),
+        ((1, 130), 130),
+        ((0, 77), 1),
+    ],
+)
+def test_the_worst_of_several_statuses(several: tuple[int, ...], status: int) -> None:
+    assert worst(several) == worst(several[::-1]) == status

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.base.errors import KlatError, SessionError
+from klat.base.statuses import ends_all, worst
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.campaign_file import DONE, Campaign
 from klat.record import plan_csv, session_directory
@@ -20,8 +21,6 @@ from klat.running import recording
 from klat.running.loads import IDLE
 from klat.running.recording import Settings
 from klat.running.runner import Runner
-
-KILLED = 128  # above this, an exit status means that a signal ended the process
 
 
 def label_under(label: str, load: str, loads: Sequence[str]) -> str:
@@ -41,9 +40,9 @@ def measure_boot(campaign: Campaign, boot: CampaignBoot) -> int:
             statuses.append(Runner([begun[under]]).run(resumed=True))
         else:
             statuses.append(Runner([_begin(campaign, boot, load)]).run())
-        if statuses[-1] > KILLED:
-            return statuses[-1]
-    return max(statuses, key=(0, 3, 4, 2, 1).index)
+        if ends_all(statuses[-1]):
+            break
+    return worst(statuses)
 
 
 def sessions_of(campaign: Campaign, boot_id: str | None = None) -> list[Path]:

@@ -15,12 +15,10 @@ from klat.report.text.numbers import plural
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
 from klat.base.errors import KlatError
+from klat.base.statuses import ends_all, worst
 
 if TYPE_CHECKING:
     from klat.running.recording import Settings
-
-_KILLED = 128  # an exit status above this is of a signal
-_SEVERITY = (4, 0, 3, 1)  # of the exit statuses: all skipped, measured, some invalid, failed
 
 _DESCRIPTION = """\
 Runs each benchmark many times, each run in a process of its own, in an order
@@ -208,9 +206,9 @@ def _measure(
                 file=sys.stderr,
             )
             statuses.append(Runner([session]).run())
-            if statuses[-1] > _KILLED:
+            if ends_all(statuses[-1]):
                 break
     finally:
         if left:
             print(f"not begun: {', '.join(left)}", file=sys.stderr)
-    return max(statuses, key=_SEVERITY.index) if statuses[-1] < _KILLED else statuses[-1]
+    return worst(statuses)

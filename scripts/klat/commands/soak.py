@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import programs, streams
+from klat.base.statuses import FAILED, MEASURED, USAGE
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.commands import _session_options, add_command
 from klat.commands._limit_options import add_limit, limit_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
-_MEASURED, _FAILED, _USAGE = range(3)
 # The usual lengths of a segment. The samples above a limit cluster in segments: with fewer segments
 # than these, they would show little of it.
 _SEGMENT_SECONDS = (60, 10)
@@ -300,7 +300,7 @@ def _words(
     status, message = programs.check_options(
         path, [*words, "--record=."], "virtual", os.cpu_count() or 1
     )
-    if status == _USAGE:
+    if status == USAGE:
         if more and "this measurement takes" in message:
             raise KlatError(f"--threads all: {name} itself needs several CPUs; timer needs one")
         raise KlatError(f"--threads all: {message}" if more else message)
@@ -336,10 +336,10 @@ def _conclude(session: Path, end: SoakEnd, limit: Any) -> int:
     streams.announce([session], _say)
     if end.stopped and end.stopped.number != signal.SIGINT:
         return end.stopped.status
-    if end.failures or end.status == _FAILED:
-        return _FAILED
+    if end.failures or end.status == FAILED:
+        return FAILED
     if verdict is None:
-        return end.status or _USAGE
+        return end.status or USAGE
     return verdict or end.status
 
 
@@ -376,7 +376,7 @@ def _report(session: Path, limit: Any) -> int | None:
     if refusal:
         _say(refusal)
         return None
-    return limits.status if limits else _MEASURED
+    return limits.status if limits else MEASURED
 
 
 def _say(text: str) -> None:

@@ -23,10 +23,9 @@ from klat.base.errors import KlatError
 from klat.record.other_work import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals
+from klat.base.statuses import FAILED, INVALID, MEASURED, SKIPPED, USAGE
 from klat.report.text.columns import wrapped
 from klat.record.session import STATUSES, Session, printable, read_session
-
-MEASURED, FAILED, USAGE, INVALID, SKIPPED = range(5)
 
 # After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3

@@ -18,8 +18,9 @@ from klat.running.cleanup import Load, Restore
 from klat.base.errors import KlatError, SessionError
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals, Stopped
+from klat.base.statuses import FAILED
 from klat.running.progress import Progress, TimeLeft
-from klat.running.recording import FAILED, Outcome, Recording, status_of, take_lines
+from klat.running.recording import Outcome, Recording, status_of, take_lines
 from klat.running.traced_runs import EXPLAINED, SessionTraces, explain_session
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.base.process import Process, Signals, Stopped
+from klat.base.statuses import FAILED, worst
 from klat.record import session_directory
 from klat.running.cleanup import Guard, Load
 from klat.running.traced_runs import soak_traces
 
-_FAILED = 1
 # After the time of the soak: for calibration, warm-up and the end.
 _MARGIN_SECONDS = 120
 # A program records its last segment when it is asked to end.
@@ -93,7 +93,7 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
         except Stopped as stopped:
             return SoakEnd(stopped.status, stopped)
         except KlatError as error:
-            return SoakEnd(_FAILED, failures=(str(error),))
+            return SoakEnd(FAILED, failures=(str(error),))
         finally:
             for each in loads:
                 each.end()
@@ -124,7 +124,7 @@ def _follow(
         for words, status in zip(settings.commands, statuses)
         if status < 0
     ]
-    return SoakEnd(_worst([_FAILED if s < 0 else s for s in statuses]), stopped, tuple(failures))
+    return SoakEnd(worst([FAILED if s < 0 else s for s in statuses]), stopped, tuple(failures))
 
 
 def _start(words: Sequence[str], session: Path, label: str, quiet: bool) -> Process:
@@ -133,7 +133,7 @@ def _start(words: Sequence[str], session: Path, label: str, quiet: bool) -> Proc
     try:
         return Process([*words, *own], stderr=sys.__stderr__.fileno() if sys.__stderr__ else None)
     except OSError as error:
-        raise KlatError(f"{words[0]} cannot be started: {error.strerror}", _FAILED) from error
+        raise KlatError(f"{words[0]} cannot be started: {error.strerror}", FAILED) from error
 
 
 def _wait(
@@ -151,10 +151,5 @@ def _wait(
             return
         left = deadline - time.monotonic()
         if left <= 0:
-            raise KlatError(f"the soak did not end within {seconds} s", _FAILED)
+            raise KlatError(f"the soak did not end within {seconds} s", FAILED)
         signals.wait(left)
-
-
-def _worst(statuses: Sequence[int]) -> int:
-    severity = (0, 4, 3, 2, 1)
-    return max(statuses, key=lambda status: severity.index(status) if status in severity else 9)

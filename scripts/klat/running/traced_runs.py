@@ -19,6 +19,7 @@ from types import TracebackType
 from klat.base import files, process, programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
+from klat.base.statuses import FAILED, INVALID, MEASURED, SKIPPED, USAGE
 from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
 from klat.record.plain_samples import plain_samples
@@ -26,7 +27,7 @@ from klat.record.session import Session, read_session
 from klat.report.text.columns import wrapped
 from klat.report.text.slow_samples_text import report
 from klat.running.progress import Progress
-from klat.running.recording import FAILED, INVALID, MEASURED, SKIPPED, USAGE, take_lines
+from klat.running.recording import take_lines
 from klat.stats.means import MeanDifference, paired
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
 from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run

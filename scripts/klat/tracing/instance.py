@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.base.statuses import SKIPPED
 
-_SKIPPED = 4
 _PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME = "klat-{}"
 # By machine: the trace clock that reads the same counter as klat's stamps.
@@ -38,11 +38,11 @@ def tracefs() -> Path:
         if os.path.isdir(instances) and os.access(instances, os.R_OK | os.W_OK | os.X_OK):
             return place
     if os.geteuid() != 0:
-        raise KlatError("this user may not use the kernel's tracing; run as root", status=_SKIPPED)
+        raise KlatError("this user may not use the kernel's tracing; run as root", status=SKIPPED)
     raise KlatError(
         "tracefs is not mounted, or this kernel has no tracing; to mount it:"
         " mount -t tracefs nodev /sys/kernel/tracing",
-        status=_SKIPPED,
+        status=SKIPPED,
     )
 
 
@@ -53,7 +53,7 @@ def clock() -> str:
         raise KlatError(
             f"on {platform.machine()} the kernel has no trace clock that reads the CPU's counter;"
             " klat lab explain needs none",
-            status=_SKIPPED,
+            status=SKIPPED,
         )
     return found
 
@@ -73,9 +73,9 @@ def tracing_instance(buffer_kb: int = 256) -> Iterator[Path]:
     try:
         instance.mkdir()
     except PermissionError:
-        raise KlatError(f"cannot make {instance}; run as root", status=_SKIPPED) from None
+        raise KlatError(f"cannot make {instance}; run as root", status=SKIPPED) from None
     except OSError as error:
-        raise KlatError(f"cannot make {instance}: {error.strerror}", status=_SKIPPED) from None
+        raise KlatError(f"cannot make {instance}: {error.strerror}", status=SKIPPED) from None
     held = -1
     try:
         held = os.open(instance / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
@@ -96,13 +96,13 @@ def _set_up(instance: Path, wanted: str, buffer_kb: int) -> None:
         raise KlatError(
             f"cannot set the trace clock {wanted}: {error.strerror}; check whether the clock source is"
             " the counter: /sys/devices/system/clocksource/clocksource0/current_clocksource",
-            status=_SKIPPED,
+            status=SKIPPED,
         ) from None
     try:
         _write(instance / "buffer_size_kb", str(buffer_kb))
         _write(instance / "tracing_on", "1")
     except OSError as error:
-        raise KlatError(f"cannot set up {instance}: {error.strerror}", status=_SKIPPED) from None
+        raise KlatError(f"cannot set up {instance}: {error.strerror}", status=SKIPPED) from None
 
 
 def switch_events(instance: Path, on: bool) -> None:
@@ -114,7 +114,7 @@ def switch_events(instance: Path, on: bool) -> None:
             if switch.exists():
                 _write(switch, "1" if on else "0")
     except OSError as error:
-        raise KlatError(f"cannot switch {events}: {error.strerror}", status=_SKIPPED) from None
+        raise KlatError(f"cannot switch {events}: {error.strerror}", status=SKIPPED) from None
 
 
 def _vectors(instance: Path) -> list[str]:
