@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import lzma
@@ -18,7 +19,7 @@ import pytest
 from labs import Lab
 
 from klat.base.errors import KlatError
-from klat.lab import apt, image, kernels, qemu
+from klat.lab import apt, compression, image, kernels, qemu
 from klat.lab.apt import Archive, Package
 from klat.lab.architectures import AMD64, ARM64
 from klat.lab.boot_failures import ModuleMissing
@@ -58,6 +59,10 @@ def cut_off(path: Path, size: int = -500) -> None:
         (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
         (lambda path: path.mkdir(), "cannot read the kernel"),
         (lambda path: None, "No such file"),
+        (
+            lambda path: os.truncate(path.open("w").name, 1 << 40),
+            "is larger than 536,870,912 bytes",
+        ),
     ],
 )
 def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
@@ -68,6 +73,26 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
     with pytest.raises(KlatError, match=str(path)) as refused:
         image.inspect(path, AMD64.format)
     assert what in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        gzip.compress,
+        bz2.compress,
+        lzma.compress,
+        lambda data: subprocess.run(
+            ["zstd", "-c"], input=data, capture_output=True, check=True
+        ).stdout,
+    ],
+)
+def test_packed_data_is_unpacked_up_to_a_limit(pack: Callable[[bytes], bytes]) -> None:
+    data = bytes(3 << 20)
+    assert compression.decompress(pack(data), len(data)) == data
+    with pytest.raises(ValueError, match="unpacks to more than 3,145,727 bytes"):
+        compression.decompress(pack(data), len(data) - 1)
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        compression.decompress(pack(data)[:-9], len(data))
 
 
 def tree(directory: Path, **modules: str) -> Tree:

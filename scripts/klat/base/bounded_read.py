@@ -6,6 +6,7 @@ the target may be a file that only root can read.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -56,6 +57,20 @@ def read_regular(path: Path, largest: int) -> bytes:
     """The whole file, of at most `largest` bytes. Raises the errors of open_to_read()."""
     with open_to_read(path) as file:
         return read_open(file, path, largest)
+
+
+def read_named(path: Path, largest: int) -> bytes:
+    """The whole of a regular file that the user names, of at most `largest` bytes. Follows symbolic links. Raises
+    OSError."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        data = b"" if status.st_size > largest else _all(file, status.st_size + 1, largest + 1)
+    if max(status.st_size, len(data)) > largest:
+        raise OSError(errno.EFBIG, f"is larger than {largest:,} bytes", str(path))
+    return data
 
 
 def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:

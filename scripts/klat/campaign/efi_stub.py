@@ -15,11 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_loader, run_tool
 from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
+from klat.lab.compression import LARGEST
 
 _ACTIVE = 1  # the attribute of an option that can be booted
 _HEADER = struct.Struct("<IH")  # attributes, and the length of the path of the kernel
@@ -178,7 +180,7 @@ class EfiStub(WithoutMenu):
             partition, file = option.file()
             at = run_tool("findmnt", "-nro", "TARGET", "--source", f"PARTUUID={partition}")
             kernel = self._root / at.splitlines()[0].lstrip("/") / file
-            release = HOST.format.version(kernel.read_bytes()).split()[0]
+            release = HOST.format.version(read_named(kernel, LARGEST)).split()[0]
         except (ValueError, KlatError, OSError, IndexError):
             return None
         words = tuple(word for word in option.line.split() if not is_of_loader(word))

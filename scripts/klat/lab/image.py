@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import files
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.lab import compression
 from klat.lab.kernel_formats import KernelFormat
@@ -31,9 +32,7 @@ class Unpacked:
 def inspect(path: Path, form: KernelFormat) -> Image:
     """KlatError says what the file is, if it is not a kernel of this format."""
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise KlatError(f"{path}: is no regular file")  # and may never end
-        data = path.read_bytes()
+        data = read_named(path, compression.LARGEST)
     except OSError as error:
         raise KlatError(f"{path}: cannot read the kernel: {error.strerror}") from None
     try:
@@ -75,4 +74,4 @@ def configuration(image: Image) -> bytes | None:
 
 def _kernel(image: Image) -> bytes:
     """Empty if it cannot be unpacked here."""
-    return image.format.kernel(image.path.read_bytes())
+    return image.format.kernel(read_named(image.path, compression.LARGEST))

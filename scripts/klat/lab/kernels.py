@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from klat.record import session_directory
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
 from klat.lab.apt import KERNEL_PARTS, Archive, Package
@@ -23,6 +24,7 @@ _PACKAGE = re.compile(
     )
 )
 _ALIASES = ("stock", "rt")
+_LARGEST_CONFIG = 16 << 20  # bytes; those of distributions have 300 KB
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ def _config_beside(path: Path, release: str) -> bytes | None:
         candidates.append(parents[3] / ".config")
     for candidate in candidates:
         try:
-            return candidate.read_bytes()
+            return read_named(candidate, _LARGEST_CONFIG)
         except OSError:
             continue
     return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.lab import compression, elf
 from klat.lab.boot_failures import ModuleMissing
@@ -39,8 +40,10 @@ def information(data: bytes) -> list[tuple[str, str]]:
 
 def read(path: Path) -> Module:
     try:
-        data = compression.decompress(path.read_bytes())
+        data = compression.decompress(read_named(path, compression.LARGEST))
         values = dict(reversed(information(data)))
+    except OSError as error:
+        raise KlatError(f"{path}: cannot read the kernel module: {error.strerror}") from None
     except ValueError as error:
         raise KlatError(f"{path}: cannot be used as a kernel module: it {error}") from None
     needed = tuple(normal(name) for name in values.get("depends", "").split(",") if name)
