@@ -340,7 +340,7 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 	$(Q)$(link) -o $@ $< $(LIBRARY) $(LDLIBS)
 
 # What `make lint` checks and `make format` formats.
-SHELL_SCRIPTS := .ci/run ansible/roles/klat_campaign/files/take-in lab/init lab/lava/measure-for-lava lab/lava/take-record \
+SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record \
 	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash \
 	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \

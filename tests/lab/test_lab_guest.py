@@ -18,6 +18,7 @@ import pytest
 from labs import experiment, header, tar_of_directory
 from written_sessions import SyntheticSession
 
+from klat.base import files
 from klat.record import lab_files, plan_csv
 from klat.base.errors import KlatError
 from klat.lab import collect, cpio, guest, initramfs
@@ -368,7 +369,7 @@ def test_a_trouble_of_the_host_is_not_laid_to_the_guest(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(guest, "_write", full)
+    monkeypatch.setattr(files, "create", full)
     with pytest.raises(OSError, match="No space"):
         guest.unpack(tar_of(tmp_path, ("f", tarfile.REGTYPE, "")), tmp_path)
 

@@ -19,6 +19,7 @@ from written_sessions import SyntheticSession
 
 from klat.lab import collect, guest
 from klat.lab.boot_failures import BootFailure, ResultsIncomplete
+from klat.record import received
 from klat.record.session import read_session
 
 EVIDENCE = collect.Evidence({"console.log": b"said"}, {}, ["klat"])
@@ -92,7 +93,7 @@ def test_a_hostile_delivery_is_one_failed_boot_and_is_kept(tmp_path: Path, name:
 
 
 def test_the_number_of_files_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guest, "_MEMBERS", 10)
+    monkeypatch.setattr(received, "_MEMBERS", 10)
     files = [(str(number), b"") for number in range(11)]
     guest.unpack(tar_of(*files[:10]), tmp_path / "into")
     with pytest.raises(ResultsIncomplete, match="more than 10 files"):

@@ -112,6 +112,27 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+@pytest.mark.parametrize("damage", ["chown", "chmod", "file"])
+def test_a_run_that_another_user_can_write_is_refused(fleet: Fleet, damage: str) -> None:
+    """Ansible expands templates in its variables, and copies klat to the machines."""
+    fleet(*PLAN, status=1)
+    (record,) = fleet.records()
+    (fleet.tools / "called.json").unlink()
+    if damage == "chmod":
+        record.parent.chmod(0o777)
+    else:
+        os.chown(record if damage == "chown" else record / "vars.json", 65534, 65534)
+    text = fleet(*PLAN, status=2)
+    what = {
+        "chmod": f"{record.parent} can be written by every user",
+        "chown": f"{record} belongs to user nobody",
+        "file": f"{record}/vars.json belongs to user nobody",
+    }
+    assert what[damage] in text and text.count("\n") == 1
+    assert not (fleet.tools / "called.json").exists()
+
+
 def test_another_plan_is_another_run(fleet: Fleet) -> None:
     fleet(*PLAN, status=1)
     fleet(*PLAN, "--seed", "8", status=1)

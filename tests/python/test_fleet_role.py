@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +153,14 @@ def test_only_a_campaign_of_the_same_run_goes_on(
 
 
 def take_in(tmp_path: Path, host: str = "m1") -> subprocess.CompletedProcess[str]:
-    """Of what is in tmp_path/sent."""
+    """Of what is in tmp_path/sent, or of the archive that is there."""
     archive = tmp_path / f"{host}.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(tmp_path / "sent", ".")
+    if not archive.exists():
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(tmp_path / "sent", ".")
     return subprocess.run(
-        ["sh", ROLE / "files/take-in", archive, tmp_path / "results", host],
+        ["/usr/bin/python3", "-Bm", "klat.record.received", archive, tmp_path / "results", host],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
         capture_output=True,
         text=True,
         timeout=60,
@@ -185,12 +189,47 @@ def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> Non
         for session in ("stock/1", "rt/.failed/2")
         for host in ("m1", "m2")
     }
-    assert not list(tmp_path.glob("*.tar.gz*")) and not list(tmp_path.glob("*.unpacked"))
+    assert not list(tmp_path.glob("*.tar.gz*")) and not list(tmp_path.glob("results/.*"))
 
 
-def test_links_are_refused(tmp_path: Path) -> None:
+def test_links_are_left_out(tmp_path: Path) -> None:
     write(tmp_path / "sent/stock/1/runs.csv", "")
     (tmp_path / "sent/stock/1/plan.csv").symlink_to("/etc/passwd")
+    (tmp_path / "sent/rt").symlink_to("/etc")
+    assert take_in(tmp_path).returncode == 0
+    (kept,) = (tmp_path / "results").rglob("*.csv")
+    assert kept.name == "runs.csv"
+
+
+def damaged(archive: Path) -> None:
+    tar = tarfile.open(archive, "w:gz")
+    tar.add(ROOT / "README.md", "stock/1/runs.csv")
+    tar.close()
+    archive.write_bytes(archive.read_bytes()[:-9])
+
+
+def bomb(archive: Path) -> None:
+    with gzip.open(archive, "wb", compresslevel=1) as out:
+        member = tarfile.TarInfo("stock/1/runs.csv")
+        member.size = 600 << 20
+        out.write(member.tobuf())
+        for _ in range(600):
+            out.write(bytes(1 << 20))
+
+
+def outside(archive: Path) -> None:
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("stock/../../evil"))
+
+
+@pytest.mark.parametrize(
+    "make, why",
+    [(damaged, "is damaged"), (bomb, "holds more than"), (outside, "holds the forbidden path")],
+)
+def test_a_hostile_archive_leaves_nothing(
+    tmp_path: Path, make: Callable[[Path], None], why: str
+) -> None:
+    make(tmp_path / "m1.tar.gz")
     done = take_in(tmp_path)
-    assert done.returncode == 1 and "has a link or a special file" in done.stderr
-    assert not (tmp_path / "results").exists()
+    assert done.returncode == 1 and why in done.stderr and done.stderr.count("\n") == 1
+    assert not list((tmp_path / "results").iterdir())

@@ -14,6 +14,7 @@ the open fails.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import secrets
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from klat.base import owners
 from klat.base.errors import KlatError
@@ -199,11 +200,12 @@ def write_whole(path: Path, data: bytes, give: bool = True) -> None:
             os.close(opened)
 
 
-def create(path: Path, data: bytes) -> None:
+def create(path: Path, data: bytes | IO[bytes]) -> None:
     """Write a new file. Raises the errors of directory()."""
+    source = io.BytesIO(data) if isinstance(data, bytes) else data
     with directory(path.parent) as parent:
         with open(_create(parent, path.name, 0o644), "wb") as file:
-            file.write(data)
+            shutil.copyfileobj(source, file)
 
 
 def append(path: Path, mode: int = 0o644) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from klat.base import programs
 from klat.base.errors import KlatError
@@ -16,8 +17,8 @@ from klat.base.errors import KlatError
 _BUILD = "build/static"
 
 
-def build(archive: Path) -> None:
-    """Write the archive. In a source tree, build the programs first."""
+def build(archive: BinaryIO) -> None:
+    """Write the archive to a stream. In a source tree, build the programs first."""
     tree = programs.root()
     static = tree / (_BUILD if programs.in_tree() else "libexec/klat/static")
     if programs.in_tree():
@@ -29,7 +30,7 @@ def build(archive: Path) -> None:
             f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
             " install-static with the prefix that you gave to make install"
         )
-    with tarfile.open(archive, "w:gz") as tar:
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for path, name in _contents(static):
             tar.add(path, name, filter=_anonymous)
 

@@ -19,15 +19,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from klat.base import files, programs
+import klat
+from klat.base import files, owners, programs
+from klat.base.bounded_read import read_json
 from klat.base.errors import KlatError, SessionError, printable
+from klat.base.fields import ListOf, Object, OneOf, Text
 from klat.commands import _fleet_archive
+from klat.machine.findings import Severity
 from klat.record import session_directory
 from klat.record.json_files import read_session_json
 
 COMPLETE = "complete"
 _VARIABLES = "vars.json"
 _ARCHIVE = "klat.tar.gz"
+_LARGEST = 16 << 20  # bytes of a file in the directory
+_FINDING = Object(
+    {"severity": OneOf(tuple(s.value for s in Severity)), "title": Text()},
+    frozenset({"severity", "title"}),
+)
+# What the role records for a machine. Its texts come from the machine.
+_OUTCOME = Object(
+    {"outcome": Text(1 << 20), "findings": ListOf(_FINDING, 4096)}, frozenset({"outcome"})
+)
 _SESSION = re.compile(r"\d{8}T\d{6}Z(-\d+)?")  # before the role adds the machine's name
 # The name of a machine is part of file names.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -66,12 +79,16 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
     """The directory of the fleet run with these arguments of klat campaign plan: the one that is not
     complete, or a new one."""
     digest = hashlib.sha256(json.dumps([*words, seed]).encode()).hexdigest()[:12]
-    kept = sorted((results / ".fleet").glob(f"*-{digest}/{_VARIABLES}"))
-    if kept:
-        return kept[-1].parent
-    record = results / ".fleet" / f"{session_directory.now():%Y%m%dT%H%M%SZ}-{digest}"
+    runs = results / ".fleet"
+    kept = sorted(runs.glob(f"*-{digest}/{_VARIABLES}"))
+    record = (
+        kept[-1].parent if kept else runs / f"{session_directory.now():%Y%m%dT%H%M%SZ}-{digest}"
+    )
     with files.explained("make", record):
         files.make_directories(record)
+    _check_owners(record)
+    if kept:
+        return record
     variables = {
         "klat_run": record.name,
         # Ansible does not expand {{ in unsafe words.
@@ -82,13 +99,33 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
     return record
 
 
+def _check_owners(record: Path) -> None:
+    """KlatError if an untrusted user can write the directory or a file in it, or replace the directory."""
+    with files.explained("check the owner of", record):
+        doubts = (
+            owners.doubt_of_path(record),
+            *(
+                f"{path} {doubt}"
+                for path in record.iterdir()
+                if (doubt := owners.doubt(path.lstat()))
+            ),
+        )
+    if doubt := next(filter(None, doubts), ""):
+        raise KlatError(
+            f"{doubt}, and Ansible executes what is in {record}: give an --output that only you can"
+            " write, or remove it if you did not make it"
+        )
+
+
 def prepare(record: Path, limit: str | None) -> None:
     """Pack klat into the directory, and write the variables that every playbook needs."""
-    _fleet_archive.build(record / _ARCHIVE)
+    with files.output(record / _ARCHIVE, streams=False) as archive:
+        _fleet_archive.build(archive)
     variables = {
         "klat_hosts": limit or "all",
         "klat_record": str(record),
         "klat_archive": str(record / _ARCHIVE),
+        "klat_package": str(Path(klat.__file__).resolve().parents[1]),
         "klat_architecture": platform.machine(),
     }
     write_variables(record, variables)
@@ -96,7 +133,7 @@ def prepare(record: Path, limit: str | None) -> None:
 
 def write_variables(record: Path, more: Mapping[str, Any]) -> None:
     path = record / _VARIABLES
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = read_json(path, Object(), _LARGEST) if path.exists() else {}
     files.write_whole(path, (json.dumps(known | dict(more), indent=1) + "\n").encode())
 
 
@@ -126,11 +163,9 @@ def outcome(record: Path, host: str) -> str:
 def machine_file(record: Path, host: str) -> dict[str, Any]:
     """The file that the role records for a machine."""
     try:
-        found: dict[str, Any] = json.loads((record / f"{host}.json").read_text())
+        found: dict[str, Any] = read_json(record / f"{host}.json", _OUTCOME, _LARGEST)
     except FileNotFoundError:
         return {"outcome": "left out: Ansible lost the connection; see its messages above"}
-    except (OSError, ValueError) as error:
-        raise KlatError(f"{record}/{host}.json is damaged: {error}") from None
     return found
 
 
@@ -151,4 +186,4 @@ def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
 
 def forget(record: Path) -> None:
     """Remove the directory, so that the same command starts a new run."""
-    shutil.rmtree(record, ignore_errors=True)
+    files.remove_tree(record)

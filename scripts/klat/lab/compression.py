@@ -33,7 +33,7 @@ def decompress(data: bytes, largest: int = LARGEST) -> bytes:
     return _decompress_zstd(data, largest) if data.startswith(b"\x28\xb5\x2f\xfd") else data
 
 
-def _limited(stream: IO[bytes], largest: int) -> bytes:
+def _limited(stream: IO[bytes] | gzip.GzipFile, largest: int) -> bytes:
     """What the stream holds, read in pieces: one read() of `largest` bytes may allocate as much at once."""
     pieces = []
     left = largest + 1

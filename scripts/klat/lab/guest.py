@@ -10,32 +10,22 @@ The header is one line in a block of 512 bytes, `klat-lab 1 STATE BYTES SHA256`.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from klat.base import files
 from klat.base.errors import KlatError
 from klat.lab.boot_failures import ResultsIncomplete
+from klat.record import received
 
 HEADER = 512
 OFFSET = 4096
 _MAGIC = "klat-lab"
 _VERSION = "1"
-# A record has about a thousand files. Its longest path has 80 characters and 10 parts.
-_MEMBERS = 1 << 16
-_PATH = 255
-_DEPTH = 16
-# Errors that a name in a tar can cause. All others are errors of the host, for example a full disk.
-_NAMES_FAULTS = frozenset(
-    {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-)
 
 
 @contextmanager
@@ -100,45 +90,10 @@ def receive(disk: Path, serial: Path) -> Delivery:
     return _whole(last[0], data[HEADER:-HEADER], last[1], last[2])
 
 
+@delivered()
 def unpack(tar: bytes, into: Path) -> None:
-    """Unpack files and directories only, none outside `into` and none in place of another: the host does not
-    trust a guest. After ResultsIncomplete, the files before the bad one are there."""
-    left = len(tar)
-    with delivered(), tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
-        for count, member in enumerate(archive):
-            name = member.name
-            if count == _MEMBERS:
-                raise ResultsIncomplete(f"the results hold more than {_MEMBERS} files")
-            if not 0 <= member.size <= left:
-                raise ResultsIncomplete(f"the results cannot hold {name[:200]!r}: it is too large")
-            left -= member.size
-            parts = [part for part in PurePosixPath(name).parts if part != "."]
-            if not parts:
-                continue
-            strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
-            if strange or ".." in parts or name.startswith("/"):
-                raise ResultsIncomplete(f"the results hold the forbidden path {name[:200]!r}")
-            _place(archive, member, into.joinpath(*parts))
-
-
-def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    if member.issparse():  # which may claim any size
-        raise ResultsIncomplete(f"the results hold the sparse file {member.name!r}")
+    """Unpack within the limits of received.unpack(). After ResultsIncomplete, the files before the bad one are there."""
     try:
-        if member.isdir():
-            files.make_directories(place)
-        elif member.isfile():
-            _write(archive, member, place)
-    except OSError as error:
-        if error.errno not in _NAMES_FAULTS:
-            raise
-        raise ResultsIncomplete(
-            f"the results cannot be unpacked: {member.name[:200]!r}: {error.strerror}"
-        ) from None
-
-
-def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    files.make_directories(place.parent)
-    source = archive.extractfile(member)
-    assert source
-    files.create(place, source.read())
+        received.unpack(io.BytesIO(tar), into, len(tar))
+    except received.Refused as error:
+        raise ResultsIncomplete(f"the tar of the results {error}") from None

@@ -1,0 +1,160 @@
+"""Unpacks what a guest or another machine recorded. Klat does not trust it.
+
+    python3 -m klat.record.received ARCHIVE RESULTS NAME
+
+moves the sessions in a .tar.gz to RESULTS/LABEL/SESSION-NAME, and those in LABEL/.failed to RESULTS/LABEL/.failed, and
+removes the archive. A session that RESULTS already has is not replaced. Each session is renamed as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import secrets
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from klat.base import files
+from klat.base.bounded_read import open_to_read
+from klat.base.errors import KlatError, SessionError, printable
+from klat.record.session_directory import SET_ASIDE, check_label
+
+# A session has about a hundred files. Its longest path has 80 characters and 10 parts.
+_MEMBERS = 1 << 16
+_PATH = 255
+_DEPTH = 16
+# Samples and texts of a session shrink to a fifth, and to a fiftieth if all samples are alike.
+_SMALL_BYTES, _SHRINKING = 256 << 20, 50
+# Errors that a name in a tar can cause. All others are errors of this machine, for example a full disk.
+_NAMES_FAULTS = frozenset(
+    {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+)
+
+
+class Refused(Exception):
+    """The tar is damaged or hostile. The message is a predicate."""
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes:
+        ...
+
+
+class _Limited(io.RawIOBase):
+    """Reads from a stream, up to a number of bytes. tarfile holds some headers in memory as a whole."""
+
+    def __init__(self, stream: Readable, most: int) -> None:
+        self._stream, self._most, self._left = stream, most, most
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise Refused(f"holds more than {self._most:,} bytes")
+        return data
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turn any error of the tar into Refused. tarfile raises many kinds. A bad checksum of gzip is an OSError."""
+    try:
+        yield
+    except Exception as error:
+        of_machine = isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile)
+        if of_machine or isinstance(error, (Refused, KlatError)):
+            raise
+        raise Refused(f"is damaged: {error or repr(error)}") from None
+
+
+def unpack(stream: Readable, into: Path, most: int) -> None:
+    """Unpack the files and directories of a tar, of at most `most` bytes: none outside `into`, none in place of
+    another, no links and devices. After Refused, the files before the bad one are there. Raises OSError for an
+    error of this machine."""
+    limited = _Limited(stream, most)
+    with _readable(), tarfile.open(fileobj=limited, mode="r|") as archive:  # type: ignore[arg-type]
+        for count, member in enumerate(archive):
+            if count == _MEMBERS:
+                raise Refused(f"holds more than {_MEMBERS} files")
+            name = member.name
+            parts = [part for part in PurePosixPath(name).parts if part != "."]
+            strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
+            if strange or ".." in parts or name.startswith("/"):
+                raise Refused(f"holds the forbidden path {name[:200]!r}")
+            if member.issparse():  # which may claim any size
+                raise Refused(f"holds the sparse file {name!r}")
+            if parts:
+                _place(archive, member, into.joinpath(*parts))
+        while limited.read(1 << 20):  # to the checksum at the end
+            pass
+
+
+def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    try:
+        if member.isdir():
+            files.make_directories(place)
+        elif member.isfile():
+            files.make_directories(place.parent)
+            source = archive.extractfile(member)
+            assert source
+            files.create(place, source)
+    except OSError as error:
+        if error.errno not in _NAMES_FAULTS:
+            raise
+        raise Refused(f"cannot be unpacked: {member.name[:200]!r}: {error.strerror}") from None
+
+
+def take_in(archive: Path, results: Path, name: str) -> None:
+    """Move the sessions of the machine `name` to `results`, and remove the archive. KlatError, if it is refused."""
+    draft = results / f".received-{secrets.token_hex(8)}"
+    with files.explained("make", results), files.directory(results, make=True) as parent:
+        files.make_directory(parent, draft.name, 0o700)
+    try:
+        with open_to_read(archive) as packed, gzip.open(packed) as stream:
+            size = os.fstat(packed.fileno()).st_size
+            unpack(stream, draft, _SMALL_BYTES + _SHRINKING * size)
+        for session in _sessions(draft):
+            target = results / session.parent / f"{session.name}-{name}"
+            if not os.path.lexists(target):
+                files.make_directories(target.parent)
+                files.rename(draft / session, target)
+        archive.unlink()
+    except (Refused, SessionError) as error:
+        raise KlatError(f"{archive} {error}", 1) from None
+    except OSError as error:
+        raise KlatError(f"{error.filename or results}: {error.strerror}", 1) from None
+    finally:
+        files.remove_tree(draft)
+
+
+def _sessions(draft: Path) -> Iterator[Path]:
+    """The sessions, relative to `draft`."""
+    for label in sorted(path for path in draft.iterdir() if path.is_dir()):
+        try:
+            check_label(label.name)
+        except ValueError as error:
+            raise Refused(f"has a bad label {label.name!r}: {error}") from None
+        for place in (label, label / SET_ASIDE):
+            if place.is_dir():
+                for session in sorted(place.iterdir()):
+                    if session.is_dir() and session.name != SET_ASIDE:
+                        yield session.relative_to(draft)
+
+
+def _main(words: list[str]) -> int:
+    archive, results, name = words
+    try:
+        take_in(Path(archive), Path(results), name)
+    except KlatError as error:
+        print(printable(str(error)), file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
