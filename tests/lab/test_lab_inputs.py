@@ -204,10 +204,10 @@ def test_a_refused_name_is_a_usage_error(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("--kernel", "debian:stok", "pipes"), "debian:stock"),
-        (("--kernel", "debian:6.1-RT", "pipes"), "debian:6.1-rt"),
-        (("--kernel", "stock", "pipes"), "debian:stock"),
-        (("--kernel", "debian:stock", "pipe"), "pipes"),
+        (("--kernel", "debian:stok", "pipes"), "debian:stock'? There are 6.1, 6.1-rt, stock"),
+        (("--kernel", "debian:6.1-RT", "pipes"), "debian:6.1-rt'? There are 6.1, 6.1-rt, stock"),
+        (("--kernel", "stock", "pipes"), "debian:stock'?"),
+        (("--kernel", "debian:stock", "pipe"), "pipes'?"),
     ],
 )
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
@@ -219,7 +219,7 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
     (apt / "index.json").write_text(json.dumps(held))
     done = lab("run", "--mode", "counted", *words)
     assert done.returncode == 2
-    assert f", did you mean {meant!r}?" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert f", did you mean '{meant}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:
@@ -276,15 +276,22 @@ def test_the_newest_build_of_a_name_is_taken() -> None:
             "6.1.0-11-cloud-amd64",
             "6.1.0-12-amd64-dbg",
             "6.1.0-12-amd64-unsigned",
+            "6.1.0-0.deb11.52-amd64",
             "6.12.90+deb12-amd64",
             "6.12.90+deb12.1-amd64",
             "6.12.9+deb13-rt-amd64",
             "6.12.100+deb13-rt-amd64",
+            "7.4-amd64",
+            "10.2.3+deb19-amd64",
+            "10.2.3+deb19+1-amd64",
         )
     )
     chosen = {
         name: kernels.choose(name, held, AMD64).release
-        for name in ("stock", "rt", "6.12", "6.12-rt", "6.1.0-9-amd64")
+        for name in (
+            *("stock", "rt", "6.12", "6.12-rt", "6.1.0-9-amd64", "6.1.0-0.deb11.52-amd64"),
+            *("7.4", "10.2", "newest", "newest-rt"),
+        )
     }
     assert chosen == {
         "stock": "6.1.0-10-amd64",
@@ -292,7 +299,46 @@ def test_the_newest_build_of_a_name_is_taken() -> None:
         "6.12": "6.12.90+deb12.1-amd64",
         "6.12-rt": "6.12.100+deb13-rt-amd64",
         "6.1.0-9-amd64": "6.1.0-9-amd64",
+        "6.1.0-0.deb11.52-amd64": "6.1.0-0.deb11.52-amd64",
+        "7.4": "7.4-amd64",
+        "10.2": "10.2.3+deb19+1-amd64",
+        "newest": "10.2.3+deb19+1-amd64",
+        "newest-rt": "6.12.100+deb13-rt-amd64",
     }
+
+
+def split_kernel(release: str, version: str, *absent: str, **versions: str) -> dict[str, Package]:
+    """A kernel in packages, without those that are `absent`. A part may have another version."""
+    parts = [f"linux-{part}-{release}" for part in ("base", "binary", "modules")]
+    image = Package(f"linux-image-{release}", version, 1, tuple(parts))
+    held = [Package(n, versions.get(n.split("-")[1], version), 2) for n in parts]
+    return {p.name: p for p in (image, *held) if p.name.split("-")[1] not in absent}
+
+
+def test_a_name_is_of_the_newest_build_that_is_complete() -> None:
+    held = kernels.offered(
+        {
+            **split_kernel("8.1.3+deb15-amd64", "1"),
+            **split_kernel("8.1.4+deb15-amd64", "1", "base"),
+            **split_kernel("8.1.5+deb15-amd64", "1", "modules"),
+            **split_kernel("8.1.6+deb15-amd64", "1", binary="2"),
+            **split_kernel("8.2.1+deb15-amd64", "1", "binary", "modules"),
+            # It depends on a kernel, and is none.
+            "linux-image-9.1-amd64": Package(
+                "linux-image-9.1-amd64", "1", 1, ("linux-image-9.1.9+deb16-amd64",)
+            ),
+        }
+    )
+    chosen = kernels.choose("8.1", held, AMD64)
+    assert chosen == kernels.choose("newest", held, AMD64)
+    assert chosen.release == "8.1.4+deb15-amd64" and chosen.size == 5
+    absent = "linux-binary-8.2.1.deb15-amd64 and linux-modules-8.2.1.deb15-amd64"
+    with pytest.raises(
+        KlatError, match=f"debian:8.2 for amd64: its archive lacks {absent}; there are 8.1, newest "
+    ):
+        kernels.choose("8.2", held, AMD64)
+    with pytest.raises(KlatError, match="debian:9.1 for amd64; there are 8.1, newest "):
+        kernels.choose("9.1", held, AMD64)
 
 
 def test_a_kernel_that_debian_has_not_is_refused_with_those_that_it_has(

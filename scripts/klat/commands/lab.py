@@ -256,16 +256,17 @@ def _kernels(arguments: argparse.Namespace) -> int:
 
     architecture = _lab_options.architecture(arguments)
     held = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))
-    newest = {kernel.name: kernel for kernel in held}
-    aliases = kernels.aliases(held, architecture)
-    print(f"{'--kernel':<20} {'release':<28} {'package version':<18} MB to fetch")
+    complete = [kernel for kernel in held if not kernel.missing]
+    newest = kernels.newest(complete, architecture)
+    print(f"{'--kernel':<20} {'release':<28} {'package version':<24} MB to fetch")
     for name, kernel in newest.items():
-        called = f"debian:{aliases.get(kernel, name)}"
-        size = kernel.size >> 20
-        print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<18} {size}")
-    older = len(held) - len(newest)
+        called, size = f"debian:{name}", kernel.size >> 20
+        print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<24} {size}")
+    older = [kernel for kernel in complete if kernel not in newest.values()]
     if older:
-        print(f"and {older} older builds, by release: debian:{held[0].release}")
+        print(f"and {len(older)} older builds, by release: debian:{older[0].release}")
+    if incomplete := dict.fromkeys(kernel.name for kernel in held if kernel.name not in newest):
+        print(f"no complete build in the archive: {', '.join(incomplete)}")
     return 0
 
 

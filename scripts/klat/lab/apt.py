@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +29,10 @@ _FETCH_SECONDS = 900
 _WAIT_SECONDS = 1200  # for another lab that updates or fetches
 _LITTLE_ROOM = 16 << 20
 
-# The packages of a kernel that is split, with the kernel's release after the name.
-KERNEL_PARTS = ("linux-base-", "linux-binary-", "linux-modules-")
+# linux-image-RELEASE, and the packages that it depends on if the kernel is split.
+_KERNEL = re.compile(r"linux-(?:image|base|binary|modules)-\d\S*")
 
-# What sysroot.py unpacks. The names are those of Debian 13.
+# What sysroot.py unpacks. The names are those of Debian 13, and _PREFERENCES takes the packages from there.
 SYSROOT = (
     *("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libatomic1"),
     *("libnuma1", "libnuma-dev", "libjansson4", "libjansson-dev", "libmd0", "libmd-dev"),
@@ -50,16 +51,24 @@ Dir::State::status "{base}/state/status";
 Dir::Cache "{base}/cache";
 Dir::Etc::sourcelist "{base}/sources.list";
 Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferences "{base}/preferences";
 Dir::Etc::preferencesparts "/dev/null";
 APT::Architecture "{architecture}";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
+Acquire::AllowReleaseInfoChange "true";
 #clear APT::Architectures;
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
 #clear DPkg::Post-Invoke;
+"""
+
+# Kernels of all releases have different names. Of other packages, one release has to be chosen.
+_PREFERENCES = """\
+Package: *
+Pin: release n=trixie
+Pin-Priority: 990
 """
 
 
@@ -68,6 +77,15 @@ class Package:
     name: str
     version: str
     size: int  # bytes to fetch
+    parts: tuple[str, ...] = ()  # the kernel packages that it depends on
+
+
+class _AptError(KlatError):
+    """apt failed. `errors` holds its messages."""
+
+    def __init__(self, message: str, errors: Sequence[str]) -> None:
+        super().__init__(message)
+        self.errors = errors
 
 
 class Archive:
@@ -103,7 +121,10 @@ class Archive:
 
     def _read_index(self, kept: Path) -> dict[str, Package]:
         try:
-            entries = [Package(*entry) for entry in json.loads(kept.read_text())]
+            entries = [
+                Package(name, version, size, tuple(*parts))
+                for name, version, size, *parts in json.loads(kept.read_text())
+            ]
         except (OSError, ValueError, TypeError):
             raise KlatError(f"{kept} is damaged: klat lab clear removes it") from None
         return {package.name: package for package in entries}
@@ -116,20 +137,18 @@ class Archive:
     def _archive_changed(self) -> bool:
         """Whether the system's sources name another archive than the lists are from; False if unknown."""
         try:
-            return self._sources.read_text() not in self._choices()
+            return self._sources.read_text() != "".join(self._source_lines())
         except (OSError, KlatError):
             return False
 
-    def _choices(self) -> list[str]:
-        return [
-            debian_sources.source_lines(self._ask_system, str(_KEYS), self._architecture, releases)
-            for releases in debian_sources.choices(self._architecture)
-        ]
+    def _source_lines(self) -> list[str]:
+        return debian_sources.source_lines(self._ask_system, str(_KEYS), self._architecture)
 
     def _configure(self) -> Path:
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self._base / name).mkdir(parents=True, exist_ok=True)
         (self._base / "state/status").touch()
+        (self._base / "preferences").write_text(_PREFERENCES)
         path = self._base / "apt.conf"
         path.write_text(_CONFIGURATION.format(base=self._base, architecture=self._architecture))
         return path
@@ -143,30 +162,32 @@ class Archive:
         # Renamed after success. After a failure, the old lists keep their own sources.
         draft = self._sources.with_suffix(".new")
         sources = ("-o", f"Dir::Etc::sourcelist={draft}")
-        *first, last = self._choices()
-        for choice in first:
-            try:
-                self._fetch_lists(draft, choice, sources)
-                break
-            except KlatError as error:
-                self._say(f"{error}; using the next release of Debian")
-        else:
-            self._fetch_lists(draft, last, sources)
+        lines = self._source_lines()
+        self._fetch_lists(draft, lines, sources)
         text = self._apt("dumpavail", *sources, command="apt-cache")
         kept = self._base / "index.json"
         newest: dict[str, Package] = {}
         for package in _paragraphs(text):
-            wanted = package.name.startswith(("linux-image-", *KERNEL_PARTS, "busybox-static"))
-            if wanted or package.name in SYSROOT + LINKER:
+            others = ("busybox-static", *SYSROOT, *LINKER)
+            if _KERNEL.fullmatch(package.name) or package.name in others:
                 newest.setdefault(package.name, package)
-        index = [[p.name, p.version, p.size] for p in newest.values()]
+        index = [[p.name, p.version, p.size, p.parts] for p in newest.values()]
         files.write_whole(kept, json.dumps(index).encode())
+        draft.write_text("".join(lines))
         draft.rename(self._sources)
 
-    def _fetch_lists(self, draft: Path, choice: str, sources: Sequence[str]) -> None:
-        draft.write_text(choice)
+    def _fetch_lists(self, draft: Path, lines: Sequence[str], sources: Sequence[str]) -> None:
+        """Without the suites that the archive does not serve, or whose signature is not Debian's."""
+        draft.write_text("".join(lines))
         self._say("fetching Debian's package lists")
-        self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
+        try:
+            self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
+        except _AptError as error:
+            served = [line for line in lines if not _names(error.errors, line)]
+            if not served or len(served) == len(lines):
+                raise
+            self._say(f"{'; '.join(error.errors)}; going on without these suites")
+            self._fetch_lists(draft, served, sources)
 
     def kept(self) -> dict[str, Package]:
         """The packages that are unpacked here. The archive may not have them any more."""
@@ -262,13 +283,18 @@ class Archive:
                 + (f": there is no space left in {self._base}" if full else "")
             ) from None
         if done.returncode:
-            raise KlatError(_reason(done.stderr, f"{command} {words[0]} failed"))
+            errors = [
+                line[2:].strip() for line in done.stderr.splitlines() if line.startswith("E:")
+            ]
+            failed = f"{command} {words[0]} failed"
+            raise _AptError(f"{failed}: {errors[0]}" if errors else failed, errors)
         return done.stdout
 
 
-def _reason(stderr: str, otherwise: str) -> str:
-    errors = [line[2:].strip() for line in stderr.splitlines() if line.startswith("E:")]
-    return f"{otherwise}: {errors[0]}" if errors else otherwise
+def _names(errors: Iterable[str], line: str) -> bool:
+    """Whether an error names the suite of this line of the sources."""
+    uri, suite = line.split()[-3:-1]
+    return any(f"'{uri} {suite} " in error or f"{uri}/dists/{suite}/" in error for error in errors)
 
 
 def _paragraphs(text: str) -> Iterator[Package]:
@@ -279,4 +305,5 @@ def _paragraphs(text: str) -> Iterator[Package]:
             if colon and not line.startswith(" "):
                 fields[name] = value
         if fields.get("Package") and fields.get("Version"):
-            yield Package(fields["Package"], fields["Version"], int(fields.get("Size", 0)))
+            parts = tuple(_KERNEL.findall(fields.get("Depends", "")))
+            yield Package(fields["Package"], fields["Version"], int(fields.get("Size", 0)), parts)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from klat.lab.kernel_formats import BzImage, FlatImage, KernelFormat
 
+_NEWEST = {"newest": ("*[0-9]",), "newest-rt": ("*-rt",)}
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -15,9 +17,9 @@ class Architecture:
     machine: str  # as uname -m
     elf_machine: int  # e_machine of the ELF header
     # Kernels and programs.
-    aliases: Mapping[
-        str, str
-    ]  # NAME in debian:NAME, and the kernel's name in Debian or a pattern for it
+    # NAME in debian:NAME, and the kernel's name in Debian or a pattern for it. The first that Debian has
+    # counts.
+    aliases: Mapping[str, tuple[str, ...]]
     kernels: tuple[str, ...]  # the names of `aliases` that Debian has
     label: str  # how the labels of Debian's kernels begin
     format: KernelFormat
@@ -57,7 +59,7 @@ AMD64 = Architecture(
     name="amd64",
     machine="x86_64",
     elf_machine=62,
-    aliases={"stock": "6.1", "rt": "6.1-rt"},
+    aliases={"stock": ("6.1",), "rt": ("6.1-rt",)} | _NEWEST,
     kernels=("stock", "rt"),
     label="lab-",
     format=BzImage(),
@@ -109,8 +111,8 @@ RISCV64 = Architecture(
     name="riscv64",
     machine="riscv64",
     elf_machine=243,
-    # Debian 13 and testing have other versions, and sometimes only one of the two can be fetched.
-    aliases={"stock": "*[0-9]", "rt": "*-rt"},
+    # Debian 12 has no riscv64, and mirrors fetch Debian 13's later than the other architectures.
+    aliases={"stock": ("6.12", "*[0-9]"), "rt": ("*-rt",)} | _NEWEST,
     kernels=("stock",),
     label="lab-riscv64-",
     format=FlatImage("arch/riscv/boot/Image", 0x30, b"RISCV\0\0\0RSC\x05"),

@@ -9,34 +9,26 @@ from collections.abc import Callable
 from klat.base.errors import KlatError
 
 VARIABLE = "KLAT_DEBIAN_MIRROR"
-# Debian 12 has 6.1 and Debian 13 has 6.12. The security archive has the newest builds of both.
-_RELEASES = ("bookworm", "trixie")
+# Debian 11 has 5.10, Debian 12 has 6.1, and Debian 13 has 6.12. The security archive has the newest builds of them.
+_RELEASES = ("bullseye", "bookworm", "trixie")
+# Newer kernels.
+_NEWER = ("bookworm-backports", "trixie-backports", "testing", "unstable", "experimental")
 _SECURITY = "-security"
 _FORMAT = "$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(ORIGIN)"
 
 
-def choices(architecture: str) -> tuple[tuple[str, ...], ...]:
-    """The releases to look in. If the archive does not have the first choice, there may be another. Debian
-    12 has no riscv64, and mirrors fetch Debian 13's riscv64 later than the other architectures."""
-    return (("trixie",), ("forky",)) if architecture == "riscv64" else (_RELEASES,)
-
-
-def source_lines(
-    ask_apt: Callable[..., str],
-    keys: str,
-    architecture: str = "amd64",
-    releases: tuple[str, ...] = _RELEASES,
-) -> str:
-    """A sources.list with Debian's kernels. `ask_apt` runs apt-get on the system's sources."""
+def source_lines(ask_apt: Callable[..., str], keys: str, architecture: str = "amd64") -> list[str]:
+    """The lines of a sources.list with Debian's kernels. `ask_apt` runs apt-get on the system's sources.
+    A mirror need not serve all of these suites."""
     if mirror := os.environ.get(VARIABLE, "").rstrip("/"):
         archive, security = f"{mirror}/debian", f"{mirror}/debian-security"
     else:
         archive, security = _of_system(ask_apt)
-    suites = [(archive, release) for release in releases]
+    suites = [(archive, suite) for suite in (*_RELEASES, *_NEWER)]
     if security:
-        suites += [(security, f"{name}{_SECURITY}") for name in releases if name in _RELEASES]
+        suites += [(security, f"{release}{_SECURITY}") for release in _RELEASES]
     options = f"arch={architecture} target=Packages signed-by={keys}"
-    return "".join(f"deb [{options}] {uri} {suite} main\n" for uri, suite in suites)
+    return [f"deb [{options}] {uri} {suite} main\n" for uri, suite in suites]
 
 
 def _of_system(ask_apt: Callable[..., str]) -> tuple[str, str]:

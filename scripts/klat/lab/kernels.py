@@ -12,18 +12,20 @@ from klat.record import session_directory
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
-from klat.lab.apt import KERNEL_PARTS, Archive, Package
+from klat.lab.apt import Archive, Package
 from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
 
-# linux-image-6.1.0-56-rt-amd64, linux-image-6.12.117+deb12-amd64
+# linux-image-6.1.0-56-rt-amd64, linux-image-6.12.117+deb12-amd64; linux-image-7.4-amd64 before 7.4 is released
 _PACKAGE = re.compile(
-    r"linux-image-((\d+)\.(\d+)\.(\d+)(?:\+[a-z]*([\d.]+))?(?:-(\d+))?(-rt)?-(?:NAMES))".replace(
+    r"linux-image-((\d+\.\d+)((?:[.+-]\d+|[.+][a-z]+\d*)*)(-rt)?-(?:NAMES))".replace(
         "NAMES", "|".join(ARCHITECTURES)
     )
 )
-_ALIASES = ("stock", "rt")
+_ALIASES = ("stock", "rt", "newest", "newest-rt")
+# A kernel that is split has its files in these packages. linux-base-RELEASE of an older kernel holds none.
+_FILES = ("linux-binary-", "linux-modules-")
 _LARGEST_CONFIG = 16 << 20  # bytes; those of distributions have 300 KB
 
 
@@ -64,13 +66,15 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Offered:
-    """A kernel in Debian's archive: its name and its version. A package that holds no files needs `parts`."""
+    """A kernel in Debian's archive: its name and its version. A package that holds no files needs `parts`.
+    The archive may have removed some of them: they are `missing`."""
 
     name: str  # 6.1, 6.1-rt
     release: str
     order: tuple[int, ...]
     package: Package
     parts: tuple[Package, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -146,54 +150,77 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
     found = []
     for name, package in packages.items():
         match = _PACKAGE.fullmatch(name)
-        if match:
-            release, major, minor, patch, build, abi, rt = match.groups()
-            builds = [int(part) for part in (build or "0").split(".") if part]
-            order = (int(major), int(minor), int(patch), int(abi or 0), *builds)
-            parts = (packages.get(f"{part}{release}") for part in KERNEL_PARTS)
-            held = tuple(part for part in parts if part)
-            found.append(Offered(f"{major}.{minor}{rt or ''}", release, order, package, held))
+        # A package that only depends on the newest kernel has a name of the same form.
+        if match and not any(part.startswith("linux-image-") for part in package.parts):
+            release, line, build, rt = match.groups()
+            order = tuple(int(number) for number in re.findall(r"\d+", line + build))
+            # One release can have parts of two versions while the archive gets a new one.
+            parts = {
+                part: packages[part]
+                for part in package.parts
+                if part in packages and packages[part].version == package.version
+            }
+            missing = tuple(
+                part for part in package.parts if part.startswith(_FILES) and part not in parts
+            )
+            found.append(
+                Offered(f"{line}{rt or ''}", release, order, package, (*parts.values(),), missing)
+            )
     return sorted(found, key=lambda kernel: (kernel.order, kernel.name))
 
 
 def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) -> Offered:
     """The newest of that name, or the one of that release."""
     held = list(kernels)
-    matching = _matching(name, held, architecture)
-    if not matching:
-        names = sorted({kernel.name for kernel in held})
-        names += sorted(aliases(held, architecture).values())
-        known = [*names, *(kernel.release for kernel in held)]
-        meant = did_you_mean(name, known, prefix="debian:")
-        raise KlatError(
-            f"Debian has no kernel debian:{name} for {architecture.name}"
-            + (
-                meant
-                or f"; there are {', '.join(names)} (klat lab kernels --arch {architecture.name})"
-            )
-        )
-    return matching[-1]
+    complete = [kernel for kernel in held if not kernel.missing]
+    if matching := _matching(name, complete, architecture):
+        return matching[-1]
+    names = newest(complete, architecture)
+    if incomplete := _matching(name, held, architecture):
+        why = f": its archive lacks {' and '.join(incomplete[-1].missing)}"
+    elif re.fullmatch(r"\d+\.\d+(-rt)?", name):
+        why = ""  # the nearest number is not what was meant
+    else:
+        known = [*names, *(kernel.release for kernel in complete)]
+        why = did_you_mean(name, known, prefix="debian:")
+    raise KlatError(
+        f"Debian has no kernel debian:{name} for {architecture.name}{why}"
+        f"{' There' if why.endswith('?') else '; there'} are {', '.join(names)}"
+        f" (klat lab kernels --arch {architecture.name} --update reads the archive again)"
+    )
 
 
-def aliases(kernels: Sequence[Offered], architecture: Architecture) -> dict[Offered, str]:
-    """The alias of each kernel that has one."""
-    found = {name: _matching(name, kernels, architecture) for name in architecture.aliases}
-    return {matching[-1]: name for name, matching in found.items() if matching}
+def newest(kernels: Sequence[Offered], architecture: Architecture) -> dict[str, Offered]:
+    """The newest kernel of each name, and the kernel of each alias."""
+    names = {kernel.name: kernel for kernel in kernels}
+    matching = {name: _matching(name, kernels, architecture) for name in architecture.aliases}
+    return names | {name: found[-1] for name, found in matching.items() if found}
 
 
-def _matching(name: str, kernels: Iterable[Offered], architecture: Architecture) -> list[Offered]:
-    wanted = architecture.aliases.get(name, name)
-    return [
-        kernel for kernel in kernels if fnmatchcase(kernel.name, wanted) or kernel.release == wanted
-    ]
+def _matching(name: str, kernels: Sequence[Offered], architecture: Architecture) -> list[Offered]:
+    for wanted in architecture.aliases.get(name, (name,)):
+        matching = [
+            kernel
+            for kernel in kernels
+            if fnmatchcase(kernel.name, wanted) or kernel.release == wanted
+        ]
+        if matching:
+            return matching
+    return []
 
 
 def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture."""
     if not spec.debian:
         return _from_file(spec, architecture)
-    # The archive has only the newest builds. The cache may hold older ones.
-    chosen = choose(spec.debian, offered({**archive.kept(), **archive.packages()}), architecture)
+    # The archive has only the newest builds. The cache may hold older ones, and those that are incomplete by now.
+    packages = archive.packages()
+    kept = {
+        name: package
+        for name, package in archive.kept().items()
+        if name not in packages or package.version == packages[name].version
+    }
+    chosen = choose(spec.debian, offered({**packages, **kept}), architecture)
     place = archive.unpacked(chosen.package, chosen.parts)
     # Debian is moving /lib below /usr.
     modules = next(
