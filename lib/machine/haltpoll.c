@@ -12,8 +12,9 @@
  * In drivers/cpuidle/governors/haltpoll.c the value is only an upper bound. Each CPU has its own
  * polling limit. A halt longer than the limit makes the limit grow, up to the bound; a halt longer
  * than the bound makes it shrink. A CPU that finds work within its limit does not halt, so its
- * limit stays, also above a new bound. --dma-latency 0 leaves such a limit behind too: see
- * cpuidle_poll_time(). Therefore klat first brings the limits of the run's CPUs down to 0.
+ * limit stays, also above a new bound. Under a latency request of 0 every idle CPU polls, and gets
+ * a limit: see cpuidle_poll_time(). Therefore every run first brings the limits of its CPUs down to
+ * 0.
  */
 #include "machine/machine.h"
 
@@ -35,7 +36,10 @@ enum {
 	LOCK_LIMIT_MS = 1000,
 	SETTLE_NS = 300000000,
 	BUSY_SLEEPS = 10,
-	SHORTEST_SLEEP_NS = 100000,
+	HALTS = 2,
+	/* A hypervisor polls too before it takes the CPU, by default up to 200 us. A longer halt
+	 * shrinks its limit. */
+	SHORTEST_SLEEP_NS = 1000000,
 	LONGEST_SLEEP_NS = 20000000
 };
 
@@ -83,13 +87,18 @@ static int put(int file, int64_t ns)
 }
 
 /* Older kernels have only one of the two files. */
+static void read_governor(char *governor, size_t size)
+{
+	if (!klat_read_line(CPUIDLE "/current_governor", governor, size) &&
+	    !klat_read_line(CPUIDLE "/current_governor_ro", governor, size))
+		snprintf(governor, size, "none");
+}
+
 static int check_governor(struct klat_run *run)
 {
 	char governor[64];
 
-	if (!klat_read_line(CPUIDLE "/current_governor", governor, sizeof(governor)) &&
-	    !klat_read_line(CPUIDLE "/current_governor_ro", governor, sizeof(governor)))
-		strcpy(governor, "none");
+	read_governor(governor, sizeof(governor));
 	if (!strcmp(governor, "haltpoll"))
 		return 0;
 	return klat_skip(
@@ -171,17 +180,20 @@ static int start_guard(struct klat_run *run, struct klat_halt_poll *hold)
 }
 
 /*
- * Sleep on this CPU until it halts without polling first. Each halt longer than the bound halves
- * the CPU's limit. A sleep shorter than the limit ends while the CPU polls, so sleeps get longer
- * until the CPU halts. On a busy CPU nothing can be seen; the evidence of the run then shows polls.
+ * Sleep on this CPU until it halts HALTS times in succession without polling first: after a poll
+ * that found no work, the governor halts once whatever the limit is. Each halt longer than the
+ * bound halves the CPU's limit. A sleep shorter than the limit ends while the CPU polls, so sleeps
+ * get longer until the CPU halts. On a busy CPU nothing can be seen; the evidence of the run then
+ * shows polls.
  */
 static void settle(int cpu, int64_t bound_ns)
 {
 	const int64_t shortest =
 		2 * bound_ns > SHORTEST_SLEEP_NS ? 2 * bound_ns : SHORTEST_SLEEP_NS;
 	int64_t begun = klat_now_ns(), ns = shortest;
+	int busy = 0, halts_alone = 0;
 
-	for (int busy = 0; busy < BUSY_SLEEPS && klat_now_ns() - begun < SETTLE_NS;) {
+	while (halts_alone < HALTS && busy < BUSY_SLEEPS && klat_now_ns() - begun < SETTLE_NS) {
 		int64_t polls, halts, polls_before, halts_before;
 		bool polled, halted;
 
@@ -192,8 +204,7 @@ static void settle(int cpu, int64_t bound_ns)
 			return;
 		polled = polls > polls_before;
 		halted = halts > halts_before;
-		if (halted && !polled)
-			return;
+		halts_alone = halted && !polled ? halts_alone + 1 : 0;
 		busy = halted || polled ? 0 : busy + 1;
 		if (halted)
 			ns = ns / 2 > shortest ? ns / 2 : shortest;
@@ -203,32 +214,32 @@ static void settle(int cpu, int64_t bound_ns)
 }
 
 /* A signal may end the program here. The guard, if there is one, then restores the value. */
-static void settle_all(const klat_cpu_set *cpus, int64_t bound_ns)
+static void settle_all(const struct klat_run *run, int64_t bound_ns)
 {
 	klat_cpu_set allowed;
 
 	if (klat_cpus_allowed(&allowed))
 		return;
 	klat_signals_open();
-	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
-		if (klat_cpu_in(cpus, cpu) && !klat_cpu_pin(cpu))
-			settle(cpu, bound_ns);
+	for (int i = 0; i < run->cpu_count; i++)
+		if (!klat_cpu_pin(run->cpus[i]))
+			settle(run->cpus[i], bound_ns);
 	klat_signals_close();
 	klat_cpus_allow(&allowed);
 }
 
-void klat_halt_poll_settle(void)
+void klat_halt_poll_settle(const struct klat_run *run)
 {
-	int64_t bound_ns = klat_halt_poll_ns();
-	klat_cpu_set allowed;
+	const int64_t bound_ns = klat_halt_poll_ns();
+	char governor[64];
 
-	if (bound_ns >= 0 && !klat_cpus_allowed(&allowed))
-		settle_all(&allowed, bound_ns);
+	read_governor(governor, sizeof(governor));
+	if (bound_ns >= 0 && !strcmp(governor, "haltpoll"))
+		settle_all(run, bound_ns);
 }
 
 static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 {
-	klat_cpu_set cpus = { 0 };
 	int err = lock(run, hold->file);
 
 	if (err)
@@ -239,11 +250,9 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 	err = start_guard(run, hold);
 	if (err)
 		return err;
-	for (int i = 0; i < run->cpu_count; i++)
-		klat_cpu_add(&cpus, run->cpus[i]);
 	err = put(hold->file, 0);
 	if (!err) {
-		settle_all(&cpus, 0);
+		settle_all(run, 0);
 		err = put(hold->file, ns);
 	}
 	if (!err && klat_halt_poll_ns() != ns)

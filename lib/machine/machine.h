@@ -167,9 +167,8 @@ int klat_halt_poll_release(struct klat_run *run, struct klat_halt_poll *hold);
 void klat_halt_poll_leave(const struct klat_halt_poll *hold);
 /* -1 if it cannot be read. */
 int64_t klat_halt_poll_ns(void);
-/* Under a latency request of 0 every idle CPU polls, and its polling limit grows. Wait until the
- * limits have shrunk, so that they do not affect the next run. */
-void klat_halt_poll_settle(void);
+/* Wait until the CPUs of the run halt without polling first, whatever ran before. */
+void klat_halt_poll_settle(const struct klat_run *run);
 /* How often an idle CPU has polled, and how often it has entered another state. False if the kernel
  * does not count this. */
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts);

@@ -176,6 +176,8 @@ int klat_supervise(struct klat_run *run)
 					  library->common.guest_halt_poll);
 		if (err)
 			return err;
+	} else {
+		klat_halt_poll_settle(run);
 	}
 	klat_cpus_allowed(&allowed);
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
@@ -192,8 +194,6 @@ int klat_supervise(struct klat_run *run)
 				   : wait_measured(run, pid, &status, &usage);
 	klat_cpus_allow(&allowed);
 	err = klat_halt_poll_release(run, &library->halt_poll);
-	if (!library->common.dma_latency && !result)
-		klat_halt_poll_settle();
 	if (result > 0) {
 		if (err)
 			klat_warn(run, "%s", run->outcome->reason);

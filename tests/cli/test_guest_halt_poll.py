@@ -425,39 +425,49 @@ def test_cpus_poll_no_longer_because_they_did_before(
     )
 
 
-def answers(cpu_idle: Path, text: str) -> bool:
-    """Whether somebody asks for the name of the CPU's idle state, who then gets this one."""
+# What an idle CPU has done, (polls, halts), at each look of the program. Two looks frame a sleep. After a
+# poll in vain the governor halts once without a poll, so two halts alone are needed to know that it stopped.
+IDLED = [(0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 3), (1, 3), (1, 4)]
+
+
+def answers(cpu_idle: Path, looks: int) -> bool:
+    """Whether the program looks at how the CPU idles. It then sees the next of IDLED, or at last no such state."""
+    name, following = cpu_idle / "state0/name", cpu_idle / "following"
     try:
-        writer = os.open(cpu_idle / "state0/name", os.O_WRONLY | os.O_NONBLOCK)
+        writer = os.open(name, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return False
-    os.write(writer, text.encode())
+    os.mkfifo(following)
+    following.rename(name)  # the next look opens another pipe
+    known = looks < len(IDLED)
+    for state, count in enumerate(IDLED[looks] if known else ()):
+        (cpu_idle / f"state{state}/usage").write_text(f"{count}\n")
+    os.write(writer, b"POLL\n" if known else b"none\n")
     os.close(writer)
     return True
 
 
-@pytest.mark.parametrize("latency, asks", [(("--dma-latency", "0"), True), ((), False)])
-def test_a_latency_request_leaves_nothing_for_the_next_run(
-    latency: tuple[str, ...], asks: bool, copy: Machine, two_cpus: None
+@pytest.mark.parametrize("latency", [("--dma-latency", "0"), ()])
+def test_a_run_begins_on_cpus_that_halt_whatever_ran_before(
+    latency: tuple[str, ...], copy: Machine, two_cpus: None
 ) -> None:
-    """Once it is over, the program watches how each CPU idles before it ends."""
-    cpus = [copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle" for cpu in os.sched_getaffinity(0)]
-    for cpu in cpus:
-        (cpu / "state0").mkdir(parents=True)
+    looks = {copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle": 0 for cpu in (0, 1)}
+    for cpu in looks:
+        for state in range(2):
+            (cpu / f"state{state}").mkdir(parents=True)
         os.mkfifo(cpu / "state0/name")
-    words = [str(copy.program), *latency, *SHORT, "--quiet"]
-    asked = set()
+    words = [str(copy.program), "--cpus", "0,1", *latency, *SHORT, "--quiet"]
     with subprocess.Popen(words, env=copy.environment, stderr=subprocess.PIPE) as process:
         try:
             while process.poll() is None:
-                for cpu in cpus:
-                    if answers(cpu, "none\n"):
-                        asked.add(cpu)
-                        assert not harness.children(process.pid), "the run is not over"
+                for cpu in looks:
+                    begun = bool(harness.children(process.pid))
+                    if answers(cpu, looks[cpu]) and not begun:
+                        looks[cpu] += 1
                 time.sleep(0.001)
         finally:
             process.kill()
-    assert asked == (set(cpus) if asks else set())
+    assert set(looks.values()) == {len(IDLED)}
 
 
 def test_settling_can_be_interrupted(copy: Machine, two_cpus: None) -> None:
