@@ -52,7 +52,7 @@ def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
     assert [len(found) for found in lines.values()] == [16, 16]
     assert {line[0] for found in lines.values() for line in found} == {
         "BenchmarkPipes/metric=round_trip/placement=same-llc/policy=fifo:50"
-        "/bytes=1/peer=thread/wait=read/mode=round-trip"
+        "/bytes=1/peer=thread/wait=read/mode=round-trip/cpus=writer%3D1,reader%3D0"
     }
     first = lines["stock"][0]
     values = dict(zip(first[3::2], map(float, first[2::2])))
@@ -75,10 +75,24 @@ def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
     assert configurations[0] ^ configurations[1] == {"label: stock", "label: rt"}
 
 
+@pytest.mark.parametrize("form", ["gobench", "googlebench", "pyperf", "openmetrics"])
+def test_other_runs_of_the_label_do_not_change_a_name(
+    new_session: NewSession, klat: Klat, form: str
+) -> None:
+    session = new_session("alone/1")
+    session.run({"round_trip": samples(52_000)}, evidence="wakeups=600;wake_interrupts=600")
+    alone, _ = export(klat, form, session.path)
+    session.run({"round_trip": samples(62_000)}, run=2, evidence="wakeups=600;wake_interrupts=300")
+    mixed, _ = export(klat, form, session.path)
+    name = re.compile(r'Benchmark\S+|"name": ".*?"|klat_sample_seconds_count{.*}')
+    assert len(set(name.findall(alone))) == 1
+    assert set(name.findall(alone)) < set(name.findall(mixed))
+
+
 def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session: NewSession, klat: Klat) -> None:
-    new_session().run({"m": samples(5000)}, params="size=a b/c-16")
+    new_session().run({"m": samples(5000)}, cpus="a b/c-16")
     out, _ = export(klat, "gobench", new_session("stock/2").path.parent)
-    assert re.search(r"^BenchmarkPipes/.*/size=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
+    assert re.search(r"^BenchmarkPipes/.*/cpus=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
 
 
 def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(

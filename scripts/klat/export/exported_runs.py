@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.compare.conditions import OBTAINED
 from klat.compare.dataset import Dataset, read_datasets, status_counts
 from klat.record import renamed_metrics
 from klat.record.session import USABLE, printable
@@ -39,14 +40,27 @@ class MetricRuns:
     def unit(self) -> str:
         return self.label.figure_unit
 
+    @property
+    def params(self) -> dict[str, str]:
+        """The params, and the conditions of the runs whether or not other runs of the label differ in them: a
+        name must be the same in every export. Only the build is as in reports, which show it where it differs.
+        """
+        run = self.runs[0]
+        conditions = asdict(run.source.run_conditions(run.row))
+        conditions["policy"] = self.setting.params.get("policy", "")
+        conditions["program"] = self.setting.params.get("program", "")
+        chosen = {k: v for k, v in self.setting.params.items() if k not in OBTAINED}
+        obtained = {name: conditions[name].replace(";", ",") for name in OBTAINED}
+        return {
+            "policy": obtained.pop("policy"),
+            **chosen,
+            **{k: v for k, v in obtained.items() if v},
+        }
+
     def names(self) -> list[tuple[str, str]]:
         """What distinguishes it from the others of its label and benchmark, as (key, value)."""
         found = [("metric", self.metric), ("placement", self.setting.placement)]
-        params = dict(self.setting.params)
-        policy = params.pop("policy", "")
-        return [
-            (k, v) for k, v in [*found, ("policy", policy), *params.items(), *self.label.apart] if v
-        ]
+        return [(k, v) for k, v in [*found, *self.params.items(), *self.label.apart] if v]
 
     def distribution(self) -> Distribution:
         """All samples in `unit`. SessionError where some are missing."""

@@ -115,7 +115,7 @@ def _setting_pairs(benchmark: str, placement: str, params: dict[str, str]) -> Pa
 def _series_pairs(series: MetricRuns) -> Pairs:
     setting = series.setting
     found = _label_pairs(series.label)
-    found += _setting_pairs(setting.benchmark, setting.placement, setting.params)
+    found += _setting_pairs(setting.benchmark, setting.placement, series.params)
     return [*found, ("metric", series.metric)]
 
 

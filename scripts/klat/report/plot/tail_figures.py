@@ -12,7 +12,7 @@ from klat.report.plot import reduction as reduce
 from klat.report.plot.axis import Axis, sample_axis
 from klat.report.plot.drawn import Drawn
 from klat.report.plot.gnuplot import INK, Figure, line, points, quoted, tics
-from klat.report.text.numbers import one_in
+from klat.report.text.numbers import one_in, plural
 from klat.stats.descriptive import Values
 
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
@@ -62,7 +62,7 @@ def tail(
     places = ((float(-power), one_in(power)) for power in range(math.floor(reach) + 1))
     figure.add(f"set yrange [{bottom:.6g}:0]", f"set ytics {tics(places)}")
     zeros = sum(int(one.ordered.below(1)) for one in drawn) if logarithmic else 0
-    note = f"all samples but {zeros:,} of 0" if zeros else "all samples"
+    note = f"without {plural(zeros, 'sample')} of 0" if zeros else "all samples"
     return plot, f"{note}, to the maximum{'; thin: each boot' if any(boots) else ''}"
 
 
