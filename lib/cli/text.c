@@ -40,12 +40,15 @@ static void print_policies(const struct klat_run *run, FILE *out)
 	}
 }
 
-/* The column is ten characters wide. A large number has no room for decimals. */
+/* The column is ten characters wide. A large number has no room for decimals. Above 2^53 a double
+ * has no exact last digit. */
 static void print_column(FILE *out, bool known, double value, int decimals)
 {
 	if (value >= 1e7)
 		decimals = 0;
-	if (known)
+	if (known && value > 0x1p53)
+		fprintf(out, " %10.5g", value);
+	else if (known)
 		fprintf(out, " %10.*f", decimals, value);
 	else
 		fprintf(out, " %10s", "n/a");

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klat.report.text.numbers import ratio_digits
+from klat.report.text.numbers import ratio_digits, whole
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,12 @@ def test_a_ratio_has_the_digits_that_its_interval_supports(
     low: float, high: float, digits: int
 ) -> None:
     assert ratio_digits(low, high) == digits
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "n/a"), (2.0**53, "9,007,199,254,740,992"), (2.0**60, "1.15292150460685e+18")]
+    + [(2**60 + 1, "1,152,921,504,606,846,977")],
+)
+def test_a_number_has_no_digit_that_is_not_known(value: float | None, text: str) -> None:
+    assert whole(value) == text

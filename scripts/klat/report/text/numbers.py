@@ -18,7 +18,9 @@ def one_in(power: int) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Ticks or instructions."""
+    """Ticks or instructions. A float above 2^53 has no exact last digit; a sample is an int and has."""
+    if isinstance(value, float) and abs(value) > 1 << 53:
+        return f"{value:.15g}"
     return MISSING if value is None else f"{round(value):,}"
 
 
@@ -33,7 +35,7 @@ def nanoseconds(label: Dataset, value: float | None, sample: bool) -> str:
         granularity = label.nanoseconds(label.quantum) or 1.0
         # 5 % of tolerance: a granularity calibrated as 9.9998 ns is one of 10.
         step = 10 ** max(0, math.floor(math.log10(granularity * 1.05)))
-    return f"{round(time / step) * step:,}"
+    return whole(time) if time > 1 << 53 else f"{round(time / step) * step:,}"
 
 
 def with_time(label: Dataset, value: float | None) -> str:
