@@ -75,6 +75,13 @@ def test_a_session_of_another_kernel_program_or_wanted_seed_is_not() -> None:
         ((), "give BASE, or BASE and NEW, or --kernel and a benchmark"),
         (("--kernel", "debian:rt"), "give a benchmark"),
         (("--kernel", "debian:rt", "pipes", "--load", "fork", "--load", "none"), "one load"),
+        (
+            ("--kernel", "debian:rt", "pipes", "--boots", "5"),
+            "--boots: is fixed to 1: klat repeats",
+        ),
+        (("--kernel", "debian:rt", "pipes", "--mode", "kvm"), "--mode: is fixed to counted"),
+        (("--kernel", "debian:rt", "--runs", "1", "--boots", "1"), "give a benchmark"),
+        (("results", "--boots", "1"), "--boots needs --kernel"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(lab: Lab, words: tuple[str, ...], message: str) -> None:

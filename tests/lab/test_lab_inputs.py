@@ -401,6 +401,23 @@ def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, q
     assert not list((lab.cache / "klat/lab/packages").iterdir())
 
 
+def test_a_build_whose_package_is_gone_is_replaced_by_the_one_before(
+    lab: Lab, tmp_path: Path, qemu: str
+) -> None:
+    apt = lab.cache / "klat/lab/apt"
+    apt.mkdir(parents=True)
+    builds = [[f"linux-image-6.1.0-{n}-amd64", "6.1.9-1", 1] for n in (8, 9)]
+    (apt / "index.json").write_text(json.dumps(builds))
+    gone = "E: Failed to fetch http://mirror.example/x_6.1.9-1_amd64.deb  404  Not Found"
+    path = with_commands(tmp_path, **{"apt-get": f"echo '{gone}' >&2; exit 100"})
+    done = lab("run", "--kernel", "debian:stock", "pipes", PATH=path)
+    assert done.returncode == 2
+    fetched, left_out = done.stderr.splitlines()[:-1:2], done.stderr.splitlines()[1::2]
+    assert [line.split()[1] for line in fetched] == [build[0] for build in reversed(builds)]
+    assert all(line.endswith("404  Not Found; looking for another build") for line in left_out)
+    assert "no kernel debian:stock for amd64; there are" in done.stderr.splitlines()[-1]
+
+
 def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

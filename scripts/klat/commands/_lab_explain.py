@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 _SIDES = ("BASE", "NEW")
 _LARGEST = 10  # functions of each metric in a report on all metrics
 _OUTPUT = "results/explain"
+# Options of klat lab run with the only value that they can have here.
+_FIXED = {"mode": "counted", "cpus": "1", "boots": "1", "runs": "1"}
 _WITH_KERNEL = (
     *("arch", "time_limit", "output", "append", "clock", "load"),
-    *("seed", "sweep", "option", "iterations", "policy"),
+    *("seed", "sweep", "option", "iterations", "policy", *_FIXED),
 )
 
 _DESCRIPTION = """\
@@ -127,11 +130,25 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "with --kernel", "The options of klat lab run. klat boots each kernel once, for one run."
+        "with --kernel",
+        "The options of klat lab run that choose kernels, programs and conditions.\n"
+        "--mode is fixed to counted, and --cpus, --boots and --runs to 1: klat\n"
+        "repeats one run of one boot.",
     )
     _lab_options.add_kernel(group, "the kernel of BASE; the second --kernel is that of NEW")
     _session_options.add_output(group, _OUTPUT)
     _lab_options.add_conditions(group)
+    for name, value in _FIXED.items():
+        fixed = _session_options.checked(partial(_fixed, value))
+        group.add_argument(f"--{name}", type=fixed, help=argparse.SUPPRESS)
+
+
+def _fixed(value: str, text: str) -> str:
+    if text != value:
+        raise ValueError(
+            f"is fixed to {value}: klat repeats one counted run of one boot, on one CPU"
+        )
+    return value
 
 
 def _worst(text: str) -> str:

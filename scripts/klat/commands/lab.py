@@ -24,9 +24,9 @@ Records a session for each boot in OUTPUT/LABEL, and prints the labels' paths.
 
 _RUN_EPILOG = """\
 kernels:
-  debian:stock, debian:rt, debian:6.12-rt, ...
+  debian:stock, debian:rt, debian:7.3, debian:6.12-rt, debian:newest, ...
       from Debian's archive; klat lab kernels lists them. apt fetches them into
-      a cache and installs nothing. The label is lab-stock, lab-rt, lab-6.12-rt
+      a cache and installs nothing. The label is lab-stock, lab-rt, lab-7.3, ...
   NAME=path/to/bzImage[,modules=DIR]
       your own; NAME is the label. DIR is what `make modules_install
       INSTALL_MOD_PATH=DIR` made; a kernel with virtio built in needs none.

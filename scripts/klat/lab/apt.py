@@ -88,11 +88,15 @@ class _AptError(KlatError):
         self.errors = errors
 
 
+class Gone(KlatError):
+    """The archive lists a package and does not have it."""
+
+
 class Archive:
     """Packages of Debian's archive, of one architecture by Debian's name. `say` prints what takes time."""
 
     def __init__(self, say: Callable[[str], None], architecture: str = "amd64") -> None:
-        self._say = say
+        self.say = say
         self._architecture = architecture
         self._suffix = "" if architecture == "amd64" else f":{architecture}"
         self._base = cache.folder(f"apt{self._suffix.replace(':', '-')}")
@@ -103,7 +107,7 @@ class Archive:
         and from the archive that the system's sources name now. KlatError if there are no lists."""
         if self._index is not None and not update:
             return self._index
-        with cache.exclusive("apt", _WAIT_SECONDS, self._say):
+        with cache.exclusive("apt", _WAIT_SECONDS, self.say):
             kept = self._base / "index.json"
             try:
                 fresh = time.time() - kept.stat().st_mtime < _FRESH_SECONDS
@@ -115,7 +119,7 @@ class Archive:
                 except KlatError as error:
                     if not kept.exists():
                         raise KlatError(f"{error}; or give --kernel NAME=path/to/KERNEL") from None
-                    self._say(f"{error}; using the lists of the last time")
+                    self.say(f"{error}; using the lists of the last time")
             self._index = self._read_index(kept)
         return self._index
 
@@ -179,14 +183,14 @@ class Archive:
     def _fetch_lists(self, draft: Path, lines: Sequence[str], sources: Sequence[str]) -> None:
         """Without the suites that the archive does not serve, or whose signature is not Debian's."""
         draft.write_text("".join(lines))
-        self._say("fetching Debian's package lists")
+        self.say("fetching Debian's package lists")
         try:
             self._apt("update", "-q", "--error-on=any", *sources, seconds=_UPDATE_SECONDS)
         except _AptError as error:
             served = [line for line in lines if not _names(error.errors, line)]
             if not served or len(served) == len(lines):
                 raise
-            self._say(f"{'; '.join(error.errors)}; going on without these suites")
+            self.say(f"{'; '.join(error.errors)}; going on without these suites")
             self._fetch_lists(draft, served, sources)
 
     def kept(self) -> dict[str, Package]:
@@ -205,11 +209,11 @@ class Archive:
         place = base / f"{package.name}{self._suffix}_{package.version.replace(':', '%3a')}"
         if place.is_dir():
             return place
-        with cache.exclusive("packages", _WAIT_SECONDS, self._say):
+        with cache.exclusive("packages", _WAIT_SECONDS, self.say):
             if place.is_dir():
                 return place
             size = sum(each.size for each in (package, *parts)) / 1e6
-            self._say(f"fetching {package.name} {package.version} ({size:.1f} MB)")
+            self.say(f"fetching {package.name} {package.version} ({size:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
             try:
                 self.fetch([package, *parts], draft)
@@ -224,8 +228,10 @@ class Archive:
         words = [f"{package.name}={package.version}" for package in packages]
         try:
             self._apt("download", *words, cwd=draft, seconds=_FETCH_SECONDS)
-        except KlatError as error:
-            raise KlatError(f"cannot fetch {names}: {error}") from None
+        except _AptError as error:
+            gone = any(re.search(r"\b404\b", line) for line in error.errors)
+            kind = Gone if gone else KlatError
+            raise kind(f"cannot fetch {names}: {error}") from None
         for deb in sorted(draft.glob("*.deb")):
             done = subprocess.run(
                 ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False

@@ -16,7 +16,7 @@ GUEST = {
     "BINFMT_ELF": "the programs are ELF files",
     "BINFMT_SCRIPT": "the guest's first program is a script",
     "PROC_FS": "the programs take their evidence from /proc",
-    "PROC_SYSCTL": "a session records the boot id from /proc/sys",
+    "SYSCTL": "a session records the boot id from /proc/sys; before Linux 7, PROC_SYSCTL selects it",
     "SYSFS": "the programs find their CPUs in /sys",
     "FILE_LOCKING": "the programs lock the session",
     "FUTEX": "the programs have threads",

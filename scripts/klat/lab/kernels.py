@@ -12,7 +12,7 @@ from klat.record import session_directory
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
-from klat.lab.apt import Archive, Package
+from klat.lab.apt import Archive, Gone, Package
 from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
@@ -185,7 +185,7 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
         why = did_you_mean(name, known, prefix="debian:")
     raise KlatError(
         f"Debian has no kernel debian:{name} for {architecture.name}{why}"
-        f"{' There' if why.endswith('?') else '; there'} are {', '.join(names)}"
+        f"{' There' if why.endswith('?') else '; there'} are {', '.join(names) or 'none'}"
         f" (klat lab kernels --arch {architecture.name} --update reads the archive again)"
     )
 
@@ -220,8 +220,15 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
         for name, package in archive.kept().items()
         if name not in packages or package.version == packages[name].version
     }
-    chosen = choose(spec.debian, offered({**packages, **kept}), architecture)
-    place = archive.unpacked(chosen.package, chosen.parts)
+    offers = offered({**packages, **kept})
+    while True:
+        chosen = choose(spec.debian, offers, architecture)
+        try:
+            place = archive.unpacked(chosen.package, chosen.parts)
+            break
+        except Gone as error:
+            archive.say(f"{error}; looking for another build")
+            offers.remove(chosen)
     # Debian is moving /lib below /usr.
     modules = next(
         (m for m in (place / "usr/lib/modules", place / "lib/modules") if m.is_dir()), None
