@@ -159,6 +159,35 @@ def test_a_change_of_version_and_preemption_together_is_named_first(
     assert ("version and preemption model changed together" in words(first)) == warned
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "cure"),
+    [
+        (
+            ("6.1.0-56-amd64", "voluntary"),
+            ("6.12.117-rt", "rt"),
+            "a 6.12.117 kernel of preemption voluntary,",
+        ),
+        (
+            ("6.1.0-56-amd64", "voluntary"),
+            ("7.3.4-rt", "rt"),
+            "a 6.1.0-56 kernel of preemption rt,",
+        ),
+        (("6.18.15", "none"), ("7.0.13", "full"), "a 6.18.15 kernel of preemption full,"),
+        (("7.3.4", "lazy"), ("6.1.0-56-amd64", "full"), "a 7.3.4 kernel of preemption full,"),
+        (
+            ("6.1.0-56-amd64", "voluntary"),
+            ("7.3.4+deb13-amd64", "lazy"),
+            "a 6.1.0-56 kernel of preemption full, that kernel with a 7.3.4 kernel of preemption full,",
+        ),
+    ],
+)
+def test_the_cure_names_kernels_that_exist(
+    side: SideWriter, klat: Klat, one: tuple[str, str], two: tuple[str, str], cure: str
+) -> None:
+    sides = [side(r, kernel_release=r, preemption=p, runs=1) for r, p in (one, two)]
+    assert f"compare BASE with {cure}" in words(klat("compare", *sides)[1])
+
+
 def test_one_missing_environment_does_not_hide_a_difference_in_others(
     side: SideWriter, klat: Klat
 ) -> None:

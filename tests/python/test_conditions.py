@@ -27,7 +27,7 @@ MACHINES = {
     for path in sorted(Path(__file__).with_name("environments").glob("*.json"))
 }
 
-Files = dict[str, str]
+Files = dict[str, str | None]  # None: not recorded
 Captured = Callable[..., Values]
 
 
@@ -57,9 +57,12 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
         machine: str, kernel: str, files: Files | None = None, facts: Any = None, **info: Any
     ) -> Values:
         release, _, version = MACHINES[machine]["kernels"][kernel].partition(" ")
-        info = {"kernel_release": release, "kernel_version": version} | info
+        recorded = MACHINES[machine].get("info", {})
+        info = {"kernel_release": release, "kernel_version": version, **recorded} | info
         session = SyntheticSession(tmp_path_factory.mktemp("session") / "1", **info)
         for name, text in (files_of(machine, kernel) | (files or {})).items():
+            if text is None:
+                continue
             path = session.path / "environment" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n")
@@ -92,7 +95,10 @@ GIVEN = (
     " rcu_nocbs=1 nosmt maxcpus=2 nohz=off threadirqs nopcid clearcpuid=smap init_on_alloc=1"
     " transparent_hugepage=never skew_tick=1 randomize_kstack_offset=off audit=1"
     " irqchip.gicv3_pseudo_nmi=1 arm64.nopauth kvm-arm.mode=nvhe rodata=full no5lvl nokaslr psi=1"
-    " id_aa64mmfr1.vh=0"
+    " id_aa64mmfr1.vh=0 nosoftlockup systemd.cpu_affinity=0 systemd.unified_cgroup_hierarchy=0"
+    " systemd.mask=irqbalance.service sysctl.kernel.sched_rt_runtime_us=-1 workqueue.unbound_cpus=0"
+    " hung_task_panic=1 rcu_nocb_poll rcutree.kthread_prio=1 ftrace=function trace_event=sched"
+    " kprobe_event=p,vfs_read dyndbg=+p sched_verbose cgroup_disable=memory lsm=none"
 ).split()
 # Key, file, and what it is set to: something else than any of the kernels has by itself.
 SET = [
@@ -239,12 +245,109 @@ def test_between_sides_of_one_kernel_every_difference_was_set(captured: Captured
             assert disagreements([base], [other]) == [], "another kernel has its own"
 
 
-def test_real_time_throttling_was_set_on_any_kernel(captured: Captured) -> None:
-    runtime = "proc/sys/kernel/sched_rt_runtime_us"
-    base = captured("intel", "6.1", {runtime: "950000"})
-    for kernel in ("6.1", "6.12"):
-        off = captured("intel", kernel, {runtime: "-1"})
-        assert keys(disagreements([base], [off])) == ["rt-throttling"]
+RUNTIME, SLICE = "proc/sys/kernel/sched_rt_runtime_us", "sys/kernel/debug/sched/base_slice_ns"
+SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "one", "two", "is_set"),
+    [
+        ("rt-throttling", RUNTIME, ("6.1", "950000"), ("7.3", "1000000"), False),
+        ("rt-throttling", RUNTIME, ("6.1", "950000"), ("7.3", "950000"), False),
+        ("rt-throttling", RUNTIME, ("7.2", "1000000"), ("7.3", "950000"), True),
+        ("rt-throttling", RUNTIME, ("6.1", "950000"), ("6.12", "-1"), True),
+        ("rt-throttling", RUNTIME, ("6.1", "-1"), ("7.3", "1000000"), True),
+        ("rt-throttling", RUNTIME, ("6.1", "950000"), ("6.1", "-1"), True),
+        ("base-slice", SLICE, ("6.12", "1500000"), ("7.3", "1400000"), False),
+        ("base-slice", SLICE, ("6.12", "1500000"), ("7.3", "1500000"), False),
+        ("base-slice", SLICE, ("6.12", "1400000"), ("7.3", "1500000"), True),
+        ("base-slice", SLICE, ("6.12", "3000000"), ("7.3", "1400000"), True),
+        ("base-slice", SLICE, ("7.3", "3000000"), ("7.3", "1400000"), True),
+        ("fair-server", SERVER, ("6.18", "50000000"), ("7.3", "0"), True),
+    ],
+)
+def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
+    captured: Captured, key: str, file: str, one: Pair, two: Pair, is_set: bool
+) -> None:
+    sides = [captured("counted", k, {file: value}, cpus_online=2) for k, value in (one, two)]
+    for base, new in permutations(sides):
+        assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+def test_files_of_debugfs_say_nothing_where_they_were_not_recorded(
+    captured: Captured,
+) -> None:
+    files = files_of("counted", "7.3")
+    unread = captured("counted", "7.3", {name: None for name in files if "kernel/debug" in name})
+    for kernel in ("6.18", "7.3"):
+        assert disagreements([captured("counted", kernel)], [unread]) == []
+
+
+def test_the_server_of_a_cpu_that_came_up_late_says_nothing_yet(captured: Captured) -> None:
+    late = {
+        SERVER.replace("cpu0", "cpu1").replace("runtime", f): "0" for f in ("runtime", "period")
+    }
+    old, new = captured("counted", "6.18"), captured("counted", "7.3", late)
+    assert disagreements([old], [new]) == []
+    off = captured("counted", "7.3", {SERVER.replace("cpu0", "cpu1"): "0"})
+    assert keys(disagreements([old], [off])) == ["fair-server"]
+
+
+def test_in_a_guest_of_the_lab_the_kernel_brings_all_that_its_command_line_does_not_set(
+    captured: Captured,
+) -> None:
+    lab = {"lab": {"mode": "kvm"}}
+    files = {RUNTIME: "900000", CLOCK: "new", f"{CPU}/isolated": "1"}
+    old, new = captured("counted", "6.1", facts=lab), captured("counted", "7.3", files, facts=lab)
+    assert disagreements([old], [new]) == []
+    found = disagreements([captured("counted", "6.1")], [captured("counted", "7.3", files)])
+    assert keys(found) == ["clocksource", "isolated", "rt-throttling"]
+    # What a kernel brings is the same in each of its boots.
+    boots = [new, captured("counted", "7.3", facts=lab)]
+    assert "rt-throttling" in keys(disagreements([old], boots))
+
+
+def test_what_a_kernel_brings_must_agree_within_a_side(captured: Captured) -> None:
+    name = "sys/kernel/mm/transparent_hugepage/enabled"
+    boots = [captured("intel", "6.1", {name: f"{text} madvise"}) for text in ("[always]", "always")]
+    other = captured("intel", "6.12", {name: "[always] madvise"})
+    assert keys(disagreements(boots, [other])) == ["huge-pages"]
+    assert disagreements(boots[1:], [other]) == []
+
+
+def test_a_loaded_scheduler_is_another_kernel_in_effect(captured: Captured) -> None:
+    def loaded(kernel: str, operations: str, **files: str) -> Values:
+        held = {"state": "enabled", "root/ops": operations, "switch_all": "1"} | files
+        return captured(
+            "counted", kernel, {f"sys/kernel/sched_ext/{file}": text for file, text in held.items()}
+        )
+
+    lavd = loaded("6.18", "lavd_1.0.9")
+    assert disagreements([lavd], [loaded("7.3", "lavd_1.0.9")]) == []
+    for kernel in ("6.1", "6.18", "7.3"):  # 6.1 cannot load any
+        (found,) = disagreements([captured("counted", kernel)], [lavd])
+        assert (found.key, found.base, found.new) == ("sched-ext", "none", "lavd_1.0.9")
+    for other in (loaded("6.18", "rusty"), loaded("6.18", "lavd_1.0.9", switch_all="0")):
+        assert keys(disagreements([lavd], [other])) == ["sched-ext"]
+
+
+def test_an_idle_state_that_the_driver_disables_was_not_set(captured: Captured) -> None:
+    state = f"{CPU}/cpu0/cpuidle/state2"
+    by_driver = {f"{state}/disable": "1", f"{state}/default_status": "disabled"}
+    old, new = captured("intel", "6.1"), captured("intel", "6.18", by_driver)
+    assert disagreements([old], [new]) == []
+    by_hand = captured("intel", "6.18", by_driver | {f"{state}/disable": "0"})
+    (found,) = disagreements([new], [by_hand])
+    assert (found.key, found.new) == ("idle-state.C1E", "enabled, by default disabled")
+    assert keys(disagreements([old], [by_hand])) == ["idle-state.C1E"]
+
+
+def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Captured) -> None:
+    rated = CLOCK.replace("current", "available")
+    kvm = captured("intel", "6.1", {CLOCK: "kvm-clock", rated: "kvm-clock tsc acpi_pm"})
+    for chosen, order, is_set in (("tsc", "tsc kvm-clock", 0), ("tsc", "kvm-clock tsc", 1)):
+        other = captured("intel", "6.12", {CLOCK: chosen, rated: order})
+        assert keys(disagreements([kvm], [other])) == ["clocksource"] * is_set
 
 
 def test_a_boot_by_kexec_is_another_kind_of_boot(captured: Captured) -> None:
@@ -263,10 +366,23 @@ def test_a_boot_by_kexec_is_another_kind_of_boot(captured: Captured) -> None:
     )
 
 
-def test_a_word_in_quotes_is_the_word(captured: Captured) -> None:
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ('"mitigations=off"', {"mitigations": "off"}),
+        ('dyndbg="file a.c +p; file b.c +p"', {"dyndbg": "file a.c +p; file b.c +p"}),
+        ("module_blacklist=a module_blacklist=b", {"module_blacklist": "a b"}),
+        ("isolcpus=1 isolcpus=1", {"isolcpus": "1"}),
+        ("-- --port 7 systemd.cpu-affinity=0", {"systemd.cpu_affinity": "0"}),
+    ],
+)
+def test_a_line_is_read_as_the_kernel_reads_it(
+    captured: Captured, words: str, found: dict[str, str]
+) -> None:
     line = files_of("intel", "6.1")["proc/cmdline"]
-    quoted = captured("intel", "6.1", {"proc/cmdline": f'{line} "mitigations=off"'})
-    assert keys(disagreements([captured("intel", "6.1")], [quoted])) == ["cmdline.mitigations"]
+    other = captured("intel", "6.1", {"proc/cmdline": f"{line} {words}"})
+    held = disagreements([captured("intel", "6.1")], [other])
+    assert {c.key.removeprefix("cmdline."): c.new for c in held} == found
 
 
 def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> None:
@@ -317,19 +433,18 @@ def test_a_default_on_the_command_line_is_not_a_difference(captured: Captured) -
     assert disagreements([captured("intel", "6.1")], [aloud]) == []
 
 
-def test_a_word_that_klat_does_not_know_is_refused_between_sides_of_one_kernel(
-    captured: Captured,
-) -> None:
+def test_a_word_that_klat_does_not_know_is_refused(captured: Captured) -> None:
     aloud = {"proc/cmdline": "quiet module-x.odd=1"}
-    found = disagreements([captured("intel", "6.1")], [captured("intel", "6.1", aloud)])
-    assert keys(found) == ["cmdline.module_x.odd"] and is_allowable(found[0].key)
-    assert disagreements([captured("intel", "6.12")], [captured("intel", "6.1", aloud)]) == []
+    for kernel in ("6.1", "6.12"):
+        found = disagreements([captured("intel", kernel)], [captured("intel", "6.1", aloud)])
+        assert keys(found) == ["cmdline.module_x.odd"] and is_allowable(found[0].key)
 
 
 def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captured) -> None:
     line = (
         "BOOT_IMAGE=/vmlinuz root=UUID=2 rw rootwait console=ttyAMA0,115200 earlycon loglevel=3"
         " ip=10.0.0.2::10.0.0.1 nfsroot=/job/2 systemd.unit=a panic=10 klat.campaign=rt preempt=none"
+        " systemd.set_credential=a:b systemd.default_timeout_start_sec=9 -- --port 7"
     )
     for kernel in ("6.1", "6.12"):
         other = captured("intel", kernel, {"proc/cmdline": line})

@@ -69,11 +69,32 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
         return
     cure = "compare sides that differ in only one of them"
     if len(kernel_changes) > 1:
-        cure = f"compare BASE with a {current} kernel of preemption {one[2]}, then that kernel with NEW"
+        cure = _steps(old, one[2], current, two[2], str(infos[1].get("architecture")))
     yield (
         f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
         f" from either. To separate them, {cure}"
     )
+
+
+def _steps(old: str, one: str, current: str, two: str, architecture: str) -> str:
+    """Comparisons that change the version, or the preemption model, from one to two, but never both."""
+    for version, model in ((current, one), (old, two)):
+        if _can_have(version, model, architecture):
+            return f"compare BASE with a {version} kernel of preemption {model}, then that kernel with NEW"
+    return (
+        f"compare BASE with a {old} kernel of preemption full, that kernel with a {current} kernel of"
+        " preemption full, and the latter with NEW"
+    )
+
+
+def _can_have(version: str, model: str, architecture: str) -> bool:
+    """Whether certainly. Kernels of any version can be `full`, or `rt` with a patch. Linux 6.13 brought
+    `lazy`, to other architectures later. Linux 7.0 took `none` and `voluntary` away where there is `lazy`
+    (kernel/Kconfig.preempt)."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if model == "lazy":
+        return numbers >= ((6, 13) if architecture in ("x86_64", "riscv64") else (7, 0))
+    return numbers < (7, 0) or model not in ("none", "voluntary")
 
 
 def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from klat.record.environment import ABSENT, captured, short
 from klat.compare.environment_conditions import (
     FAMILIES,
+    GUEST,
     KERNEL,
     RULES,
     STARTED,
@@ -22,6 +23,7 @@ from klat.compare.environment_conditions import (
     Alike,
     Rule,
     Values,
+    is_default,
     meaning,
     of_files,
     rule_of,
@@ -138,6 +140,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     files = captured(session.path / "environment", configuration=False)
     found |= of_files(files)
     found[CAPTURE] = "captured" if files else ABSENT
+    if facts.get("lab"):
+        found[GUEST] = "yes"
     found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
     declared = facts.get("under_test") or {}
     if declared.get("experiment"):
@@ -228,13 +232,15 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         rule = rule_of(key)
         # A session without its environment is reported once, not for each file.
         sides = captured_only if rule else (base, new)
-        brought = rule is Rule.NEVER or (rule is Rule.OWN and not common.kernel)
-        if brought or not all(sides):
+        if rule is Rule.NEVER or not all(sides):
             continue
         held = [[_said(values, key, name, common) for values in side] for side in sides]
-        if rule is Rule.SHARED or (rule is Rule.SET and not common.kernel):
+        shown = [values for side in sides for values in side]
+        brought = _is_brought(key, name, [said for side in held for said in side], shown)
+        if rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel):
             held = [[said for said in side if said != _NOTHING] for side in held]
-        if all(held) and len({counts_as for side in held for _, counts_as in side}) > 1:
+        differ = len({counts_as for side in held for _, counts_as in side}) > 1
+        if all(held) and differ and not brought:
             texts = [_several(text for text, _ in side) for side in held]
             if texts[0] == texts[1] and all(len(set(side)) == 1 for side in held):
                 texts = _told_apart(*(side[0] for side in held))
@@ -244,6 +250,19 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
 
 
 _NOTHING = (ABSENT, ABSENT)
+
+
+def _is_brought(
+    key: str, name: str, held: Sequence[tuple[str, str]], sessions: Sequence[Values]
+) -> bool:
+    """Whether each kernel brings its value: nobody set it, and it is the same in all boots of that kernel."""
+    if not all(is_default(key, name, said[0], values) for said, values in zip(held, sessions)):
+        return False
+    by_kernel: dict[str | None, set[str]] = {}
+    for (_, counts_as), values in zip(held, sessions):
+        by_kernel.setdefault(values.get(KERNEL), set()).add(counts_as)
+    absent = {ABSENT} if rule_of(key) in (Rule.SHARED, Rule.DEBUG) else set()
+    return all(len(found - absent) < 2 for found in by_kernel.values())
 
 
 def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:

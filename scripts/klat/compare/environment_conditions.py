@@ -1,7 +1,7 @@
 """The conditions in a session's environment: what a kernel was set to, and what it brings.
 
-A value that both kernels could have counts as set. A value that only one of them can have comes
-from that kernel.
+A value counts as set if it differs from the default of its own kernel, or if klat does not know the
+default and both kernels could have the value. All that a kernel brings is the same in each of its boots.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from klat.record.environment import ABSENT
 
 # By (key, name).
 Values = dict[tuple[str, str], str]
@@ -24,6 +26,7 @@ class Rule(Enum):
     SHARED = "where both sides have it"
     SET = "where both sides have it; between sides of one kernel always"
     OWN = "between sides of one kernel: another kernel has its own"
+    DEBUG = "between sides of one kernel, where both have it: debugfs may be unreadable"
     NEVER = "never: it decides what others count as"
 
 
@@ -36,44 +39,25 @@ _SYSCTL = (
     r"proc/sys/(?:kernel|net/core|vm)/"
     r"(nmi_watchdog|watchdog|numa_balancing|timer_migration|sched_(?!rt_).+|busy_.+|stat_interval)"
 )
-# Words of Documentation/admin-guide/kernel-parameters.txt: those that turn a mitigation on or off, on
-# any architecture; then those for idle states, frequency, and CPUs that are kept apart; then those for
-# ticks, clocks and watchdogs, interrupts, address spaces, pages and allocators; then those that check
-# each system call; then those for statistics of the scheduler; then those of arm64 and riscv64.
-_WORDS = (
-    "mitigations pti nopti kpti nospectre_v1 nospectre_v2 nospectre_bhb spectre_v2 spectre_v2_user"
-    " spectre_bhi spec_store_bypass_disable nospec_store_bypass_disable ssbd l1tf l1d_flush mds tsx"
-    " tsx_async_abort mmio_stale_data retbleed srbds gather_data_sampling reg_file_data_sampling"
-    " spec_rstack_overflow indirect_target_selection tsa vmscape kvm.nx_huge_pages"
-    " kvm_intel.vmentry_l1d_flush no_stf_barrier stf_barrier no_rfi_flush no_entry_flush"
-    " no_uaccess_flush nobp"
-    " idle nohlt hlt intel_pstate amd_pstate"
-    " isolcpus nohz_full rcu_nocbs irqaffinity nosmt maxcpus nr_cpus"
-    " nohz highres skew_tick clocksource tsc notsc hpet nohpet nmi_watchdog nowatchdog threadirqs"
-    " nopcid noinvpcid nosmap nosmep clearcpuid transparent_hugepage init_on_alloc init_on_free"
-    " slub_debug page_poison debug_pagealloc kfence.sample_interval"
-    " randomize_kstack_offset audit hardened_usercopy"
-    " psi schedstats delayacct"
-    " irqchip.gicv3_pseudo_nmi kvm_arm.mode rodata nokaslr no4lvl no5lvl"
-).split()
-_WORDS_OF_MODULES = r"(?:cpuidle|cpuidle_haltpoll|haltpoll|intel_idle|processor|cpufreq)\..+"
-# arm64.no... and its long forms, the fields of ID registers.
-_FEATURES_OFF = r"arm64\.no.+|arm64_sw\..+|id_aa64.+"
-_WORD = re.compile(
-    "|".join([*(re.escape(word) for word in _WORDS), _WORDS_OF_MODULES, _FEATURES_OFF])
-)
-_WORD_DEFAULTS = {"mitigations": "auto"}  # with this value, a word counts as absent
-# Words that are never a condition, even between sides of one kernel: those for consoles and messages;
-# the root file system and the network of the boot, which can differ from boot to boot; what happens
-# after a panic; user space; klat. Sessions record the preemption model itself.
+_DEBUG = "sys/kernel/debug/sched/"
+_DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
+# Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
+# effects. These are for consoles and messages; for the root file system and the network of the boot, which can
+# differ from boot to boot; for what happens after a panic; for user space, as far as it decides no CPU,
+# interrupt, limit or control group; and klat's own. Sessions record the preemption model itself.
 _HARMLESS = re.compile(
     "console|earlycon|earlyprintk|keep_bootcon|no_console_suspend|consoleblank|netconsole|quiet|debug"
-    r"|splash|loglevel|ignore_loglevel|log_buf_len|no_hash_pointers|printk\..+|vga|video|fbcon|vt\..+"
+    r"|splash|rhgb|loglevel|ignore_loglevel|log_buf_len|no_hash_pointers|printk\..+|vga|video|fbcon"
+    r"|nomodeset|vt\..+|vt_handoff"
     r"|root|rootflags|rootfstype|rootwait|rootdelay|ro|rw|resume|resume_offset|noresume|init|rdinit"
-    r"|fsck\..+|ostree|nfsroot|ip|BOOTIF|hostname|net\.ifnames|biosdevname"
-    "|panic|oops|panic_on_warn|crashkernel|reboot"
-    r"|systemd\..+|rd\..+|luks\..+|plymouth\..+|locale\..+|vconsole\..+|androidboot\..+|klat\..+"
-    "|preempt"
+    r"|fsck\..+|fsck_.+|ostree|nfsroot|ip|BOOTIF|hostname|net\.ifnames|biosdevname|cryptdevice|netroot"
+    "|panic|oops|panic_on_warn|crashkernel|reboot|single|emergency|rescue|[S1-5]"
+    r"|systemd\.(?:unit|run.*|wants|log_.+|journald\..+|show_status|status_unit_format|dump_core|crash_.+"
+    r"|confirm_spawn|debug_shell|default_debug_tty|default_standard_.+|default_.*timeout.*|machine_id|hostname"
+    r"|firstboot|condition_.+|gpt_auto|verity.*|volatile|tty\..+|clock_usec|random_seed|restore_state"
+    r"|getty_auto|battery_check|early_core_pattern|set_credential.*|import_credentials|ssh_.+|vsock)"
+    r"|rd\..+|luks\..+|plymouth\..+|locale\..+|LANG|vconsole\..+|androidboot\..+|ds|cloud_init"
+    r"|klat\..+|preempt"
 )
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
@@ -81,7 +65,9 @@ _FILES = [
     (key, re.compile(pattern), rule)
     for key, pattern, rule in (
         ("microcode", rf"{_CPU}cpu\*/microcode/version|proc/cpuinfo microcode", Rule.SHARED),
-        ("vulnerability", rf"{_CPU}vulnerabilities/(.+)", Rule.SHARED),
+        # Whether a newer microcode exists, by the kernel's list of its own time.
+        ("old-microcode", rf"{_CPU}vulnerabilities/old_microcode", Rule.OWN),
+        ("vulnerability", rf"{_CPU}vulnerabilities/(?!old_microcode)(.+)", Rule.SHARED),
         ("frequency-driver", rf"{_FREQUENCY}scaling_driver", Rule.OWN),
         ("governor", rf"{_FREQUENCY}scaling_governor", Rule.SET),
         ("energy-preference", rf"{_FREQUENCY}energy_performance_preference", Rule.SET),
@@ -97,10 +83,19 @@ _FILES = [
         ("intel_idle", _MODULE.format("intel_idle"), Rule.SET),
         ("processor", _MODULE.format("processor"), Rule.SET),
         ("clocksource", r"sys/devices/system/clocksource/.*/current_clocksource", Rule.SET),
+        ("clocksources", r"sys/devices/system/clocksource/.*/available_clocksource", Rule.NEVER),
         ("isolated", rf"{_CPU}isolated", Rule.SET),
         ("nohz-full", rf"{_CPU}nohz_full", Rule.SET),
         ("smt", rf"{_CPU}smt/control", Rule.SET),
         ("rt-throttling", r"proc/sys/kernel/sched_rt_(?:runtime|period)_us", Rule.SET),
+        ("fair-server", rf"{_DEBUG}fair_server/cpu\*/(?:runtime|period)", Rule.SHARED),
+        ("ext-server", rf"{_DEBUG}ext_server/cpu\*/(?:runtime|period)", Rule.SHARED),
+        ("base-slice", rf"{_DEBUG}base_slice_ns", Rule.SHARED),
+        (
+            "scheduler",
+            rf"{_DEBUG}(?!base_slice)(features|nr_migrate|tunable_scaling|.+_ns)",
+            Rule.DEBUG,
+        ),
         ("sysctl", _SYSCTL, Rule.OWN),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
@@ -113,11 +108,18 @@ _LOADER, _KEXEC_LOADER = "proc/sys/kernel/bootloader_type", "208"
 KERNEL = ("kernel", "release and version")
 # Words of the command line that this label's kernel alone was given, by experiment.
 WORDS = "words"
+# A guest of klat lab: nothing but the words of its command line can set what its kernel brings.
+GUEST = ("guest", "a guest of klat lab")
+# The BPF scheduler in effect.
+SCHEDULER = ("sched-ext", "the sched_ext scheduler")
+NO_SCHEDULER = "none"
 RULES = {key: rule for key, _, rule in _FILES} | {
     STARTED[0]: Rule.SHARED,
     KERNEL[0]: Rule.NEVER,
     WORDS: Rule.NEVER,
-    "cmdline": Rule.GIVEN,  # only listed words: see rule_of()
+    GUEST[0]: Rule.NEVER,
+    SCHEDULER[0]: Rule.GIVEN,
+    "cmdline": Rule.GIVEN,
     "idle-states": Rule.OWN,
     "idle-state": Rule.SET,
 }
@@ -129,20 +131,66 @@ FAMILIES = (
     "intel_idle",
     "processor",
     "rcutree",
+    "scheduler",
     "sysctl",
     "idle-state",
 )
 
 
 def rule_of(key: str) -> Rule | None:
-    """None if the key does not come from the environment. klat does not know the effect of a word that
-    is not in the lists above: another kernel may need the word, or ignore it."""
-    family, _, name = key.partition(".")
-    if family == "cmdline" and not _WORD.fullmatch(name):
-        return Rule.OWN
-    return RULES.get(family)
+    """None if the key does not come from the environment."""
+    return RULES.get(key.partition(".")[0])
 
 
+# What kernels since a version have where nobody set the file.
+_DEFAULTS = (
+    (re.compile("proc/sys/kernel/sched_rt_period_us"), (((0, 0), ("1000000",)),)),
+    (
+        re.compile("proc/sys/kernel/sched_rt_runtime_us"),
+        (((0, 0), ("950000",)), ((7, 2), ("1000000",))),
+    ),
+    (re.compile(rf"{_DEBUG}.+_server/cpu\*/period"), (((0, 0), ("1000000000",)),)),
+    (re.compile(rf"{_DEBUG}.+_server/cpu\*/runtime"), (((0, 0), ("50000000",)),)),
+    # Of one CPU. Stable kernels before 6.15 got the new value at some time.
+    (
+        re.compile(rf"{_DEBUG}base_slice_ns"),
+        (((0, 0), ("750000", "700000")), ((6, 15), ("700000",))),
+    ),
+)
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+def is_default(key: str, name: str, value: str, values: Values) -> bool:
+    """Whether the session's kernel brings this value. `values` are those of the session."""
+    rule = rule_of(key)
+    if rule in (Rule.OWN, Rule.DEBUG):
+        return True
+    if rule not in (Rule.SET, Rule.SHARED):
+        return False
+    if GUEST in values or value == ABSENT:
+        return True
+    if key.startswith("idle-state."):
+        return value in (_ENABLED, _DISABLED_BY_DRIVER)
+    if key == "clocksource":  # the kernel lists them by rating
+        return value == _first(values, "clocksources").partition(" ")[0]
+    return value in _defaults(name, values)
+
+
+def _defaults(name: str, values: Values) -> Iterable[str]:
+    release = _RELEASE.match(values.get(KERNEL, ""))
+    versions = next((versions for file, versions in _DEFAULTS if file.fullmatch(name)), ())
+    if not release or not versions:
+        return ()
+    found = [held for first, held in versions if first <= (int(release[1]), int(release[2]))][-1]
+    if name.endswith("base_slice_ns"):
+        # kernel/sched/fair.c, get_update_sysctl_factor()
+        cpus = _first(values, "cpus-online")
+        factor = min(int(cpus), 8).bit_length() if cpus.isdecimal() else 1
+        return [str(int(value) * factor) for value in found]
+    return found
+
+
+_ENABLED, _DISABLED_BY_DRIVER = "enabled", "disabled, by default disabled"
 _NO_SMT = {"forceoff": "off"}
 _NO_STATEMENT = frozenset({"notsupported", "notimplemented"})
 _NOT_LIMITED = "the driver's own limit"
@@ -163,19 +211,43 @@ def of_files(files: Files) -> Values:
             for key, pattern, _ in _FILES:
                 if match := pattern.fullmatch(name):
                     found[".".join([key, *match.groups()]), name] = value
+    found[SCHEDULER] = _scheduler(files)
     if loader := files.get(_LOADER, {}).get(""):
         found[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
     for limit, bounds in _LIMITS.items():
         _unless_limited(found, files, limit, bounds)
+    for server in ("fair_server", "ext_server"):
+        _unless_started(found, f"{_DEBUG}{server}/cpu*/", server.replace("_", "-"))
     return found | dict(_idle_states(files))
 
 
 def _word(word: str, value: str) -> Values:
     # In names the kernel takes a hyphen for an underscore.
     word = word.replace("-", "_")
-    if _HARMLESS.fullmatch(word) or _WORD_DEFAULTS.get(word) == value:
+    if _HARMLESS.fullmatch(word) or _DEFAULT_WORDS.get(word) == value:
         return {}
     return {(f"cmdline.{word}", f"proc/cmdline {word}"): value}
+
+
+def _unless_started(found: Values, directory: str, key: str) -> None:
+    """The server of a CPU that came up late shows 0 in both files until a task needs it."""
+    names = [(key, f"{directory}{file}") for file in ("period", "runtime")]
+    idle = [p for p in found.get(names[0], "").split(", ") if p == "0" or p.startswith("0 (CPU ")]
+    for name in names if idle else ():
+        kept = [part for part in found.pop(name, "").split(", ") if part not in idle]
+        if kept:
+            found[name] = kept[0].partition(" ")[0] if len(kept) == 1 else ", ".join(kept)
+
+
+def _scheduler(files: Files) -> str:
+    state, operations, switch_all = (
+        files.get(f"sys/kernel/sched_ext/{file}", {}).get("", "")
+        for file in ("state", "root/ops", "switch_all")
+    )
+    if state in ("", "disabled"):
+        return NO_SCHEDULER
+    state = "" if state == "enabled" else f", {state}"
+    return (operations or "unnamed") + state + (", partial" if switch_all == "0" else "")
 
 
 _FREQUENCY_FILES = "sys/devices/system/cpu/cpu*/cpufreq/"
@@ -204,7 +276,9 @@ def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
         latency = files.get(f"{place}latency", {}).get("", "unknown")
         shown.append((int(match[1]), f"{name} {latency} us"))
         if disabled := files.get(f"{place}disable", {}).get(""):
-            text = {"0": "enabled", "1": "disabled"}.get(disabled, f"disabled: {disabled}")
+            text = {"0": _ENABLED, "1": "disabled"}.get(disabled, f"disabled: {disabled}")
+            if files.get(f"{place}default_status", {}).get("") == "disabled":
+                text = f"{text}, by default disabled"
             yield (f"idle-state.{'-'.join(name.split())}", f"the idle state {name}"), text
     if shown:
         yield ("idle-states", "the idle states"), ", ".join(text for _, text in sorted(shown))

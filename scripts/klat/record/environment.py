@@ -174,10 +174,7 @@ def _config(data: str) -> dict[str, str]:
 
 def _values(name: str, data: str) -> dict[str, str]:
     if name == "proc/cmdline":
-        # The kernel removes quotes. The path of its image says nothing beyond its release.
-        every = data.replace('"', "").split()
-        words = [w for w in every if not w.startswith(("BOOT_IMAGE=", "initrd="))]
-        return {w.partition("=")[0]: w.partition("=")[2] or "given" for w in words}
+        return command_line(data)
     if name == "proc/meminfo":
         return {"MemTotal": x[9:].strip() for x in data.split("\n") if x.startswith("MemTotal:")}
     if name == "proc/cpuinfo":
@@ -186,6 +183,26 @@ def _values(name: str, data: str) -> dict[str, str]:
         lines = (line.partition("=") for line in data.splitlines())
         return {"": value.strip('"') for key, _, value in lines if key == "PRETTY_NAME"}
     return {"": data.strip()}
+
+
+# Quotes can hold blanks. The kernel removes them.
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+
+
+def command_line(data: str) -> dict[str, str]:
+    """The words of the kernel's command line, each with its value or `given`; the different values of a
+    repeated word in their order. Without the path of the image, which says nothing beyond its release,
+    and without the arguments of init, behind --, except for those that systemd reads there."""
+    found: dict[str, list[str]] = {}
+    of_init = False
+    for word in _WORD.findall(data):
+        name, _, value = word.replace('"', "").partition("=")
+        if name == "--" and not value:
+            of_init = True
+        elif name not in ("BOOT_IMAGE", "initrd") and (not of_init or name.startswith("systemd.")):
+            values = found.setdefault(name, [])
+            values += [value or "given"] if (value or "given") not in values[-1:] else []
+    return {name: " ".join(values) for name, values in found.items()}
 
 
 def _cpuinfo(data: str) -> dict[str, str]:
