@@ -241,7 +241,7 @@ $(BUILD)/unit/test_modes: UNIT_FLAGS := -Wl,--wrap=klat_mode,--wrap=klat_cpus_on
 $(BUILD)/unit/test_firmware: UNIT_FLAGS := -Wl,--wrap=fopen
 # Simulates another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
-$(BUILD)/unit/test_cpu: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=numa_available,--wrap=numa_node_of_cpu
+$(BUILD)/unit/test_topology: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=glob,--wrap=access,--wrap=syscall
 
 # Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/build.mk),,$(p)))

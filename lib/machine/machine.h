@@ -23,6 +23,8 @@ typedef struct {
 /* The CPUs of the inherited affinity mask. */
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
+/* The CPUs of a file with one list. 0 or -errno. */
+int klat_cpus_read(const char *path, klat_cpu_set *set);
 /* Make both functions above return CPUs 0 to count - 1 from now on. */
 void klat_cpus_assume(int count);
 void klat_cpu_add(klat_cpu_set *set, int cpu);
@@ -35,21 +37,42 @@ int klat_cpu_weight(const klat_cpu_set *set);
  */
 int klat_cpus_parse(const char *text, int **cpus);
 /*
- * Choose `count` CPUs of `allowed`. Distinct physical cores come before siblings, and CPUs behind
- * one last-level cache before CPUs of one node before the rest. CPU 0 comes last, because
- * interrupts and housekeeping gather there. Returns -ENOSPC if there are too few.
+ * Choose `count` CPUs of `allowed`: of the fastest type of cores that has so many, else of several
+ * types. Distinct physical cores come before siblings, and CPUs behind one last-level cache before
+ * CPUs of one node before the rest. CPU 0 comes last, because interrupts and housekeeping gather
+ * there. Returns -ENOSPC if there are too few.
  */
 int klat_cpus_place(const klat_cpu_set *allowed, int count, int *cpus);
-/* "one-cpu", "same-core", "same-llc", "same-node" or "cross-node", of the pair that is farthest
- * apart. */
+/*
+ * The relation of the pair that is farthest apart: "one-cpu", "same-core", "same-llc",
+ * "same-llc-unknown-node", "same-node", "unknown-node" or "cross-node". On a machine with several
+ * types of cores the types follow, in the order of the CPUs: "same-llc:core+atom". The next call
+ * overwrites the text. NULL if memory is exhausted.
+ */
 const char *klat_cpus_relation(const int *cpus, int count);
+/* -1 if it is unknown. */
 int klat_cpu_node(int cpu);
 /* Pin the calling thread. -EIO if the affinity that is read back differs. */
 int klat_cpu_pin(int cpu);
-/* Whether a cpuset forbids an online CPU to this process. An affinity mask forbids nothing. */
-bool klat_cpu_is_forbidden(int cpu);
+/* Whether the CPU is online and no cpuset forbids it to this process. An affinity mask forbids
+ * nothing. */
+bool klat_cpu_is_usable(int cpu);
 /* Set the affinity of the calling thread. */
 int klat_cpus_allow(const klat_cpu_set *set);
+
+/* core_types.c */
+#define KLAT_CORE_TYPES 8
+
+struct klat_core_types {
+	int count; /* 0 if all cores are of one type */
+	klat_cpu_set cpus[KLAT_CORE_TYPES];
+	char names[KLAT_CORE_TYPES][16];
+};
+
+/* The machine's types of cores, the fastest first. "unknown" comes last. */
+void klat_core_types_read(struct klat_core_types *types);
+/* The index of a CPU's type. 0 if all cores are of one type. */
+int klat_core_type(const struct klat_core_types *types, int cpu);
 
 /* counter.c */
 struct klat_counter {

@@ -169,12 +169,15 @@ static json_t *describe(struct klat_run *run)
 {
 	const struct klat_common *common = &run->library->common;
 	struct utsname names;
+	klat_cpu_set online;
 	char created[32], boot[64];
 	time_t now = time(NULL);
 	struct tm utc;
 	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null();
 
 	uname(&names);
+	if (klat_cpus_online(&online))
+		klat_cpus_allowed(&online);
 	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
@@ -185,8 +188,8 @@ static json_t *describe(struct klat_run *run)
 			 "seed", seed, "created", created, "machine_id", machine_id(), "boot_id",
 			 boot, "kernel_release", names.release, "kernel_version", names.version,
 			 "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
-			 (int)sysconf(_SC_NPROCESSORS_ONLN), "preemption", preemption(&names),
-			 "mode", klat_mode(), "unit", klat_unit(), "tsc",
+			 klat_cpu_weight(&online), "preemption", preemption(&names), "mode",
+			 klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "programs");
 }
 

@@ -9,14 +9,10 @@
 int klat_place_given(struct klat_run *run, const char *list)
 {
 	klat_cpu_set online;
-	int err;
 
 	run->library->on_one_cpu = !strcmp(list, "one");
 	if (run->library->on_one_cpu)
 		return 0;
-	err = klat_cpus_online(&online);
-	if (err)
-		return klat_usage(run, "cannot read which CPUs are online");
 	run->cpu_count = klat_cpus_parse(list, &run->cpus);
 	if (run->cpu_count < 0)
 		return klat_usage(
@@ -24,15 +20,16 @@ int klat_place_given(struct klat_run *run, const char *list)
 			"--cpus takes a list, for example 2,3 or 4-7, or the word one, not '%s'",
 			list);
 	for (int i = 0; i < run->cpu_count; i++) {
-		if (!klat_cpu_in(&online, run->cpus[i]))
+		if (klat_cpu_is_usable(run->cpus[i]))
+			continue;
+		if (klat_cpus_online(&online) || !klat_cpu_in(&online, run->cpus[i]))
 			return klat_usage(run,
 					  "--cpus: CPU %d does not exist or is offline (%d online)",
 					  run->cpus[i], klat_cpu_weight(&online));
-		if (klat_cpu_is_forbidden(run->cpus[i]))
-			return klat_usage(run,
-					  "--cpus: CPU %d is outside the cpuset of this control "
-					  "group or container; choose another, or widen the cpuset",
-					  run->cpus[i]);
+		return klat_usage(run,
+				  "--cpus: CPU %d is outside the cpuset of this control "
+				  "group or container; choose another, or widen the cpuset",
+				  run->cpus[i]);
 	}
 	run->cpus_given = true;
 	return 0;
@@ -108,5 +105,5 @@ int klat_place(struct klat_run *run)
 	}
 	run->one_cpu = are_one(run);
 	run->library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
-	return 0;
+	return run->library->placement ? 0 : klat_error(run, ENOMEM, "cannot place the run: %m");
 }

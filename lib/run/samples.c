@@ -26,6 +26,7 @@ int klat_samples_map(struct klat_run *run)
 	struct klat_library *library = run->library;
 	size_t total = 0;
 	uint64_t *next;
+	int node;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (library->metrics[m].used)
@@ -40,9 +41,9 @@ int klat_samples_map(struct klat_run *run)
 			run, errno,
 			"cannot map %zu bytes of sample buffer: %m; use fewer --iterations",
 			library->samples_size);
-	if (numa_available() >= 0 && numa_max_node() > 0)
-		numa_tonode_memory(library->samples, library->samples_size,
-				   klat_cpu_node(run->cpus[0]));
+	node = numa_available() < 0 ? -1 : klat_cpu_node(run->cpus[0]);
+	if (node >= 0 && numa_max_node() > 0)
+		numa_tonode_memory(library->samples, library->samples_size, node);
 	/* The first touch places the pages and keeps faults out of the timed part. */
 	memset(library->samples, 0, library->samples_size);
 	next = library->samples;

@@ -1,0 +1,48 @@
+"""Where a program places itself, with copies of the programs that read a made-up /sys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from harness import MEASURED, Session, command, path_of
+
+CPUS = sorted(os.sched_getaffinity(0))
+LAST = CPUS[-1]
+
+
+def made_up(path: Path, files: dict[str, str]) -> dict[str, str]:
+    for name, text in files.items():
+        (path / "devices" / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / "devices" / name).write_text(text)
+    return os.environ | {"KLAT_TEST_SYS": str(path)}
+
+
+@pytest.mark.parametrize("online", ["", f"{LAST + 1}\n"])
+def test_a_cpu_that_the_kernel_allows_is_taken_whatever_the_files_say(
+    tmp_path: Path, online: str
+) -> None:
+    files = {"system/cpu/online": online} if online else {}
+    words = ("taskset", "-c", str(LAST), path_of("timer", "planted"), "--iterations", "5")
+    done = command([*words, "--cpus", str(LAST)], env=made_up(tmp_path, files))
+    assert done.status == MEASURED, str(done)
+
+
+def test_output_and_record_name_the_type_of_the_cores(two_cpus: None, tmp_path: Path) -> None:
+    environment = made_up(
+        tmp_path / "sys",
+        {
+            "system/cpu/online": f"0-{LAST}\n",
+            "cpu_core/cpus": f"{LAST}\n",
+            "cpu_atom/cpus": f"0-{LAST - 1}\n",
+        },
+    )
+    words = (path_of("timer", "planted"), "--iterations", "5", "--record", tmp_path / "record")
+    done = command(words, env=environment)
+    assert f"CPUs {LAST} (one-cpu:core)" in done.out, str(done)
+    done = command([*words, "--cpus", str(CPUS[0])], env=environment)
+    assert f"CPUs {CPUS[0]} (one-cpu:atom)" in done.out, str(done)
+    session = Session(tmp_path / "record")
+    placements = dict.fromkeys(row["placement"] for row in session.rows)
+    assert list(placements) == ["one-cpu:core", "one-cpu:atom"]
