@@ -108,7 +108,7 @@ def test_units_that_never_vary_are_no_certainty_for_many_tests() -> None:
     ):
         found = judge([(constant(340, boots), constant(371, boots))] * tests, RULES)
         assert {judgement.verdict for judgement in found} == {verdict}
-        few = f"but {boots} and {boots} boots are too few for {tests} tests"
+        few = f"{tests} tests need more than {boots} and {boots} boots"
         assert verdict is Verdict.SLOWER or few in found[0].reason
 
 

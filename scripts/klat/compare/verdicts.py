@@ -392,8 +392,7 @@ def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
         return GRANULAR
     if draft.p <= rules.alpha:
         a, b = draft.base.units, draft.new.units
-        single = "beyond the margin as a single test, but"
         if rules.factor(family) * enough_units.by_states(a, b, 0, b) > rules.alpha:
-            return f"{single} {a} and {b} {noun}s are too few for {family} tests"
-        return f"{single} not after the correction for {family} tests"
+            return f"{family} tests need more than {a} and {b} {noun}s; one test alone would be settled"
+        return f"settled as one test alone, but not after the correction for {family} tests"
     return "the interval crosses the edge of the margin"

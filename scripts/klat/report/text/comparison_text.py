@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
@@ -82,7 +82,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     for caution in against.cautions:
         yield from wrapped(f"note: {caution}", "", "    ")
     shared = wording.shared_reasons(against, comparison)
-    for reason in shared:
+    for reason in shared.values():
         yield from wrapped(f"note: {reason}", "", "    ")
     if against.accepted or against.cautions or shared:
         yield ""
@@ -92,7 +92,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     if not against.refused:
         overview = _limit_overview if comparison.options.limit else _overview
         yield from overview(against, colour)
-        yield from _cells(against, comparison, colour)
+        yield from _cells(against, comparison, colour, shared)
     rest = [
         *wording.unmeasurable(against),
         *(wording.uncompared(left, against) for left in against.uncompared),
@@ -161,7 +161,9 @@ def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
     yield ""
 
 
-def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[str]:
+def _cells(
+    against: Against, comparison: Comparison, colour: bool, shared: Container[str]
+) -> Iterator[str]:
     tables = [_table(cell, comparison) for cell in against.cells]
     rows = [row for table in tables for row in table]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
@@ -174,7 +176,7 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
             last = title
         for changed in cell.under_test:
             yield from wrapped(f"under test: {changed}", "  ", "    ")
-        yield from _cell(cell, against, comparison, colour)
+        yield from _cell(cell, against, comparison, colour, shared)
         for row in table:
             texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
             yield from ("    " + "  ".join(texts)).rstrip().splitlines()
@@ -191,10 +193,9 @@ def _cells(against: Against, comparison: Comparison, colour: bool) -> Iterator[s
 
 
 def _cell(
-    cell: Cell, against: Against, comparison: Comparison, colour: bool
-) -> Iterator[str]:  # fmt: skip
+    cell: Cell, against: Against, comparison: Comparison, colour: bool, shared: Container[str]
+) -> Iterator[str]:
     metric = printable(cell.metric)
-    shared = wording.shared_reasons(against, comparison)
     if cell.refused:
         refused = Verdict.NOT_COMPARABLE
         yield f"  {metric}: {_paint(refused.value, refused, colour)}"

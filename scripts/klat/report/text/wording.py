@@ -224,18 +224,20 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         yield f"{plural(j.unpaired, noun)} left out: incomplete, or without a partner on the other side"
 
 
-def shared_reasons(against: Against, comparison: Comparison) -> tuple[str, ...]:
-    """The sentences that explain every figure, so that a report can print them once, above all
-    figures. A metric that one side lacks has its own reasons."""
-    found = [
-        tuple(explanations(result, against, comparison))
-        for cell in against.cells
-        for result in cell.results
-        if result.tested and result.judgement.ratio is not None
-    ]
-    if len(found) < 2:
-        return ()
-    return tuple(sentence for sentence in found[0] if all(sentence in other for other in found))
+def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
+    """The sentences that explain all figures with one verdict, so that a report can print them once, above all
+    figures, in the form of the value. A metric that one side lacks has its own reasons."""
+    by_verdict: dict[str, list[list[str]]] = {}
+    for result in (r for cell in against.cells for r in cell.results):
+        if result.tested and result.judgement.ratio is not None:
+            sentences = list(explanations(result, against, comparison))
+            by_verdict.setdefault(verdict(result.judgement), []).append(sentences)
+    return {
+        sentence: sentence if len(by_verdict) == 1 else f"{word}: {sentence}"
+        for word, explained in by_verdict.items()
+        for sentence in explained[0]
+        if len(explained) > 1 and all(sentence in other for other in explained)
+    }
 
 
 def direction(j: Judgement) -> str:
