@@ -236,7 +236,9 @@ def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
         sentence: sentence if len(by_verdict) == 1 else f"{word}: {sentence}"
         for word, explained in by_verdict.items()
         for sentence in explained[0]
-        if len(explained) > 1 and all(sentence in other for other in explained)
+        if len(explained) > 1
+        and (len(by_verdict) == 1 or word != Verdict.SAME.value)
+        and all(sentence in other for other in explained)
     }
 
 
