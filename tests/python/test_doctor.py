@@ -19,7 +19,7 @@ import fakes
 import pytest
 from written_sessions import CPU, Klat
 
-from klat.machine import checks, machine_state, probes
+from klat.machine import checks, kernel_files, machine_state, probes
 from klat.machine.probes import Gap, ProbeResults
 from klat.machine.findings import Finding, Severity, to_json, to_text
 
@@ -58,6 +58,7 @@ HEALTHY = {
     f"{CLOCK}/current_clocksource": "tsc\n",
     f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm\n",
     "sys/devices/system/node/online": "0\n",
+    "sys/devices/system/node/node0/cpulist": "0-3\n",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "sys/kernel/tracing/current_tracer": "nop\n",
     "sys/fs/cgroup/user.slice/cpu.max": "max 100000\n",
@@ -116,6 +117,8 @@ def rt_runtime(us: int) -> Files:
     files = {"runtime": us, "period": 1_000_000}
     return {f"proc/sys/kernel/sched_rt_{name}_us": f"{value}\n" for name, value in files.items()}
 
+
+INTEL: Files = {f"sys/devices/cpu_{n}/cpus": c for n, c in (("core", "0-1"), ("atom", "2-3"))}
 
 # What is planted, by check: severity, files, and files that change while the machine is watched.
 PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
@@ -178,6 +181,8 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("throttling", SPOILS, rt_runtime(0)),
     ("throttling", NOTE, rt_runtime(-1)),
     ("isolated", NOTE, {f"{CPU}/isolated": "2-3\n"}),
+    ("core-types", NOTE, INTEL),
+    ("unknown-nodes", NOTE, {"sys/devices/system/node/node0/cpulist": "0-2\n"}),
     ("rt-groups", NOTE, {"boot/config-6.1.0": "CONFIG_RT_GROUP_SCHED=y\n"}),
     ("heat", NOTE, {f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "12\n"}),
     (
@@ -291,7 +296,7 @@ def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
     [("", ()), ("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("\n", ()), ("2,4-5", (2, 4, 5))],
 )
 def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...]) -> None:
-    assert machine_state.cpu_list(text) == cpus
+    assert kernel_files.cpu_list(text) == cpus
 
 
 def test_the_text_fits_80_columns(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def _commands(arguments: argparse.Namespace, path: Path, limit: Any) -> list[lis
 
 def _list_of(text: str) -> list[int]:
     """The CPUs of a list such as 2,3 or 4-7."""
-    from klat.machine.machine_state import cpu_list
+    from klat.machine.kernel_files import cpu_list
 
     # The kernel supports 8192 CPUs.
     form = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"

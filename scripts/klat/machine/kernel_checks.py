@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from klat.machine.findings import Finding, Severity
+from klat.machine.kernel_files import ranges
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
@@ -139,4 +140,27 @@ def cpu_sets(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             f"CPUs {','.join(map(str, unused))} are isolated and not used by default",
             "isolcpus= keeps other work off them. A program uses them only if --cpus names them.",
             f"klat run --cpus {','.join(map(str, (unused * 2)[:2]))}",
+        )
+    if machine.cpus_of_unknown_nodes:
+        yield Finding(
+            "unknown-nodes",
+            Severity.NOTE,
+            f"the NUMA nodes of CPUs {ranges(machine.cpus_of_unknown_nodes)} are unknown",
+            "/sys/devices/system/node does not list these CPUs. Placements with them end in"
+            " unknown-node: they can be on one node or on two.",
+            "in a container, mount the host's /sys; else choose other CPUs with --cpus",
+        )
+    if machine.core_types:
+        usable = {n: sorted({*c} & {*machine.cpus_allowed}) for n, c in machine.core_types.items()}
+        other = next((name for name in reversed(usable) if len(usable[name]) > 1), "")
+        yield Finding(
+            "core-types",
+            Severity.NOTE,
+            f"this machine has {len(usable)} types of cores",
+            f"{'; '.join(f'{n}: CPUs {ranges(c)}' for n, c in machine.core_types.items())}. A program"
+            " takes CPUs of one type, the fastest that has enough. The placement names the type:"
+            " runs on two types are two events.",
+            f"klat run --cpus {','.join(map(str, usable[other][:2]))} for cores of type {other}"
+            if other
+            else "none needed",
         )

@@ -13,6 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.machine.kernel_files import cpu_list
+from klat.machine.kernel_files import number as _number
+from klat.machine.kernel_files import text as _text
+from klat.machine.topology import core_types, cpus_of_unknown_nodes, online_and_allowed
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _HYPERVISOR_LEAF = 0x40000000
 _VENDORS = {
@@ -48,6 +53,8 @@ class MachineState:
     cpus_online: tuple[int, ...]
     cpus_allowed: tuple[int, ...]  # to this process
     cpus_isolated: tuple[int, ...]
+    cpus_of_unknown_nodes: tuple[int, ...]
+    core_types: dict[str, tuple[int, ...]]  # the fastest first; empty if all cores are of one type
     cpu_quota: float | None  # in CPUs, by the tightest control group
     clocksource: str
     clocksources: tuple[str, ...]
@@ -74,28 +81,6 @@ class MachineState:
     tracer: str  # the tracer in use; "nop" or empty for none
     config: frozenset[str]  # kernel options that are y, if the configuration can be read
     mitigations: tuple[str, ...]  # vulnerabilities that this kernel works around
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip("\n\0 ")
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.lstrip("-").isdecimal() else None
-
-
-def cpu_list(text: str) -> tuple[int, ...]:
-    """`0-3,8` as the kernel writes it."""
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            cpus.extend(range(int(first), int(last or first) + 1))
-    return tuple(cpus)
 
 
 def _watchdog_s(kernel: Path) -> float:
@@ -277,9 +262,7 @@ def gather(
     flags, model = _cpuinfo(root)
     clock = root / "sys/devices/system/clocksource/clocksource0"
     clocksources = tuple(_text(clock / "available_clocksource").split())
-    status = _text(root / "proc/self/status").splitlines()
-    allowed = next((s.partition(":")[2] for s in status if s.startswith("Cpus_allowed_list")), "")
-    online = cpu_list(_text(cpu / "online"))
+    online, allowed = online_and_allowed(root)
     config = _config(root)
     tracer = _text(root / "sys/kernel/tracing/current_tracer")
     average = _text(root / "proc/loadavg").partition(" ")[0]
@@ -291,8 +274,10 @@ def gather(
         model=model,
         hypervisor=_hypervisor(root, clocksources) if "hypervisor" in flags else "",
         cpus_online=online,
-        cpus_allowed=cpu_list(allowed) or online,
+        cpus_allowed=allowed,
         cpus_isolated=cpu_list(_text(cpu / "isolated")),
+        cpus_of_unknown_nodes=cpus_of_unknown_nodes(root, online),
+        core_types=core_types(root, online),
         cpu_quota=_quota(root),
         clocksource=_text(clock / "current_clocksource"),
         clocksources=clocksources,

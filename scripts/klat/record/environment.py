@@ -7,11 +7,11 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from klat.base.bounded_read import open_to_read
+from klat.machine.kernel_files import ranges
 from klat.record.session import SessionError, printable
 
 ABSENT = "absent"
@@ -144,13 +144,7 @@ def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
     if len(values) == 1:
         return next(iter(values))
     held = sorted((sorted(cpus), value) for value, cpus in values.items())
-    return ", ".join(f"{value} (CPU {_ranges(cpus)})" for cpus, value in held)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers as the kernel lists them: 0-3,7."""
-    ends = [(a, b) for a, b in pairwise([-2, *numbers, numbers[-1] + 2]) if b - a > 1]
-    return ",".join(f"{a}-{b}" if a < b else f"{a}" for (_, a), (b, _) in pairwise(ends))
+    return ", ".join(f"{value} (CPU {ranges(cpus)})" for cpus, value in held)
 
 
 def _read(path: Path) -> str | None:

@@ -1,0 +1,110 @@
+"""The types of cores and the nodes that doctor names, on made-up machines. test_topology.c has the same
+rules for the programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from written_sessions import CPU
+
+from klat.machine.kernel_files import cpu_list, ranges
+from klat.machine.topology import core_types, cpus_of_unknown_nodes, online_and_allowed
+
+CAPACITY, RANKING, PART = (
+    f"{CPU}/cpu{{}}/{file}"
+    for file in ("cpu_capacity", "acpi_cppc/highest_perf", "regs/identification/midr_el1")
+)
+INTEL = "sys/devices/cpu_{}/cpus"
+LAST_LEVEL = f"{CPU}/cpu{{}}/cache/index3/shared_cpu_list"
+SHARED = f"{CPU}/cpu{{}}/cache/index2/shared_cpu_list"
+
+
+def plant(root: Path, files: dict[str, str]) -> None:
+    """`{}` of a name is each CPU of the text before the colon, if there is one."""
+    for name, text in files.items():
+        for part in text.split():
+            cpus, _, value = part.rpartition(":")
+            for cpu in cpu_list(cpus) or ("",):
+                path = root / name.format(cpu)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{value}\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "types"),
+    [
+        ({}, ""),
+        ({INTEL.format("core"): "0-7"}, ""),
+        (
+            {INTEL.format("core"): "0-3", INTEL.format("atom"): "4-6"},
+            "core 0-3, atom 4-6, unknown 7",
+        ),
+        (
+            {
+                INTEL.format("core"): "0-1",
+                INTEL.format("atom"): "2-7",
+                LAST_LEVEL: "0-5:0-5",
+                SHARED: "2-5:2-5 6-7:6-7",
+            },
+            "core 0-1, atom 2-5, lowpower 6-7",
+        ),
+        (
+            {
+                INTEL.format("core"): "0-1",
+                INTEL.format("atom"): "2-7",
+                INTEL.format("lowpower"): "6-7",
+            },
+            "core 0-1, atom 2-5, lowpower 6-7",
+        ),
+        ({CAPACITY: "0-3:530 4-5:1024 6-7:1010"}, "big 4-7, little 0-3"),
+        ({CAPACITY: "0-7:1024", RANKING: "0-3:250 4-7:100"}, ""),
+        ({CAPACITY: "0-3:250 4-6:800 7:1024"}, "big 7, middle 4-6, little 0-3"),
+        (
+            {CAPACITY: "7:1024 5-6:880 2-4:700 0-1:300"},
+            "big 7, middle-1 5-6, middle-2 2-4, little 0-1",
+        ),
+        ({PART: "0-3:0x611f0220 4-7:0x611f0230"}, "big 4-7, little 0-3"),
+        ({PART: "0-3:0x410fd0b0 4-7:0x414fd0b1"}, ""),
+        ({RANKING: "3:236 1:231 0:226 7:221 2:211 6:206 5:196 4:186"}, ""),
+        ({RANKING: "0:208 1:203 2:198 3:193 4-7:132"}, "big 0-3, little 4-7"),
+    ],
+)
+def test_types_are_the_fastest_first(tmp_path: Path, files: dict[str, str], types: str) -> None:
+    plant(tmp_path, files)
+    found = core_types(tmp_path, range(8))
+    assert ", ".join(f"{name} {ranges(cpus)}" for name, cpus in found.items()) == types
+
+
+@pytest.mark.parametrize(
+    ("files", "unknown"),
+    [
+        ({}, ()),
+        ({"sys/devices/system/node/online": "0"}, (0, 1, 2, 3)),
+        ({"sys/devices/system/node/node1/cpulist": "2-3", f"{CPU}/cpu0/node0/cpumap": "1"}, (1,)),
+    ],
+)
+def test_a_node_that_sysfs_does_not_show_is_unknown(
+    tmp_path: Path, files: dict[str, str], unknown: tuple[int, ...]
+) -> None:
+    plant(tmp_path, files)
+    assert cpus_of_unknown_nodes(tmp_path, range(4)) == unknown
+
+
+@pytest.mark.parametrize(
+    ("online", "allowed", "cpus"),
+    [
+        ("0-3", "1", ((0, 1, 2, 3), (1,))),
+        ("0", "1-2", ((1, 2), (1, 2))),
+        ("0-1", "", ((0, 1), (0, 1))),
+    ],
+)
+def test_an_online_file_without_an_allowed_cpu_is_not_of_this_machine(
+    tmp_path: Path, online: str, allowed: str, cpus: tuple[tuple[int, ...], ...]
+) -> None:
+    plant(tmp_path, {f"{CPU}/online": online})
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(
+        f"Cpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\n"
+    )
+    assert online_and_allowed(tmp_path) == cpus
