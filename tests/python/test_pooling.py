@@ -15,7 +15,7 @@ from written_sessions import CPU, Klat, NewSession, SyntheticSession, words
 
 from klat.compare.dataset import read_datasets
 from klat.record.session import read_session
-from klat.record.wakeups import state_of
+from klat.record.ways import state_of
 
 
 def samples(median: int, n: int = 100) -> list[int]:
@@ -181,7 +181,7 @@ def test_the_state_of_a_run_is_as_the_record_defines_it(
     boot: Boot, interrupts: int, state: str
 ) -> None:
     session = boot(1, row={"evidence": woken(interrupts)})
-    assert {state_of(row) for row in read_session(session.path).rows} == {state}
+    assert {state_of(row) for row in read_session(session.path).rows} == {f"woken={state}"}
 
 
 def test_runs_woken_in_another_way_have_a_line_of_their_own(

@@ -17,7 +17,7 @@ from klat.compare.estimands import MEDIAN
 from klat.compare.units import side_units
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, Units, observe
-from klat.compare.wakeup_split import split
+from klat.compare.way_split import split
 from klat.compare.verdicts import Judgement, Observed, Rules, judge
 
 # Statuses of klat ab with which there is a record to judge: measured, and some runs invalid.

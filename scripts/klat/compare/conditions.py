@@ -29,6 +29,7 @@ from klat.compare.environment_conditions import (
     rule_of,
 )
 from klat.record.session import Session, printable
+from klat.record.ways import WAYS
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
 RECORDED = {
@@ -50,7 +51,7 @@ RUN = {
 }
 ROWS = ("program", "cpus", "policy", "placement")
 # Conditions of a run that no option alone decides.
-OBTAINED = ("policy", "cpus", "program", "woken")
+OBTAINED = ("policy", "cpus", "program", *WAYS)
 # Params that set the conditions of a measurement, not what is measured.
 PARAMS = {
     "dma-latency": "not held",
@@ -156,7 +157,9 @@ class RunConditions:
     policy: str
     cpus: str
     program: str  # the start of its SHA-256
-    woken: str  # how its sleepers were woken; empty where that was not counted
+    # The way of its event, see klat.record.ways. Empty where that was not counted.
+    woken: str = ""
+    delivery: str = ""
 
     def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
         """The conditions that differ from any of the others."""
@@ -168,7 +171,7 @@ class RunConditions:
         )
 
     def values(self, benchmark: str) -> Values:
-        """What one side must agree in. How sleepers are woken depends on the kernel."""
+        """What one side must agree in. The way of an event depends on the kernel."""
         return {
             ("cpus", "the CPUs used"): self.cpus,
             ("policy", "the policy obtained"): self.policy,

@@ -11,7 +11,7 @@ from klat.compare.settings import Measurement, Setting, by_value, program_order
 from klat.compare.sources import Run, Source
 from klat.record import profiles
 from klat.record.session import STATUSES, USABLE, Row, parse_pairs
-from klat.record.wakeups import STRAY
+from klat.record.ways import MIXED, STRAY, WAYS
 
 # The policy is not among the options in a row's params: the policy obtained may differ from the one
 # asked for.
@@ -20,8 +20,8 @@ _POLICY = "policy"
 
 def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
     """The settings of sessions that may be pooled, sorted by program and params. The runs of a
-    setting have the same params, placement, policy, CPUs and build, and their sleepers were woken
-    in one way. compare takes such runs together."""
+    setting have the same params, placement, policy, CPUs and build, and their event came about in
+    one way. compare takes such runs together."""
     settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
     for source in sources:
@@ -59,7 +59,7 @@ def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunCondit
         for other in counted
         if all(own in ("", value) for own, value in zip(astuple(held), astuple(other)))
     ]
-    if len({replace(other, woken="") for other in near}) == 1:
+    if len({replace(other, **dict.fromkeys(WAYS, "")) for other in near}) == 1:
         return near[0]
     return counted[0] if len(counted) == 1 else held
 
@@ -83,25 +83,28 @@ def _policy(obtained: str) -> str:
 
 
 def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None:
-    """Add the conditions that differ between settings with the same params to these."""
+    """Add the conditions that differ between settings with the same params to these. A run of both
+    ways is always named: its figures are those of no event."""
     groups: dict[tuple[str, ...], list[tuple[RunConditions, Setting]]] = {}
     for (what, held), setting in settings.items():
         groups.setdefault((*what, setting.params.get(_POLICY, "")), []).append((held, setting))
     for group in groups.values():
         for name in OBTAINED:
-            if len({getattr(held, name) for held, _ in group}) > 1:
-                usual = _usual_state(group) if name == "woken" else None
+            values = {getattr(held, name) for held, _ in group}
+            if len(values) > 1 or MIXED in values:
+                usual = _usual_state(group, name) if name in WAYS else None
                 for held, setting in group:
-                    if getattr(held, name) != usual:
-                        setting.params[name] = getattr(held, name).replace(";", "/") or "none"
+                    value = getattr(held, name)
+                    if value in (MIXED, *(values - {usual})):
+                        setting.params[name] = value.replace(";", "/") or "none"
 
 
-def _usual_state(group: Sequence[tuple[RunConditions, Setting]]) -> str | None:
+def _usual_state(group: Sequence[tuple[RunConditions, Setting]], way: str) -> str | None:
     """The state of all runs except a few strays. It is not shown, because another label may have no
     other state."""
-    runs = Counter({held.woken: 0 for held, _ in group})
+    runs = Counter({getattr(held, way): 0 for held, _ in group})
     for held, setting in group:
-        runs[held.woken] += setting.usable_runs
+        runs[getattr(held, way)] += setting.usable_runs
     ((state, count),) = runs.most_common(1)
     return state if count >= (1 - STRAY) * runs.total() else None
 
@@ -152,6 +155,6 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _sort_key(setting: Setting) -> tuple[object, ...]:
-    params = {name: value for name, value in setting.params.items() if name != "woken"}
+    params = {name: value for name, value in setting.params.items() if name not in WAYS}
     values = [by_value(value) for value in (*params.values(), setting.placement)]
     return (program_order(setting.benchmark), values, -setting.usable_runs)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from klat.compare import wakeup_split
+from klat.compare import way_split
 from klat.compare.comparison import Options, Uncompared
 from klat.compare.conditions import Declared
 from klat.compare.dataset import CellRuns, Dataset, Key, split_params, status_counts
@@ -34,7 +34,7 @@ class MatchedCell:
 def matched_cells(
     base: Dataset, new: Dataset, units: SideUnits, options: Options
 ) -> tuple[list[MatchedCell], list[Uncompared], list[str]]:
-    """Return the matched cells, the measurements in no cell, and notes on runs woken in another way.
+    """Return the matched cells, the measurements in no cell, and notes on runs of another way.
 
     Every measurement of BASE is in a cell. If NEW has no figure, the cell holds NEW's reasons. A
     measurement of NEW alone is in a cell if BASE failed at it.
@@ -60,7 +60,7 @@ def matched_cells(
         else:
             left.append(Uncompared(key, why_uncounted(runs)))
     notes: list[str] = []
-    if not options.limit:  # a limit holds for every way to wake
+    if not options.limit:  # a limit holds for every way
         pairs, notes = _by_state(pairs)
     if not options.metrics:  # a failed run has no metric
         left += _by_neither(base, new, units.declared, used)
@@ -72,13 +72,13 @@ def _selected(key: Key, options: Options) -> bool:
 
 
 def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str]]:
-    """Split each cell by how sleepers were woken. Also return sentences on it."""
+    """Split each cell by the way of the event. Also return sentences on it."""
     found = []
     said: dict[str, None] = {}  # once for all metrics of a program
     for pair in pairs:
-        parts, sentences = wakeup_split.split(pair.base, pair.new)
+        parts, sentences = way_split.split(pair.base, pair.new)
         for part in parts:
-            added = f";woken={part.state}" if part.state else ""
+            added = f";{part.state}" if part.state else ""
             one, two = ((key[0], key[1] + added, *key[2:]) for key in pair.keys)
             found.append(MatchedCell((one, two), part.base, part.new))
         what = " ".join(filter(None, (pair.keys[0][0], pair.keys[0][2])))

@@ -27,7 +27,7 @@ from klat.record.session import SessionError, printable
 from klat.compare.units import SideUnits, side_units
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, observe
-from klat.compare.wakeup_split import split
+from klat.compare.way_split import split
 from klat.compare.verdicts import paired_means, spread
 
 # Of A and of B in a block.

@@ -27,7 +27,7 @@ from klat.record.json_files import read_run_json
 from klat.record.samples import PART, SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
-from klat.record.wakeups import state_of
+from klat.record.ways import state_of
 
 
 _FIRST_YEAR = "2020"  # klat did not exist before
@@ -124,7 +124,9 @@ class Source:
 
     def run_conditions(self, row: Row) -> RunConditions:
         build = (self.session.info.get("programs") or {}).get(row.benchmark)
-        return RunConditions(row.policy, row.cpus, str(build)[:12], state_of(row))
+        way, _, state = state_of(row).partition("=")
+        states = {way: state} if way else {}
+        return RunConditions(row.policy, row.cpus, str(build)[:12], **states)
 
     @cached_property
     def scale(self) -> float:

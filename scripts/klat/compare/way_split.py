@@ -1,4 +1,4 @@
-"""Runs whose sleepers were woken in two ways are two events, so each way is compared by itself."""
+"""Runs whose event came about in two ways are two events, so each way is compared by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from klat.stats.means import welch
 from klat.compare.dataset import CellRuns
 from klat.compare.sources import Run
-from klat.record.wakeups import STRAY, state_of
+from klat.record.ways import MIXED, STRAY, WAYS, state_of
 
 
 ANY = "any"
@@ -18,16 +18,17 @@ _ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class WakeupPart:
-    """Runs of both sides. `state` is empty if there is only one, and `ANY` for the runs of all states."""
+class WayPart:
+    """Runs of both sides. `state` is as in `woken=polling`, or `woken=any` for the runs of all states.
+    It is empty if there is only one, unless that is mixed."""
 
     state: str
     base: CellRuns
     new: CellRuns
 
 
-def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
-    """The runs of both sides by how their sleepers were woken, and sentences on runs that are not
+def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
+    """The runs of both sides by the way of their event, and sentences on runs that are not
     compared with runs of the same state.
 
     Each state that is frequent on both sides makes a pair. If the share of a state differs between
@@ -38,8 +39,10 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
     kernel, or the setting, changed the way.
     """
     if not (base.units and new.units):
-        return [WakeupPart("", base, new)], []
+        return [WayPart("", base, new)], []
     sides = [cell.parts(_state) for cell in (base, new)]
+    name = _way_of(*sides[0], *sides[1])
+    event = WAYS[name].sentence if name else ""
     often = [_often(parts) for parts in sides]
     common = [state for state in often[0] if state in often[1]]
     said = []
@@ -49,48 +52,51 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WakeupPart], list[str]]:
         kept = [common + alone[0], common + alone[1]]
         named = len(common) > 1 or any(alone)
         found = [
-            WakeupPart(state if named else "", sides[0][state], sides[1][state]) for state in common
+            WayPart(state if named or _is_mixed(state) else "", sides[0][state], sides[1][state])
+            for state in common
         ]
+        if any(map(_is_mixed, common)):
+            said.append(
+                f"{event} in both ways within a run, in BASE and in NEW: two events in one figure"
+            )
         every = common + alone[0] + alone[1]
         mixed = named and _mixes_differ(base, new, every)
         if mixed:
-            found.append(WakeupPart(ANY, base, new))
+            found.append(WayPart(f"{name}={ANY}", base, new))
         else:
-            found += [
-                WakeupPart(state, sides[0][state], _none("BASE", state)) for state in alone[0]
-            ]
-            found += [WakeupPart(state, _none("NEW", state), sides[1][state]) for state in alone[1]]
+            found += [WayPart(s, sides[0][s], _none(event, s, "BASE")) for s in alone[0]]
+            found += [WayPart(s, _none(event, s, "NEW"), sides[1][s]) for s in alone[1]]
         if mixed or len(common) > 1:
-            shares = (_shares(parts, every, cell) for parts, cell in zip(sides, (base, new)))
-            also = "all runs are also compared together (woken=any)"
+            shares = [_shares(parts, every, cell) for parts, cell in zip(sides, (base, new))]
+            also = f"all runs are also compared together ({name}={ANY})"
             if not mixed:
                 also = "their shares do not differ beyond chance"
             said.append(
-                "sleepers were woken {} in BASE, and {} in NEW; each way is compared by itself, and"
-                " {}".format(*shares, also)
+                f"{event} {shares[0]} in BASE, and {shares[1]} in NEW; each way is compared by"
+                f" itself, and {also}"
             )
     else:
         kept = [states[:1] for states in often]
         (one,), (two,) = kept
-        found = [WakeupPart("", sides[0][one], sides[1][two])]
-        said.append(f"sleepers were woken {_way(one)} in BASE and {_way(two)} in NEW")
-    left_out = "counted only in woken=any" if mixed else "left out"
-    for name, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
-        said += _left_out(cell, parts, states, f"of {name} {left_out}")
+        found = [WayPart("", sides[0][one], sides[1][two])]
+        said.append(f"{event} {_way(one)} in BASE and {_way(two)} in NEW")
+    left_out = f"counted only in {name}={ANY}" if mixed else "left out"
+    for side, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
+        said += _left_out(cell, parts, states, event, f"of {side} {left_out}")
     return found, said
 
 
 def _left_out(
-    cell: CellRuns, parts: Mapping[str, CellRuns], states: Sequence[str], what: str
+    cell: CellRuns, parts: Mapping[str, CellRuns], states: Sequence[str], event: str, what: str
 ) -> Iterator[str]:
     """Sentences on the runs of a cell that are in none of the states."""
     for way, part in parts.items():
         if way not in states and part.runs:
-            yield f"{len(part.runs):,} of {len(cell.runs):,} runs {what}: sleepers were woken {_way(way)}"
+            yield f"{len(part.runs):,} of {len(cell.runs):,} runs {what}: {event} {_way(way)}"
     if torn := len(cell.runs) - sum(len(part.runs) for part in parts.values()):
         yield (
-            f"{torn:,} of {len(cell.runs):,} runs {what}: in another turn of their block sleepers"
-            " were woken in another way"
+            f"{torn:,} of {len(cell.runs):,} runs {what}: in another turn of their block"
+            f" {event} in another way"
         )
 
 
@@ -108,9 +114,9 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
     return False
 
 
-def _none(other: str, state: str) -> CellRuns:
+def _none(event: str, state: str, other: str) -> CellRuns:
     """The empty cell of the side that was never in the state."""
-    return CellRuns(reasons=Counter([f"sleepers were woken {_way(state)} in {other} alone"]))
+    return CellRuns(reasons=Counter([f"{event} {_way(state)} in {other} alone"]))
 
 
 def _state(run: Run) -> str:
@@ -128,5 +134,16 @@ def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns
     return f"{', '.join(found)} of {len(cell.runs):,} runs"
 
 
+def _way_of(*states: str) -> str:
+    """The name of the way that the runs of these states have."""
+    return max(state.partition("=")[0] for state in states)
+
+
+def _is_mixed(state: str) -> bool:
+    return state.endswith(f"={MIXED}")
+
+
 def _way(state: str) -> str:
-    return {"": "in a way not counted", "mixed": "in both ways"}.get(state, f"by {state}")
+    if _is_mixed(state):
+        return "in both ways"
+    return f"by {state.partition('=')[2]}" if state else "in a way not counted"
