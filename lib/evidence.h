@@ -58,6 +58,8 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 /* The same for all interrupts that wake sleepers on this CPU. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
+/* Whether the kernel may flush the TLBs of other CPUs without an interrupt that it counts. */
+bool klat_broadcasts_flushes(void);
 
 /*
  * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset

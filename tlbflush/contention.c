@@ -114,7 +114,7 @@ void verify_contention(struct klat_run *run)
 	const struct state *state = run->state;
 	const bool alone = o->initiators == 1;
 	int64_t expected = (o->initiators - 1) * klat_made(run) * flushes_of(o), least = INT64_MAX,
-		most = -1, met = INT64_MAX, operations = 0;
+		most = -1, met = INT64_MAX, operations = 0, interrupts = 0;
 
 	for (int64_t c = 0; c < o->initiators; c++) {
 		int64_t delivered =
@@ -122,9 +122,11 @@ void verify_contention(struct klat_run *run)
 
 		least = delivered < least ? delivered : least;
 		most = delivered > most ? delivered : most;
+		interrupts += delivered < expected ? delivered : expected;
 		met = state->contenders[c].met < met ? state->contenders[c].met : met;
 		operations += state->contenders[c].operations;
 	}
+	const bool broadcasts = !alone && least >= 0 && klat_broadcasts_flushes();
 	const struct klat_requirement evidence[] = {
 		{ "operations", .got = operations },
 		{ "least_met", met, KLAT_MOSTLY, run->iterations,
@@ -137,6 +139,9 @@ void verify_contention(struct klat_run *run)
 		  .reason = "shootdowns of other processes reached an initiator", .disturbs = true,
 		  .unless = alone || most < 0 },
 		{ "expected", .got = expected, .unless = alone },
+		/* Elsewhere each flush is an interrupt. */
+		{ "flushes", .got = o->initiators * expected, .unless = !broadcasts },
+		{ "flush_interrupts", .got = interrupts, .unless = !broadcasts },
 	};
 
 	klat_require(run, evidence);

@@ -97,12 +97,15 @@ int64_t most_flushes(const struct options *o, int64_t expected)
 	return o->operation == MPROTECT || o->pages <= 256 ? expected * 21 / 20 : INT64_MAX;
 }
 
+int protect(const struct options *o, char *pages, int access)
+{
+	return mprotect(pages, o->pages * PAGE, access) ? -errno : 0;
+}
+
 /* Make the pages writable again for the next iteration. */
 int restore(const struct options *o, char *pages)
 {
 	if (o->operation == MUNMAP)
 		return map_pages(o, pages);
-	if (o->operation == MPROTECT && mprotect(pages, o->pages * PAGE, PROT_READ | PROT_WRITE))
-		return -errno;
-	return 0;
+	return o->operation == MPROTECT ? protect(o, pages, PROT_READ | PROT_WRITE) : 0;
 }

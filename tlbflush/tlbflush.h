@@ -34,16 +34,24 @@ struct contender {
 
 struct state {
 	char *pages KLAT_ALIGNED;
-	uint32_t mapped KLAT_ALIGNED;   /* generation whose pages are there */
-	uint32_t finished KLAT_ALIGNED; /* generation whose operation is over */
-	uint32_t arrived KLAT_ALIGNED;  /* responders that have written to the pages, or contenders
-					   at meeting points; summed over all iterations */
+	bool proves;                     /* the responders prove some of the operations */
+	uint32_t mapped KLAT_ALIGNED;    /* generation whose pages are there */
+	uint32_t finished KLAT_ALIGNED;  /* generation whose operation is over */
+	uint32_t arrived KLAT_ALIGNED;   /* responders that have written to the pages, or contenders
+					    at meeting points; summed over all iterations */
+	uint32_t forbidden KLAT_ALIGNED; /* generation whose proof may begin */
+	uint32_t proved KLAT_ALIGNED;    /* proofs by all responders, and how many the initiator
+					    waits for */
+	uint32_t proofs_due;
 	struct {
 		/* Samples in which this responder saw an interruption. In an emulator, an
 		 * interruption clears its mark. */
 		int64_t interrupted;
 		/* Observed operations during which this responder slept, by the kernel's count. */
 		int64_t slept;
+		/* Operations after which this responder tried to access the pages without having
+		 * slept since it wrote to them, and those after which it could. */
+		int64_t proofs, stale;
 	} KLAT_ALIGNED responders[MAX_RESPONDERS];
 	struct contender contenders[MAX_RESPONDERS + 1];
 };
@@ -61,6 +69,21 @@ int64_t flushes_of(const struct options *o);
 /* If `expected` are sent, more shootdowns than this come from other processes as well. */
 int64_t most_flushes(const struct options *o, int64_t expected);
 int restore(const struct options *o, char *pages);
+/* mprotect(): 0 or -errno. */
+int protect(const struct options *o, char *pages, int access);
+
+/* proof.c */
+/* How many proofs a run of so many operations needs. */
+int64_t least_proofs(int64_t operations);
+/* For setup(): the responders run, and can prove some of the operations. */
+void prepare_proofs(struct state *state);
+/* After operate(), on each side. `stale`: the fault of this name is planted. `sleeps` are the
+ * voluntary switches of the responder before the operation. 0 or -errno. */
+int await_proofs(struct klat_worker *initiator, uint32_t generation, bool stale);
+int prove(struct klat_worker *responder, uint32_t generation, int64_t sleeps);
+
+/* delivery.c: `expected` flushes of each responder. */
+void verify_delivery(struct klat_run *run, int64_t expected);
 
 /* contention.c */
 int contender(struct klat_worker *worker);

@@ -72,6 +72,9 @@ enum klat_arch_machine klat_arch_machine(void);
 /* How many system-management interrupts, of firmware, this CPU took since boot; -1: unknown. */
 int64_t klat_arch_smi_count(int cpu);
 
+/* Whether the kernel may flush the TLBs of other CPUs without an interrupt that it counts. */
+bool klat_arch_broadcasts_flushes(void);
+
 /* Interrupts that klat counts. */
 enum {
 	KLAT_IRQ_RES, /* reschedule */

@@ -157,6 +157,11 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 	return total;
 }
 
+bool klat_broadcasts_flushes(void)
+{
+	return klat_arch_broadcasts_flushes();
+}
+
 /* Check each worker alone: the sleeps of one cannot replace the sleeps of another. A role has one
  * reason, that of the worker that slept least. */
 static void judge_sleepers(struct klat_run *run, const struct klat_worker *first)

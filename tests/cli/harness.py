@@ -121,7 +121,11 @@ TRAITS: dict[str, Traits] = {
         steady=("--responders", "0", "--cpus", "1"),
         injected={"interruption": 0},
         calls=frozenset({"mmap", "munmap", "getrusage", "clock_nanosleep"}),
-        faults={"sleep": "a responder slept during", "apart": "overlapped in only"},
+        faults={
+            "sleep": "a responder slept during",
+            "apart": "overlapped in only",
+            "stale": "its TLB was not flushed",
+        },
     ),
     "eventloop": Traits(
         iterations=20,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ from harness import (
     USAGE,
     Session,
     assert_one_line,
+    command,
     json_of,
+    path_of,
     run,
     until,
     works,
 )
+
+from klat.record.session import read_session
+from klat.record.ways import state_of
 
 pytestmark = pytest.mark.alone
 
@@ -95,6 +101,49 @@ def test_every_flush_of_an_iteration_is_asked_for(
         right = due >= flushes * 550 and 0.99 * due <= delivered <= 1.05 * due
         return "" if right else str(counts)
 
+    until(attempt)
+
+
+# A CPU that can broadcast flushes, or cannot; and how many percent of the interrupts the kernel shows.
+CAN, CANNOT = "", "-"
+DELIVERIES = [
+    (CAN + "100", (), "", "interrupt"),
+    (CAN + "0", (), "", "broadcast"),
+    (CAN + "0", ("--operation", "mprotect"), "", "broadcast"),
+    (CAN + "0", ("--operation", "madvise", "--pages", "100"), "", "broadcast"),
+    (CAN + "50", (), "", "mixed"),
+    (CANNOT + "100", (), "", "interrupt"),
+    (CANNOT + "0", (), "not delivered: 0 of 1 responders", ""),
+    (CANNOT + "50", (), "not delivered: 0 of 1 responders", ""),
+    (CAN + "0", ("--plant", "stale"), "its TLB was not flushed", "broadcast"),
+    (CAN + "0", ("--plant", "stale", "--operation", "mprotect"), "not flushed", "broadcast"),
+    (CAN + "0", ("--plant", "stale", "--operation", "madvise"), "not flushed", "broadcast"),
+    (CAN + "0", ("--responder-state", "sleeping"), "not delivered: 0 of 1 responders", ""),
+    (CAN + "0", ("--operation", "membarrier"), "not delivered: 0 of 1 responders", ""),
+]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="no TLB row")
+@pytest.mark.parametrize("planted, options, reason, delivery", DELIVERIES)
+def test_a_flush_is_proved_however_it_is_delivered(
+    planted: str,
+    options: tuple[str, ...],
+    reason: str,
+    delivery: str,
+    two_cpus: None,
+    tmp_path: Path,
+) -> None:
+    program = path_of("tlbflush", "planted")
+    words = (program, "--responders", "1", *options, "--record", tmp_path, "--quiet")
+    environment = {**os.environ, "KLAT_TEST_INTERRUPTS": planted}
+
+    def attempt() -> str:
+        done = command(words, env=environment)
+        row = read_session(tmp_path).rows[-1]
+        right = row.status == "invalid" if reason else row.status in ("ok", "disturbed")
+        return "" if right and reason in row.reason and state_of(row) == state else str(done)
+
+    state = delivery and f"delivery={delivery}"
     until(attempt)
 
 

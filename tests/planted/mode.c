@@ -19,6 +19,10 @@ const char *__real_klat_arch_missing(void);
 const char *__wrap_klat_arch_missing(void);
 bool __real_klat_arch_counter_invariant(void);
 bool __wrap_klat_arch_counter_invariant(void);
+bool __real_klat_arch_broadcasts_flushes(void);
+bool __wrap_klat_arch_broadcasts_flushes(void);
+void __real_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
 bool __real_klat_planted(const struct klat_run *run, const char *fault);
 bool __wrap_klat_planted(const struct klat_run *run, const char *fault);
 int64_t __real_klat_suspended_ns(void);
@@ -43,6 +47,33 @@ const char *__wrap_klat_arch_missing(void)
 bool __wrap_klat_arch_counter_invariant(void)
 {
 	return getenv("KLAT_TEST_MODE") || __real_klat_arch_counter_invariant();
+}
+
+/* KLAT_TEST_INTERRUPTS: the CPU broadcasts flushes, or not with a '-' in front; and how many
+ * percent of the interrupts for them /proc/interrupts shows since the first reading. */
+bool __wrap_klat_arch_broadcasts_flushes(void)
+{
+	const char *planted = getenv("KLAT_TEST_INTERRUPTS");
+
+	return planted ? *planted != '-' : __real_klat_arch_broadcasts_flushes();
+}
+
+void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
+{
+	static const int rows[] = { KLAT_IRQ_TLB, KLAT_IRQ_CAL };
+	const char *planted = getenv("KLAT_TEST_INTERRUPTS");
+	static int64_t first[KLAT_IRQ_ROWS][KLAT_MAX_CPU];
+
+	__real_klat_snapshot_take(snapshot, run);
+	for (int r = 0; r < 2 && planted; r++)
+		for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++) {
+			int64_t *count = &snapshot->irq[rows[r]][cpu];
+
+			if (!first[rows[r]][cpu])
+				first[rows[r]][cpu] = *count;
+			*count = first[rows[r]][cpu] +
+				 (*count - first[rows[r]][cpu]) * labs(atol(planted)) / 100;
+		}
 }
 
 /* KLAT_TEST_CPU: the only CPU there is. */

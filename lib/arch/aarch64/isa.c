@@ -130,6 +130,12 @@ int64_t klat_arch_smi_count(int cpu)
 	return -1;
 }
 
+/* By TLBI, which the hardware broadcasts. */
+bool klat_arch_broadcasts_flushes(void)
+{
+	return true;
+}
+
 int klat_arch_interrupt_row(const char *line)
 {
 	return klat_arch_described_row(line, "arch_timer");

@@ -89,6 +89,12 @@ int64_t klat_arch_smi_count(int cpu)
 	return -1;
 }
 
+/* A run without interrupts is then invalid. */
+bool klat_arch_broadcasts_flushes(void)
+{
+	return false;
+}
+
 /* Rows have other names on each ISA. The description at the end is the same. */
 int klat_arch_interrupt_row(const char *line)
 {

@@ -220,6 +220,12 @@ int64_t klat_arch_smi_count(int cpu)
 	return -1;
 }
 
+/* By a call of firmware. A kernel that sends interrupts itself counts them as function calls. */
+bool klat_arch_broadcasts_flushes(void)
+{
+	return true;
+}
+
 int klat_arch_interrupt_row(const char *line)
 {
 	return klat_arch_described_row(line, "riscv-timer");

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the flushes reached the responders. Where the kernel interrupts a CPU to flush its TLB, it
+ * counts these interrupts. Where the hardware or firmware delivers the flush, no interrupt is
+ * right, and the proofs of proof.c are the evidence. On some machines the kernel changes from the
+ * first way to the second within a run.
+ */
+#include "tlbflush.h"
+
+struct delivery {
+	int64_t least, most; /* interrupts of a responder; -1: the kernel does not count them */
+	int64_t interrupts;  /* of all responders */
+	int64_t reached;     /* responders with an interrupt for each flush */
+	int64_t gaps, slept, proofs, stale;
+};
+
+/* Whether the kernel counts an interrupt for each operation and responder, unless may_broadcast().
+ */
+static bool is_interrupt(const struct options *o)
+{
+	return KLAT_ARCH_SHOOTDOWN_INTERRUPTS || o->operation == MEMBARRIER;
+}
+
+/* A flush without an interrupt needs a proof, and sleepers give none. */
+static bool may_broadcast(const struct state *state)
+{
+	return klat_broadcasts_flushes() && state->proves;
+}
+
+/* Where these interrupts are counted. A shootdown without a row of its own may still be a function
+ * call. */
+static const char *row_of(const struct options *o)
+{
+	return is_interrupt(o) && o->operation != MEMBARRIER ? "TLB" : "CAL";
+}
+
+/* Of those that `row_of` counts. A few function calls have other causes. */
+static int64_t flush_interrupts(const struct options *o, int64_t delivered, int64_t expected)
+{
+	const bool other = delivered <= 10 || klat_is_met(KLAT_RARELY, delivered, expected);
+
+	if (!is_interrupt(o) && other && !klat_is_met(KLAT_MOSTLY, delivered, expected))
+		return 0;
+	return delivered < expected ? delivered : expected;
+}
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t greater(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static struct delivery sum_up(struct klat_run *run, int64_t expected)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	struct delivery sum = { .least = INT64_MAX, .gaps = INT64_MAX, .proofs = INT64_MAX };
+
+	for (int64_t r = 0; r < o->responders; r++) {
+		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
+		int64_t delivered = klat_interrupts(run, row_of(o), worker->cpu);
+
+		/* The wakeup of a thread can be a function call, too. */
+		if (o->operation == MEMBARRIER && delivered > 0)
+			delivered -= lesser(worker->voluntary, delivered);
+		sum.least = lesser(sum.least, delivered);
+		sum.most = greater(sum.most, delivered);
+		sum.gaps = lesser(sum.gaps, state->responders[r].interrupted);
+		sum.slept = greater(sum.slept, state->responders[r].slept);
+		sum.proofs = lesser(sum.proofs, state->responders[r].proofs);
+		sum.stale = greater(sum.stale, state->responders[r].stale);
+		/* A responder that rests during restore() gets no interrupt. */
+		if (delivered > 0 && o->operation == MPROTECT)
+			delivered += worker->rests;
+		sum.reached += klat_is_met(KLAT_MOSTLY, delivered, expected);
+		sum.interrupts += flush_interrupts(o, delivered, expected);
+	}
+	return sum;
+}
+
+void verify_delivery(struct klat_run *run, int64_t expected)
+{
+	const struct options *o = run->options;
+	const struct state *state = run->state;
+	const struct delivery sum = sum_up(run, expected);
+	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK,
+		   membarrier = o->operation == MEMBARRIER, counts = is_interrupt(o),
+		   all = sum.reached == o->responders,
+		   interrupts = counts && (all || !may_broadcast(state)),
+		   known = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
+	const struct klat_requirement evidence[] = {
+		{ "responders_reached", sum.reached,
+		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, o->responders,
+		  .unless = !counts,
+		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
+					 "interrupts of membarrier()"
+				       : "not delivered: {got} of {wanted} responders got the "
+					 "shootdowns: a hypervisor leaves out CPUs that it has "
+					 "preempted, or flushes their TLBs itself" },
+		{ "least_delivered", sum.least, KLAT_AT_LEAST, 0,
+		  .reason = membarrier
+				    ? "/proc/interrupts has no row of function calls: delivery "
+				      "cannot be proved"
+				    : "/proc/interrupts has no TLB row: delivery cannot be proved",
+		  .unless = !counts },
+		{ "expected", .got = expected },
+		/* Where no interrupt is right. */
+		{ "most_calls", .got = sum.most, .unless = counts },
+		{ klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
+		  interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
+		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
+		  .unless = o->sleeping || !sees },
+		{ NULL, sum.slept, KLAT_RARELY, klat_observed(run),
+		  .reason = "a responder slept during {got} of {wanted} operations",
+		  .unless = o->sleeping },
+		{ "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
+		  least_proofs(klat_made(run)),
+		  .reason = "a responder tried {got} times, not {wanted}, whether its TLB was "
+			    "flushed: delivery is not proved",
+		  .unless = !state->proves },
+		{ "stale", sum.stale, KLAT_NEVER,
+		  .reason = "stale: after {got} operations a responder could still access the "
+			    "pages: its TLB was not flushed",
+		  .unless = !state->proves },
+		/* The delivery of the run: see docs/record.md. */
+		{ "flushes", .got = expected * o->responders, .unless = !known },
+		{ "flush_interrupts", .got = sum.interrupts, .unless = !known },
+		{ NULL, sum.most, KLAT_AT_MOST, most_flushes(o, expected),
+		  .reason = membarrier ? "other function calls interrupted a responder"
+				       : "shootdowns of other processes reached a responder",
+		  .disturbs = true, .unless = !counts },
+	};
+
+	klat_require(run, evidence);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A proof that an operation flushed a responder's TLB. It needs no interrupt. The responder has
+ * written to the pages, and has not slept since, so its TLB has entries for them. After the
+ * operation it accesses them again. The access must fault. If an entry is left, the access
+ * succeeds.
+ *
+ * Reading new contents at the same address would prove less: the kernel likes to take the physical
+ * pages that it has just freed, and a stale entry leads to these.
+ *
+ * After madvise() an access would get new pages. So the initiator forbids access first. The kernel
+ * has no pages there then, and flushes nothing.
+ *
+ * A fault is a signal. So only some operations are proved, and outside the stamps.
+ */
+#include "tlbflush.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+enum {
+	PROOF_EVERY = 16,
+	MOST_PAGES = 64 /* of a proof */
+};
+
+static __thread sigjmp_buf faulted;
+static __thread const char *volatile accessed;
+
+/* Half of them: a responder may rest in the others. */
+int64_t least_proofs(int64_t operations)
+{
+	return (operations / PROOF_EVERY + 1) / 2;
+}
+
+static bool is_proved(const struct state *state, uint32_t generation)
+{
+	return state->proves && generation % PROOF_EVERY == 1;
+}
+
+/* Another fault ends the process: the instruction faults again, by default. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+	const uintptr_t page = (uintptr_t)info->si_addr & ~(PAGE - 1);
+
+	(void)context;
+	if (accessed && page == (uintptr_t)accessed)
+		siglongjmp(faulted, 1);
+	signal(number, SIG_DFL);
+}
+
+void prepare_proofs(struct state *state)
+{
+	/* The signal stays unblocked in the handler, so a jump need not restore a mask. */
+	const struct sigaction action = { .sa_sigaction = on_fault,
+					  .sa_flags = SA_SIGINFO | SA_NODEFER };
+	sigset_t set;
+
+	state->proves = true;
+	sigaction(SIGSEGV, &action, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGSEGV);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static bool is_accessible(const struct options *o, char *page)
+{
+	bool accessible = false;
+
+	accessed = page;
+	if (!sigsetjmp(faulted, 0)) {
+		if (o->operation == MPROTECT)
+			*(volatile char *)page = 1;
+		else
+			*(volatile char *)page;
+		accessible = true;
+	}
+	accessed = NULL;
+	return accessible;
+}
+
+/* Of many pages, some at equal distances: the first, the last, and others between. */
+static bool is_any_accessible(const struct options *o, char *pages)
+{
+	const int64_t count = o->pages < MOST_PAGES ? o->pages : MOST_PAGES;
+	bool any = false;
+
+	for (int64_t i = 0; i < count; i++) {
+		int64_t page = count > 1 ? i * (o->pages - 1) / (count - 1) : 0;
+
+		any |= is_accessible(o, pages + page * PAGE);
+	}
+	return any;
+}
+
+int await_proofs(struct klat_worker *initiator, uint32_t generation, bool stale)
+{
+	const struct options *o = initiator->run->options;
+	struct state *state = initiator->state;
+	int err = 0;
+
+	if (!is_proved(state, generation))
+		return 0;
+	if (stale)
+		err = restore(o, state->pages);
+	else if (o->operation == MADVISE)
+		err = protect(o, state->pages, PROT_NONE);
+	if (err)
+		return err;
+	state->proofs_due += o->responders;
+	__atomic_store_n(&state->forbidden, generation, __ATOMIC_RELEASE);
+	err = klat_spin_until(initiator, &state->proved, state->proofs_due);
+	if (!err && o->operation == MADVISE)
+		err = protect(o, state->pages, PROT_READ | PROT_WRITE);
+	return err;
+}
+
+int prove(struct klat_worker *responder, uint32_t generation, int64_t sleeps)
+{
+	const struct options *o = responder->run->options;
+	struct state *state = responder->state;
+	int64_t *proofs = &state->responders[responder->index].proofs,
+		*stale = &state->responders[responder->index].stale;
+	int err;
+
+	if (!is_proved(state, generation))
+		return 0;
+	err = klat_spin_until(responder, &state->forbidden, generation);
+	if (err)
+		return err;
+	*stale += is_any_accessible(o, state->pages);
+	*proofs += klat_thread_usage().ru_nvcsw == sleeps;
+	__atomic_fetch_add(&state->proved, 1, __ATOMIC_ACQ_REL);
+	return 0;
+}
