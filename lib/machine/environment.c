@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static const char *const patterns[] = {
+	"/etc/ld.so.preload",
 	"/etc/os-release",
 	"/proc/cmdline",
 	"/proc/config.gz",
@@ -17,6 +18,9 @@ static const char *const patterns[] = {
 	"/proc/loadavg",
 	"/proc/meminfo",
 	"/proc/self/cgroup",
+	"/proc/self/limits",
+	"/proc/self/status",
+	"/proc/self/timerslack_ns",
 	"/proc/stat",
 	"/proc/swaps",
 	"/proc/sys/kernel/bootloader_type",

@@ -150,6 +150,9 @@ bool klat_figures(const struct klat_run *run);
 /* Whether the metric's samples have a meaning in this run. Call it after placement. */
 bool klat_measurable(const struct klat_run *run, int metric);
 
+/* The timer slack of each worker: the kernel's default. */
+#define KLAT_TIMER_SLACK_NS 50000
+
 /* sched.c */
 struct klat_policy {
 	int policy; /* SCHED_FIFO, SCHED_RR or SCHED_OTHER */

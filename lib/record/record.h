@@ -6,6 +6,7 @@
 #include "run/run.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 
 #define KLAT_SCHEMA 1
 #define KLAT_BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -26,6 +27,12 @@ int klat_session_join(struct klat_run *run);
 int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. The caller blocks the signals that end a process. */
 int klat_record_append(struct klat_run *run, int session);
+/* inherited.c */
+/* What the process inherited, by name: `inherited` in docs/record.md. */
+json_t *klat_inherited(void);
+/* The shared libraries of the process with their build ids: "libc.so.6 0123456789abcdef, ...".
+ * NULL without memory. */
+json_t *klat_libraries(void);
 /* append.c */
 #define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)
 /* One write, then a sync. After a failure, on a full disk for example, the file is as before: it

@@ -182,7 +182,7 @@ static json_t *describe(struct klat_run *run)
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
 	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
-			 "s:s, s:s, s:o, s:{}}",
+			 "s:s, s:s, s:o, s:o, s:{}, s:{}}",
 			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
 			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
 			 "seed", seed, "created", created, "machine_id", machine_id(), "boot_id",
@@ -190,7 +190,8 @@ static json_t *describe(struct klat_run *run)
 			 "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
 			 klat_cpu_weight(&online), "preemption", preemption(&names), "mode",
 			 klat_mode(), "unit", klat_unit(), "tsc",
-			 tsc_object(&run->library->counter), "programs");
+			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
+			 "libraries", "programs");
 }
 
 static int write_session(struct klat_run *run, int session, json_t *json)
@@ -270,10 +271,54 @@ static int check_same(struct klat_run *run, const json_t *json)
 	return 0;
 }
 
-/* Refuse another build of a program that the session has. Add a program that it does not have. */
+/* A session has one value of each. Sessions of earlier versions record none. */
+static int check_inherited(struct klat_run *run, const json_t *json)
+{
+	json_t *inherited = klat_inherited(), *value;
+	const json_t *recorded = json_object_get(json, "inherited");
+	const char *name, *then;
+	int err = 0;
+
+	json_object_foreach(inherited, name, value)
+	{
+		then = json_string_value(json_object_get(recorded, name));
+		if (err || !then || !strcmp(then, json_string_value(value)))
+			continue;
+		err = klat_error(
+			run, EINVAL,
+			"%s has runs of a process that inherited %s %s, this one inherited "
+			"%s: record into another directory",
+			run->library->common.record, name, then, json_string_value(value));
+	}
+	json_decref(inherited);
+	return err;
+}
+
+/* Take the value of this program into an object of session.json, or refuse if it has another one.
+ */
+static int join(struct klat_run *run, json_t *object, json_t *value, const char *before,
+		const char *after, bool *fresh)
+{
+	const json_t *known = json_object_get(object, run->benchmark->name);
+
+	if (known && !json_equal(known, value)) {
+		json_decref(value);
+		return klat_error(run, EINVAL,
+				  "%s has runs of %s%s%s: record into another directory",
+				  run->library->common.record, before, run->benchmark->name, after);
+	}
+	*fresh |= !known;
+	json_object_set_new(object, run->benchmark->name, value);
+	return 0;
+}
+
+/* Refuse another build of a program that the session has, or other libraries. Add a program that it
+ * does not have. */
 static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
 {
-	json_t *programs = json_object_get(json, "programs"), *hash = own_hash(), *known;
+	json_t *programs = json_object_get(json, "programs"),
+	       *libraries = json_object_get(json, "libraries"), *hash = own_hash();
+	int err;
 
 	if (!hash)
 		return klat_error(
@@ -287,17 +332,11 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 				  " names no programs: record into another directory",
 				  run->library->common.record);
 	}
-	known = json_object_get(programs, run->benchmark->name);
-	if (known && !json_equal(known, hash)) {
-		json_decref(hash);
-		return klat_error(
-			run, EINVAL,
-			"%s has runs of another build of %s: record into another directory",
-			run->library->common.record, run->benchmark->name);
-	}
-	fresh |= !known;
-	json_object_set_new(programs, run->benchmark->name, hash);
-	return fresh ? write_session(run, session, json) : 0;
+	err = join(run, programs, hash, "another build of ", "", &fresh);
+	/* Sessions of earlier versions record none. */
+	if (!err && libraries)
+		err = join(run, libraries, klat_libraries(), "", " with other libraries", &fresh);
+	return err || !fresh ? err : write_session(run, session, json);
 }
 
 static json_t *load(struct klat_run *run, int session, bool *missing)
@@ -337,7 +376,7 @@ static int join_locked(struct klat_run *run, int session)
 		if (!json)
 			return klat_error(run, EINVAL, "the label is not valid UTF-8");
 	} else {
-		err = check_same(run, json) ?: read_tsc(run, json);
+		err = check_same(run, json) ?: check_inherited(run, json) ?: read_tsc(run, json);
 	}
 	if (!err)
 		err = join_programs(run, session, json, missing);

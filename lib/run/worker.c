@@ -175,6 +175,8 @@ static void *worker_main(void *argument)
 	bool pinned_first;
 
 	worker->tid = gettid();
+	/* Whatever was inherited. A real-time policy ignores it. */
+	prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS);
 	prefault_stack();
 	klat_arch_stamp_end(&worker->cpu_identity);
 	/* In an emulator the floor is no time, and many readers of the counter are slow. */

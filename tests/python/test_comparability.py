@@ -19,6 +19,16 @@ SET_AS_USUAL = {
     f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
     f"{CPU}/vulnerabilities/mds": "Mitigation: Clear CPU buffers",
 }
+PROCESS = {
+    "nice": "0",
+    "Seccomp": "2",
+    "Seccomp_filters": "1",
+    "Speculation_Store_Bypass": "thread vulnerable",
+}
+SPECULATION = "Speculation_Store_Bypass"
+FREE = {"Seccomp": "0", "Seccomp_filters": "0"}
+OTHER = {"policy": "writer=other:0;reader=other:0"}
+PROCESS_AS_USUAL = {"inherited": PROCESS, "libraries": {"pipes": "libc.so.6 0123"}}
 UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("machine", {"machine_id": "other"}),
     ("program", {"programs": {"pipes": "11" * 32}}),
@@ -30,6 +40,8 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("iterations", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=9"}}),
     ("cmdline.idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
     ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
+    ("process.Seccomp_filters", {"inherited": PROCESS | {"Seccomp_filters": "2"}}),
+    ("libraries", {"libraries": {"pipes": "libslow.so 4567, libc.so.6 0123"}}),
 ]  # fmt: skip
 
 
@@ -37,9 +49,9 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
 def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     side: SideWriter, klat: Klat, key: str, change: dict[str, Any]
 ) -> None:
-    stock = side("stock", environment=SET_AS_USUAL)
+    stock = side("stock", environment=SET_AS_USUAL, **PROCESS_AS_USUAL)
     environment = SET_AS_USUAL | change.get("environment", {})
-    rt = side("rt", 1.2, **{**RT, **change, "environment": environment})
+    rt = side("rt", 1.2, **{**RT, **PROCESS_AS_USUAL, **change, "environment": environment})
     status, out, _ = klat("compare", stock, rt)
     assert status == 4
     assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in words(out)
@@ -47,6 +59,26 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     status, out, _ = klat("compare", stock, rt, "--allow", key)
     assert status == 1
     assert f"allowed, though it differs: {key}: " in words(out)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "refused"),
+    [
+        ({}, {"inherited": {"nice": "19"}}, False),
+        ({"inherited": {"nice": "0"}}, {"inherited": {"nice": "19"}}, False),
+        ({"run": OTHER, "inherited": {"nice": "0"}}, {"run": OTHER, "inherited": {"nice": "19"}}, True),
+        ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
+        ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "thread mitigated"}}, True),
+        ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "not vulnerable"}}, False),
+    ],
+    ids=["an earlier klat", "nice in real time", "nice", "a kernel that mitigates each filter", "asked for", "the kernel's own"],
+)  # fmt: skip
+def test_what_a_process_inherits_counts_where_it_has_an_effect(
+    side: SideWriter, klat: Klat, base: dict[str, Any], new: dict[str, Any], refused: bool
+) -> None:
+    status, out, _ = klat("compare", side("stock", **base), side("rt", **{**RT, **new}))
+    assert status == (4 if refused else 0), out
+    assert ("process." in out) == refused
 
 
 def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, klat: Klat) -> None:

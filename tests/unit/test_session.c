@@ -189,6 +189,41 @@ TEST(a_session_without_a_boot_is_refused)
 	set_and_refuse("boot_id", json_null(), "boot");
 }
 
+static void change(const char *key, const char *name, const char *value)
+{
+	json_t *json;
+
+	begin();
+	json = load();
+	assert_non_null(json_object_get(json_object_get(json, key), name));
+	json_object_set_new(json_object_get(json, key), name, json_string(value));
+	save(json);
+}
+
+TEST(a_process_that_inherited_something_else_is_refused)
+{
+	change("inherited", "nice", "7");
+	assert_refused("inherited nice 7");
+}
+
+TEST(a_program_with_other_libraries_is_refused)
+{
+	change("libraries", "test", "libc.so.6 0123456789abcdef");
+	assert_refused("runs of test with other libraries");
+}
+
+TEST(a_session_that_does_not_record_what_was_inherited_can_be_joined)
+{
+	json_t *json;
+
+	begin();
+	json = load();
+	json_object_del(json, "inherited");
+	json_object_del(json, "libraries");
+	save(json);
+	assert_int_equal(join(), 0);
+}
+
 TEST(another_schema_is_refused)
 {
 	set_and_refuse("schema", json_integer(KLAT_SCHEMA + 1), "schema");

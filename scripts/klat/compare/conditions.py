@@ -7,7 +7,7 @@ texts) is under test: within one side it must agree, between two sides it is lis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os.path import commonprefix
 from typing import Any
@@ -17,6 +17,8 @@ from klat.compare.environment_conditions import (
     FAMILIES,
     GUEST,
     KERNEL,
+    LIBRARIES,
+    PROCESS,
     RULES,
     STARTED,
     WORDS,
@@ -144,10 +146,20 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     if facts.get("lab"):
         found[GUEST] = "yes"
     found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
+    found |= dict(_inherited(session))
     declared = facts.get("under_test") or {}
     if declared.get("experiment"):
         found[WORDS, declared["experiment"]] = declared.get("append") or ""
     return found
+
+
+def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
+    for name, value in (session.info.get("inherited") or {}).items():
+        # Real-time policies ignore it.
+        if name != "nice" or any("=other:" in row.policy for row in session.rows):
+            yield (f"{PROCESS}.{name}", f"the process's {name}"), value
+    for program, libraries in (session.info.get("libraries") or {}).items():
+        yield (LIBRARIES, f"the libraries of {program}"), libraries
 
 
 @dataclass(frozen=True)

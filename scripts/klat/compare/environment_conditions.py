@@ -106,6 +106,8 @@ _FILES = [
 STARTED = ("boot", "what started the kernel")
 _LOADER, _KEXEC_LOADER = "proc/sys/kernel/bootloader_type", "208"
 KERNEL = ("kernel", "release and version")
+# What the programs inherited, by its name in session.json, and the libraries that they loaded.
+PROCESS, LIBRARIES = "process", "libraries"
 # Words of the command line that this label's kernel alone was given, by experiment.
 WORDS = "words"
 # A guest of klat lab: nothing but the words of its command line can set what its kernel brings.
@@ -116,6 +118,8 @@ NO_SCHEDULER = "none"
 RULES = {key: rule for key, _, rule in _FILES} | {
     STARTED[0]: Rule.SHARED,
     KERNEL[0]: Rule.NEVER,
+    PROCESS: Rule.SHARED,
+    LIBRARIES: Rule.SHARED,
     WORDS: Rule.NEVER,
     GUEST[0]: Rule.NEVER,
     SCHEDULER[0]: Rule.GIVEN,
@@ -134,6 +138,7 @@ FAMILIES = (
     "scheduler",
     "sysctl",
     "idle-state",
+    PROCESS,
 )
 
 
@@ -325,7 +330,16 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
         return value.replace("(null)", "")
     if key == "clocksource":
         return "tsc" if value == "tsc-early" else value
+    if family == PROCESS and "speculation" in key.lower() and not alike.kernel:
+        return _speculation(value, values)
     return value
+
+
+def _speculation(text: str, values: Values) -> str | None:
+    """What the process itself asked for. Kernels before 5.16 also mitigate each process with a seccomp filter."""
+    mitigated = re.fullmatch("thread (force )?mitigated|conditional (force )?disabled", text)
+    filtered = _first(values, f"{PROCESS}.Seccomp") not in ("", "0")
+    return None if filtered else "mitigated by the process" if mitigated else "not by the process"
 
 
 def _class(text: str, is_one_kernel: bool) -> str | None:

@@ -24,6 +24,7 @@ _ALWAYS_DIFFERENT = frozenset(
         "proc/interrupts",
         "proc/loadavg",
         "proc/self/cgroup",
+        "proc/self/status",
         "proc/stat",
         "proc/swaps",
         "proc/sys/kernel/osrelease",

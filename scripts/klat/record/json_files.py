@@ -90,6 +90,8 @@ _SESSION = Object(
         "cpus_online": Maybe(Whole(1, 1 << 20)),
         "preemption": _OPTIONAL,
         "programs": Maybe(Object(others=_HASH)),
+        "libraries": Maybe(Object(others=_ANY)),
+        "inherited": Maybe(Object(others=_ANY)),
     },
     needed=frozenset({"label", "boot_id", "mode", "unit", "tsc"}),
 )

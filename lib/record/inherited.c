@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* What a process inherits from its parent, or from the dynamic linker, and what changes how long
+ * its system calls and wakeups take. */
+#include "record/record.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
+
+/* By the kernel's names in /proc/self/status. Older kernels do not have all of them. */
+static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",
+					    "Speculation_Store_Bypass", "SpeculationIndirectBranch",
+					    "THP_enabled" };
+/* The variables that change the code of the C library. Those that only choose libraries are in
+ * klat_libraries(), by their effect. */
+static const char *const variables[] = { "GLIBC_TUNABLES", "LD_AUDIT", "LD_BIND_NOT",
+					 "LD_PROFILE" };
+
+static void add(json_t *object, const char *name, const char *value)
+{
+	const size_t length = strlen(value);
+
+	json_object_set_new(object, name,
+			    json_stringn(value, length < 1024 ? length : 1024)
+				    ?: json_string("not UTF-8"));
+}
+
+static void add_status(json_t *object)
+{
+	char *text = klat_read_file("/proc/self/status"), *rest = NULL;
+
+	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		char *value = strchr(line, ':');
+
+		if (!value)
+			continue;
+		*value++ = 0;
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(status_lines); i++)
+			if (!strcmp(line, status_lines[i]))
+				add(object, line, value + strspn(value, " \t"));
+	}
+	free(text);
+}
+
+json_t *klat_inherited(void)
+{
+	json_t *object = json_object();
+	char number[32];
+	int nice;
+
+	errno = 0;
+	nice = getpriority(PRIO_PROCESS, 0);
+	snprintf(number, sizeof(number), "%d", nice);
+	if (!errno)
+		add(object, "nice", number);
+	snprintf(number, sizeof(number), "%#x", (unsigned)personality(0xffffffff));
+	add(object, "personality", number);
+	add_status(object);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
+		add(object, variables[i], getenv(variables[i]) ?: "none");
+	return object;
+}
+
+/* The build id in the notes of a segment: the first 8 bytes. */
+static void print_build_id(FILE *out, const char *notes, size_t size)
+{
+	while (size >= sizeof(ElfW(Nhdr))) {
+		const ElfW(Nhdr) *note = (const void *)notes;
+		const size_t name = (note->n_namesz + 3) & ~3u,
+			     length = sizeof(*note) + name + ((note->n_descsz + 3) & ~3u);
+		const unsigned char *id = (const unsigned char *)(note + 1) + name;
+
+		if (length > size)
+			return;
+		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
+		    !memcmp(note + 1, "GNU", 4)) {
+			fputc(' ', out);
+			for (size_t i = 0; i < note->n_descsz && i < 8; i++)
+				fprintf(out, "%02x", id[i]);
+			return;
+		}
+		notes += length;
+		size -= length;
+	}
+}
+
+/* Libraries that nothing timed calls, and the linker, which belongs to the C library. */
+static bool is_aside(const char *name)
+{
+	static const char *const beginnings[] = { "ld-", "libjansson.so", "libm.so", "libmd.so",
+						  "libnuma.so" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(beginnings); i++)
+		if (!strncmp(name, beginnings[i], strlen(beginnings[i])))
+			return true;
+	return false;
+}
+
+static int print_library(struct dl_phdr_info *info, size_t size, void *out)
+{
+	const char *slash = strrchr(info->dlpi_name, '/');
+
+	(void)size;
+	/* The program itself has no name, and what the kernel maps has no path. */
+	if (!slash || is_aside(slash + 1))
+		return 0;
+	fprintf(out, "%s%s", ftell(out) ? ", " : "", slash + 1);
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_NOTE)
+			print_build_id(out,
+				       (const char *)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
+				       info->dlpi_phdr[i].p_memsz);
+	return 0;
+}
+
+json_t *klat_libraries(void)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	json_t *libraries;
+
+	if (!out)
+		return NULL;
+	dl_iterate_phdr(print_library, out);
+	fclose(out);
+	libraries = json_stringn(text, strnlen(text, 4000));
+	free(text);
+	return libraries ?: json_string("not UTF-8");
+}

@@ -1,0 +1,73 @@
+"""What a program inherits: it is recorded, and the timer slack of the workers does not depend on it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, run
+
+PR_SET_TIMERSLACK, PR_SET_THP_DISABLE = 29, 41
+ADDR_NO_RANDOMIZE = 0x40000
+LIBC = ctypes.CDLL(None)
+
+
+def inherited(directory: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((directory / "session.json").read_text())["inherited"]
+    return found
+
+
+@pytest.mark.parametrize("program", ["timer", "cv"])
+def test_workers_have_the_default_timer_slack(program: str, two_cpus: None) -> None:
+    def prepare() -> None:
+        LIBC.prctl(PR_SET_TIMERSLACK, 1)
+
+    with Running(program, "--policy", "other", preexec_fn=prepare) as running:
+        slacks = [
+            Path(f"/proc/{task}/timerslack_ns").read_text()
+            for pid in running.children
+            for task in os.listdir(f"/proc/{pid}/task")
+            if int(task) != pid  # the measured process itself waits for its workers
+        ]
+    assert slacks and set(slacks) == {"50000\n"}
+
+
+@pytest.mark.parametrize(
+    ("name", "prepare", "value"),
+    [
+        ("nice", lambda: os.nice(3), str(os.nice(0) + 3)),
+        ("personality", lambda: LIBC.personality(ADDR_NO_RANDOMIZE), "0x40000"),
+        ("THP_enabled", lambda: LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), "0"),
+        ("GLIBC_TUNABLES", None, "glibc.pthread.rseq=0"),
+    ],
+)
+def test_it_is_recorded_and_another_process_cannot_join(
+    name: str, prepare: Callable[[], object] | None, value: str, tmp_path: Path
+) -> None:
+    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
+    environment = os.environ if prepare else os.environ | {name: value}
+    assert run("syscall", *words, env=environment, preexec_fn=prepare).status in (
+        MEASURED,
+        UNTRUSTED,
+    )
+    assert inherited(tmp_path)[name] == value
+    done = run("syscall", *words)
+    assert_one_line(done, "syscall", FAILED)
+    assert f"inherited {name} {value}, this one inherited" in done.err
+
+
+def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:
+    library = tmp_path / "libafew.so"
+    library.symlink_to(next(Path("/lib").glob("*/librt.so.1")).resolve())
+    words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
+    preloaded = os.environ | {"LD_PRELOAD": str(library)}
+    assert run("syscall", *words, env=preloaded).status in (MEASURED, UNTRUSTED)
+    session = json.loads((tmp_path / "record/session.json").read_text())
+    loaded = session["libraries"]["syscall"].split(", ")
+    assert [name.split()[0] for name in loaded][0] == "libafew.so"
+    assert all(len(name.split()[1]) == 16 for name in loaded)
+    assert "syscall with other libraries" in run("syscall", *words).err
